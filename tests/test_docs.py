@@ -81,7 +81,8 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
         "docs/concepts/blackwell.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     assert excerpts.written(more) == more, (
-        "docs/concepts/blackwell-kernels.md is not what the kernels are: python -m tools.docs.excerpts"
+        "docs/concepts/blackwell-kernels.md is not what the kernels are: python -m "
+        "tools.docs.excerpts"
     )
     quoted = [
         (file, what)
@@ -195,16 +196,42 @@ def test_language_has_every_member_of_ctx() -> None:
 @pytest.mark.parametrize(
     "cls",
     [
-        tp.SharedMemBarrier, tp.SMemArray, tp.PipelineState, tp.ProducerConsumerPipeline, tp.ProducerStage, tp.ConsumerStage,
-        tp.InputTilePipeline, tp.InputProducer, tp.InputConsumer, tp.TilePayload, tp.OrderedBarrier,
-        tp.OutputTilePipeline, tp.OutputPipelineConfig, tp.OutputStage, tp.MmaStage, tp.EpilogueStage, tp.OutputProducer, tp.OutputConsumer,
-        tp.TmemAllocation, tp.TmemStage, tp.TmemFragments, tp.TmemDeallocBarrier, tp.AccumBarrier, tp.MmaWarpContext,
+        tp.SharedMemBarrier,
+        tp.SMemArray,
+        tp.PipelineState,
+        tp.ProducerConsumerPipeline,
+        tp.ProducerStage,
+        tp.ConsumerStage,
+        tp.InputTilePipeline,
+        tp.InputProducer,
+        tp.InputConsumer,
+        tp.TilePayload,
+        tp.OrderedBarrier,
+        tp.OutputTilePipeline,
+        tp.OutputPipelineConfig,
+        tp.OutputStage,
+        tp.MmaStage,
+        tp.EpilogueStage,
+        tp.OutputProducer,
+        tp.OutputConsumer,
+        tp.TmemAllocation,
+        tp.TmemStage,
+        tp.TmemFragments,
+        tp.TmemDeallocBarrier,
+        tp.AccumBarrier,
+        tp.MmaWarpContext,
         tp.EpilogueWarpContext,
-        tp.OutputKPipeline, tp.MmaKStage, tp.PerKConsumerStage, tp.EpilogueKContext, tp.EpilogueKStage, tp.BlockwiseFP8Accumulator,
-        tp.StaticScheduler, DynamicScheduler,
+        tp.OutputKPipeline,
+        tp.MmaKStage,
+        tp.PerKConsumerStage,
+        tp.EpilogueKContext,
+        tp.EpilogueKStage,
+        tp.BlockwiseFP8Accumulator,
+        tp.StaticScheduler,
+        DynamicScheduler,
     ],
     ids=lambda cls: cls.__name__,
-)  # fmt: skip
+)
 def test_pipelines_has_every_member(cls: type) -> None:
     pages = "pipelines", "accumulators", "staged-rings", "schedulers"
     text = "".join(

@@ -11,7 +11,15 @@ import pytest
 from tests.gpu import run as runner
 
 FILES = {
-    "test_good_gpu.py": "import pytest\n\ndef test_a(): pass\n\ndef test_b(): pass\n\ndef test_c(): pytest.skip('needs 2 GPUs')\n",
+    "test_good_gpu.py": (
+        "import pytest\n"
+        "\n"
+        "def test_a(): pass\n"
+        "\n"
+        "def test_b(): pass\n"
+        "\n"
+        "def test_c(): pytest.skip('needs 2 GPUs')\n"
+    ),
     "test_bad_gpu.py": "def test_a(): assert 1 == 2, 'planted'\n",
     "test_gone_gpu.py": "import os\n\ndef test_a(): os._exit(7)\n",
     "test_slow_gpu.py": "import time\n\ndef test_a(): time.sleep(100)\n",

@@ -64,7 +64,9 @@ def test_the_valid_calls_are_valid() -> None:
 
 
 def test_every_public_function_is_called() -> None:
-    """A new one, or a new parameter of one, wants an entry in `tests.support.arguments.host_calls`."""
+    """A new one, or a new parameter of one, wants an entry in
+    `tests.support.arguments.host_calls`.
+    """
     names = {"ops": tp.ops, "testing": testing, "check": check}
     public = {
         f"{home}.{name}": getattr(module, name)

@@ -13,29 +13,41 @@ from tilepipe import cuda, testing
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.kernels.gemm import sm90 as gemm
 
-ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError
-LaunchError LimitError NotModelledError PoisonError
-RaceError SimFault TilepipeError TraceError UnavailableError"""
-DTYPES = "bfloat16 boolean float16 float32 float4_e2m1 float8_e4m3 float8_e5m2 float8_e8m0 int32 int64 int8 uint32 uint8 DType"
+ERRORS = """
+BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError
+KernelAssertError LaunchError LimitError NotModelledError PoisonError RaceError SimFault
+TilepipeError TraceError UnavailableError
+"""
+DTYPES = (
+    "bfloat16 boolean float16 float32 float4_e2m1 float8_e4m3 float8_e5m2 float8_e8m0 int32 "
+    "int64 int8 uint32 uint8 DType"
+)
 LANGUAGE = (
     "B200 Chip ElementRef Fragment FragmentValue H200 Context dtype GlobalTensor KernelFunction"
     " NamedBarrier Program Scalar SmemTile SmemTileArray TensorMap Value Var kernel tensor_map"
 )
-PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
-GroupedScheduler GroupedTile
-InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
-ProduceContext ProducerConsumerPipeline ProducerStage
-ProducerTiles SMemArray
-SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
-ATTENTION = """ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline KVTiles ProducerPipeline RolePipeline
-StagedPipeline TMAConsumerPipeline TMADestination TMAProducerPipeline TileLayout VConsumerPipeline VPipeline VProducerPipeline
-tile_layout_k_major tile_layout_mn_major"""
-BLACKWELL = """AccumBarrier BlockScaledTilePayload BlockScaledTmem BlockwiseFP8Accumulator
-EpilogueKContext EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage MmaOp
-MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineConfig OutputProducer OutputStage OutputTilePipeline
-PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAddress
-TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
-elect_one_cta mma_arrive mma_arrive_multicast scale_factor_k_major umma_arrive_leader_cta"""
+PIPELINES = """
+AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles
+ExplicitConsumeContext GroupedScheduler GroupedTile InputConsumer InputConsumerStage
+InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
+ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray SMemPtr
+SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler
+TilePayload WorkTile
+"""
+ATTENTION = """
+ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline KVTiles
+ProducerPipeline RolePipeline StagedPipeline TMAConsumerPipeline TMADestination
+TMAProducerPipeline TileLayout VConsumerPipeline VPipeline VProducerPipeline tile_layout_k_major
+tile_layout_mn_major
+"""
+BLACKWELL = """
+AccumBarrier BlockScaledTilePayload BlockScaledTmem BlockwiseFP8Accumulator EpilogueKContext
+EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage MmaOp MmaStage MmaWarp
+MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineConfig OutputProducer OutputStage
+OutputTilePipeline PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAddress
+TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor elect_one_cta
+mma_arrive mma_arrive_multicast scale_factor_k_major umma_arrive_leader_cta
+"""
 SUBPACKAGES = {
     "host_arguments",
     "bench",
@@ -66,7 +78,8 @@ def test_check_and_testing_are_there_without_an_import_of_theirs() -> None:
 import sys
 import tilepipe as tp
 assert not {"tilepipe.check", "tilepipe.testing"} & set(sys.modules)
-print(tp.check.Bounds(traces=3).traces, tp.check.Reductions().hashing, tp.check.replay_with_steps.__name__, tp.testing.run.__name__)
+print(tp.check.Bounds(traces=3).traces, tp.check.Reductions().hashing)
+print(tp.check.replay_with_steps.__name__, tp.testing.run.__name__)
 assert tp.check is sys.modules["tilepipe.check"] and "check" in vars(tp)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -84,8 +97,15 @@ def members(x: object) -> set[str]:
 
 def test_public_members() -> None:
     assert members(tp.Program) - {"kernel", "launch_args"} == {
-        "check", "compile", "launch", "launcher", "replay", "run", "sensitivity", "source",
-    }  # fmt: skip
+        "check",
+        "compile",
+        "launch",
+        "launcher",
+        "replay",
+        "run",
+        "sensitivity",
+        "source",
+    }
     assert members(tp.KernelFunction) == {"bind", "forget"}
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
     schedulers = tp.StaticScheduler, tp.ClcScheduler, tp.AtomicScheduler
@@ -141,7 +161,9 @@ def test_every_public_class_says_what_it_is() -> None:
 # What `import tilepipe` brings in beside the standard library: of tilepipe these parts alone, so
 # that it costs a fraction of a second. A kernel is traced with `lang`, `pipelines` and `ir`; what
 # runs, checks, compiles, measures or prints it is imported when it is asked for.
-IMPORTED = """errors files host_arguments ir kernels lang ops pipelines program public_members"""
+IMPORTED = """
+errors files host_arguments ir kernels lang ops pipelines program public_members
+"""
 IMPORTED_OF = {
     "kernels": "attention common gemm gemm_block_scaled gemm_blockwise gemm_grouped",
     "ops": "attention grouped matmul scaled",
@@ -165,7 +187,10 @@ HEAVY |= {"subprocess", "tempfile", "unittest", "xml"}
 
 def imported() -> set[str]:
     """The modules that `import tilepipe` adds to those that numpy and ml_dtypes bring."""
-    code = "import sys; import numpy, ml_dtypes; old = set(sys.modules); import tilepipe; print(*sorted(set(sys.modules) - old))"
+    code = (
+        "import sys; import numpy, ml_dtypes; old = set(sys.modules); import tilepipe; "
+        "print(*sorted(set(sys.modules) - old))"
+    )
     return set(
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -44,8 +44,8 @@ def test_the_messages_are_those_that_are_printed(number: int, block: int, tmp_pa
 
 @pytest.mark.parametrize("page", shown.PAGES, ids=lambda page: page.stem)
 def test_what_commands_print(page: Path) -> None:
-    """Of a page's commands, output by output, but for the seconds: `python -m tools.docs.shown` writes
-    them anew.
+    """Of a page's commands, output by output, but for the seconds: `python -m tools.docs.shown`
+    writes them anew.
     """
     for command, before, now in shown.shown(page.read_text(encoding="utf-8")):
         assert shown.timeless(before) == shown.timeless(now), (

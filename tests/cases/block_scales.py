@@ -199,8 +199,11 @@ def scaled_case(
             factors(rng, (row + n, whole // block), scale),
         )
         laid = [
-            np.concatenate([pieces(part, k_pieces) for part in np.split(s, K_TILES, axis=1)], axis=1) for s in (sfa, sfb)
-        ]  # fmt: skip
+            np.concatenate(
+                [pieces(part, k_pieces) for part in np.split(s, K_TILES, axis=1)], axis=1
+            )
+            for s in (sfa, sfb)
+        ]
         c = empty(m, n)
         group = 2 if pair else 1
         maps = [
@@ -242,9 +245,18 @@ CASES = [
     scaled_case("mxfp8 e5m2", 128),
     *(scaled_case(kind, n) for kind in ("mxfp4", "nvfp4") for n in (8, 64, 128, 248, 256)),
     *(scaled_case(kind, 64, k=k) for kind in ("mxfp4", "nvfp4") for k in (64, 128)),
-    *(scaled_case(kind, n, pair=True) for kind, n in (("mxfp8", 32), ("mxfp8", 256), ("mxfp4", 128), ("nvfp4", 256), ("nvfp4", 48))),
+    *(
+        scaled_case(kind, n, pair=True)
+        for kind, n in (
+            ("mxfp8", 32),
+            ("mxfp8", 256),
+            ("mxfp4", 128),
+            ("nvfp4", 256),
+            ("nvfp4", 48),
+        )
+    ),
     *(scaled_case(kind, n, row=64) for kind, n in (("mxfp8", 64), ("nvfp4", 192), ("mxfp8", 128))),
     *(scaled_case(kind, 64, adds=False) for kind in KINDS),
     scaled_case("mxfp8", 64, tail=32),
     scaled_case("nvfp4", 64, tail=64),
-]  # fmt: skip
+]

@@ -46,9 +46,14 @@ def spans(
 
 
 def copy(
-    kind: str, shape: tuple[int, ...], box: tuple[int, ...], at: tuple[int, ...], to: tuple[int, ...], order: str = "row",
+    kind: str,
+    shape: tuple[int, ...],
+    box: tuple[int, ...],
+    at: tuple[int, ...],
+    to: tuple[int, ...],
+    order: str = "row",
     swizzle: int | None = None,
-) -> Callable[[Rng], Made]:  # fmt: skip
+) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         t = dtypes.dtype(kind)
 
@@ -78,23 +83,39 @@ def copy(
 KINDS = [t for t in dtypes.ALL if t.in_registers and t not in (dtypes.phase, dtypes.boolean)]
 COPIES = {
     **{
-        f"copy_{t.name}": copy(t.name, (40, 2 * 64 // t.nbytes), (16, 64 // t.nbytes), (3, 16 // t.nbytes), (7, 48 // t.nbytes))
+        f"copy_{t.name}": copy(
+            t.name,
+            (40, 2 * 64 // t.nbytes),
+            (16, 64 // t.nbytes),
+            (3, 16 // t.nbytes),
+            (7, 48 // t.nbytes),
+        )
         for t in KINDS
     },
     **{
         f"copy_{order}_{swizzle}_{kind}": copy(
-            kind, (200, 208), (64, 128) if order == "row" else (128, 64), (-8, 104), (152, 144), order, swizzle
+            kind,
+            (200, 208),
+            (64, 128) if order == "row" else (128, 64),
+            (-8, 104),
+            (152, 144),
+            order,
+            swizzle,
         )
-        for order in ("row", "col") for swizzle in (0, 32, 64, 128) for kind in ("bfloat16", "float32")
+        for order in ("row", "col")
+        for swizzle in (0, 32, 64, 128)
+        for kind in ("bfloat16", "float32")
     },
     "copy_rank_1": copy("float32", (100,), (32,), (-4,), (84,)),
     "copy_rank_3": copy("float16", (3, 20, 72), (1, 16, 64), (2, 9, -8), (0, 13, 24)),
     "copy_rank_3_col": copy("float16", (3, 72, 24), (1, 64, 16), (1, 16, -5), (2, 40, 20), "col"),
     "copy_rank_4": copy("bfloat16", (2, 3, 20, 40), (1, 1, 8, 32), (1, 2, -5, 16), (0, 1, 15, 8)),
-    "copy_rank_5": copy("uint8", (2, 2, 3, 10, 48), (1, 1, 1, 8, 32), (1, 0, 2, -4, 16), (0, 1, 0, 5, 32)),
+    "copy_rank_5": copy(
+        "uint8", (2, 2, 3, 10, 48), (1, 1, 1, 8, 32), (1, 0, 2, -4, 16), (0, 1, 0, 5, 32)
+    ),
     "copy_outside": copy("float32", (16, 16), (8, 16), (100, -40), (8, 0)),
     "copy_to_outside": copy("float32", (16, 16), (8, 16), (0, 0), (16, 16)),
-}  # fmt: skip
+}
 
 
 @tp.kernel()

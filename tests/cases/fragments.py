@@ -114,9 +114,16 @@ def put(out: Array, values: Array, to: tuple[int, ...]) -> Array:
 
 
 def move(
-    kind: str, full: tuple[int, ...], shape: tuple[int, int], at: tuple[int, ...], to: tuple[int, ...] | None = None, order: str = "row",
-    pad: int = 0, out_kind: str = "float32", box: bool = False,
-) -> Callable[[Rng], Made]:  # fmt: skip
+    kind: str,
+    full: tuple[int, ...],
+    shape: tuple[int, int],
+    at: tuple[int, ...],
+    to: tuple[int, ...] | None = None,
+    order: str = "row",
+    pad: int = 0,
+    out_kind: str = "float32",
+    box: bool = False,
+) -> Callable[[Rng], Made]:
     """A window of an array, to the same window, or `to`, of another."""
 
     def make(rng: Rng) -> Made:
@@ -297,24 +304,40 @@ def column_filled_reference(a: Array, r: Array, c: Array) -> Array:
 
 COMPUTATIONS = {
     "bias": compute(lambda ctx, a, r, c: a + c, lambda a, r, c: a + c),
-    "bias_bfloat16": compute(lambda ctx, a, r, c: a.to("float32") + c, lambda a, r, c: a + c, "bfloat16", (128, 64)),
-    "scales": compute(lambda ctx, a, r, c: a * r * c, lambda a, r, c: a * r * c, "float16", (64, 8), "float16"),
+    "bias_bfloat16": compute(
+        lambda ctx, a, r, c: a.to("float32") + c, lambda a, r, c: a + c, "bfloat16", (128, 64)
+    ),
+    "scales": compute(
+        lambda ctx, a, r, c: a * r * c, lambda a, r, c: a * r * c, "float16", (64, 8), "float16"
+    ),
     "outer_product": compute(lambda ctx, a, r, c: r * c, lambda a, r, c: r * c),
     "column_filled": compute(column_filled, column_filled_reference),
     "columns_apart": compute(columns_apart, columns_apart_reference),
-    "kept": compute(kept, lambda a, r, c: a * (c * c + 1) / np.maximum((a * (c * c + 1)).sum(1, keepdims=True), 1), shape=(128, 32)),
+    "kept": compute(
+        kept,
+        lambda a, r, c: a * (c * c + 1) / np.maximum((a * (c * c + 1)).sum(1, keepdims=True), 1),
+        shape=(128, 32),
+    ),
     "relu": compute(lambda ctx, a, r, c: (a + c).maximum(0), lambda a, r, c: np.maximum(a + c, 0)),
-    "gelu": compute(lambda ctx, a, r, c: gelu(a, lambda x: x.apply("tanh")), lambda a, r, c: gelu(a, np.tanh)),
-    "silu": compute(lambda ctx, a, r, c: a / (1 + (-a).apply("exp")), lambda a, r, c: a / (1 + np.exp(-a))),
+    "gelu": compute(
+        lambda ctx, a, r, c: gelu(a, lambda x: x.apply("tanh")), lambda a, r, c: gelu(a, np.tanh)
+    ),
+    "silu": compute(
+        lambda ctx, a, r, c: a / (1 + (-a).apply("exp")), lambda a, r, c: a / (1 + np.exp(-a))
+    ),
     "clamp": compute(
-        lambda ctx, a, r, c: a.maximum(-0.5).minimum(c.maximum(0)), lambda a, r, c: np.minimum(np.maximum(a, -0.5), np.maximum(c, 0))
+        lambda ctx, a, r, c: a.maximum(-0.5).minimum(c.maximum(0)),
+        lambda a, r, c: np.minimum(np.maximum(a, -0.5), np.maximum(c, 0)),
     ),
     "select": compute(masked, masked_reference),
     **{f"causal_{m}": compute(causal, causal_reference, shape=(m, 40)) for m in (64, 128, 192)},
     "select_by_scalar": compute(
-        lambda ctx, a, r, c: ctx.select(ctx.block_id == 0, c, r) - ctx.select(ctx.block_id > 0, a, r), lambda a, r, c: c - r
+        lambda ctx, a, r, c: (
+            ctx.select(ctx.block_id == 0, c, r) - ctx.select(ctx.block_id > 0, a, r)
+        ),
+        lambda a, r, c: c - r,
     ),
-}  # fmt: skip
+}
 
 
 # -- shared tiles ----------------------------------------------------------------------
@@ -381,11 +404,17 @@ _LAYOUTS = {
 }
 EXCHANGES = {
     f"{'push' if push else 'fetch'}_{kind}{name}": exchange(kind, (128, 32), *layout, push=push)
-    for push in (True, False) for kind in ("float32", "bfloat16", "float16") for name, layout in _LAYOUTS.items()
+    for push in (True, False)
+    for kind in ("float32", "bfloat16", "float16")
+    for name, layout in _LAYOUTS.items()
 } | {
-    f"{'push' if push else 'fetch'}_{kind}_{'×'.join(map(str, shape))}": exchange(kind, shape, push=push)
-    for push in (True, False) for kind in ("float32", "bfloat16") for shape in ((1, 48), (64, 1), (64, 24))
-}  # fmt: skip
+    f"{'push' if push else 'fetch'}_{kind}_{'×'.join(map(str, shape))}": exchange(
+        kind, shape, push=push
+    )
+    for push in (True, False)
+    for kind in ("float32", "bfloat16")
+    for shape in ((1, 48), (64, 1), (64, 24))
+}
 
 
 @tp.kernel(grid=1)
@@ -414,8 +443,10 @@ def local(kind: str, shape: tuple[int, int], order: str = "row") -> Callable[[Rn
 
 LOCALS = {
     f"local_{kind}_{'×'.join(map(str, shape))}_{order}": local(kind, shape, order)
-    for kind in ("float32", "bfloat16") for shape in ((64, 24), (128, 32), (1, 40), (64, 1)) for order in ("row", "col")
-}  # fmt: skip
+    for kind in ("float32", "bfloat16")
+    for shape in ((64, 24), (128, 32), (1, 40), (64, 1))
+    for order in ("row", "col")
+}
 
 
 @tp.kernel(grid=1)
@@ -443,8 +474,9 @@ def turn(kind: str, rows: int, start: int) -> Callable[[Rng], Made]:
 
 TURNS = {
     f"turned_{kind}_{rows}_{start}": turn(kind, rows, start)
-    for kind in ("float32", "bfloat16") for rows, start in ((64, 0), (64, 40), (128, 8))
-}  # fmt: skip
+    for kind in ("float32", "bfloat16")
+    for rows, start in ((64, 0), (64, 40), (128, 8))
+}
 
 
 @tp.kernel(grid=1)
@@ -595,8 +627,9 @@ BIASED = {f"bias_per_warp_{layout}": bias_by_warp(layout) for layout in ("wgmma"
 NUMBERS = {f"numbers_{layout}": number(layout) for layout in ("wgmma", "tmem")}
 SPREADS = {
     f"spread_{kind}{'_per_warp' if per_warp else ''}": spread_rows(kind, per_warp)
-    for kind in ("float32", "bfloat16") for per_warp in (False, True)
-}  # fmt: skip
+    for kind in ("float32", "bfloat16")
+    for per_warp in (False, True)
+}
 
 CASES = [
     Case(name, make)

@@ -133,11 +133,20 @@ def walking(rng: Rng) -> Made:
 CASES = [
     Case(name, make)
     for name, make in {
-        "tickets_1": drawing(1, 9), "tickets_7": drawing(7, 200), "tickets_of_few": drawing(40, 3),
-        "sums_int32": summing(np.int32, 2**29 - 7), "sums_uint32": summing(np.uint32, 2**29 + 1),
-        "early": reading_early, "collatz": walking,
-        "dealt": dealing(batches=1, m=9, n=5, clusters=7), "dealt_pairs": dealing(batches=2, m=5, n=6, clusters=3, size=2, warpgroups=2),
-        "dealt_in_fours": dealing(batches=1, m=7, n=9, clusters=5, size=4, shape=(2, 2), raster="rows", stages=3),
-        "dealt_one_slot": dealing(batches=1, m=8, n=8, clusters=2, size=8, shape=(4, 2), raster="columns", stages=1),
+        "tickets_1": drawing(1, 9),
+        "tickets_7": drawing(7, 200),
+        "tickets_of_few": drawing(40, 3),
+        "sums_int32": summing(np.int32, 2**29 - 7),
+        "sums_uint32": summing(np.uint32, 2**29 + 1),
+        "early": reading_early,
+        "collatz": walking,
+        "dealt": dealing(batches=1, m=9, n=5, clusters=7),
+        "dealt_pairs": dealing(batches=2, m=5, n=6, clusters=3, size=2, warpgroups=2),
+        "dealt_in_fours": dealing(
+            batches=1, m=7, n=9, clusters=5, size=4, shape=(2, 2), raster="rows", stages=3
+        ),
+        "dealt_one_slot": dealing(
+            batches=1, m=8, n=8, clusters=2, size=8, shape=(4, 2), raster="columns", stages=1
+        ),
     }.items()
-]  # fmt: skip
+]

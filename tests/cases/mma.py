@@ -24,9 +24,18 @@ M, K_TILES = 64, 3
 
 @tp.kernel(grid=1)
 def product(
-    ctx: tp.Context, a: Any, b: Any, flags: Any, c: Any, *, n: int, m: int = M, skip: tuple[int, int] = (0, 0), mode: str = "fill",
+    ctx: tp.Context,
+    a: Any,
+    b: Any,
+    flags: Any,
+    c: Any,
+    *,
+    n: int,
+    m: int = M,
+    skip: tuple[int, int] = (0, 0),
+    mode: str = "fill",
     registers: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied,
     one box after the other along k.
 
@@ -98,9 +107,17 @@ _SASS = {
 
 
 def case(
-    a: str, b: str = "", n: int = 64, *, m: int = M, k: int = 0, swizzle: int | None = None, orders: str = "row row",
-    random: bool = False, **static: Any,
-) -> Case:  # fmt: skip
+    a: str,
+    b: str = "",
+    n: int = 64,
+    *,
+    m: int = M,
+    k: int = 0,
+    swizzle: int | None = None,
+    orders: str = "row row",
+    random: bool = False,
+    **static: Any,
+) -> Case:
     """The case of two dtypes and n; k: elements of a box along K, 128 bytes unless given."""
     left, right = tp.dtype(a), tp.dtype(b or a)
     words = {

@@ -17,9 +17,15 @@ from tilepipe.ir.dtypes import DType
 
 REGISTERS = [t for t in dtypes.ALL if t.in_registers]
 NUMPY = SimpleNamespace(
-    min=np.minimum, max=np.maximum, select=np.where,
-    math=lambda name, x: 1 / np.sqrt(x) if name == "rsqrt" else {"neg": np.negative}.get(name, getattr(np, name, np.abs))(x),
-)  # fmt: skip
+    min=np.minimum,
+    max=np.maximum,
+    select=np.where,
+    math=lambda name, x: (
+        1 / np.sqrt(x)
+        if name == "rsqrt"
+        else {"neg": np.negative}.get(name, getattr(np, name, np.abs))(x)
+    ),
+)
 Operator = Callable[[Any, Any, Any], Any]  # (ctx or NUMPY, x, y)
 
 
@@ -39,27 +45,58 @@ def check(got: Array, want: Array, limit: float) -> None:
 # -- arithmetic ------------------------------------------------------------------------
 
 COMPARISONS: dict[str, Operator] = {
-    "eq": lambda c, x, y: x == y, "ne": lambda c, x, y: x != y, "lt": lambda c, x, y: x < y, "le": lambda c, x, y: x <= y,
-    "gt": lambda c, x, y: x > y, "ge": lambda c, x, y: x >= y,
-}  # fmt: skip
+    "eq": lambda c, x, y: x == y,
+    "ne": lambda c, x, y: x != y,
+    "lt": lambda c, x, y: x < y,
+    "le": lambda c, x, y: x <= y,
+    "gt": lambda c, x, y: x > y,
+    "ge": lambda c, x, y: x >= y,
+}
 BOTH: dict[str, Operator] = COMPARISONS | {
-    "add": lambda c, x, y: x + y, "sub": lambda c, x, y: x - y, "mul": lambda c, x, y: x * y,
-    "min": lambda c, x, y: c.min(x, y), "max": lambda c, x, y: c.max(x, y), "select": lambda c, x, y: c.select(x > y, x, y),
-    "constants": lambda c, x, y: x * 3 + 1, "abs": lambda c, x, y: c.math("abs", x),
-}  # fmt: skip
+    "add": lambda c, x, y: x + y,
+    "sub": lambda c, x, y: x - y,
+    "mul": lambda c, x, y: x * y,
+    "min": lambda c, x, y: c.min(x, y),
+    "max": lambda c, x, y: c.max(x, y),
+    "select": lambda c, x, y: c.select(x > y, x, y),
+    "constants": lambda c, x, y: x * 3 + 1,
+    "abs": lambda c, x, y: c.math("abs", x),
+}
 WHOLE: dict[str, Operator] = BOTH | {
-    "floordiv": lambda c, x, y: x // y, "mod": lambda c, x, y: x % y, "and": lambda c, x, y: x & y, "or": lambda c, x, y: x | y,
-    "xor": lambda c, x, y: x ^ y, "shl": lambda c, x, y: x << (y & 3), "shr": lambda c, x, y: x >> (y & 3),
-    "by eight": lambda c, x, y: x // 8, "rest of eight": lambda c, x, y: x % 8, "both": lambda c, x, y: (x > 2) & ~(y > 3) | (x == y),
-}  # fmt: skip
+    "floordiv": lambda c, x, y: x // y,
+    "mod": lambda c, x, y: x % y,
+    "and": lambda c, x, y: x & y,
+    "or": lambda c, x, y: x | y,
+    "xor": lambda c, x, y: x ^ y,
+    "shl": lambda c, x, y: x << (y & 3),
+    "shr": lambda c, x, y: x >> (y & 3),
+    "by eight": lambda c, x, y: x // 8,
+    "rest of eight": lambda c, x, y: x % 8,
+    "both": lambda c, x, y: (x > 2) & ~(y > 3) | (x == y),
+}
 SIGNED: dict[str, Operator] = WHOLE | {
-    "neg": lambda c, x, y: -x, "not": lambda c, x, y: ~x, "by minus three": lambda c, x, y: x // -3,
+    "neg": lambda c, x, y: -x,
+    "not": lambda c, x, y: ~x,
+    "by minus three": lambda c, x, y: x // -3,
     "modulo minus three": lambda c, x, y: x % -3,
-}  # fmt: skip
+}
 FUNCTIONS: dict[str, Operator] = {
     name: lambda c, x, y, name=name: c.math(name, x)
-    for name in ("neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor")
-} | {"div": lambda c, x, y: x / y, "reciprocal": lambda c, x, y: 1.0 / y}  # fmt: skip
+    for name in (
+        "neg",
+        "abs",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sin",
+        "cos",
+        "floor",
+    )
+} | {"div": lambda c, x, y: x / y, "reciprocal": lambda c, x, y: 1.0 / y}
 
 
 @tp.kernel()

@@ -218,8 +218,10 @@ def together(size: int) -> Callable[[Rng], Made]:
 CASES = [
     Case(name, make)
     for name, make in {
-        "polled": polling, "reborn": rebirth, "meetings": meeting,
+        "polled": polling,
+        "reborn": rebirth,
+        "meetings": meeting,
         **{f"passed_round_{size}": passing(size) for size in (1, 2, 4, 8)},
         **{f"everybody_{size}": together(size) for size in (1, 2, 4, 8)},
     }.items()
-]  # fmt: skip
+]

@@ -71,9 +71,20 @@ class Handover:
 
 @tp.kernel(grid=1)
 def product(
-    ctx: tp.Context, a: Any, b: Any, flags: Any, c: Any, *, m: int, n: int, columns: int, mode: str = "first",
-    skip: tuple[int, int] = (0, 0), width: int = 0, col: int = 0,
-) -> None:  # fmt: skip
+    ctx: tp.Context,
+    a: Any,
+    b: Any,
+    flags: Any,
+    c: Any,
+    *,
+    m: int,
+    n: int,
+    columns: int,
+    mode: str = "first",
+    skip: tuple[int, int] = (0, 0),
+    width: int = 0,
+    col: int = 0,
+) -> None:
     """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied,
     one box after the other along k.
 
@@ -332,9 +343,18 @@ def exact(a: Array, b: Array) -> Array:
 
 
 def mma_case(
-    a: str, b: str = "", *, m: int = 128, n: int = 64, k: int = 0, tail: int = 0, swizzle: int | None = None, orders: str = "row row",
-    random: bool = False, **static: Any,
-) -> Case:  # fmt: skip
+    a: str,
+    b: str = "",
+    *,
+    m: int = 128,
+    n: int = 64,
+    k: int = 0,
+    tail: int = 0,
+    swizzle: int | None = None,
+    orders: str = "row row",
+    random: bool = False,
+    **static: Any,
+) -> Case:
     """`product` of two dtypes; k: elements of a box along K, 128 bytes unless given; `tail`:
     elements that K lacks of whole boxes.
     """
@@ -467,13 +487,23 @@ def copy_case(rows: int, dtype: str) -> Case:
 
 E4M3, E5M2 = "float8_e4m3", "float8_e5m2"
 CASES = [
-    *(mma_case("bfloat16", m=m, n=n) for m, n in ((64, 8), (64, 24), (64, 256), (128, 16), (128, 48), (128, 256))),
+    *(
+        mma_case("bfloat16", m=m, n=n)
+        for m, n in ((64, 8), (64, 24), (64, 256), (128, 16), (128, 48), (128, 256))
+    ),
     *(mma_case(t, n=96) for t in ("float16", "float32", E4M3, E5M2)),
     mma_case(E4M3, E5M2, n=32, m=64),
     mma_case(E5M2, E4M3, n=32),
     *(mma_case(t, tail=16, n=32) for t in ("bfloat16", "float32", E4M3)),
-    *(mma_case(t, swizzle=swizzle, n=32) for t in ("bfloat16", "float32", E4M3) for swizzle in (32, 64)),
-    *(mma_case(t, k=k, n=32) for t, k in (("bfloat16", 128), ("bfloat16", 16), ("float32", 64), (E4M3, 256))),
+    *(
+        mma_case(t, swizzle=swizzle, n=32)
+        for t in ("bfloat16", "float32", E4M3)
+        for swizzle in (32, 64)
+    ),
+    *(
+        mma_case(t, k=k, n=32)
+        for t, k in (("bfloat16", 128), ("bfloat16", 16), ("float32", 64), (E4M3, 256))
+    ),
     *(mma_case(t, n=48, skip=(8, 16)) for t in ("bfloat16", E4M3)),
     *(mma_case("bfloat16", orders=orders) for orders in ("col row", "row col", "col col")),
     *(mma_case(t, mode=mode) for t in ("bfloat16", "float32") for mode in ("last", "flags")),
@@ -481,15 +511,31 @@ CASES = [
     mma_case("bfloat16", n=64, width=8, col=192),
     mma_case("float32", random=True),
     mma_case("bfloat16", random=True, n=256),
-    *(pair_case(t, n) for t, n in (("bfloat16", 32), ("bfloat16", 256), ("float16", 128), ("float32", 64), (E4M3, 96))),
+    *(
+        pair_case(t, n)
+        for t, n in (
+            ("bfloat16", 32),
+            ("bfloat16", 256),
+            ("float16", 128),
+            ("float32", 64),
+            (E4M3, 96),
+        )
+    ),
     *(stored_case("float32", m, n) for m, n in ((128, 8), (128, 120), (64, 48))),
     *(stored_case(t, m, n) for t, m, n in (("bfloat16", 128, 64), ("float16", 64, 24))),
     stored_case("float32", 64, 16, half=1),
     stored_case("bfloat16", 64, 16, half=1),
     by_warp_case("float32", 64),
     by_warp_case("bfloat16", 32),
-    *(a_case(t, m, n, k) for t, m, n, k in (("bfloat16", 128, 64, 64), ("float16", 64, 32, 16), ("bfloat16", 128, 256, 128))),
+    *(
+        a_case(t, m, n, k)
+        for t, m, n, k in (
+            ("bfloat16", 128, 64, 64),
+            ("float16", 64, 32, 16),
+            ("bfloat16", 128, 256, 128),
+        )
+    ),
     a_case("bfloat16", 64, 40, 32, half=1),
     copy_case(128, "bfloat16"),
     copy_case(32, "float16"),
-]  # fmt: skip
+]

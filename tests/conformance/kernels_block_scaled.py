@@ -14,9 +14,15 @@ from tilepipe.kernels.gemm_block_scaled.layout import to_blocked
 
 M, N, K, BLOCK, STEPS = 128, 64, 128, 32, 3
 PAYLOAD = tp.BlockScaledTilePayload(
-    a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(M, K), b_shape=(N, K), sfa_type="float8_e8m0", sfb_type="float8_e8m0",
-    sfa_shape=(M, K // BLOCK), sfb_shape=(N, K // BLOCK),
-)  # fmt: skip
+    a_type="float8_e4m3",
+    b_type="float8_e4m3",
+    a_shape=(M, K),
+    b_shape=(N, K),
+    sfa_type="float8_e8m0",
+    sfb_type="float8_e8m0",
+    sfa_shape=(M, K // BLOCK),
+    sfb_shape=(N, K // BLOCK),
+)
 
 
 @tp.kernel()

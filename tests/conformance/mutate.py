@@ -220,8 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     survivors = [o for o in found if not o.noticed]
     if survivors or options.all:
         console.print(report(found, options.all))
-    console.print(f"{bodies} members taken out, {len(found) - bodies} small changes: {len(found) - len(survivors)} noticed by their tests,"
-                  f" {len(survivors)} not ({time.monotonic() - begun:.0f} s)")  # fmt: skip
+    console.print(
+        f"{bodies} members taken out, {len(found) - bodies} small changes: "
+        f"{len(found) - len(survivors)} noticed by their tests,"
+        f" {len(survivors)} not ({time.monotonic() - begun:.0f} s)"
+    )
     return 1 if survivors else 0
 
 

@@ -192,7 +192,8 @@ def producer_tiles(w: Tiles) -> None:
 
 
 # == OutputTilePipeline
-# ===================================================================================================
+# ==================================================================================================
+# =
 
 
 def acquire_mma_linear(
@@ -221,9 +222,13 @@ def acquire_epilogue_linear(
 
 
 def per_k_epilogue(
-    ctx: tp.Context, output_pipeline: tp.OutputTilePipeline, input_pipeline: tp.ProducerConsumerPipeline, num_iters: int,
-    accum: tp.BlockwiseFP8Accumulator, a_scales: Callable[[Any], Any],
-) -> None:  # fmt: skip
+    ctx: tp.Context,
+    output_pipeline: tp.OutputTilePipeline,
+    input_pipeline: tp.ProducerConsumerPipeline,
+    num_iters: int,
+    accum: tp.BlockwiseFP8Accumulator,
+    a_scales: Callable[[Any], Any],
+) -> None:
     """Example of per_k_epilogue."""
     for _k_iter in ctx.range(num_iters):
         with output_pipeline.per_k_epilogue(input_pipeline) as stage:
@@ -411,8 +416,14 @@ def scaled_steps(ctx: tp.Context, a: Any, b: Any, scales: Any, out: Any) -> None
         payload: Any = inputs.payload
         with output_pipeline.epilogue_warp():
             accum.clear()
-            per_k_epilogue(ctx, output_pipeline, inputs.pipeline, STEPS, accum,
-                           lambda stage: payload.get_a_scales_tile(stage.input_stage_index, k_group_size=1))  # fmt: skip
+            per_k_epilogue(
+                ctx,
+                output_pipeline,
+                inputs.pipeline,
+                STEPS,
+                accum,
+                lambda stage: payload.get_a_scales_tile(stage.input_stage_index, k_group_size=1),
+            )
             ctx.store_global(out, (0, 0), accum.total)
 
 

@@ -20,8 +20,16 @@ from tests.conformance.table import Target
 
 # calls that move a place in a ring
 STEPS = {"step", "advance", "producer_step", "consumer_step", "_finish"}
-OTHER = {"_full": "_empty", "_empty": "_full", "_producer": "_consumer", "_consumer": "_producer", "_wait_full": "_wait_empty",
-         "_wait_empty": "_wait_full", "producer_mbars": "consumer_mbars", "consumer_mbars": "producer_mbars"}  # fmt: skip
+OTHER = {
+    "_full": "_empty",
+    "_empty": "_full",
+    "_producer": "_consumer",
+    "_consumer": "_producer",
+    "_wait_full": "_wait_empty",
+    "_wait_empty": "_wait_full",
+    "producer_mbars": "consumer_mbars",
+    "consumer_mbars": "producer_mbars",
+}
 SIDES = {"producer": "consumer", "consumer": "producer"}
 SIGNS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,

@@ -34,12 +34,20 @@ PHASES: dict[str, tuple[str, int, int]] = {
         1,
     ),
     "complete_transaction": (
-        f"{ONE}bar.expect_bytes(48)\n    bar.complete_transaction(None, 40)\n    bar.complete_transaction(0, 8)",
+        (
+            f"{ONE}bar.expect_bytes(48)\n"
+            "    bar.complete_transaction(None, 40)\n"
+            "    bar.complete_transaction(0, 8)"
+        ),
         1,
         1,
     ),
     "complete_transaction, where a lane says so": (
-        f"{ONE}bar.expect_bytes(32)\nctx.syncwarp()\nbar.complete_transaction(None, 32, ctx.lane == 5)",
+        (
+            f"{ONE}bar.expect_bytes(32)\n"
+            "ctx.syncwarp()\n"
+            "bar.complete_transaction(None, 32, ctx.lane == 5)"
+        ),
         1,
         1,
     ),
@@ -77,7 +85,9 @@ def test_phases_of_a_barrier(member: str) -> None:
 # what CTA 0 of a pair does with the barrier of CTA 1, which nobody else touches
 REMOTE: dict[str, str] = {
     "arrive_cluster": f"{ONE}bar.arrive_cluster(1)",
-    "arrive_and_expect_bytes": f"{ONE}bar.arrive_and_expect_bytes(32, 1)\n    bar.complete_transaction(1, 32)",
+    "arrive_and_expect_bytes": (
+        f"{ONE}bar.arrive_and_expect_bytes(32, 1)\n    bar.complete_transaction(1, 32)"
+    ),
     "arrive_and_expect_bytes, where a lane says so": (
         f"bar.arrive_and_expect_bytes(32, 1, ctx.lane == 3)\n{ONE}bar.complete_transaction(1, 32)"
     ),
@@ -198,8 +208,11 @@ def test_an_element_is_a_pointer() -> None:
 
 def test_arrays_lie_one_after_the_other() -> None:
     """An array is a range of shared memory of its own, `storage_size` bytes long."""
-    text = "a, b, c = (tp.SMemArray(ctx, tp.SharedMemBarrier, n, name=f'bars{n}') for n in (3, 2, 4))\n" \
-           "found.extend([a.storage_size, b.storage_size, c.storage_size])"  # fmt: skip
+    text = (
+        "a, b, c = (tp.SMemArray(ctx, tp.SharedMemBarrier, n, name=f'bars{n}') for n in (3, "
+        "2, 4))\n"
+        "found.extend([a.storage_size, b.storage_size, c.storage_size])"
+    )
     found: list[int] = []
     arrays = role_from_text("pass", before=text, found=found).kernel.barriers
     assert found == [24, 16, 32]
@@ -296,13 +309,15 @@ def test_a_standard_payload() -> None:
     found: list[Any] = []
     text = """
     held = payload.allocate(ctx, 6, 'inputs')
-    found.extend([held.a_type, held.b_type, held.a_shape, held.b_shape, len(held.a_tiles), len(held.b_tiles), held.tile_bytes])
+    found.extend([held.a_type, held.b_type, held.a_shape, held.b_shape, len(held.a_tiles),
+        len(held.b_tiles), held.tile_bytes])
     @ctx.role('one', warps=1)
     def one():
         a, b = held.get_tile(1, 2, k_group_size=3)
         found.extend([(a.shape, str(a.dtype)), (b.shape, str(b.dtype))])
         one = held.get_a_tile(1, 2, k_group_size=3), held.get_b_tile(1, 2, k_group_size=3)
-        assert [(x.ir('read').buffer.name, x.ir('read').index.value) for x in one] == [('inputs_a', 5), ('inputs_b', 5)]
+        assert [(x.ir('read').buffer.name, x.ir('read').index.value) for x in one] == [('inputs_a',
+            5), ('inputs_b', 5)]
         with ctx.elect_one():
             ctx.store(a[1, 2], 7)
             ctx.store(b[3, 4], 8)
@@ -334,12 +349,14 @@ def test_a_payload_with_scales() -> None:
     text = """
     held = payload.allocate(ctx, 4, 'inputs')
     scales = held.a_scales_tiles
-    found.extend([held.a_scales_type, held.a_scales_shape, len(scales), scales.buffer.swizzle, held.tile_bytes, len(held.a_tiles)])
+    found.extend([held.a_scales_type, held.a_scales_shape, len(scales), scales.buffer.swizzle,
+        held.tile_bytes, len(held.a_tiles)])
     @ctx.role('one', warps=1)
     def one():
         a, b, s = held.get_tile(1, 1, k_group_size=2)
         found.extend([a.shape, b.shape, s.shape, str(s.dtype)])
-        for x in (a, b, s, held.get_a_tile(1, 1, k_group_size=2), held.get_a_scales_tile(1, 1, k_group_size=2)):
+        for x in (a, b, s, held.get_a_tile(1, 1, k_group_size=2), held.get_a_scales_tile(1, 1,
+            k_group_size=2)):
             assert x.ir('read').index.value == 3
         with ctx.elect_one():
             ctx.store(s[0, 5], 0.5)

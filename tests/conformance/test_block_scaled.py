@@ -66,7 +66,8 @@ def test_tiles_of_scale_factors(rows: int, blocks: int, shape: tuple[int, int]) 
     """Whole pieces of 128 rows × 4 blocks, as lines of 256 bytes, unswizzled."""
     found: list[Any] = []
     text = f"""
-    tiles = tp.SMemTileArrayWithLayout(ctx, 'float8_e8m0', tp.scale_factor_k_major({rows}, {blocks}), 3)
+    tiles = tp.SMemTileArrayWithLayout(ctx, 'float8_e8m0', tp.scale_factor_k_major({rows},
+        {blocks}), 3)
     found.extend([tiles, (tiles.buffer.rows, tiles.buffer.cols), tiles.buffer.swizzle])
     ctx.role('one', warps=1)(lambda: None)
     """

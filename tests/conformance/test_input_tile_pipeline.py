@@ -17,7 +17,8 @@ from tilepipe.ir.program import walk
 
 SIDES = {"producer": "full", "consumer": "empty"}  # the barriers that each side signals
 HEAD = """
-inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, k_group_size=2, producer_arrivals={p}, consumer_arrivals={c})
+inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, k_group_size=2,
+    producer_arrivals={p}, consumer_arrivals={c})
 @ctx.role('one', warps=1)
 def one():
 """
@@ -91,7 +92,8 @@ if {side == "consumer"}:
         inputs.producer_mbar(1).arrive()
 inputs.pipeline.{side}_step()
 stage = {acquire}
-found.extend([type(stage), stage.payload() is inputs.payload, stage.pipeline_ptr is inputs, stage.PipelineType])
+found.extend([type(stage), stage.payload() is inputs.payload, stage.pipeline_ptr is inputs,
+    stage.PipelineType])
 with ctx.elect_one():
     ctx.store(out[0], stage.stage())
     stage.{"barrier" if side == "producer" else "mbar"}().arrive()
@@ -179,7 +181,11 @@ def test_leaving_the_consumers_view_frees_the_last_stages() -> None:
 def test_entering_gives_the_thing_itself(entered: str, signal: str) -> None:
     found: list[bool] = []
     one_role(
-        f"view = {entered}\nwith view as inside:\n    found.append(inside is view)\n    with ctx.elect_one():\n        {signal}",
+        f"view = {entered}\n"
+        "with view as inside:\n"
+        "    found.append(inside is view)\n"
+        "    with ctx.elect_one():\n"
+        f"        {signal}",
         found=found,
     )
     assert found == [True]
@@ -236,7 +242,8 @@ def test_whose_barrier_gets_the_bytes(group: int) -> None:
     text = f"""
     barriers = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'inputs')
     tp.InputTilePipeline.init_barriers(barriers, 1, 1, name='inputs')
-    inputs = tp.InputTilePipeline(barriers, PAYLOAD.allocate(ctx, 2, 'inputs'), 2, cta_group={group}, name='inputs')
+    inputs = tp.InputTilePipeline(barriers, PAYLOAD.allocate(ctx, 2, 'inputs'), 2,
+        cta_group={group}, name='inputs')
     @ctx.role('load', warps=1)
     def load():
         with inputs.producer().acquire() as stage, ctx.elect_one():
@@ -282,7 +289,8 @@ def test_the_group_size_of_the_constructor() -> None:
 def test_whom_a_release_of_tiles_that_mmas_have_read_tells(group: int) -> None:
     """One commit: of a pair with the mask of both CTAs."""
     text = f"""
-    inputs = tp.InputTilePipeline.allocate(ctx, ROWS, num_group_stages=2, cta_group={group}, producer_arrivals=1, consumer_arrivals=1)
+    inputs = tp.InputTilePipeline.allocate(ctx, ROWS, num_group_stages=2, cta_group={group},
+        producer_arrivals=1, consumer_arrivals=1)
     tmem = tp.TmemAllocation(ctx, 32, cta_group={group})
     @ctx.role('mma', warps=1)
     def mma():

@@ -97,9 +97,12 @@ def test_small_changes_are_noticed(
     """All of two members'; and one whose test has nothing to do with it is reported."""
     todo = mutate.subtle_mutants(SMALL)
     assert [m.change for m in todo] == [
-        "the other side: 'self._empty'", "stage ignored", "the other side: 'self._producer'", "not stepped: 'self._producer.step()'",
+        "the other side: 'self._empty'",
+        "stage ignored",
+        "the other side: 'self._producer'",
+        "not stepped: 'self._producer.step()'",
         "stepped twice: 'self._producer.step()'",
-    ]  # fmt: skip
+    ]
     todo.append(
         replace(
             todo[-1],
@@ -130,9 +133,12 @@ def test_the_rules_of_small_changes() -> None:
         m.operator: m.function for m in subtle.mutants(Target("function", None, "member", member))
     }
     assert {name: function(3) for name, function in found.items()} == {
-        "number +1: '1'": [2, 3, 4], "number -1: '1'": [0, 1, 2], "another operation: 'i + 1'": [-1, 0, 1],
-        "one trip fewer: 'range(n)'": [1, 2], "flag ignored": [1, 2, 3],
-    }  # fmt: skip
+        "number +1: '1'": [2, 3, 4],
+        "number -1: '1'": [0, 1, 2],
+        "another operation: 'i + 1'": [-1, 0, 1],
+        "one trip fewer: 'range(n)'": [1, 2],
+        "flag ignored": [1, 2, 3],
+    }
     assert found["flag ignored"](3, False) == [1, 2, 3]
 
 

@@ -20,7 +20,8 @@ storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'outputs')
 tp.OutputTilePipeline.init_barriers(storage, 1, {threads} * {group})
 tmem = tp.TmemAllocation(ctx, 32, cta_group={group})
 outputs = tp.OutputTilePipeline(storage, tmem, config=tp.OutputPipelineConfig(2, 16, {group}))
-inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=4 * {group})
+inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1,
+    consumer_arrivals=4 * {group})
 @ctx.role('one', {size})
 def one():
 """
@@ -28,10 +29,17 @@ PAYLOAD = tp.StandardTilePayload(
     a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16)
 )
 VERBS: dict[type[ops.Op], str] = {
-    ops.MbarWait: "wait", ops.MbarArrive: "arrive", ops.Tcgen05Commit: "commit", ops.TmemAlloc: "alloc", ops.TmemDealloc: "dealloc",
-    ops.TmemWaitLoad: "wait for loads", ops.Tcgen05FenceBefore: "fence before", ops.Tcgen05FenceAfter: "fence after",
-    ops.Tcgen05Mma: "mma", ops.CursorStep: "step",
-}  # fmt: skip
+    ops.MbarWait: "wait",
+    ops.MbarArrive: "arrive",
+    ops.Tcgen05Commit: "commit",
+    ops.TmemAlloc: "alloc",
+    ops.TmemDealloc: "dealloc",
+    ops.TmemWaitLoad: "wait for loads",
+    ops.Tcgen05FenceBefore: "fence before",
+    ops.Tcgen05FenceAfter: "fence after",
+    ops.Tcgen05Mma: "mma",
+    ops.CursorStep: "step",
+}
 
 
 def role(text: str, group: int = 1, size: str = "warps=1", **names: Any) -> tp.Program:
@@ -80,40 +88,130 @@ LEADER = "with ctx.when(tp.elect_one_cta(ctx)):\n    "
 SCALES = ["arrive inputs.empty", "step consumer of inputs"]
 BY_HAND = "with ctx.elect_one():\n    tp.mma_arrive(held.mbar())\n"
 TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "acquire_for_mma": ("outputs.acquire_for_mma()._handle.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
-    "release_from_mma": ("outputs.release_from_mma(outputs.acquire_for_mma())", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
-    "release_from_mma of a pair": (f"{LEADER}outputs.release_from_mma(outputs.acquire_for_mma())", PAIR, [*WAIT_EMPTY, *COMMIT_BOTH, *STEP]),
-    "acquire_for_epilogue": ("outputs.acquire_for_epilogue()._handle.release()", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "release_from_epilogue": ("outputs.acquire_for_epilogue()\noutputs.release_from_epilogue()", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "release_from_epilogue of a pair": ("outputs.acquire_for_epilogue()\noutputs.release_from_epilogue()", PAIRED_ROWS, [*WAIT_FULL, *FREE_LEADER, *TAKEN]),
+    "acquire_for_mma": (
+        "outputs.acquire_for_mma()._handle.release()",
+        ONE,
+        [*WAIT_EMPTY, *COMMIT, *STEP],
+    ),
+    "release_from_mma": (
+        "outputs.release_from_mma(outputs.acquire_for_mma())",
+        ONE,
+        [*WAIT_EMPTY, *COMMIT, *STEP],
+    ),
+    "release_from_mma of a pair": (
+        f"{LEADER}outputs.release_from_mma(outputs.acquire_for_mma())",
+        PAIR,
+        [*WAIT_EMPTY, *COMMIT_BOTH, *STEP],
+    ),
+    "acquire_for_epilogue": (
+        "outputs.acquire_for_epilogue()._handle.release()",
+        ROWS,
+        [*WAIT_FULL, *FREE, *TAKEN],
+    ),
+    "release_from_epilogue": (
+        "outputs.acquire_for_epilogue()\noutputs.release_from_epilogue()",
+        ROWS,
+        [*WAIT_FULL, *FREE, *TAKEN],
+    ),
+    "release_from_epilogue of a pair": (
+        "outputs.acquire_for_epilogue()\noutputs.release_from_epilogue()",
+        PAIRED_ROWS,
+        [*WAIT_FULL, *FREE_LEADER, *TAKEN],
+    ),
     "producer": ("with outputs.producer():\n    pass", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "consumer": ("with outputs.consumer():\n    pass", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "acquire_mma_linear": ("held = outputs.acquire_mma_linear()\nheld.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
-    "acquire_mma_linear, committed by hand": (f"held = outputs.acquire_mma_linear()\n{BY_HAND}held.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
-    "acquire_epilogue_linear": ("held = outputs.acquire_epilogue_linear()\nheld.release()", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "per_k().produce": ("with outputs.per_k().produce():\n    pass", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
-    "per_k().produce of a pair": (f"{LEADER}with outputs.per_k().produce():\n        pass", PAIR, [*WAIT_EMPTY, *COMMIT_BOTH, *STEP]),
-    "per_k().acquire_k_stage_linear": ("held = outputs.per_k().acquire_k_stage_linear()\nheld.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
-    "per_k().consume": ("with outputs.per_k().consume():\n    pass", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "per_k().consume of a pair": ("with outputs.per_k().consume():\n    pass", PAIRED_ROWS, [*WAIT_FULL, *FREE_LEADER, *TAKEN]),
-    "mma_op.commit": ("with ctx.elect_one():\n    tp.MmaOp(ctx).commit(outputs.pipeline.producer_mbar(1))", ONE, ["commit outputs.full [1]"]),
+    "acquire_mma_linear": (
+        "held = outputs.acquire_mma_linear()\nheld.release()",
+        ONE,
+        [*WAIT_EMPTY, *COMMIT, *STEP],
+    ),
+    "acquire_mma_linear, committed by hand": (
+        f"held = outputs.acquire_mma_linear()\n{BY_HAND}held.release()",
+        ONE,
+        [*WAIT_EMPTY, *COMMIT, *STEP],
+    ),
+    "acquire_epilogue_linear": (
+        "held = outputs.acquire_epilogue_linear()\nheld.release()",
+        ROWS,
+        [*WAIT_FULL, *FREE, *TAKEN],
+    ),
+    "per_k().produce": (
+        "with outputs.per_k().produce():\n    pass",
+        ONE,
+        [*WAIT_EMPTY, *COMMIT, *STEP],
+    ),
+    "per_k().produce of a pair": (
+        f"{LEADER}with outputs.per_k().produce():\n        pass",
+        PAIR,
+        [*WAIT_EMPTY, *COMMIT_BOTH, *STEP],
+    ),
+    "per_k().acquire_k_stage_linear": (
+        "held = outputs.per_k().acquire_k_stage_linear()\nheld.release()",
+        ONE,
+        [*WAIT_EMPTY, *COMMIT, *STEP],
+    ),
+    "per_k().consume": (
+        "with outputs.per_k().consume():\n    pass",
+        ROWS,
+        [*WAIT_FULL, *FREE, *TAKEN],
+    ),
+    "per_k().consume of a pair": (
+        "with outputs.per_k().consume():\n    pass",
+        PAIRED_ROWS,
+        [*WAIT_FULL, *FREE_LEADER, *TAKEN],
+    ),
+    "mma_op.commit": (
+        "with ctx.elect_one():\n    tp.MmaOp(ctx).commit(outputs.pipeline.producer_mbar(1))",
+        ONE,
+        ["commit outputs.full [1]"],
+    ),
     "mma_op.mma": (
-        "tmem.allocate()\nwith ctx.elect_one():\n    tp.MmaOp(ctx).mma(*inputs.payload.get_tile(0, k_group_size=1), tmem.addr)\ntmem.deallocate()",
-        ONE, ["alloc", "mma", "dealloc"]),
-    "per_k_epilogue": ("with outputs.per_k_epilogue(inputs):\n    pass", ROWS, [*WAIT_FULL, *SCALES, *FREE, *TAKEN]),
-    "per_k_epilogue of barriers alone": ("with outputs.per_k_epilogue(inputs.pipeline):\n    pass", ROWS, [*WAIT_FULL, *SCALES, *FREE, *TAKEN]),
+        (
+            "tmem.allocate()\n"
+            "with ctx.elect_one():\n"
+            "    tp.MmaOp(ctx).mma(*inputs.payload.get_tile(0, k_group_size=1), tmem.addr)\n"
+            "tmem.deallocate()"
+        ),
+        ONE,
+        ["alloc", "mma", "dealloc"],
+    ),
+    "per_k_epilogue": (
+        "with outputs.per_k_epilogue(inputs):\n    pass",
+        ROWS,
+        [*WAIT_FULL, *SCALES, *FREE, *TAKEN],
+    ),
+    "per_k_epilogue of barriers alone": (
+        "with outputs.per_k_epilogue(inputs.pipeline):\n    pass",
+        ROWS,
+        [*WAIT_FULL, *SCALES, *FREE, *TAKEN],
+    ),
     "release_from_mma of a raw stage": (
-        "outputs.pipeline.wait_consumer()\nraw = tp.OutputStage.from_raw(outputs.pipeline, outputs.pipeline.producer_stage(), 0)\noutputs.release_from_mma(raw)",
-        ONE, [WAIT_EMPTY[0], *COMMIT, *STEP]),
+        (
+            "outputs.pipeline.wait_consumer()\n"
+            "raw = tp.OutputStage.from_raw(outputs.pipeline, "
+            "outputs.pipeline.producer_stage(), 0)\n"
+            "outputs.release_from_mma(raw)"
+        ),
+        ONE,
+        [WAIT_EMPTY[0], *COMMIT, *STEP],
+    ),
     "per_k_epilogue, arrive_input": (
-        "with outputs.per_k_epilogue(inputs) as step:\n    step.arrive_input()\n    ctx.tmem_wait_load()", ROWS,
-        [*WAIT_FULL, SCALES[0], "wait for loads", SCALES[1], *FREE, *TAKEN]),
-}  # fmt: skip
+        (
+            "with outputs.per_k_epilogue(inputs) as step:\n"
+            "    step.arrive_input()\n"
+            "    ctx.tmem_wait_load()"
+        ),
+        ROWS,
+        [*WAIT_FULL, SCALES[0], "wait for loads", SCALES[1], *FREE, *TAKEN],
+    ),
+}
 
 
 ALLOCATED = """
-outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128)
-inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=4)
+outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1,
+    consumer_arrivals=128)
+inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1,
+    consumer_arrivals=4)
 tmem = outputs.tmem
 @ctx.role('mma', warps=1)
 def mma():
@@ -175,7 +273,8 @@ def test_members_of_an_accumulator(member: str) -> None:
     text = f"""
 outputs.pipeline.{"producer" if side == "mma" else "consumer"}_step()
 stage = {acquire}
-found.extend([type(stage), type({tmem}), getattr(stage, 'pipeline', outputs.pipeline) is outputs.pipeline])
+found.extend([type(stage), type({tmem}), getattr(stage, 'pipeline',
+    outputs.pipeline) is outputs.pipeline])
 with ctx.elect_one('role'):
     ctx.store(out[0], {index})
     ctx.store(out[1], {offset} - tmem.addr)
@@ -198,7 +297,8 @@ def test_a_stage_by_its_parts() -> None:
     text = """
 raw = tp.OutputStage.from_raw(outputs.pipeline, 1, tmem.addr + 24)
 here, there = tp.TmemStage(tmem, 1, 16), tp.TmemStage.from_offset(tmem.addr + 32, 2)
-found.extend([raw.index, raw.pipeline is outputs.pipeline, here.index, there.index, here.tensor((128, 16)).shape, type(here.tensor((64, 8), 'bfloat16'))])
+found.extend([raw.index, raw.pipeline is outputs.pipeline, here.index, there.index,
+    here.tensor((128, 16)).shape, type(here.tensor((64, 8), 'bfloat16'))])
 with ctx.elect_one():
     for i, stage in enumerate((raw.tmem, here, there)):
         ctx.store(out[i], stage.offset() - tmem.addr)
@@ -232,7 +332,8 @@ with outputs.per_k_epilogue(inputs) as step:
 def test_each_release_frees_an_accumulator_of_its_own_pipeline(order: tuple[str, str]) -> None:
     """Two pipelines whose accumulators are held at once, released in either order."""
     text = f"""
-other = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128, name='other')
+other = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1,
+    consumer_arrivals=128, name='other')
 @ctx.role('one', warpgroups=1)
 def one():
     outputs.acquire_for_epilogue()
@@ -256,8 +357,11 @@ ctx.role('one', warps=1)(lambda: None)
 """
     barriers = from_text(text).bind(np.zeros(4, np.int32)).kernel.barriers
     assert [(a.name, a.size, a.count) for a in barriers] == [
-        ("outputs.full", 2, 1), ("outputs.empty", 2, 128), ("other.full", 1, 1), ("other.empty", 1, 64),
-    ]  # fmt: skip
+        ("outputs.full", 2, 1),
+        ("outputs.empty", 2, 128),
+        ("other.full", 1, 1),
+        ("other.empty", 1, 64),
+    ]
 
 
 def test_columns_that_the_stages_do_not_fit() -> None:
@@ -287,7 +391,12 @@ def test_clusters_without_pairs_tell_their_own_cta() -> None:
 
 
 def test_a_commit_by_hand_to_one_cta_of_a_pair() -> None:
-    text = f"{LEADER}held = outputs.acquire_mma_linear()\n    with ctx.elect_one():\n        tp.MmaOp(ctx).commit(held.mbar(){{}})\n    held.release()"
+    text = (
+        f"{LEADER}held = outputs.acquire_mma_linear()\n"
+        "    with ctx.elect_one():\n"
+        f"        tp.MmaOp(ctx).commit(held.mbar(){{}})\n"
+        "    held.release()"
+    )
     assert COMMIT_BOTH[0] in traffic(role(text.format(", outputs.mma_complete_mask"), **PAIR))
     with refused(tp.CountError, "is signalled in CTA rank 0 of the cluster and not in rank 1"):
         role(text.format(""), **PAIR)
@@ -302,7 +411,11 @@ def test_lane_id() -> None:
 
 
 def test_a_copy_has_cursors_of_its_own() -> None:
-    text = "other = outputs.copy()\nother.acquire_for_mma()._handle.release()\noutputs.acquire_for_mma()._handle.release()"
+    text = (
+        "other = outputs.copy()\n"
+        "other.acquire_for_mma()._handle.release()\n"
+        "outputs.acquire_for_mma()._handle.release()"
+    )
     program = role(text)
     assert [what for what in traffic(program) if not what.startswith("step")] == [
         *WAIT_EMPTY,

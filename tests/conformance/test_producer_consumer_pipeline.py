@@ -42,7 +42,8 @@ def test_members_of_a_stage(side: str) -> None:
     """
     out = np.full(4, -1, np.int32)
     text = f"""
-    pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1, name='pipe')
+    pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1,
+        name='pipe')
     @ctx.role('one', warps=1)
     def one():
         if {side == "consumer"}:
@@ -77,7 +78,10 @@ def test_counts_that_no_barrier_has(side: str, count: int) -> None:
 
 
 def test_the_largest_and_the_smallest_count() -> None:
-    ring = f"tp.ProducerConsumerPipeline.allocate(ctx, 1, producer_arrivals=1, consumer_arrivals={2**20 - 1})"
+    ring = (
+        "tp.ProducerConsumerPipeline.allocate(ctx, 1, producer_arrivals=1, "
+        f"consumer_arrivals={2**20 - 1})"
+    )
     text = f"{ring}\nctx.role('one', warps=1)(lambda: None)"
     assert [a.count for a in from_text(text).bind(np.zeros(4, np.int32)).kernel.barriers] == [
         1,

@@ -1,5 +1,5 @@
-"""The table has a row for every name, every row is true, and docs/generated/conformance.md is what the table
-says.
+"""The table has a row for every name, every row is true, and docs/generated/conformance.md is what
+the table says.
 """
 
 from __future__ import annotations

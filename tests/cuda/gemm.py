@@ -16,9 +16,18 @@ STAGES = 4
 
 
 def gemm(
-    bm: int = 128, bn: int = 256, bk: int = 64, groups: int = 2, cluster: int = 1, a_order: str = "row", b_order: str = "row",
-    dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16, out_cols: int = 64, stages: int = STAGES,
-) -> Kernel:  # fmt: skip
+    bm: int = 128,
+    bn: int = 256,
+    bk: int = 64,
+    groups: int = 2,
+    cluster: int = 1,
+    a_order: str = "row",
+    b_order: str = "row",
+    dtype: DType = dtypes.bfloat16,
+    out: DType = dtypes.bfloat16,
+    out_cols: int = 64,
+    stages: int = STAGES,
+) -> Kernel:
     """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each
     loads a part.
     """
@@ -119,8 +128,15 @@ def gemm(
 
 
 def _epilogue(
-    b: Builder, acc: Fragment, ct: TensorParam, c_tiles: SmemBuffer, out_cols: int, rows: int, m0: exprs.Expr, n0: exprs.Expr
-) -> None:  # fmt: skip
+    b: Builder,
+    acc: Fragment,
+    ct: TensorParam,
+    c_tiles: SmemBuffer,
+    out_cols: int,
+    rows: int,
+    m0: exprs.Expr,
+    n0: exprs.Expr,
+) -> None:
     """Each warp stores its rows, `out_cols` columns at a time, through a tile of its own."""
     with b.per_warp() as w:
         mine = b.tile(c_tiles, binary("add", binary("mul", GROUP, 4), w))

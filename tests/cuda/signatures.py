@@ -16,21 +16,78 @@ from dataclasses import dataclass
 TYPES = {
     # tcgen05: addresses of tensor memory, 64-bit shared-memory descriptors, a 32-bit instruction
     # descriptor
-    "d-tmem": "u32", "a-tmem": "u32", "a-desc": "u64", "b-desc": "u64", "idesc": "u32", "enable-input-d": "u32",
-    "scale-A-tmem": "u32", "scale-B-tmem": "u32", "taddr": "u32", "nCols": "u32", "s-desc": "u64", "scale-d": "i32",
+    "d-tmem": "u32",
+    "a-tmem": "u32",
+    "a-desc": "u64",
+    "b-desc": "u64",
+    "idesc": "u32",
+    "enable-input-d": "u32",
+    "scale-A-tmem": "u32",
+    "scale-B-tmem": "u32",
+    "taddr": "u32",
+    "nCols": "u32",
+    "s-desc": "u64",
+    "scale-d": "i32",
     # mbarriers, copies, barriers
-    "mbar": "u32", "addr": "u32", "count": "u32", "txCount": "u32", "phaseParity": "u32", "waitComplete": "u32", "dstMem": "u32",
-    "srcMem": "u32", "tensorMap": "const TensorMap&", "ctaMask": "u16", "membermask": "u32", "predicate": "u32", "barrier": "u32",
-    "threads": "u32", "cta": "u32", "dst": "u32", "try-cancel-response": "u32", "imm-reg-count": "", "N": "", "row": "u32",
-    "x": "u32", "y": "u32", "z": "u32", "w": "u32", "old": "u32", "signed-old": "i32", "value": "u32", "signed": "i32",
-    "global-i32": "i32*", "global-u32": "u32*", "time": "u64", "word": "u64", "expected": "u32", "next": "u32",
-    "f": "float", "g": "float", "out-f": "float", "ref-f": "float&", "ref-g": "float&", "h": "u16", "h2": "u16", "byte": "u8",
+    "mbar": "u32",
+    "addr": "u32",
+    "count": "u32",
+    "txCount": "u32",
+    "phaseParity": "u32",
+    "waitComplete": "u32",
+    "dstMem": "u32",
+    "srcMem": "u32",
+    "tensorMap": "const TensorMap&",
+    "ctaMask": "u16",
+    "membermask": "u32",
+    "predicate": "u32",
+    "barrier": "u32",
+    "threads": "u32",
+    "cta": "u32",
+    "dst": "u32",
+    "try-cancel-response": "u32",
+    "imm-reg-count": "",
+    "N": "",
+    "row": "u32",
+    "x": "u32",
+    "y": "u32",
+    "z": "u32",
+    "w": "u32",
+    "old": "u32",
+    "signed-old": "i32",
+    "value": "u32",
+    "signed": "i32",
+    "global-i32": "i32*",
+    "global-u32": "u32*",
+    "time": "u64",
+    "word": "u64",
+    "expected": "u32",
+    "next": "u32",
+    "f": "float",
+    "g": "float",
+    "out-f": "float",
+    "ref-f": "float&",
+    "ref-g": "float&",
+    "h": "u16",
+    "h2": "u16",
+    "byte": "u8",
     **{f"c{i}": "i32" for i in range(5)},
-}  # fmt: skip
+}
 CONSTRAINTS = {
-    "u32": "r", "i32": "r", "u64": "l", "i64": "l", "u16": "h", "float": "f", "double": "d", "float&": "f", "u32&": "r",
-    "const TensorMap&": "l", "i32*": "l", "u32*": "l", "": "n",
-}  # fmt: skip
+    "u32": "r",
+    "i32": "r",
+    "u64": "l",
+    "i64": "l",
+    "u16": "h",
+    "float": "f",
+    "double": "d",
+    "float&": "f",
+    "u32&": "r",
+    "const TensorMap&": "l",
+    "i32*": "l",
+    "u32*": "l",
+    "": "n",
+}
 
 
 @dataclass(frozen=True)
@@ -129,8 +186,10 @@ def _of_both_groups() -> dict[str, Signature]:
         )
         for kind, block in (("mxf8f6f4", 32), ("mxf4", 32), ("mxf4nvf4", 16)):
             rows[f"tcgen05_mma_{kind}"] = _row(
-                "d:d-tmem a:a-desc b:b-desc shape:idesc sfa:scale-A-tmem sfb:scale-B-tmem accumulate:enable-input-d",
-                f"{mma}::{kind}.block_scale.block{block} [d-tmem], a-desc, b-desc, idesc, [scale-A-tmem], [scale-B-tmem], enable-input-d",
+                "d:d-tmem a:a-desc b:b-desc shape:idesc sfa:scale-A-tmem "
+                "sfb:scale-B-tmem accumulate:enable-input-d",
+                f"{mma}::{kind}.block_scale.block{block} [d-tmem], a-desc, b-desc, "
+                "idesc, [scale-A-tmem], [scale-B-tmem], enable-input-d",
                 "tcgen05.mma, with block scaling",
             )
         found |= {name + suffix: row for name, row in rows.items()}
@@ -157,12 +216,14 @@ def _copies() -> dict[str, Signature]:
             )
             found[f"tma_load_multicast{suffix}_{rank}d"] = _row(
                 f"dst:dstMem map:tensorMap bar:mbar ctas:ctaMask {given}",
-                f"{load}.multicast::cluster{group} [dstMem], [tensorMap, {coords}], [mbar], ctaMask",
+                f"{load}.multicast::cluster{group} [dstMem], [tensorMap, {coords}], "
+                "[mbar], ctaMask",
                 section + ", .multicast::cluster",
             )
         found[f"tma_store_{rank}d"] = _row(
             f"map:tensorMap src:srcMem {given}",
-            f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [tensorMap, {coords}], [srcMem]",
+            f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [tensorMap, "
+            f"{coords}], [srcMem]",
             "cp.async.bulk.tensor, .bulk_group",
         )
     return found
@@ -172,32 +233,58 @@ def _mbarriers() -> dict[str, Signature]:
     own, far = "shared::cta.b64", "shared::cluster.b64"
     arrive, expect = "mbarrier.arrive", "mbarrier.expect_tx operation"
     return {
-        "mbarrier_init": _row("bar:mbar count:count", f"mbarrier.init.{own} [mbar], count", "mbarrier.init"),
+        "mbarrier_init": _row(
+            "bar:mbar count:count", f"mbarrier.init.{own} [mbar], count", "mbarrier.init"
+        ),
         "mbarrier_inval": _row("bar:mbar", f"mbarrier.inval.{own} [mbar]", "mbarrier.inval"),
         "arrive": _row("bar:mbar", f"mbarrier.arrive.{own} _, [mbar]", arrive),
         "arrive_n": _row("bar:mbar count:count", f"mbarrier.arrive.{own} _, [mbar], count", arrive),
-        "arrive_expect_tx": _row("bar:mbar bytes:txCount", f"mbarrier.arrive.expect_tx.{own} _, [mbar], txCount", arrive),
+        "arrive_expect_tx": _row(
+            "bar:mbar bytes:txCount", f"mbarrier.arrive.expect_tx.{own} _, [mbar], txCount", arrive
+        ),
         "arrive_expect_tx_remote": _row(
-            "remote_bar:mbar bytes:txCount", f"mbarrier.arrive.expect_tx.release.cluster.{far} _, [mbar], txCount", arrive
+            "remote_bar:mbar bytes:txCount",
+            f"mbarrier.arrive.expect_tx.release.cluster.{far} _, [mbar], txCount",
+            arrive,
         ),
         "arrive_expect_tx_remote_relaxed": _row(
-            "remote_bar:mbar bytes:txCount", f"mbarrier.arrive.expect_tx.{far} _, [mbar], txCount", arrive
+            "remote_bar:mbar bytes:txCount",
+            f"mbarrier.arrive.expect_tx.{far} _, [mbar], txCount",
+            arrive,
         ),
-        "expect_tx": _row("bar:mbar bytes:txCount", f"mbarrier.expect_tx.relaxed.cta.{own} [mbar], txCount", expect),
-        "expect_tx_remote": _row("remote_bar:mbar bytes:txCount", f"mbarrier.expect_tx.relaxed.cluster.{far} [mbar], txCount", expect),
-        "complete_tx": _row("bar:mbar bytes:txCount", f"mbarrier.complete_tx.relaxed.cta.{own} [mbar], txCount", "mbarrier.complete_tx"),
+        "expect_tx": _row(
+            "bar:mbar bytes:txCount",
+            f"mbarrier.expect_tx.relaxed.cta.{own} [mbar], txCount",
+            expect,
+        ),
+        "expect_tx_remote": _row(
+            "remote_bar:mbar bytes:txCount",
+            f"mbarrier.expect_tx.relaxed.cluster.{far} [mbar], txCount",
+            expect,
+        ),
+        "complete_tx": _row(
+            "bar:mbar bytes:txCount",
+            f"mbarrier.complete_tx.relaxed.cta.{own} [mbar], txCount",
+            "mbarrier.complete_tx",
+        ),
         "complete_tx_remote": _row(
-            "remote_bar:mbar bytes:txCount", f"mbarrier.complete_tx.relaxed.cluster.{far} [mbar], txCount", "mbarrier.complete_tx"
+            "remote_bar:mbar bytes:txCount",
+            f"mbarrier.complete_tx.relaxed.cluster.{far} [mbar], txCount",
+            "mbarrier.complete_tx",
         ),
         "try_wait": _row(
-            "bar:mbar parity:phaseParity", f"mbarrier.try_wait.parity.{own} waitComplete, [mbar], phaseParity", "mbarrier.try_wait",
+            "bar:mbar parity:phaseParity",
+            f"mbarrier.try_wait.parity.{own} waitComplete, [mbar], phaseParity",
+            "mbarrier.try_wait",
             "=done:waitComplete",
         ),
         "try_wait_cluster": _row(
-            "bar:mbar parity:phaseParity", f"mbarrier.try_wait.parity.acquire.cluster.{own} waitComplete, [mbar], phaseParity",
-            "mbarrier.try_wait", "=done:waitComplete",
+            "bar:mbar parity:phaseParity",
+            f"mbarrier.try_wait.parity.acquire.cluster.{own} waitComplete, [mbar], phaseParity",
+            "mbarrier.try_wait",
+            "=done:waitComplete",
         ),
-    }  # fmt: skip
+    }
 
 
 def _remote_arrivals() -> dict[str, Signature]:
@@ -237,31 +324,89 @@ def _others() -> dict[str, Signature]:
     registers = "{x, y, z, w}"
     found = {
         "bulk_wait": _row("", "cp.async.bulk.wait_group N", "cp.async.bulk.wait_group", "N:N"),
-        "bulk_wait_read": _row("", "cp.async.bulk.wait_group.read N", "cp.async.bulk.wait_group", "N:N"),
-        "wgmma_wait": _row("", "wgmma.wait_group.sync.aligned N", "wgmma.wait_group", "N:N"),
-        "setmaxnreg_inc": _row("", "setmaxnreg.inc.sync.aligned.u32 imm-reg-count", "setmaxnreg", "N:imm-reg-count", memory=False),
-        "setmaxnreg_dec": _row("", "setmaxnreg.dec.sync.aligned.u32 imm-reg-count", "setmaxnreg", "N:imm-reg-count", memory=False),
-        "prefetch_tensor_map": _row("map:tensorMap", "prefetch.tensormap [tensorMap]", "prefetch, prefetchu"),
-        "named_sync": _row("id:barrier threads:threads", "bar.sync barrier, threads", "bar, barrier"),
-        "named_arrive": _row("id:barrier threads:threads", "bar.arrive barrier, threads", "bar, barrier"),
-        "elect_one": _row("", "elect.sync _|predicate, 0xffffffff", "elect.sync", "=elected:predicate", memory=False),
-        "elect_of": _row("lanes:membermask", "elect.sync _|predicate, membermask", "elect.sync", "=elected:predicate", memory=False),
-        "lane_id": _pure("", "mov.u32 x, %laneid", "Special Registers: %laneid", "=lane:x"),
-        "cluster_cta_rank": _pure("", "mov.u32 x, %cluster_ctarank", "Special Registers: %cluster_ctarank", "=x:x"),
-        "cluster_index": _pure("", "mov.u32 x, %clusterid.x", "Special Registers: %clusterid", "=x:x"),
-        "cluster_count": _pure("", "mov.u32 x, %nclusterid.x", "Special Registers: %nclusterid", "=x:x"),
-        "on_cta": _pure("address:addr cta:cta", "mapa.shared::cluster.u32 x, addr, cta", "mapa", "=remote:x"),
-        "stmatrix_x4": _row("row:row a:x b:y c:z d:w", f"stmatrix.sync.aligned.m8n8.x4.shared.b16 [row], {registers}", "stmatrix"),
-        "stmatrix_x2": _row("row:row a:x b:y", "stmatrix.sync.aligned.m8n8.x2.shared.b16 [row], {x, y}", "stmatrix"),
-        "stmatrix_x4_trans": _row(
-            "row:row a:x b:y c:z d:w", f"stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [row], {registers}", "stmatrix"
+        "bulk_wait_read": _row(
+            "", "cp.async.bulk.wait_group.read N", "cp.async.bulk.wait_group", "N:N"
         ),
-        "stmatrix_x2_trans": _row("row:row a:x b:y", "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [row], {x, y}", "stmatrix"),
+        "wgmma_wait": _row("", "wgmma.wait_group.sync.aligned N", "wgmma.wait_group", "N:N"),
+        "setmaxnreg_inc": _row(
+            "",
+            "setmaxnreg.inc.sync.aligned.u32 imm-reg-count",
+            "setmaxnreg",
+            "N:imm-reg-count",
+            memory=False,
+        ),
+        "setmaxnreg_dec": _row(
+            "",
+            "setmaxnreg.dec.sync.aligned.u32 imm-reg-count",
+            "setmaxnreg",
+            "N:imm-reg-count",
+            memory=False,
+        ),
+        "prefetch_tensor_map": _row(
+            "map:tensorMap", "prefetch.tensormap [tensorMap]", "prefetch, prefetchu"
+        ),
+        "named_sync": _row(
+            "id:barrier threads:threads", "bar.sync barrier, threads", "bar, barrier"
+        ),
+        "named_arrive": _row(
+            "id:barrier threads:threads", "bar.arrive barrier, threads", "bar, barrier"
+        ),
+        "elect_one": _row(
+            "",
+            "elect.sync _|predicate, 0xffffffff",
+            "elect.sync",
+            "=elected:predicate",
+            memory=False,
+        ),
+        "elect_of": _row(
+            "lanes:membermask",
+            "elect.sync _|predicate, membermask",
+            "elect.sync",
+            "=elected:predicate",
+            memory=False,
+        ),
+        "lane_id": _pure("", "mov.u32 x, %laneid", "Special Registers: %laneid", "=lane:x"),
+        "cluster_cta_rank": _pure(
+            "", "mov.u32 x, %cluster_ctarank", "Special Registers: %cluster_ctarank", "=x:x"
+        ),
+        "cluster_index": _pure(
+            "", "mov.u32 x, %clusterid.x", "Special Registers: %clusterid", "=x:x"
+        ),
+        "cluster_count": _pure(
+            "", "mov.u32 x, %nclusterid.x", "Special Registers: %nclusterid", "=x:x"
+        ),
+        "on_cta": _pure(
+            "address:addr cta:cta", "mapa.shared::cluster.u32 x, addr, cta", "mapa", "=remote:x"
+        ),
+        "stmatrix_x4": _row(
+            "row:row a:x b:y c:z d:w",
+            f"stmatrix.sync.aligned.m8n8.x4.shared.b16 [row], {registers}",
+            "stmatrix",
+        ),
+        "stmatrix_x2": _row(
+            "row:row a:x b:y", "stmatrix.sync.aligned.m8n8.x2.shared.b16 [row], {x, y}", "stmatrix"
+        ),
+        "stmatrix_x4_trans": _row(
+            "row:row a:x b:y c:z d:w",
+            f"stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [row], {registers}",
+            "stmatrix",
+        ),
+        "stmatrix_x2_trans": _row(
+            "row:row a:x b:y",
+            "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [row], {x, y}",
+            "stmatrix",
+        ),
         "atomic_add_i32": _row(
-            "address:global-i32 value:signed", "atom.relaxed.gpu.global.add.s32 signed-old, [global-i32], signed", "atom", "=old:signed-old"
+            "address:global-i32 value:signed",
+            "atom.relaxed.gpu.global.add.s32 signed-old, [global-i32], signed",
+            "atom",
+            "=old:signed-old",
         ),
         "atomic_add_u32": _row(
-            "address:global-u32 value:value", "atom.relaxed.gpu.global.add.u32 old, [global-u32], value", "atom", "=old:old"
+            "address:global-u32 value:value",
+            "atom.relaxed.gpu.global.add.u32 old, [global-u32], value",
+            "atom",
+            "=old:old",
         ),
         "clc_first_cta": _row(
             "response:try-cancel-response",
@@ -274,15 +419,32 @@ def _others() -> dict[str, Signature]:
             "clusterlaunchcontrol.query_cancel",
             "=cta:x",
         ),
-        "debug_clock": _row("", "mov.u64 time, %globaltimer", "Special Registers: %globaltimer", "=x:time", memory=False),
+        "debug_clock": _row(
+            "",
+            "mov.u64 time, %globaltimer",
+            "Special Registers: %globaltimer",
+            "=x:time",
+            memory=False,
+        ),
         "debug_word": _row("bar:mbar", "ld.shared::cta.u64 word, [mbar]", "ld", "=x:word"),
         "debug_meet": _row(
-            "add:value warps:threads", "atom.acq_rel.cluster.shared::cluster.cas.b32 old, [addr], expected, next", "atom",
+            "add:value warps:threads",
+            "atom.acq_rel.cluster.shared::cluster.cas.b32 old, [addr], expected, next",
+            "atom",
             "=seen:old word:addr expected:expected next:next",
         ),
-        "debug_cluster_wait": _row("site:value", "ld.acquire.cluster.shared::cluster.u32 old, [addr]", "ld", "=seen:old word:addr"),
-        "debug_leave_cluster": _row("warps:threads", ("barrier.cluster.arrive.release", "barrier.cluster.wait.acquire"), "barrier.cluster"),
-    }  # fmt: skip
+        "debug_cluster_wait": _row(
+            "site:value",
+            "ld.acquire.cluster.shared::cluster.u32 old, [addr]",
+            "ld",
+            "=seen:old word:addr",
+        ),
+        "debug_leave_cluster": _row(
+            "warps:threads",
+            ("barrier.cluster.arrive.release", "barrier.cluster.wait.acquire"),
+            "barrier.cluster",
+        ),
+    }
     cancel = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
     for name, multicast in (
         ("clc_try_cancel", ""),
@@ -300,10 +462,16 @@ def _accesses() -> dict[str, Signature]:
     """Ordinary loads and stores of shared memory. A load of a signed number extends its sign."""
     found = {}
     kinds = {
-        "i8": ("s8", "u8", "i32"), "u8": ("u8", "u8", "u32"), "u16": ("u16", "u16", "u16"), "i32": ("s32", "u32", "i32"),
-        "u32": ("u32", "u32", "u32"), "i64": ("s64", "u64", "i64"), "u64": ("u64", "u64", "u64"), "float": ("f32", "f32", "float"),
+        "i8": ("s8", "u8", "i32"),
+        "u8": ("u8", "u8", "u32"),
+        "u16": ("u16", "u16", "u16"),
+        "i32": ("s32", "u32", "i32"),
+        "u32": ("u32", "u32", "u32"),
+        "i64": ("s64", "u64", "i64"),
+        "u64": ("u64", "u64", "u64"),
+        "float": ("f32", "f32", "float"),
         "double": ("f64", "f64", "double"),
-    }  # fmt: skip
+    }
     for space, suffix in (("shared::cta", ""), ("shared::cluster", "_remote")):
         for name, (load, store, register) in kinds.items():
             found[f"load_{name}{suffix}"] = _row(
@@ -358,5 +526,12 @@ def _numbers() -> dict[str, Signature]:
 
 
 TABLE = {
-    **_of_both_groups(), **_copies(), **_mbarriers(), **_remote_arrivals(), **_without_operands(), **_others(), **_accesses(), **_numbers(),
-}  # fmt: skip
+    **_of_both_groups(),
+    **_copies(),
+    **_mbarriers(),
+    **_remote_arrivals(),
+    **_without_operands(),
+    **_others(),
+    **_accesses(),
+    **_numbers(),
+}

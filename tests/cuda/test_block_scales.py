@@ -42,8 +42,15 @@ def scale_factors(
 
 
 def built(
-    a: DType, b: DType, scale: DType, n: int = 64, k: int = 0, group: int = 1, first: int = 0, start: int = 0
-) -> tuple[Builder, SmemBuffer]:  # fmt: skip
+    a: DType,
+    b: DType,
+    scale: DType,
+    n: int = 64,
+    k: int = 0,
+    group: int = 1,
+    first: int = 0,
+    start: int = 0,
+) -> tuple[Builder, SmemBuffer]:
     """A kernel with one block-scaled MMA of tiles of 128 bytes a row, from element `start` of K on;
     and A's buffer.
     """
@@ -145,7 +152,8 @@ def test_each_step_reads_its_scale_factors(
     k = int(k_lines * 1024 // a.bits)
     code = printed(built(a, b, scale, n, k, first=first)[0])
     call = re.search(
-        rf"tcgen05_mma_{scaling.kind}\(.*, mma_\w+(?: \| scale_ids\((.*?)\))?, (\w+.*?), (\w+.*?), (?:k > 0|0)\);",
+        rf"tcgen05_mma_{scaling.kind}\(.*, mma_\w+(?: \| scale_ids\((.*?)\))?, (\w+.*?), "
+        r"(\w+.*?), (?:k > 0|0)\);",
         code,
     )
     assert call is not None
@@ -212,7 +220,8 @@ def test_what_no_instruction_can_do_is_not_printed() -> None:
     mma.sfa = scale_factors(const(0), 128, 8, E8M0)
     with pytest.raises(
         CompileError,
-        match=r"tcgen05\.mma: sfa has 128 rows × 8 blocks; A has 128 rows, and k = 128 in blocks of 32 is 4",
+        match=r"tcgen05\.mma: sfa has 128 rows × 8 blocks; A has 128 rows, and k = 128 in "
+        r"blocks of 32 is 4",
     ):
         printed(b)
     b = Builder()

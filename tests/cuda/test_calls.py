@@ -46,11 +46,18 @@ def test_barriers() -> None:
         b.do(ops.MbarInval, b.bar(bars, 0))
     found = calls(b)
     wanted = [
-        r"mbarrier_init\(bars\(1\),n\)", r"arrive\(bars\(2\)\)", r"arrive_n\(bars\(2\),5\)",
+        r"mbarrier_init\(bars\(1\),n\)",
+        r"arrive\(bars\(2\)\)",
+        r"arrive_n\(bars\(2\),5\)",
         r"arrive_remote\w*_n\(on_cta\(bars\(3\),1\),7\)",
-        r"arrive_expect_tx\(bars\(1\),n\)", r"expect_tx\(bars\(1\),48\)", r"complete_tx\(bars\(3\),32\)", r"wait\w*\(bars\(1\),1\)",
-        r"named_sync\(meet_barrier,96\)", r"named_arrive\(meet_barrier,96\)", r"mbarrier_inval\(bars\(0\)\)",
-    ]  # fmt: skip
+        r"arrive_expect_tx\(bars\(1\),n\)",
+        r"expect_tx\(bars\(1\),48\)",
+        r"complete_tx\(bars\(3\),32\)",
+        r"wait\w*\(bars\(1\),1\)",
+        r"named_sync\(meet_barrier,96\)",
+        r"named_arrive\(meet_barrier,96\)",
+        r"mbarrier_inval\(bars\(0\)\)",
+    ]
     assert len(found) == len(wanted)
     for line, pattern in zip(found, wanted, strict=True):
         assert re.fullmatch(pattern + ";", line), (line, pattern)

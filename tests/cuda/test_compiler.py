@@ -69,8 +69,14 @@ LOG = """ptxas info    : Compiling entry function 'gemm' for 'sm_90a'
 ptxas         .     0 bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads
 {extra}
 ptxas info    : Used 168 registers, used 1 barriers"""
-C7508 = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register requirements."
-C7510 = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ..."
+C7508 = (
+    "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain "
+    "minimum register requirements."
+)
+C7510 = (
+    "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+    "serialized due to ..."
+)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +86,20 @@ C7510 = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async ins
             "C7508",
             0,
             C7508,
-            r"'kernel' compiles, but ptxas ignored setmaxnreg:\n  .*\(C7508\).*\n.*allow=\['C7508'\] accepts it",
+            (
+                r"'kernel' compiles, but ptxas ignored setmaxnreg:\n  "
+                r".*\(C7508\).*\n.*allow=\['C7508'\] accepts it"
+            ),
         ),
         ("C7510", 0, C7510, r"ptxas serialised wgmma"),
         (
             "spills",
             96,
             "",
-            r"registers spilled to local memory:\n.*96 bytes spill stores.*\n.*Use smaller tiles or raise registers=",
+            (
+                r"registers spilled to local memory:\n.*96 bytes spill stores.*\n.*Use "
+                r"smaller tiles or raise registers="
+            ),
         ),
     ],
 )
@@ -135,7 +147,10 @@ def test_a_launch_with_fewer_registers_than_the_roles_ask_for(
         "nvrtc",
         lambda *_: (LOG.format(spills=0, extra="").replace("168", "160"), b"cubin"),
     )
-    arithmetic = r"160 registers a thread.*128 × \(24 \+ 240 \+ 240\) = 64,512.*384 × 160 = 61,440.*the other 3,072 for ever.*sum of 480"
+    arithmetic = (
+        r"160 registers a thread.*128 × \(24 \+ 240 \+ 240\) = 64,512.*384 × 160 = "
+        r"61,440.*the other 3,072 for ever.*sum of 480"
+    )
     with pytest.raises(CompileError, match=arithmetic):
         cuda.compile(asking(24, 240, 240))
     assert cuda.compile(asking(24, 224, 232)).registers == 160
@@ -176,6 +191,9 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_importing_needs_no_cuda_package() -> None:
-    code = "import sys, tilepipe.cuda; print(sorted(m for m in sys.modules if m.split('.')[0] in ('cuda', 'torch')))"
+    code = (
+        "import sys, tilepipe.cuda; print(sorted(m for m in sys.modules if m.split('.')[0] "
+        "in ('cuda', 'torch')))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -178,7 +178,8 @@ def test_no_room_in_shared_memory() -> None:
     kernel = b.finished()
     with pytest.raises(
         LimitError,
-        match=r"needs 232,320 \+ 352 = 232,672 bytes of shared memory; .* at most 232,448.* or 224 bytes, away",
+        match=r"needs 232,320 \+ 352 = 232,672 bytes of shared memory; .* at most 232,448.* or "
+        r"224 bytes, away",
     ):
         cuda.source(kernel, debug=True)
     with pytest.raises(LimitError, match="Take a stage"):

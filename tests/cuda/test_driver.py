@@ -47,7 +47,8 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     for launch in (program.launch, program.launcher, lambda: program.launch(debug=True)):
         with pytest.raises(
             tp.UnavailableError,
-            match=r"^launching needs an NVIDIA driver \(libcuda.so.1\), which this machine does not have$",
+            match=r"^launching needs an NVIDIA driver \(libcuda.so.1\), which this machine "
+            r"does not have$",
         ):
             launch()
 
@@ -69,7 +70,8 @@ def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(
         tp.UnavailableError,
-        match=r"launching needs cuda-bindings, which is not installed: pip install tilepipe\[cuda\]",
+        match=r"launching needs cuda-bindings, which is not installed: pip install "
+        r"tilepipe\[cuda\]",
     ):
         driver.api()
 
@@ -93,7 +95,8 @@ def test_a_gpu_that_no_code_is_printed_for(monkeypatch: pytest.MonkeyPatch) -> N
     machine(monkeypatch, cuDeviceGetAttribute=(0, 8), cuDeviceGetName=(0, b"NVIDIA A100\0\0\0"))
     with pytest.raises(
         tp.UnavailableError,
-        match=r"device 0 is a NVIDIA A100 of compute capability 8.8; kernels are printed for 9.0 \(sm_90a\), ",
+        match=r"device 0 is a NVIDIA A100 of compute capability 8.8; kernels are printed for "
+        r"9.0 \(sm_90a\), ",
     ):
         driver.chip()
 
@@ -104,7 +107,10 @@ def test_a_cluster_that_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "api", lambda: api)
     monkeypatch.setattr(driver, "primary_context", lambda _: 1)
     monkeypatch.setattr(driver, "call", lambda name, *_: 0 if "Occupancy" in name else object())
-    words = "no cluster of 'big' fits on device 0: 16 CTAs of 384 threads and 230,000 bytes of shared memory each"
+    words = (
+        "no cluster of 'big' fits on device 0: 16 CTAs of 384 threads and 230,000 bytes of "
+        "shared memory each"
+    )
     with pytest.raises(tp.LaunchError, match=words):
         driver.Function(0, b"", "big", 384, 230_000, 16)
 

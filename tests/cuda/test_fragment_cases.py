@@ -1,5 +1,5 @@
-"""The fragment kernels of `tests.cases.fragments` compile, without spills; what single lines of them
-print as.
+"""The fragment kernels of `tests.cases.fragments` compile, without spills; what single lines of
+them print as.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def test_it_reads_like_a_kernel() -> None:
     )
     assert "wait(inputs_full(cursor11_stage), cursor11_phase);  " in roles
     assert re.search(
-        r"if \(\+\+cursor11_stage == 4\) \{ +// gemm.py:\d+\n +cursor11_stage = 0;\n +cursor11_phase \^= 1;",
+        r"if \(\+\+cursor11_stage == 4\) \{ +// gemm.py:\d+\n +cursor11_stage = 0;\n "
+        r"+cursor11_phase \^= 1;",
         roles,
     )
     launch = text[text.index('extern "C"') :]

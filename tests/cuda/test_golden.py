@@ -28,9 +28,16 @@ from tilepipe.ir.memory import Tmem
 from tilepipe.ir.rules.tensor_memory import scaling_of
 
 DTYPES = {
-    "f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32, "f32": dtypes.float32, "e4m3": dtypes.float8_e4m3,
-    "e5m2": dtypes.float8_e5m2, "e2m1": dtypes.float4_e2m1, "ue8m0": dtypes.float8_e8m0, "ue4m3": dtypes.float8_e4m3,
-}  # fmt: skip
+    "f16": dtypes.float16,
+    "bf16": dtypes.bfloat16,
+    "tf32": dtypes.float32,
+    "f32": dtypes.float32,
+    "e4m3": dtypes.float8_e4m3,
+    "e5m2": dtypes.float8_e5m2,
+    "e2m1": dtypes.float4_e2m1,
+    "ue8m0": dtypes.float8_e8m0,
+    "ue4m3": dtypes.float8_e4m3,
+}
 ORDERS = {"K": "row", "MN": "col"}
 
 
@@ -94,7 +101,8 @@ def test_instruction_descriptors_with_scale_factors(kind: str) -> None:
         builder, _ = built(a, b, scale, row["n"], steps * scaling.k, row["m"] // 128)
         code = cuda.source(builder.finished(), "sm_100a")
         call = re.search(
-            rf"tcgen05_mma_{kind}(?:_pair)?\(.*, mma_\w+((?: \| scale_ids\(.*?\))?), \w+, \w+, (?:k > 0|0)\);",
+            rf"tcgen05_mma_{kind}(?:_pair)?\(.*, mma_\w+((?: \| scale_ids\(.*?\))?), "
+            r"\w+, \w+, (?:k > 0|0)\);",
             code,
         )
         assert call is not None
@@ -214,7 +222,8 @@ def test_each_step_reads_the_scale_factors_of_its_blocks() -> None:
             "sm_100a",
         )
         call = re.search(
-            rf"tcgen05_mma_{row['kind']}\(.*, mma_\w+(?: \| scale_ids\((.*?)\))?, (\w+.*?), (\w+.*?), (?:k > 0|0)\);",
+            rf"tcgen05_mma_{row['kind']}\(.*, mma_\w+(?: \| scale_ids\((.*?)\))?, "
+            r"(\w+.*?), (\w+.*?), (?:k > 0|0)\);",
             code,
         )
         assert call is not None

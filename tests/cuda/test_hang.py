@@ -47,7 +47,10 @@ def test_the_device_lays_the_record_out_as_the_host_reads_it() -> None:
         for i, (t, f, _) in enumerate(wanted)
     ]
     types = "using u32 = unsigned int;\nusing u64 = unsigned long long;\n"
-    code = f"{types}{SHARED}\nconstexpr u32 debug_offset = 0, debug_bytes = {STATE_BYTES}, debug_cluster = 1;\n"
+    code = (
+        f"{types}{SHARED}\n"
+        f"constexpr u32 debug_offset = 0, debug_bytes = {STATE_BYTES}, debug_cluster = 1;\n"
+    )
     code += "\n".join(
         [SNIPPETS["debug_state"].code, 'extern "C" __global__ void k(u32* x) {', *stores, "}\n"]
     )
@@ -124,12 +127,18 @@ def test_an_mbarrier() -> None:
     ]
     for part in (
         "kernel 'gemm' hung on the GPU: a wait blocked for 200 ms, and the launch was given up.",
-        f"role 'mma', warps 0, 2, 3, of CTA 5 (rank 1 of cluster 2) waits for phase parity 1 of inputs.full[2], at {line}",
+        (
+            "role 'mma', warps 0, 2, 3, of CTA 5 (rank 1 of cluster 2) waits for phase "
+            f"parity 1 of inputs.full[2], at {line}"
+        ),
         "who would bring it (1 arrival a phase, and the bytes expected):",
         "mbar_expect, role 'load' at gemm.py:",
         f"tma_load, role 'load' at {loads[0]}",
         "also waiting in this cluster:",
-        "role 'load', warp 0, of CTA 4 (rank 0 of cluster 2): phase parity 0 of inputs.empty[0], at gemm.py:",
+        (
+            "role 'load', warp 0, of CTA 4 (rank 0 of cluster 2): phase parity 0 of "
+            "inputs.empty[0], at gemm.py:"
+        ),
         "program.run() runs the same program on the simulated GPU",
         "raise timeout_ms",
         "What this launch wrote is not valid; the context is.",
@@ -294,7 +303,8 @@ def test_a_debug_launch_that_fails_otherwise_names_the_kernel(
     launcher: Any = device
     with pytest.raises(
         LaunchError,
-        match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA context",
+        match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA "
+        "context",
     ):
         debug.launch(launcher, kernel, (1, 2), 9)
     assert device.memory == {}

@@ -50,9 +50,15 @@ def test_only_shifts_that_may_leave_the_width_are_guarded(name: str) -> None:
     assert want in printed(body)
 
 
-@pytest.mark.parametrize(("source", "target", "want"), [
-    ("float32", "int32", "i32_from_f32("), ("float32", "uint8", "u8_from_f32("), ("float64", "int64", "i64_from_f64("),
-    ("float16", "uint32", "u32_from_f32("), ("int32", "uint32", "static_cast<u32>("),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "target", "want"),
+    [
+        ("float32", "int32", "i32_from_f32("),
+        ("float32", "uint8", "u8_from_f32("),
+        ("float64", "int64", "i64_from_f64("),
+        ("float16", "uint32", "u32_from_f32("),
+        ("int32", "uint32", "static_cast<u32>("),
+    ],
+)
 def test_fractions_are_converted_by_ptx(source: str, target: str, want: str) -> None:
     assert want in printed(lambda ctx, x: x.to(target), source)

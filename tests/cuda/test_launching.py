@@ -61,10 +61,17 @@ def ordinals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("x", "there"),
     [
-        (np.zeros(3), False), (np.float32(1), False), (OnGpu(), True), (Capsule((2, 0)), True), (Capsule((1, 0)), False),
-        (Capsule((10, 0)), False), ([1], False), (None, False), (7, False),
+        (np.zeros(3), False),
+        (np.float32(1), False),
+        (OnGpu(), True),
+        (Capsule((2, 0)), True),
+        (Capsule((1, 0)), False),
+        (Capsule((10, 0)), False),
+        ([1], False),
+        (None, False),
+        (7, False),
     ],
-)  # fmt: skip
+)
 def test_what_lies_in_gpu_memory(x: object, there: bool) -> None:
     assert interop.is_device_array(x) is there
 
@@ -109,10 +116,16 @@ def test_dlpack_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_streams() -> None:
     given: list[tuple[Any, int]] = [
-        (0, 0), (77, 77), (SimpleNamespace(cuda_stream=5), 5), (SimpleNamespace(ptr=6), 6), (SimpleNamespace(handle=7), 7),
-        (SimpleNamespace(handle=SimpleNamespace(value=8)), 8), (SimpleNamespace(handle=SimpleNamespace(value=None)), 0),
-        (SimpleNamespace(__cuda_stream__=lambda: (0, 9)), 9), (None, 0),
-    ]  # fmt: skip
+        (0, 0),
+        (77, 77),
+        (SimpleNamespace(cuda_stream=5), 5),
+        (SimpleNamespace(ptr=6), 6),
+        (SimpleNamespace(handle=7), 7),
+        (SimpleNamespace(handle=SimpleNamespace(value=8)), 8),
+        (SimpleNamespace(handle=SimpleNamespace(value=None)), 0),
+        (SimpleNamespace(__cuda_stream__=lambda: (0, 9)), 9),
+        (None, 0),
+    ]
     for stream, handle in given:
         assert interop.stream_handle(stream, [OnGpu()], 0) == handle
     for wrong in (True, "a", 1.5, SimpleNamespace(), SimpleNamespace(ptr=None)):
@@ -197,8 +210,14 @@ def test_the_arguments_are_the_printed_ones(fake: FakeDriver) -> None:
     assert fake.launches[0][:4] == (3, 32, 4096, 55)
     assert fake.devices == [2]
     assert passed(fake, program) == {
-        "a": 1_000_000 + 0x2000, "a_shape_1": 32, "n": 3, "out_data": 0x7004, "out_stride_0": 100, "out_shape_0": 5, "x": 0.5,
-    }  # fmt: skip
+        "a": 1_000_000 + 0x2000,
+        "a_shape_1": 32,
+        "n": 3,
+        "out_data": 0x7004,
+        "out_stride_0": 100,
+        "out_shape_0": 5,
+        "x": 0.5,
+    }
     signature = program.source().split("many_arguments(")[-1].split(") {")[0]
     assert [declared.split()[-1] for declared in signature.split(",")] == list(
         passed(fake, program)
@@ -298,9 +317,15 @@ def doubled(ctx: tp.Context, a: Any, out: Any) -> None:
 
 
 VIEWS: dict[str, Any] = {
-    "plain": lambda x: x, "transposed": lambda x: x.T, "rows apart": lambda x: x[::2], "columns apart": lambda x: x[:, 1::3],
-    "backwards": lambda x: x[::-1], "both backwards": lambda x: x[::-1, ::-1], "part": lambda x: x[2:5, 3:7], "one": lambda x: x[3:4, 4:5],
-}  # fmt: skip
+    "plain": lambda x: x,
+    "transposed": lambda x: x.T,
+    "rows apart": lambda x: x[::2],
+    "columns apart": lambda x: x[:, 1::3],
+    "backwards": lambda x: x[::-1],
+    "both backwards": lambda x: x[::-1, ::-1],
+    "part": lambda x: x[2:5, 3:7],
+    "one": lambda x: x[3:4, 4:5],
+}
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -396,7 +421,10 @@ def test_a_kernel_that_fails_is_named(fake: FakeDriver) -> None:
         with staging.staged(launch, 0) as places:
             strided(places["out"], out)[...] = 5
 
-    words = r"kernel 'doubled' failed on the GPU: CUDA_ERROR_TOO_SAD \(too sad\). The CUDA context of this process is lost"
+    words = (
+        r"kernel 'doubled' failed on the GPU: CUDA_ERROR_TOO_SAD \(too sad\). The CUDA "
+        r"context of this process is lost"
+    )
     with pytest.raises(tp.LaunchError, match=words):
         fails()
     assert (out == 0).all()
@@ -406,10 +434,7 @@ def test_a_kernel_that_fails_is_named(fake: FakeDriver) -> None:
 @given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=4), data=st.data())
 def test_bounds_of_any_view(shape: list[int], data: st.DataObject) -> None:
     array = np.zeros(shape, np.int16)
-    cut = tuple(
-        slice(None, None, data.draw(st.sampled_from([1, 2, -1, -2])))
-        for _ in shape
-    )  # fmt: skip
+    cut = tuple(slice(None, None, data.draw(st.sampled_from([1, 2, -1, -2]))) for _ in shape)
     view = array[cut].transpose(data.draw(st.permutations(range(len(shape)))))
     assert staging._bounds("x", view) == np.lib.array_utils.byte_bounds(view)
 

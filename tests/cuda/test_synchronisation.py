@@ -72,10 +72,12 @@ def test_a_remote_arrive_with_bytes_releases_at_cluster_scope() -> None:
 @pytest.mark.parametrize(
     ("space", "printed"),
     [
-        ("shared", ["fence.proxy.async.shared::cta;"]), ("cluster", ["fence.proxy.async.shared::cluster;"]),
-        ("global", ["fence.proxy.async.global;"]), ("all", ["fence.proxy.async;", "fence.proxy.async.global;"]),
+        ("shared", ["fence.proxy.async.shared::cta;"]),
+        ("cluster", ["fence.proxy.async.shared::cluster;"]),
+        ("global", ["fence.proxy.async.global;"]),
+        ("all", ["fence.proxy.async;", "fence.proxy.async.global;"]),
     ],
-)  # fmt: skip
+)
 def test_a_proxy_fence_names_the_memory_it_orders(space: str, printed: list[str]) -> None:
     """Beside the form for all memory stands that for global memory: ptxas 13 makes
     FENCE.VIEW.ASYNC.S of the former alone.

@@ -129,7 +129,10 @@ def test_debug_builds_check_accesses_to_tensor_memory(
 ) -> None:
     given: list[tuple[str, ...]] = []
     keys: list[tuple[str, ...]] = []
-    log = "ptxas . 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info : Used 168 registers"
+    log = (
+        "ptxas . 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info : Used 168 registers"
+    )
 
     def nvrtc(_code: str, _file: str, _emit: str, options: tuple[str, ...]) -> tuple[str, bytes]:
         given.append(options)

@@ -107,9 +107,11 @@ def test_descriptors_reach_the_elements(
     )
     assert call is not None
     names: dict[str, Any] = {
-        **constants(code), "matrix_start": lambda x: (x & 0x3FFFF) >> 4, "a": lambda i: A_START + i * a_buffer.tile_bytes,
+        **constants(code),
+        "matrix_start": lambda x: (x & 0x3FFFF) >> 4,
+        "a": lambda i: A_START + i * a_buffer.tile_bytes,
         "b": lambda i: B_START + i * b_buffer.tile_bytes,
-    }  # fmt: skip
+    }
     for side in "ab":
         start = re.search(rf"const u32 {side}_start = (.*?);", code)
         assert start is not None
@@ -273,7 +275,8 @@ def test_all_instructions_have_the_group_of_the_kernel(group: int) -> None:
 def test_a_pair_loads_into_both_and_reports_to_the_leader() -> None:
     code = cuda.source(gemm(2), "sm_100a")
     assert re.search(
-        r"tma_load_pair_2d\(a_tiles\(\w+\), a, on_cta\(full\(\w+\), cta_rank & -2\), i\w+ \* 64, cta_rank \* 128\);",
+        r"tma_load_pair_2d\(a_tiles\(\w+\), a, on_cta\(full\(\w+\), cta_rank & -2\), "
+        r"i\w+ \* 64, cta_rank \* 128\);",
         code,
     )
     assert "mbarrier::complete_tx::bytes.cta_group::2 [%0]" in code
@@ -297,7 +300,8 @@ def test_multicast_loads_of_a_pair_compile() -> None:
     ] == ["UTMALDG.2D.MULTICAST.2CTA"]
     with pytest.raises(
         CompileError,
-        match="role 'load' of 'kernel' uses a TMA load that reports to another CTA's barrier, which sm_90a",
+        match="role 'load' of 'kernel' uses a TMA load that reports to another CTA's barrier, "
+        "which sm_90a",
     ):
         cuda.source(kernel, "sm_90a")
 
@@ -305,7 +309,8 @@ def test_multicast_loads_of_a_pair_compile() -> None:
 def test_each_architecture_refuses_the_other_ones_tensor_core() -> None:
     with pytest.raises(
         CompileError,
-        match="role 'epilogue' of 'gemm' uses tcgen05, which sm_90a does not have; compile for sm_100a",
+        match="role 'epilogue' of 'gemm' uses tcgen05, which sm_90a does not have; compile for "
+        "sm_100a",
     ) as error:
         cuda.source(gemm(), "sm_90a")
     assert "blackwell.py" in str(error.value)
@@ -316,7 +321,8 @@ def test_each_architecture_refuses_the_other_ones_tensor_core() -> None:
     b.setup_done()
     with pytest.raises(
         CompileError,
-        match="set-up of 'kernel' uses tensor memory, which sm_90a does not have; compile for sm_100a",
+        match="set-up of 'kernel' uses tensor memory, which sm_90a does not have; compile for "
+        "sm_100a",
     ):
         cuda.source(b.finished(), "sm_90a")
     assert "for sm_100a;" in cuda.source(b.kernel), "it is printed for the one that has its ops"
@@ -341,7 +347,10 @@ def test_each_architecture_refuses_the_other_ones_tensor_core() -> None:
         (
             Tmem(const(0), 128, 24, F32),
             1,
-            "tcgen05.mma: n = 24 must be a multiple of 16 up to 256 where an accumulator has 128 rows",
+            (
+                "tcgen05.mma: n = 24 must be a multiple of 16 up to 256 where an accumulator "
+                "has 128 rows"
+            ),
         ),
         (Tmem(const(0), 128, 48, F32), 2, "tcgen05.mma: n = 48 must be a multiple of 32"),
         (Tmem(const(0), 128, 32, BF16), 1, "tcgen05.mma: the accumulator must be float32"),
@@ -398,6 +407,7 @@ def test_copies_of_swizzled_tiles_are_refused() -> None:
         b.do(ops.TmemCopy, Tmem(const(0), 128, 128, dtypes.uint8), b.tile(source), 1)
     with pytest.raises(
         CompileError,
-        match=r"reads whole rows of an unswizzled row-major tile.* 'scales' is row order, swizzle 128",
+        match=r"reads whole rows of an unswizzled row-major tile.* 'scales' is row order, "
+        r"swizzle 128",
     ):
         printed(b)

@@ -1,5 +1,5 @@
-"""The kernels of `tests.cases.tensor_memory`, which the simulator runs, compile for sm_100a: what the
-machine code of each holds.
+"""The kernels of `tests.cases.tensor_memory`, which the simulator runs, compile for sm_100a: what
+the machine code of each holds.
 """
 
 from __future__ import annotations

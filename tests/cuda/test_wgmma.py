@@ -92,9 +92,12 @@ def test_descriptors_reach_the_elements(
     start = {f: re.search(rf"const u32 {f}_start = (.*?);", code) for f in "ab"}
     for group in range(groups):
         names: dict[str, object] = {
-            **constants(code), "warpgroup": group, "matrix_start": lambda x: (x & 0x3FFFF) >> 4,
-            "a": lambda i: A_START + i * a_buffer.tile_bytes, "b": lambda i: B_START + i * b_buffer.tile_bytes,
-        }  # fmt: skip
+            **constants(code),
+            "warpgroup": group,
+            "matrix_start": lambda x: (x & 0x3FFFF) >> 4,
+            "a": lambda i: A_START + i * a_buffer.tile_bytes,
+            "b": lambda i: B_START + i * b_buffer.tile_bytes,
+        }
         for side, found in start.items():
             assert found is not None
             names[f"{side}_start"] = evaluate(found[1], names)
@@ -289,7 +292,10 @@ def _kernel(a: dict[str, object], cols: int = 64, part: dict[str, int] | None = 
             {"swizzle": 0},
             64,
             {},
-            "wgmma reads lines of .* swizzled bytes; those of .* 'a' .*no swizzle.*Give the buffer swizzle=128",
+            (
+                "wgmma reads lines of .* swizzled bytes; those of .* 'a' .*no swizzle.*Give "
+                "the buffer swizzle=128"
+            ),
         ),
         (
             {"dtype": dtypes.float16},

@@ -312,10 +312,15 @@ def test_a_planted_error_is_seen(name: str, old: str, new: str) -> None:
 def test_errors_planted_in_families_are_seen() -> None:
     load, store = TmemAccess("ld", 2, "float"), TmemAccess("st", 2, "u32")
     for access, old, new in (
-        (load, "%0, %1", "%1, %0"), (load, " volatile", ""), (load, "16x256b", "16x128b"), (load, ".x2", ".x4"),
-        (load, '"=f"(x[3])', '"=f"(x[2])'), (store, '        : "memory");', ");"), (store, "[%0]", "[%1]"),
+        (load, "%0, %1", "%1, %0"),
+        (load, " volatile", ""),
+        (load, "16x256b", "16x128b"),
+        (load, ".x2", ".x4"),
+        (load, '"=f"(x[3])', '"=f"(x[2])'),
+        (store, '        : "memory");', ");"),
+        (store, "[%0]", "[%1]"),
         (store, '"r"(address),', '"r"(x[0]),'),
-    ):  # fmt: skip
+    ):
         code = access.snippet().code
         assert old in code
         assert access_problems(access, code.replace(old, new)), (access, old)
@@ -352,14 +357,29 @@ def _scale_copies_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "check"),
     [
-        (_replaced("scale_ids", "<< 4", "<< 5"), lambda: test_golden.test_instruction_descriptors_with_scale_factors("mxf8f6f4")),
-        (_replaced("scale_ids", "<< 29", "<< 28"), lambda: test_golden.test_instruction_descriptors_with_scale_factors("mxf4")),
-        (_replaced("scale_ids", "byte << 4 | ", ""), lambda: test_golden.test_instruction_descriptors_with_scale_factors("mxf4")),
-        (_replaced("matrix_start", ">> 4", ">> 3"), lambda: test_golden.test_shared_memory_descriptors("bf16")),
-        (_replaced("matrix_start", "0x3ffff", "0xffff"), lambda: test_golden.test_shared_memory_descriptors("e2m1")),
+        (
+            _replaced("scale_ids", "<< 4", "<< 5"),
+            lambda: test_golden.test_instruction_descriptors_with_scale_factors("mxf8f6f4"),
+        ),
+        (
+            _replaced("scale_ids", "<< 29", "<< 28"),
+            lambda: test_golden.test_instruction_descriptors_with_scale_factors("mxf4"),
+        ),
+        (
+            _replaced("scale_ids", "byte << 4 | ", ""),
+            lambda: test_golden.test_instruction_descriptors_with_scale_factors("mxf4"),
+        ),
+        (
+            _replaced("matrix_start", ">> 4", ">> 3"),
+            lambda: test_golden.test_shared_memory_descriptors("bf16"),
+        ),
+        (
+            _replaced("matrix_start", "0x3ffff", "0xffff"),
+            lambda: test_golden.test_shared_memory_descriptors("e2m1"),
+        ),
         (_scale_copies_of_64_bytes, test_golden.test_copies_of_scale_factors),
     ],
-)  # fmt: skip
+)
 def test_planted_bits_are_seen(
     plant: Callable[[pytest.MonkeyPatch], None],
     check: Callable[[], None],

@@ -170,38 +170,84 @@ def lazy_throttle(ctx: tp.Context, counter: Any) -> None:
 HANGS: dict[str, tuple[Callable[[], tp.Program], tuple[str, ...]]] = {
     "missing arrive": (
         lambda: missing_arrive.bind(_out()),
-        ("role 'wait', warps 0-1, of CTA 0", "phase parity 0 of ready", "2 arrivals a phase", "role 'signal'", "missing arrive"),
+        (
+            "role 'wait', warps 0-1, of CTA 0",
+            "phase parity 0 of ready",
+            "2 arrivals a phase",
+            "role 'signal'",
+            "missing arrive",
+        ),
     ),
     "bytes off by 16": (
-        lambda: bytes_off.bind(tp.tensor_map(np.ones((32, 32), np.float32), box=(32, 32), swizzle=0), _out()),
-        ("role 'use', warp 0, of CTA 0", "phase parity 0 of full", "mbar_expect, role 'load'", "tma_load, role 'load'", "bytes off"),
+        lambda: bytes_off.bind(
+            tp.tensor_map(np.ones((32, 32), np.float32), box=(32, 32), swizzle=0), _out()
+        ),
+        (
+            "role 'use', warp 0, of CTA 0",
+            "phase parity 0 of full",
+            "mbar_expect, role 'load'",
+            "tma_load, role 'load'",
+            "bytes off",
+        ),
     ),
     "never released": (
         lambda: never_released.bind(_out()),
-        ("role 'fill', warp 0", "parity 0 of empty", "role 'drain', warp 0", "parity 1 of full", "never released"),
+        (
+            "role 'fill', warp 0",
+            "parity 0 of empty",
+            "role 'drain', warp 0",
+            "parity 1 of full",
+            "never released",
+        ),
     ),
-    "wrong phase": (lambda: wrong_phase.bind(_out()), ("role 'one', warp 0", "phase parity 1 of ready", "wrong phase")),
+    "wrong phase": (
+        lambda: wrong_phase.bind(_out()),
+        ("role 'one', warp 0", "phase parity 1 of ready", "wrong phase"),
+    ),
     "silent peer": (
         lambda: silent_peer.bind(_out()),
-        ("role 'wait', warp 0, of CTA ", "(rank 1 of cluster ", "phase parity 0 of go", "silent peer"),
+        (
+            "role 'wait', warp 0, of CTA ",
+            "(rank 1 of cluster ",
+            "phase parity 0 of go",
+            "silent peer",
+        ),
     ),
     "cluster barrier": (
         lambda: cluster_barrier.bind(_out()),
-        ("role 'meet', warp 0, of CTA 0 (rank 0 of cluster 0)", "cluster barrier, at which 3 of 4 warps have arrived", "parity 0 of go"),
+        (
+            "role 'meet', warp 0, of CTA 0 (rank 0 of cluster 0)",
+            "cluster barrier, at which 3 of 4 warps have arrived",
+            "parity 0 of go",
+        ),
     ),
     "short of threads": (
         lambda: short_of_threads.bind(_out()),
-        ("role 'pair', warps 0-1, of CTA 0", "named barrier meet, at which 64 of 96 threads have arrived", "short of threads"),
+        (
+            "role 'pair', warps 0-1, of CTA 0",
+            "named barrier meet, at which 64 of 96 threads have arrived",
+            "short of threads",
+        ),
     ),
     "lazy throttle": (
         lambda: lazy_throttle.bind(np.zeros(1, np.int32)),
-        ("role 'schedule', warp 0, of CTA ", "of work_throttle.full[", "role 'load', warp 0, of CTA ", "of work.full["),
+        (
+            "role 'schedule', warp 0, of CTA ",
+            "of work_throttle.full[",
+            "role 'load', warp 0, of CTA ",
+            "of work.full[",
+        ),
     ),
     "unequal trip counts": (
         lambda: ring(consumer=_short_consumer)[0],
-        ("role 'producer', warp 0, of CTA 0 waits for phase parity", "pipe.empty[", "32 arrivals a phase", "role 'consumer'"),
+        (
+            "role 'producer', warp 0, of CTA 0 waits for phase parity",
+            "pipe.empty[",
+            "32 arrivals a phase",
+            "role 'consumer'",
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def line(name: str) -> str:

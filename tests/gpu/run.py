@@ -105,8 +105,14 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
         places = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
         env = os.environ | {"PYTHONPATH": places, "TILEPIPE_CACHE_DIR": options.cache}
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=env, start_new_session=True
-        )  # fmt: skip
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=env,
+            start_new_session=True,
+        )
         try:
             group.output, _ = process.communicate(timeout=left)
         except subprocess.TimeoutExpired:

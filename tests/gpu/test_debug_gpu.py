@@ -24,9 +24,13 @@ A, B = (
     RNG.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((1000, 776), (520, 776))
 )
 CONFIGS = [
-    GemmConfig(bn=128), GemmConfig(bn=256), GemmConfig(bn=256, cluster=2), GemmConfig(bm=64, bn=128, consumers=1, k_group_size=2, stages=2),
-    GemmConfig(bm=64, bn=128, schedule="pingpong"), GemmConfig(bn=128, split_k=2),
-]  # fmt: skip
+    GemmConfig(bn=128),
+    GemmConfig(bn=256),
+    GemmConfig(bn=256, cluster=2),
+    GemmConfig(bm=64, bn=128, consumers=1, k_group_size=2, stages=2),
+    GemmConfig(bm=64, bn=128, schedule="pingpong"),
+    GemmConfig(bn=128, split_k=2),
+]
 
 
 def gemm(cfg: GemmConfig, **options: Any) -> Any:

@@ -96,7 +96,8 @@ step.bind(a, b).launch()
 done()
 np.testing.assert_array_equal(np.asarray(b), stepped(x))
 for dtype in (jnp.float16, jnp.bfloat16):
-    m, n, c = (jax.device_put(jnp.ones(shape, dtype), device) for shape in ((128, 64), (64, 64), (128, 64)))
+    m, n, c = (jax.device_put(jnp.ones(shape, dtype), device) for shape in ((128, 64), (64, 64),
+        (128, 64)))
     jax.block_until_ready((m, n, c))
     gemm.bind(m, n, c, gemm.GemmConfig(bn=64)).launch()
     done()

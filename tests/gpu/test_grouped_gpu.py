@@ -178,8 +178,11 @@ def test_the_operation_beside_pytorchs() -> None:
     offsets = torch.arange(64, 513, 64, device="cuda", dtype=torch.int32)
     weights = w.transpose(1, 2)
     torch.testing.assert_close(
-        tp.ops.grouped_matmul(a, weights, offsets), torch._grouped_mm(a, weights, offs=offsets), rtol=2e-2, atol=0.1
-    )  # fmt: skip
+        tp.ops.grouped_matmul(a, weights, offsets),
+        torch._grouped_mm(a, weights, offs=offsets),
+        rtol=2e-2,
+        atol=0.1,
+    )
     compiled = torch.compile(tp.ops.grouped_matmul, fullgraph=True)
     torch.testing.assert_close(
         compiled(a, weights, offsets), tp.ops.grouped_matmul(a, weights, offsets), rtol=0, atol=0

@@ -63,7 +63,8 @@ def watched(tool: str, name: str, timeout: int = 150) -> str:
     if not any("SUMMARY" in line for line in lines):
         assert "verified" in said or lines, said[-3000:]
         pytest.skip(
-            f"not possible: {next((x for x in lines if re.search('rror|nable|upport|annot', x)), NO_REASON)}"
+            "not possible: "
+            f"{next((x for x in lines if re.search('rror|nable|upport|annot', x)), NO_REASON)}"
         )
     refused = [
         x

@@ -41,10 +41,18 @@ def launches(program: tp.Program, *outputs: Array, fill: float = 0) -> Iterator[
 
 @pytest.mark.parametrize(
     ("stages", "n", "cluster"),
-    [(2, 1000, (1, 1)), (11, 377, (1, 1)), (5, 3, (1, 1)), (3, 64, (2, 1)), (4, 33, (1, 2)), (7, 50, (2, 2)), (2, 41, (4, 1))]
+    [
+        (2, 1000, (1, 1)),
+        (11, 377, (1, 1)),
+        (5, 3, (1, 1)),
+        (3, 64, (2, 1)),
+        (4, 33, (1, 2)),
+        (7, 50, (2, 2)),
+        (2, 41, (4, 1)),
+    ]
     + [(6, 17, (4, 4))]
     + [(stages, 7 * stages + 3, (1, 1)) for stages in range(2, 12)],
-)  # fmt: skip
+)
 def test_c1_two_producer_warps(stages: int, n: int, cluster: tuple[int, int]) -> None:
     ctas = cluster[0] * cluster[1]
     out = np.zeros((ctas, n), np.int32)
@@ -100,10 +108,12 @@ def test_consumers_take_tiles_in_turn(tiles: int, length: int, stages: int, cons
 @pytest.mark.parametrize(
     ("batches", "m", "n", "ctas", "size", "shape", "raster", "group", "of"),
     [
-        (0, 7, 9, 4, 1, None, "grouped", 3, 1), (3, 5, 7, 8, 2, (1, 2), "rows", 1, 2), (2, 9, 4, 8, 4, (2, 2), "columns", 2, 3),
+        (0, 7, 9, 4, 1, None, "grouped", 3, 1),
+        (3, 5, 7, 8, 2, (1, 2), "rows", 1, 2),
+        (2, 9, 4, 8, 4, (2, 2), "columns", 2, 3),
         (0, 5, 5, 8, 4, (2, 1), "grouped", 2, 2),
     ],
-)  # fmt: skip
+)
 def test_schedules(
     batches: int,
     m: int,

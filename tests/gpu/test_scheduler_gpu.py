@@ -17,13 +17,23 @@ from tests.support.scheduler_orders import Dealt
 pytestmark = pytest.mark.gpu
 
 PROBLEMS: list[dict[str, Any]] = [
-    {"batches": 1, "m": 40, "n": 30, "clusters": 132}, {"batches": 2, "m": 9, "n": 7, "clusters": 3, "raster": "rows", "stages": 1},
-    {"batches": 1, "m": 5, "n": 3, "clusters": 40, "stages": 4}, {"batches": 1, "m": 1, "n": 1, "clusters": 1},
+    {"batches": 1, "m": 40, "n": 30, "clusters": 132},
+    {"batches": 2, "m": 9, "n": 7, "clusters": 3, "raster": "rows", "stages": 1},
+    {"batches": 1, "m": 5, "n": 3, "clusters": 40, "stages": 4},
+    {"batches": 1, "m": 1, "n": 1, "clusters": 1},
     {"batches": 3, "m": 16, "n": 11, "clusters": 66, "size": 2, "warpgroups": 2},
     {"batches": 1, "m": 21, "n": 13, "clusters": 7, "size": 2, "shape": (1, 2)},
-    {"batches": 1, "m": 17, "n": 18, "clusters": 20, "size": 4, "shape": (2, 2), "raster": "columns"},
+    {
+        "batches": 1,
+        "m": 17,
+        "n": 18,
+        "clusters": 20,
+        "size": 4,
+        "shape": (2, 2),
+        "raster": "columns",
+    },
     {"batches": 1, "m": 12, "n": 6, "clusters": 5, "size": 8, "shape": (4, 2), "stages": 3},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)

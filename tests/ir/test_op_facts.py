@@ -1,4 +1,6 @@
-"""What each op class declares of itself, against evidence that does not come from the declaration."""
+"""What each op class declares of itself, against evidence that does not come from the
+declaration.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""docs/reference/machine.md has a row for every op that orders accesses, with the form it is printed as."""
+"""docs/reference/machine.md has a row for every op that orders accesses, with the form it is
+printed as.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,38 @@ from tilepipe.ir import ops
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "machine.md"
 ORDER_NOTHING = {  # values, control flow, memory and registers: others order what these do
-    "Assert", "Assign", "ClcQuery", "CursorDefine", "CursorRead", "CursorStep", "Define", "Elect", "For", "FragmentAny", "FragmentDefine",
-    "FragmentLoad", "FragmentLoadGlobal", "FragmentReduce", "FragmentSet", "FragmentStore", "FragmentStoreGlobal", "If", "Let", "Load",
-    "PerWarp", "Print", "Read", "Store", "Tcgen05Mma", "TmaStore", "TmemCopy", "TmemLoad", "TmemStore", "Wgmma", "While",
-}  # fmt: skip
+    "Assert",
+    "Assign",
+    "ClcQuery",
+    "CursorDefine",
+    "CursorRead",
+    "CursorStep",
+    "Define",
+    "Elect",
+    "For",
+    "FragmentAny",
+    "FragmentDefine",
+    "FragmentLoad",
+    "FragmentLoadGlobal",
+    "FragmentReduce",
+    "FragmentSet",
+    "FragmentStore",
+    "FragmentStoreGlobal",
+    "If",
+    "Let",
+    "Load",
+    "PerWarp",
+    "Print",
+    "Read",
+    "Store",
+    "Tcgen05Mma",
+    "TmaStore",
+    "TmemCopy",
+    "TmemLoad",
+    "TmemStore",
+    "Wgmma",
+    "While",
+}
 
 
 def test_every_op_is_in_the_table_or_orders_nothing() -> None:

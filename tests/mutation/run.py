@@ -1,7 +1,8 @@
 """The mutation campaign: every mutant of every shipped kernel and example, in its families, and
 docs/generated/mutants.md.
 
-    python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] [--out docs/generated/mutants.md]
+    python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] \\
+        [--out docs/generated/mutants.md]
     (make mutants)
 
 Exits with 1 when a mutant survives without an explanation, or is undecided.

@@ -129,23 +129,50 @@ def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
     ("kernel", "given", "names"),
     [
         ("gemm", {}, ["2 tiles per CTA, 3 K steps, 2 CTAs", "2 tiles per CTA, 9 K steps, 2 CTAs"]),
-        ("gemm", {"cluster": 2, "stages": 2}, ["2 tiles per CTA, 1 K step, a cluster of 2", "2 tiles per CTA, 5 K steps, a cluster of 2"]),
+        (
+            "gemm",
+            {"cluster": 2, "stages": 2},
+            [
+                "2 tiles per CTA, 1 K step, a cluster of 2",
+                "2 tiles per CTA, 5 K steps, a cluster of 2",
+            ],
+        ),
         ("gemm", {"m": 256}, ["m=256, n=1024, k=1024, on 2 SMs"]),
         ("gemm", {"k": 64, "cluster": 4, "bn": 64}, ["m=1024, n=1024, k=64, on 4 SMs"]),
-        ("gemm", {"arch": "sm100"}, ["5 tiles, 3 K steps, fetched by 1 CTA", "3 tiles, 9 K steps, fetched by 2 CTAs"]),
         (
-            "gemm", {"arch": "sm100", "cluster": 2},
-            ["5 tiles, 3 K steps, fetched by a cluster of 2", "2 tiles, 9 K steps, fetched by a cluster of 2"],
+            "gemm",
+            {"arch": "sm100"},
+            ["5 tiles, 3 K steps, fetched by 1 CTA", "3 tiles, 9 K steps, fetched by 2 CTAs"],
         ),
-        ("attention", {"causal": True}, ["1 tile per CTA, 1 K and V tile, 4 CTAs", "1 tile per CTA, 5 K and V tiles, 4 CTAs"]),
+        (
+            "gemm",
+            {"arch": "sm100", "cluster": 2},
+            [
+                "5 tiles, 3 K steps, fetched by a cluster of 2",
+                "2 tiles, 9 K steps, fetched by a cluster of 2",
+            ],
+        ),
+        (
+            "attention",
+            {"causal": True},
+            ["1 tile per CTA, 1 K and V tile, 4 CTAs", "1 tile per CTA, 5 K and V tiles, 4 CTAs"],
+        ),
         ("attention", {"s_q": 64, "s_kv": 128}, ["s_q=64, s_kv=128, on 2 SMs"]),
         (
-            "gemm_grouped", {"cluster": 2, "stages": 2},
-            [f"3 tiles per CTA, {steps}, a cluster of 2, groups of 128, 0, 255 and 1 rows" for steps in ("1 K step", "5 K steps")],
+            "gemm_grouped",
+            {"cluster": 2, "stages": 2},
+            [
+                f"3 tiles per CTA, {steps}, a cluster of 2, groups of 128, 0, 255 and 1 rows"
+                for steps in ("1 K step", "5 K steps")
+            ],
         ),
-        ("gemm_grouped", {"experts": 3}, ["m=1024, n=512, k=512, experts=3, split=random, on 2 SMs"]),
+        (
+            "gemm_grouped",
+            {"experts": 3},
+            ["m=1024, n=512, k=512, experts=3, split=random, on 2 SMs"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_checked_in_words(kernel: str, given: dict[str, Any], names: list[str]) -> None:
     config, instances = find(kernel).instances(given)
     assert [x.name for x in instances] == names
@@ -202,9 +229,9 @@ def test_a_ring_that_has_not_is_named_with_its_arithmetic() -> None:
             verdict(instance="many", ring=[[2, 2, 2]] * 2),
         ]
     )
-    assert (
-        found
-        == "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); twice round and one more are 2 · 3 + 1 = 7"
+    assert found == (
+        "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); twice round "
+        "and one more are 2 · 3 + 1 = 7"
     )
 
 

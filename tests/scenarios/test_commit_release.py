@@ -99,10 +99,15 @@ def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
     assert (c == want).all()
     (advice,) = run.advice
     words = (
-        "commit as a release", "only a tcgen05.commit orders load",
-        "(role 'epilogue') after the ordinary write of", "by role 'mma' at", where("note"),
-        where("read"), "a commit waits for MMAs and copies, not for stores", "also arrive on a barrier",
-    )  # fmt: skip
+        "commit as a release",
+        "only a tcgen05.commit orders load",
+        "(role 'epilogue') after the ordinary write of",
+        "by role 'mma' at",
+        where("note"),
+        where("read"),
+        "a commit waits for MMAs and copies, not for stores",
+        "also arrive on a barrier",
+    )
     assert not [word for word in words if word not in advice], advice
     verdict = program.check()
     assert verdict.ok

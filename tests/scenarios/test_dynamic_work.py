@@ -160,7 +160,10 @@ def test_a_role_that_stops_early() -> None:
 
 def test_a_cta_that_does_not_listen() -> None:
     words = (
-        "CTA 1 (rank 1 in its cluster) exits while role 'schedule' of CTA 0 can still arrive on its work.full",
+        (
+            "CTA 1 (rank 1 in its cluster) exits while role 'schedule' of CTA 0 can still "
+            "arrive on its work.full"
+        ),
         where("arm"),
     )
     faults(bind("odd CTA sits out", clusters=1)[0], tp.ExitError, *words)

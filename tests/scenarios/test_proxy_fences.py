@@ -99,9 +99,14 @@ def program(
 def test_an_ordinary_write_to_a_tensor_before_tma(by: str, then: str) -> None:
     """Without the mend (see `no_rule_for_tensors`) it is verified."""
     words = (
-        "race between proxies on tensor 'x'", "no fence.proxy.async of that memory stands", "role 'writer'", "role 'copies'",
-        'ctx.fence_proxy_async("global")', where(by), where(f"tma {then}"),
-    )  # fmt: skip
+        "race between proxies on tensor 'x'",
+        "no fence.proxy.async of that memory stands",
+        "role 'writer'",
+        "role 'copies'",
+        'ctx.fence_proxy_async("global")',
+        where(by),
+        where(f"tma {then}"),
+    )
     faults(program(by, then=then)[0], tp.RaceError, *words)
 
 
@@ -377,7 +382,10 @@ def test_a_space_is_named(space: Any) -> None:
             ctx.fence_proxy_async(space)
 
     words = (
-        "fence_proxy_async takes the memory whose accesses it orders, one of 'shared', 'cluster', 'global', 'all'",
+        (
+            "fence_proxy_async takes the memory whose accesses it orders, one of 'shared', "
+            "'cluster', 'global', 'all'"
+        ),
         repr(space),
     )
     refuses(bad.bind, tp.TraceError, *words)

@@ -148,7 +148,10 @@ def test_a_wait_that_passed_on_an_old_phase_is_blamed() -> None:
     over-arrival, or as lapped.
     """
     words = (
-        f"role 'load' did not wait at {where('load waits')}: parity 1 is that of the phase before the first of freed",
+        (
+            f"role 'load' did not wait at {where('load waits')}: parity 1 is that of the "
+            "phase before the first of freed"
+        ),
         "passed at once and role 'load' ran ahead. It should wait for phase 0, parity 0",
     )
     faults(bind_by_hand(flip=False), tp.SimFault, *words)

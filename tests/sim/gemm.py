@@ -9,9 +9,17 @@ from tilepipe.ir.expressions import const
 
 
 def gemm(
-    bm: int = 128, bn: int = 128, bk: int = 64, stages: int = 4, groups: int = 1, lag: int = 1,
-    dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16, release_early: bool = False, fence: bool = True,
-) -> Builder:  # fmt: skip
+    bm: int = 128,
+    bn: int = 128,
+    bk: int = 64,
+    stages: int = 4,
+    groups: int = 1,
+    lag: int = 1,
+    dtype: DType = dtypes.bfloat16,
+    out: DType = dtypes.bfloat16,
+    release_early: bool = False,
+    fence: bool = True,
+) -> Builder:
     b = Builder()
     rows = bm // groups
     at, bt = b.tensor("a", dtype, box=(bm, bk)), b.tensor("b", dtype, box=(bn, bk))

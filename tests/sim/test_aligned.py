@@ -61,7 +61,10 @@ def test_some_threads_cannot_execute_what_all_execute_together(kind: str, scope:
             with b.per_warp(), b.when(binary("eq", LANE, 0)):
                 use(b, f)
     where = "warp" if scope == "per warp" else unit
-    words = rf"{kind}.*: \d+ of (32|128) threads of role 'group' execute it, but all threads of the {where} must, together"
+    words = (
+        rf"{kind}.*: \d+ of (32|128) threads of role 'group' execute it, but all threads of "
+        rf"the {where} must, together"
+    )
     if (kind, scope) == ("named_sync", "per warp"):
         words = "NamedSync inside ctx.per_warp"
     with pytest.raises(SimFault, match=words + r"(.|\n)*test_aligned"):
@@ -89,13 +92,16 @@ def test_per_warp_leaves_out_warps_without_threads() -> None:
     assert b.run().completions == {"full": [[1]]}
 
 
-@pytest.mark.parametrize(("value", "col", "want"), [
-    ("scalar", 0, [5] * 16),
-    ("scalar", 6, [1] * 6 + [5] * 10),
-    ("row", 0, [3] * 16),
-    ("row", 10, [1] * 10 + [3] * 6),
-    ("columns", 4, [1] * 4 + [3] * 8 + [1] * 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "col", "want"),
+    [
+        ("scalar", 0, [5] * 16),
+        ("scalar", 6, [1] * 6 + [5] * 10),
+        ("row", 0, [3] * 16),
+        ("row", 10, [1] * 10 + [3] * 6),
+        ("columns", 4, [1] * 4 + [3] * 8 + [1] * 4),
+    ],
+)
 def test_which_columns_a_set_fills(value: str, col: int, want: list[int]) -> None:
     """A scalar or one value a row fills the columns from `col` on; several columns fill as many."""
     b = Builder()

@@ -78,7 +78,8 @@ def test_overflow_is_reported_wherever_the_value_is_used(
     }
     with pytest.raises(
         SimFault,
-        match=r"int32 overflow: 4294967296 is outside -2147483648 \.\. 2147483647(.|\n)*test_arithmetic",
+        match=r"int32 overflow: 4294967296 is outside -2147483648 \.\. "
+        r"2147483647(.|\n)*test_arithmetic",
     ):
         b.run(n=1 << 16, **arrays)
 
@@ -172,9 +173,15 @@ def value(x: Expr, n: int) -> int:
         case Binary(op=op, a=a, b=b):
             p, q = value(a, n), value(b, n)
             return {
-                "add": lambda: p + q, "sub": lambda: p - q, "mul": lambda: p * q, "shl": lambda: p << q,
-                "floordiv": lambda: p // q, "mod": lambda: p % q, "min": lambda: min(p, q), "max": lambda: max(p, q),
-            }[op]()  # fmt: skip
+                "add": lambda: p + q,
+                "sub": lambda: p - q,
+                "mul": lambda: p * q,
+                "shl": lambda: p << q,
+                "floordiv": lambda: p // q,
+                "mod": lambda: p % q,
+                "min": lambda: min(p, q),
+                "max": lambda: max(p, q),
+            }[op]()
     return n
 
 

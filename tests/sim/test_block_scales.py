@@ -101,8 +101,9 @@ def program(x: dict[str, Any], wrong: str = "nothing") -> tuple[tp.Program, Arra
     rows, k = x["b"].shape
     fp4 = x["dtype"] == "float4_e2m1"
     maps = [
-        tp.tensor_map(packed(m) if fp4 else m, box=(len(m), k), dtype=x["dtype"] if fp4 else None) for m in (x["a"], x["b"])
-    ]  # fmt: skip
+        tp.tensor_map(packed(m) if fp4 else m, box=(len(m), k), dtype=x["dtype"] if fp4 else None)
+        for m in (x["a"], x["b"])
+    ]
     along = -(-x["sfa"].shape[1] // 4)
     maps += [
         tp.tensor_map(pieces(s, along), box=(1, 32 * along, 16), swizzle=0)
@@ -176,7 +177,8 @@ def test_a_negative_scale_factor() -> None:
     x["sfb"][3, 5] = -0.5
     with pytest.raises(
         SimFault,
-        match=r"scale factor of row 3, block 5 is 0xb0, a negative float8_e4m3; the tensor core reads ue4m3",
+        match=r"scale factor of row 3, block 5 is 0xb0, a negative float8_e4m3; the tensor "
+        r"core reads ue4m3",
     ):
         program(x)[0].run()
 

@@ -90,7 +90,8 @@ def test_without_a_drain_a_peer_may_arrive_on_memory_that_is_gone(seed: int) -> 
     assert "exits while role 'store' of CTA" in text
     assert "can still arrive on its empty[" in text
     assert re.search(
-        r"Let a role of this CTA wait for phase \d of empty\[\d\], the last that completes, before it ends",
+        r"Let a role of this CTA wait for phase \d of empty\[\d\], the last that "
+        r"completes, before it ends",
         text,
     ), text
     assert "drain()" not in text, "no ring of the pipelines has an array 'empty'"
@@ -104,7 +105,8 @@ def test_an_arrival_in_a_phase_that_never_completes() -> None:
         b.arrive(b.bar(flag, 0, binary("xor", RANK, 1)))
     with pytest.raises(
         ExitError,
-        match="wait for phase 0 of flag before it ends; that phase has 1 of 2 arrivals: leave this one out",
+        match="wait for phase 0 of flag before it ends; that phase has 1 of 2 arrivals: leave "
+        "this one out",
     ):
         b.run(grid=2)
 
@@ -166,7 +168,8 @@ def test_a_multicast_before_the_peer_is_initialised() -> None:
     b, arrays = multicast(setup=False)
     with pytest.raises(
         BarrierError,
-        match=r"before that CTA's initialisation of it has reached the cluster|before it was initialised",
+        match=r"before that CTA's initialisation of it has reached the cluster|before it was "
+        r"initialised",
     ):
         b.run(grid=2, **arrays)
 

@@ -157,7 +157,12 @@ NONE_NAMED = [
         (31, 2, 1, 0),
     ),
     (
-        "with ctx.elect_one():\n    ctx.store(out[ctx.lane], 1)\nwith ctx.when(ctx.lane == 3):\n    go.arrive()",
+        (
+            "with ctx.elect_one():\n"
+            "    ctx.store(out[ctx.lane], 1)\n"
+            "with ctx.when(ctx.lane == 3):\n"
+            "    go.arrive()"
+        ),
         ALL,
     ),
     ("with ctx.elect_one():\n    ctx.store(out[ctx.lane // 8], 1)", (31, 23, 15, 7)),
@@ -186,20 +191,48 @@ def test_lanes_that_are_elected(text: str, lanes: tuple[int, ...]) -> None:
 
 THEN_OUT = "    ctx.store(out[99], 1)"
 LEAKS = {  # lane 5 elected is the fault, out of bounds
-    "stored": "with ctx.elect_one():\n    ctx.store(word[0, 0], ctx.lane)\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 0]) == 5):\n",
-    "by a name": "with ctx.elect_one():\n    x = ctx.let(ctx.lane + 1)\n    ctx.store(word[0, 0], x)\nctx.syncwarp()\n"
+    "stored": (
+        "with ctx.elect_one():\n"
+        "    ctx.store(word[0, 0], ctx.lane)\n"
+        "ctx.syncwarp()\n"
+        "with ctx.when(ctx.load(word[0, 0]) == 5):\n"
+    ),
+    "by a name": "with ctx.elect_one():\n"
+    "    x = ctx.let(ctx.lane + 1)\n"
+    "    ctx.store(word[0, 0], x)\n"
+    "ctx.syncwarp()\n"
     "with ctx.when(ctx.load(word[0, 0]) == 6):\n",
-    "by a name from outside": "x = ctx.let(ctx.lane * 3)\nwith ctx.elect_one():\n    ctx.store(word[0, 0], x)\nctx.syncwarp()\n"
+    "by a name from outside": "x = ctx.let(ctx.lane * 3)\n"
+    "with ctx.elect_one():\n"
+    "    ctx.store(word[0, 0], x)\n"
+    "ctx.syncwarp()\n"
     "with ctx.when(ctx.load(word[0, 0]) == 15):\n",
-    "by a variable": "v = ctx.var(ctx.lane * 0)\nwith ctx.elect_one():\n    v.set(ctx.lane)\nwith ctx.when(v.get() == 5):\n",
-    "by its place": "ctx.store(word[0, ctx.lane], 0)\nctx.syncwarp()\nwith ctx.elect_one():\n    ctx.store(word[0, ctx.lane], 1)\n"
+    "by a variable": (
+        "v = ctx.var(ctx.lane * 0)\n"
+        "with ctx.elect_one():\n"
+        "    v.set(ctx.lane)\n"
+        "with ctx.when(v.get() == 5):\n"
+    ),
+    "by its place": "ctx.store(word[0, ctx.lane], 0)\n"
+    "ctx.syncwarp()\n"
+    "with ctx.elect_one():\n"
+    "    ctx.store(word[0, ctx.lane], 1)\n"
     "ctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
     "by the place of a mark": VAR
-    + "ctx.store(word[0, ctx.lane], v.get())\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
+    + (
+        "ctx.store(word[0, ctx.lane], v.get())\n"
+        "ctx.syncwarp()\n"
+        "with ctx.when(ctx.load(word[0, 5]) == 1):\n"
+    ),
     "by whoever is marked": VAR
     + "ctx.store(word[0, 0], 0)\nctx.syncwarp()\nwith ctx.when(v.get() == 1):\n"
-    "    ctx.store(word[0, 0], ctx.lane)\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 0]) == 5):\n",
-    "added": "with ctx.elect_one():\n    ctx.store(word[0, 0], 0)\n    ctx.atomic_add(out[0], ctx.lane)\nctx.syncwarp()\n"
+    "    ctx.store(word[0, 0], ctx.lane)\n"
+    "ctx.syncwarp()\n"
+    "with ctx.when(ctx.load(word[0, 0]) == 5):\n",
+    "added": "with ctx.elect_one():\n"
+    "    ctx.store(word[0, 0], 0)\n"
+    "    ctx.atomic_add(out[0], ctx.lane)\n"
+    "ctx.syncwarp()\n"
     "with ctx.when(ctx.load(out[0]) == 5):\n",
     "a lane with a mark": VAR + "with ctx.when((ctx.lane == 5) & (v.get() == 1)):\n",
     "a mark in a lane": VAR + "with ctx.when(v.get() == 1), ctx.when(ctx.lane == 5):\n",
@@ -226,7 +259,9 @@ def test_what_is_said_of_the_lanes_tried_is_true(text: str) -> None:
     tried = (
         "each of the 32 lanes"
         if len(lanes) == 32
-        else f"lanes {', '.join(map(str, lanes))}, and every other lane is equivalent to one of them"
+        else (
+            f"lanes {', '.join(map(str, lanes))}, and every other lane is equivalent to one of them"
+        )
     )
     assert fact == f"the lane that elect.sync elects makes no difference: tried were {tried}"
 
@@ -240,7 +275,12 @@ def test_an_index_of_the_elected_lane_out_of_bounds_for_lane_0() -> None:
 @pytest.mark.parametrize("lane", [0, 31])
 def test_the_elected_lane_reaches_an_element_of_one_lane(lane: int) -> None:
     """That it stores what it has in a variable makes no difference to whose element it is."""
-    elects = f"v = ctx.var(ctx.lane * 0)\nctx.store(word[0, ctx.lane], 0)\nwith ctx.elect_one():\n    ctx.store(word[0, {lane}], v.get())\n"
+    elects = (
+        "v = ctx.var(ctx.lane * 0)\n"
+        "ctx.store(word[0, ctx.lane], 0)\n"
+        "with ctx.elect_one():\n"
+        f"    ctx.store(word[0, {lane}], v.get())\n"
+    )
     assert [f.kind for f in role(elects).check().faults] == ["RaceError"]
 
 

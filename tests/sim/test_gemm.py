@@ -110,9 +110,14 @@ def test_ragged_shapes_read_zeros_and_clip(shape: tuple[int, int, int]) -> None:
     simulate(*shape, groups=2)
 
 
-@pytest.mark.parametrize(("dtype", "out"), [
-    (dtypes.float16, dtypes.float16), (dtypes.bfloat16, dtypes.float32), (dtypes.float16, dtypes.bfloat16),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "out"),
+    [
+        (dtypes.float16, dtypes.float16),
+        (dtypes.bfloat16, dtypes.float32),
+        (dtypes.float16, dtypes.bfloat16),
+    ],
+)
 def test_dtypes(dtype: DType, out: DType) -> None:
     simulate(128, 128, 128, arrays=matrices(128, 128, 128, dtype, out), dtype=dtype, out=out)
 

@@ -249,6 +249,7 @@ def test_other_clusters_are_never_ordered() -> None:
         b.store(b.element(g, binary("floordiv", BLOCK, 2)), 1)
     with pytest.raises(
         RaceError,
-        match=r"role 'one' of CTA 0: store(.|\n)*role 'one' of CTA 1: store(.|\n)*CTAs of different clusters",
+        match=r"role 'one' of CTA 0: store(.|\n)*role 'one' of CTA 1: store(.|\n)*CTAs of "
+        r"different clusters",
     ):
         b.run(grid=2, g=ints(2))

@@ -29,7 +29,10 @@ ELEMENTS = {"f32": dtypes.float32, "bf16": dtypes.bfloat16, "f16": dtypes.float1
 
 
 def named(row: dict[str, Any]) -> str:
-    return f"{row['what']} of {row['ctas']}: {row['rows']}x{row['cols']} {row['dtype']} lane {row['first_lane']}"
+    return (
+        f"{row['what']} of {row['ctas']}: {row['rows']}x{row['cols']} {row['dtype']} lane "
+        f"{row['first_lane']}"
+    )
 
 
 def memory(words: Array) -> Any:

@@ -126,8 +126,16 @@ def constant(value: int | float, dtype: str) -> Callable[[tp.Context, Any, Any],
     return lambda ctx, v, lane: ctx.let(value).to(dtype)
 
 
-@pytest.mark.parametrize(("value", "dtype", "want"), [(300, "uint8", 44), (-1, "uint32", 2**32 - 1), (3e10, "int32", 2**31 - 1),
-                                                      (-3e10, "uint32", 0), (2.9, "int8", 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "dtype", "want"),
+    [
+        (300, "uint8", 44),
+        (-1, "uint32", 2**32 - 1),
+        (3e10, "int32", 2**31 - 1),
+        (-3e10, "uint32", 0),
+        (2.9, "int8", 2),
+    ],
+)
 def test_constants_convert_as_values_do(value: int | float, dtype: str, want: int) -> None:
     out = np.zeros(32, np.int64)
     program = lanes_of(constant(value, dtype), np.zeros(32, np.int32), out)

@@ -19,7 +19,10 @@ from tilepipe.testing import CheckFailed, check
 
 def role(text: str, count: int = 16, size: str = "warps=1", other: str = "") -> tp.Program:
     lines = textwrap.indent(textwrap.dedent(text).strip(), "    ")
-    head = f'bar = tp.SharedMemBarrier.allocate(ctx, {count}, "bar")\nback = tp.SharedMemBarrier.allocate(ctx, 1, "back")'
+    head = (
+        f'bar = tp.SharedMemBarrier.allocate(ctx, {count}, "bar")\n'
+        'back = tp.SharedMemBarrier.allocate(ctx, 1, "back")'
+    )
     return from_text(
         f"{head}\n@ctx.role('one', {size})\ndef one():\n{lines}\n{textwrap.dedent(other).strip()}"
     ).bind(np.zeros(128, np.int32))
@@ -27,7 +30,13 @@ def role(text: str, count: int = 16, size: str = "warps=1", other: str = "") -> 
 
 LOW, HIGH = "with ctx.when(ctx.lane < 16):\n", "with ctx.when(ctx.lane >= 16):\n"
 WAIT, ARRIVE = "    bar.wait(0)\n", "    bar.arrive()\n"
-OTHER = "@ctx.role('other', warps=1)\ndef other():\n    bar.wait(0)\n    with ctx.elect_one():\n        back.arrive()\n"
+OTHER = (
+    "@ctx.role('other', warps=1)\n"
+    "def other():\n"
+    "    bar.wait(0)\n"
+    "    with ctx.elect_one():\n"
+    "        back.arrive()\n"
+)
 APART = {
     "the others behind": (LOW + WAIT + HIGH + ARRIVE, ""),
     "on the other side": (LOW + WAIT + "with ctx.otherwise():\n" + ARRIVE, ""),

@@ -31,7 +31,8 @@ def test_a_lapped_wait_names_who_completed_the_later_phase() -> None:
         b.wait(b.bar(tick), 0)
     text = caught(b, BarrierError)
     assert re.search(
-        r"Phase 1 was completed by:\n +1 by role 'fast', mbar_arrive tick, at test_messages\.py:\d+\n",
+        r"Phase 1 was completed by:\n +1 by role 'fast', mbar_arrive tick, at "
+        r"test_messages\.py:\d+\n",
         text,
     )
     assert "must first know that role 'slow' has observed phase 0" in text
@@ -101,7 +102,8 @@ def test_bytes_announced_without_an_arrival(seed: int) -> None:
     b, arrays = announced("only announced")
     text = caught(b, DeadlockError, seed=seed, **arrays)
     assert re.search(
-        r"expect_bytes_only \(test_messages\.py:\d+\) announces bytes but does not arrive; use expect_bytes",
+        r"expect_bytes_only \(test_messages\.py:\d+\) announces bytes but does not "
+        r"arrive; use expect_bytes",
         text,
     )
 
@@ -119,7 +121,8 @@ def test_bytes_announced_after_the_arrive(seed: int) -> None:
     b, arrays = announced("announced late")
     text = caught(b, RaceError, seed=seed, **arrays)
     assert re.search(
-        r"The arrive by role 'load' at test_messages\.py:\d+ completed phase 0 of full before expect_bytes_only",
+        r"The arrive by role 'load' at test_messages\.py:\d+ completed phase 0 of full "
+        r"before expect_bytes_only",
         text,
     )
     assert "the bytes count for phase 1, which role 'use' has not waited for" in text

@@ -1,4 +1,6 @@
-"""The two rule sets: their names, and that docs/reference/rules.md has every rule that the machine has."""
+"""The two rule sets: their names, and that docs/reference/rules.md has every rule that the machine
+has.
+"""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def test_g4_arriving_twice_laps_the_waiter() -> None:
         b.wait(b.bar(x), 0)
     text = message(b, BarrierError)
     assert re.search(
-        r"Phase 1 was completed by:\n +1 by role 'left', mbar_arrive ready, at test_scenarios\.py:\d+\n",
+        r"Phase 1 was completed by:\n +1 by role 'left', mbar_arrive ready, at "
+        r"test_scenarios\.py:\d+\n",
         text,
     )
     assert "over-arrival" in text

@@ -102,7 +102,10 @@ def test_the_end_before_the_mma_is_known_to_be_over(committed: str) -> None:
             other
             if committed != "nowhere"
             else (
-                "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends.",
+                (
+                    "Commit it (ctx.mma_commit) and let a role of this CTA wait for the "
+                    "barrier before it ends."
+                ),
             )
         ),
     )
@@ -455,7 +458,10 @@ def test_a_and_the_accumulator_share_a_half_of_the_lanes(half: int) -> None:
         program, c, reference = bind_halves(half, of_acc=half, of_a=of_a)
         for _ in clean(program, range(2)):
             assert (c == reference).all()
-    said = f"A of 64 rows begins at lane {16 - 16 * half} of tensor memory, the accumulator at lane {16 * half}"
+    said = (
+        f"A of 64 rows begins at lane {16 - 16 * half} of tensor memory, the accumulator at "
+        f"lane {16 * half}"
+    )
     with pytest.raises(tp.TraceError, match=said) as error:
         bind_halves(0, of_acc=half, of_a=1 - half)
     assert ("add 16 << 16 to" if half else "take 16 << 16 off") in str(error.value)

@@ -384,15 +384,23 @@ def accesses(
     [
         (
             accesses(None, 128, 32, 48),
-            ("columns 48..79", "address 0x30 is lane 0, column 48", "32 elements of float32 take 32", "48 + 32 = 80 is 16 too many"),
+            (
+                "columns 48..79",
+                "address 0x30 is lane 0, column 48",
+                "32 elements of float32 take 32",
+                "48 + 32 = 80 is 16 too many",
+            ),
         ),
         (accesses(300, 64, 8), ("column 300", "Allocated now: columns 0..63 by role 'one'")),
         (accesses(None, 128, 8, 16 << 16), ("128 rows start at lane 0, not at lane 16",)),
         (accesses(None, 64, 8, 8 << 16), ("64 rows start at lane 0 or 16, not at lane 8",)),
-        (accesses(None, 64, 8, freed=True), ("columns 0..63 by role 'one'", "were freed by role 'one'", "no columns are allocated")),
+        (
+            accesses(None, 64, 8, freed=True),
+            ("columns 0..63 by role 'one'", "were freed by role 'one'", "no columns are allocated"),
+        ),
     ],
     ids=["beyond", "never allocated", "lane 16", "lane 8", "freed"],
-)  # fmt: skip
+)
 def test_addresses_lie_inside_an_allocation(b: Tensor, words: tuple[str, ...]) -> None:
     faults(b, SimFault, *words)
 
@@ -568,12 +576,18 @@ TELLS = "an arrive on a barrier that role 'other' waits on before its access"
         ((), f"{OVER}; then ctx.tcgen05_fence_before() and {TELLS}.", "It has done"),
         (
             ("wait",),
-            f"{OVER}. It has done that, but nothing behind it tells role 'other': ctx.tcgen05_fence_before() and {TELLS} must",
+            (
+                f"{OVER}. It has done that, but nothing behind it tells role 'other': "
+                f"ctx.tcgen05_fence_before() and {TELLS} must"
+            ),
             ";",
         ),
         (
             ("wait", "fence"),
-            f"It has done that and ctx.tcgen05_fence_before(), but nothing behind it tells role 'other': {TELLS} must",
+            (
+                "It has done that and ctx.tcgen05_fence_before(), but nothing behind it "
+                f"tells role 'other': {TELLS} must"
+            ),
             ";",
         ),
     ],

@@ -29,8 +29,10 @@ def one(b: Builder):  # type: ignore[no-untyped-def]
 @given(
     dtype=st.sampled_from([dtypes.bfloat16, dtypes.float32, dtypes.float8_e4m3]),
     swizzle=st.sampled_from(layout.SWIZZLES),
-    order=st.sampled_from(["row", "col"]), lines=st.sampled_from([8, 16, 64]), panels=st.integers(1, 3),
-)  # fmt: skip
+    order=st.sampled_from(["row", "col"]),
+    lines=st.sampled_from([8, 16, 64]),
+    panels=st.integers(1, 3),
+)
 def test_elements_and_bytes_are_one_to_one(
     dtype: dtypes.DType, swizzle: int, order: str, lines: int, panels: int
 ) -> None:
@@ -125,7 +127,8 @@ def test_poison_names_the_tile_and_the_line(seed: int) -> None:
             b.do(ops.TmaStoreWait, 0, True)
     with pytest.raises(
         PoisonError,
-        match=r"role 'one' reads tile \(all of it\)(.|\n)*2 of 32 elements were never written(.|\n)*test_values",
+        match=r"role 'one' reads tile \(all of it\)(.|\n)*2 of 32 elements were never "
+        r"written(.|\n)*test_values",
     ):
         b.run(seed=seed, dst=np.zeros((1, 32), np.float32))
 
@@ -235,14 +238,32 @@ def test_mma_from_shared_memory_and_registers(from_registers: bool) -> None:
     assert b.run(**arrays).roles[0].mmas == 1
 
 
-@pytest.mark.parametrize(("fault", "error", "said"), [
-    ({"fill": False}, PoisonError, "accumulator 'acc', of which 64 columns were never set"),
-    ({"fence": False}, RaceError, "no wgmma.fence stands between"),
-    ({"fence": False, "from_registers": True}, RaceError, "no wgmma.fence stands between"),
-    ({"fence": False, "fill": False, "overwrite": True}, RaceError, "the first wgmma of role 'one', and no wgmma.fence stands before it"),
-    ({"again": "unfenced"}, RaceError, "role 'one' used the registers of fragment 'acc' at .* and no wgmma.fence stands between"),
-    ({"read_early": True}, RaceError, "reads fragment 'acc' while 1 wgmma that writes it is in flight"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "error", "said"),
+    [
+        ({"fill": False}, PoisonError, "accumulator 'acc', of which 64 columns were never set"),
+        ({"fence": False}, RaceError, "no wgmma.fence stands between"),
+        ({"fence": False, "from_registers": True}, RaceError, "no wgmma.fence stands between"),
+        (
+            {"fence": False, "fill": False, "overwrite": True},
+            RaceError,
+            "the first wgmma of role 'one', and no wgmma.fence stands before it",
+        ),
+        (
+            {"again": "unfenced"},
+            RaceError,
+            (
+                "role 'one' used the registers of fragment 'acc' at .* and no wgmma.fence "
+                "stands between"
+            ),
+        ),
+        (
+            {"read_early": True},
+            RaceError,
+            "reads fragment 'acc' while 1 wgmma that writes it is in flight",
+        ),
+    ],
+)
 def test_register_rules_of_wgmma(fault: dict[str, Any], error: type[Exception], said: str) -> None:
     b, arrays = mma(**fault)
     with pytest.raises(error, match=said):
@@ -297,7 +318,8 @@ def test_lanes_that_disagree_on_one_element_of_a_tensor() -> None:
         else:
             with pytest.raises(
                 RaceError,
-                match=r"threads 0 and 1 of role 'one' store different values .* element \(1,\) of tensor 'x'",
+                match=r"threads 0 and 1 of role 'one' store different values .* element \(1,\) "
+                r"of tensor 'x'",
             ):
                 k.bind(x, factor=1).run()
 

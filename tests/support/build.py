@@ -77,9 +77,14 @@ class Builder:
     # -- declarations ------------------------------------------------------------------
 
     def tensor(
-        self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None, order: str = "row",
+        self,
+        name: str,
+        dtype: DType = dtypes.bfloat16,
+        rank: int = 2,
+        box: tuple[int, ...] | None = None,
+        order: str = "row",
         swizzle: int = 0,
-    ) -> TensorParam:  # fmt: skip
+    ) -> TensorParam:
         p = TensorParam(name, dtype, rank, order, box, swizzle)
         self.kernel.params.append(p)
         return p

@@ -71,7 +71,10 @@ class Places:
                 )
                 return self._signalled(bar) + many
             case ops.MbarExpect(bar=bar, nbytes=nbytes, arrive=arrive):
-                return f"{self._signalled(bar)} {expr(nbytes)}{'' if arrive else ' without an arrival'}"
+                return (
+                    f"{self._signalled(bar)} "
+                    f"{expr(nbytes)}{'' if arrive else ' without an arrival'}"
+                )
             case ops.Tcgen05Commit(bar=bar):
                 return self._signalled(bar)
         return ""

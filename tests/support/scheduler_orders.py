@@ -33,9 +33,24 @@ def scheduler(
 
 @tp.kernel(grid=lambda clusters, size: clusters * size, cluster=lambda size: size)
 def dealt(
-    ctx: tp.Context, visits: Any, taken: Any, counter: Any, batches: Any, m: Any, n: Any, *, kind: str, clusters: int, size: int,
-    shape: tuple[int, int] | None, raster: str, group: int, stages: int, warpgroups: int, room: int,
-) -> None:  # fmt: skip
+    ctx: tp.Context,
+    visits: Any,
+    taken: Any,
+    counter: Any,
+    batches: Any,
+    m: Any,
+    n: Any,
+    *,
+    kind: str,
+    clusters: int,
+    size: int,
+    shape: tuple[int, int] | None,
+    raster: str,
+    group: int,
+    stages: int,
+    warpgroups: int,
+    room: int,
+) -> None:
     """visits[batch, m, n, r] += 1 by each agent of role r; taken[cluster] += 1 for each step that a
     cluster is given.
 
@@ -116,10 +131,23 @@ class Dealt:
     def bind(self) -> tp.Program:
         """The program on the arrays."""
         return dealt.bind(
-            self.visits, self.taken, self.counter, self.batches, self.m, self.n, kind=self.kind, clusters=self.clusters, size=self.size,
-            shape=self.shape, raster=self.raster, group=self.group, stages=self.stages, warpgroups=self.warpgroups, room=self.room,
+            self.visits,
+            self.taken,
+            self.counter,
+            self.batches,
+            self.m,
+            self.n,
+            kind=self.kind,
+            clusters=self.clusters,
+            size=self.size,
+            shape=self.shape,
+            raster=self.raster,
+            group=self.group,
+            stages=self.stages,
+            warpgroups=self.warpgroups,
+            room=self.room,
             chip=self.chip,
-        )  # fmt: skip
+        )
 
     def check(self) -> None:
         """Every tile exactly once in every role, edges included; all steps taken; the counter back

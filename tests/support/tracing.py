@@ -76,7 +76,12 @@ def role_from_text(
     text: str, warps: str = "warps=1", before: str = "pass", **names: Any
 ) -> tp.Program:
     """A kernel with one role of this text."""
-    body = f"{textwrap.dedent(before).strip()}\n@ctx.role('one', {warps})\ndef one():\n{textwrap.indent(textwrap.dedent(text).strip(), '    ')}"
+    body = (
+        f"{textwrap.dedent(before).strip()}\n"
+        f"@ctx.role('one', {warps})\n"
+        "def one():\n"
+        f"{textwrap.indent(textwrap.dedent(text).strip(), '    ')}"
+    )
     return from_text(body, **names).bind(np.zeros(64, np.int32))
 
 

@@ -1,5 +1,5 @@
-"""docs/concepts/checker.md: the test that it shows passes, its table tells the truth, its example is right
-in one order and wrong in another.
+"""docs/concepts/checker.md: the test that it shows passes, its table tells the truth, its example
+is right in one order and wrong in another.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def test_a_wrong_number_says_where_and_by_how_much() -> None:
         run(program, expect=twice)
     text = str(caught.value)
     assert re.search(
-        r"doubled, seed 0: 'out' is wrong in 160 of 160 elements; the worst is \[\d, \d+\]: \S+, expected \S+, ",
+        r"doubled, seed 0: 'out' is wrong in 160 of 160 elements; the worst is \[\d, "
+        r"\d+\]: \S+, expected \S+, ",
         text,
     ), text
     assert "depends on the order" not in text
@@ -127,7 +128,8 @@ def test_delays_change_bits_of_one_that_depends_on_them() -> None:
         perturb(program, device="sim", seeds=range(1, 20))
     text = str(caught.value)
     assert re.search(
-        r"drawn, run\(seed=\d+\): 'out' has other bits in \d of 4 elements than without delays; the first is \[\d\]",
+        r"drawn, run\(seed=\d+\): 'out' has other bits in \d of 4 elements than without "
+        r"delays; the first is \[\d\]",
         text,
     ), text
     assert "atomic adds" in text

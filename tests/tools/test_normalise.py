@@ -1,4 +1,6 @@
-"""The normaliser of the snapshots: what a rename changes is invisible, what a kernel does is seen."""
+"""The normaliser of the snapshots: what a rename changes is invisible, what a kernel does is
+seen.
+"""
 
 from __future__ import annotations
 
@@ -113,13 +115,24 @@ def test_layout_and_comments_do_not_show(old: str, new: str) -> None:
 
 
 def test_names_are_of_their_scopes() -> None:
-    """One of two variables of the same name is renamed; swapping two that are in one scope is seen."""
-    body = "void f(int n) {{ for (int {0} = 0; {0} < n; ++{0}) g({0}); for (int {1} = 0; {1} < n; ++{1}) {{ g({1}); }} }}"
+    """One of two variables of the same name is renamed; swapping two that are in one scope is
+    seen.
+    """
+    body = (
+        "void f(int n) {{ for (int {0} = 0; {0} < n; ++{0}) g({0}); for (int {1} = 0; {1} < "
+        "n; ++{1}) {{ g({1}); }} }}"
+    )
     assert normalise.cuda(body.format("i", "i")) == normalise.cuda(body.format("i", "k"))
     pair = "void f(int a, int b) {{ g({0} - {1}); }}"
     assert normalise.cuda(pair.format("a", "b")) != normalise.cuda(pair.format("b", "a"))
     assert normalise.cuda("void f() { g(); h(); }") != normalise.cuda("void f() { g(); g(); }")
-    lines = "role r: warps 0..0\n    for {0} in range(0, 4, 1):\n        print a={0}\n    for {1} in range(0, 4, 1):\n        print a={1}\n"
+    lines = (
+        "role r: warps 0..0\n"
+        "    for {0} in range(0, 4, 1):\n"
+        "        print a={0}\n"
+        "    for {1} in range(0, 4, 1):\n"
+        "        print a={1}\n"
+    )
     assert normalise.ir(lines.format("i", "i")) == normalise.ir(lines.format("i", "k"))
 
 

@@ -13,7 +13,10 @@ BYTES = (
     "conformance/test_input_tile_pipeline.py::test_expect_bytes_is_the_one_arrival[ProducerTiles]"
 )
 BUILT = "conformance/test_input_tile_pipeline.py::test_tiles_by_the_constructor_of_the_page"
-ENTER = "conformance/test_input_tile_pipeline.py::test_entering_gives_the_thing_itself[inputs.producer().acquire()-view.expect_bytes(0)]"
+ENTER = (
+    "conformance/test_input_tile_pipeline.py::test_entering_gives_the_thing_itself"
+    "[inputs.producer().acquire()-view.expect_bytes(0)]"
+)
 
 PAGE = Page(
     "ProducerTiles",

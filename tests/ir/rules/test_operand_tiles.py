@@ -26,9 +26,18 @@ from tilepipe.ir.rules.operand_tiles import (
 
 I32 = dtypes.int32
 OPS: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": min, "max": max, "mod": operator.mod,
-    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "floordiv": operator.floordiv, "shl": operator.lshift,
-}  # fmt: skip
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "min": min,
+    "max": max,
+    "mod": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "floordiv": operator.floordiv,
+    "shl": operator.lshift,
+}
 
 
 def local(multiple: int = 1) -> Local:
@@ -132,9 +141,13 @@ def copied(t: Tile) -> bool:
 
 BUFFERS = [
     # rows, cols, swizzle, dtype; cols are contiguous, in the other order rows
-    (64, 128, 128, dtypes.bfloat16), (32, 96, 64, dtypes.bfloat16), (32, 64, 32, dtypes.float32), (16, 8, 0, dtypes.bfloat16),
-    (16, 64, 0, dtypes.bfloat16), (8, 256, 0, dtypes.uint8),
-]  # fmt: skip
+    (64, 128, 128, dtypes.bfloat16),
+    (32, 96, 64, dtypes.bfloat16),
+    (32, 64, 32, dtypes.float32),
+    (16, 8, 0, dtypes.bfloat16),
+    (16, 64, 0, dtypes.bfloat16),
+    (8, 256, 0, dtypes.uint8),
+]
 
 
 def parts(rows: int, cols: int, swizzle: int, dtype: DType, order: str) -> list[Tile]:

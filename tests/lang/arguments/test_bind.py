@@ -58,10 +58,18 @@ def test_a_kernel_is_not_called() -> None:
 @pytest.mark.parametrize(
     ("grid", "want"),
     [
-        (3, 3), ((2, 3), 6), ((2, 3, 4), 24), (lambda x: x.shape[0], 8), (lambda x, cfg: x.shape[1] * cfg, 32), (lambda chip: chip.sms, 132),
-        (lambda occupancy, chip: occupancy * 0 + 1, 1), (lambda n: n, 7), (lambda mode: len(mode), 1), (lambda: 5, 5),
+        (3, 3),
+        ((2, 3), 6),
+        ((2, 3, 4), 24),
+        (lambda x: x.shape[0], 8),
+        (lambda x, cfg: x.shape[1] * cfg, 32),
+        (lambda chip: chip.sms, 132),
+        (lambda occupancy, chip: occupancy * 0 + 1, 1),
+        (lambda n: n, 7),
+        (lambda mode: len(mode), 1),
+        (lambda: 5, 5),
     ],
-)  # fmt: skip
+)
 def test_grids(grid: Any, want: int) -> None:
     assert kernel(grid).bind(X, 7, cfg=2).launch_args.grid == want
 
@@ -156,9 +164,19 @@ class Identity:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(1, 1.0), (1, True), (0.0, -0.0), (Setting(1), Setting(1.0)), (Setting(Setting(0)), Setting(Setting(False))), ((1, (2,)), (1, (2.0,))),
-     (frozenset({1}), frozenset({True})), (Identity(1), Identity(1)), (np.float32(1), np.float64(1)), ("1", 1)],
-)  # fmt: skip
+    [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        (Setting(1), Setting(1.0)),
+        (Setting(Setting(0)), Setting(Setting(False))),
+        ((1, (2,)), (1, (2.0,))),
+        (frozenset({1}), frozenset({True})),
+        (Identity(1), Identity(1)),
+        (np.float32(1), np.float64(1)),
+        ("1", 1),
+    ],
+)
 def test_static_values_of_other_types_are_traced_apart(first: Any, second: Any) -> None:
     k = kernel()
     assert k.bind(X, 7, cfg=first).kernel is not k.bind(X, 7, cfg=second).kernel
@@ -267,11 +285,14 @@ def test_a_grid_of_something_else_is_shown_as_it_is(grid: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"perturb": "x"}, "perturb= is a seed, an integer; got 'x'"), ({"perturb": True}, "perturb="), ({"perturb": 1.5}, "perturb="),
-        ({"debug": True, "timeout_ms": 0}, "timeout_ms"), ({"debug": True, "timeout_ms": "1"}, "timeout_ms"),
+        ({"perturb": "x"}, "perturb= is a seed, an integer; got 'x'"),
+        ({"perturb": True}, "perturb="),
+        ({"perturb": 1.5}, "perturb="),
+        ({"debug": True, "timeout_ms": 0}, "timeout_ms"),
+        ({"debug": True, "timeout_ms": "1"}, "timeout_ms"),
         ({"debug": True, "timeout_ms": float("inf")}, "timeout_ms"),
     ],
-)  # fmt: skip
+)
 def test_options_of_a_debug_launch(options: dict[str, Any], words: str) -> None:
     with refused(tp.BindError, words):
         kernel().bind(X, 1, cfg=1).launch(**options)
@@ -287,7 +308,10 @@ def test_a_seed_is_an_integer() -> None:
 
 @pytest.mark.parametrize("given", [True, "Strict", "lax", None, 1])
 def test_rules_are_named(given: object) -> None:
-    words = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '
+    words = (
+        'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to '
+        "the letter); got "
+    )
     with refused(tp.BindError, words, repr(given), "docs/reference/rules.md"):
         kernel().bind(X, 1, cfg=1).run(rules=given)  # type: ignore[arg-type]
 

@@ -24,34 +24,75 @@ def roles(**sizes: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ctx.smem((128, 64), 'bfloat16', count=15, name='ring')\n" + roles(a="warps=1"),
-         ("shared memory: 245,760 bytes needed", "232,448 available", "13,312 too many", "ring: 15 × 128×64 bfloat16 = 245,760", "Use fewer stages")),
-        ("tp.SMemArray(ctx, tp.SharedMemBarrier, 29057)\n" + roles(a="warps=1"), ("232,456 bytes needed", "8 too many", "barriers: 29057 × 8")),
+        (
+            "ctx.smem((128, 64), 'bfloat16', count=15, name='ring')\n" + roles(a="warps=1"),
+            (
+                "shared memory: 245,760 bytes needed",
+                "232,448 available",
+                "13,312 too many",
+                "ring: 15 × 128×64 bfloat16 = 245,760",
+                "Use fewer stages",
+            ),
+        ),
+        (
+            "tp.SMemArray(ctx, tp.SharedMemBarrier, 29057)\n" + roles(a="warps=1"),
+            ("232,456 bytes needed", "8 too many", "barriers: 29057 × 8"),
+        ),
         (roles(a="warps=33"), ("1056 threads", "a 1056", "at most 1024")),
-        (roles(a="warpgroups=8", b="warps=1"), ("1056 threads", "a 1024 + b 32", "padded to 1152", "at most 1024")),
+        (
+            roles(a="warpgroups=8", b="warps=1"),
+            ("1056 threads", "a 1024 + b 32", "padded to 1152", "at most 1024"),
+        ),
         (roles(a="warpgroups=9"), ("1152 threads",)),
-        (roles(a="warpgroups=1, registers=20"), ("role 'a' asks for 20 registers", "multiple of 8 in 24..256")),
+        (
+            roles(a="warpgroups=1, registers=20"),
+            ("role 'a' asks for 20 registers", "multiple of 8 in 24..256"),
+        ),
         (roles(a="warpgroups=1, registers=100"), ("100 registers", "multiple of 8")),
         (roles(a="warpgroups=1, registers=264"), ("264 registers", "24..256")),
-        (roles(a="warpgroups=2, registers=256", b="warps=4, registers=24"),
-         ("128 × (256 + 256 + 24) = 68,608", "launched with 168 a thread, 384 × 168 = 64,512", "the other 4,096 for ever")),
-        (roles(load="warps=1, registers=32", mma="warpgroups=2, registers=240"),
-         ("128 × (240 + 240 + 32) = 65,536", "CTA of 384 threads is launched with 168 a thread, 384 × 168 = 64,512",
-          "setmaxnreg.inc would wait for the other 1,024 for ever", "to a sum of 504 over the warpgroups")),
+        (
+            roles(a="warpgroups=2, registers=256", b="warps=4, registers=24"),
+            (
+                "128 × (256 + 256 + 24) = 68,608",
+                "launched with 168 a thread, 384 × 168 = 64,512",
+                "the other 4,096 for ever",
+            ),
+        ),
+        (
+            roles(load="warps=1, registers=32", mma="warpgroups=2, registers=240"),
+            (
+                "128 × (240 + 240 + 32) = 65,536",
+                "CTA of 384 threads is launched with 168 a thread, 384 × 168 = 64,512",
+                "setmaxnreg.inc would wait for the other 1,024 for ever",
+                "to a sum of 504 over the warpgroups",
+            ),
+        ),
         (roles(a="warpgroups=5, registers=104"), ("640 × 96 = 61,440", "a sum of 480")),
-        (roles(a="warps=1, registers=40", b="warps=1, registers=48"), ("share the warpgroup of warps 0..3", "'a': 40", "'b': 48", "make them agree")),
-        (roles(a="warpgroups=1, registers=40", b="warpgroups=1"), ("['b'] do not", "give each warpgroup a register count")),
+        (
+            roles(a="warps=1, registers=40", b="warps=1, registers=48"),
+            ("share the warpgroup of warps 0..3", "'a': 40", "'b': 48", "make them agree"),
+        ),
+        (
+            roles(a="warpgroups=1, registers=40", b="warpgroups=1"),
+            ("['b'] do not", "give each warpgroup a register count"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_limits(text: str, words: tuple[str, ...]) -> None:
     with refused(tp.LimitError, *words):
         bound(text)
 
 
-@pytest.mark.parametrize("text", [
-    roles(load="warps=1, registers=24", mma="warpgroups=2, registers=240"), roles(a="warpgroups=2, registers=256"),
-    roles(a="warpgroups=4, registers=128"), roles(a="warpgroups=5, registers=96"), roles(a="warpgroups=8, registers=64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        roles(load="warps=1, registers=24", mma="warpgroups=2, registers=240"),
+        roles(a="warpgroups=2, registers=256"),
+        roles(a="warpgroups=4, registers=128"),
+        roles(a="warpgroups=5, registers=96"),
+        roles(a="warpgroups=8, registers=64"),
+    ],
+)
 def test_exactly_the_registers_of_a_launch(text: str) -> None:
     """The hole comes back with `monkeypatch.setattr(finish, "broken_pool_rule", lambda *_:
     None)`.
@@ -103,8 +144,10 @@ def test_roles_are_laid_out_on_warps(text: str, first_warps: dict[str, int], war
 
 
 def test_memory_is_aligned_for_its_swizzle() -> None:
-    text = "\n".join(f"ctx.smem({shape}, 'bfloat16', swizzle={s}, name='b{i}')" for i, (shape, s) in enumerate(
-        [((1, 8), 0), ((8, 16), 32), ((8, 64), 128), ((8, 32), 64)]))  # fmt: skip
+    text = "\n".join(
+        f"ctx.smem({shape}, 'bfloat16', swizzle={s}, name='b{i}')"
+        for i, (shape, s) in enumerate([((1, 8), 0), ((8, 16), 32), ((8, 64), 128), ((8, 32), 64)])
+    )
     kernel = bound(f"{text}\n{roles(a='warps=1')}")
     assert all(b.offset % (8 * b.swizzle or 128) == 0 for b in kernel.buffers)
     spans = sorted((b.offset, b.offset + b.nbytes) for b in kernel.buffers)

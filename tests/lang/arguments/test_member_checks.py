@@ -1,4 +1,6 @@
-"""What members refuse by their annotations, and what they make plain: `lang.arguments.member_checks`."""
+"""What members refuse by their annotations, and what they make plain:
+`lang.arguments.member_checks`.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,64 @@ def nothing(*_: object) -> None:
 @pytest.mark.parametrize(
     ("set_up", "role", "words"),
     [
-        (lambda ctx, x: ordered(ctx, 2, name=2), nothing, ["OrderedBarrier: name= takes a text, got 2", "test_member_checks.py"]),
-        (lambda ctx, x: ordered(3, 2), nothing, ["OrderedBarrier: ctx= takes the kernel's ctx, got 3"]),
-        (lambda ctx, x: ctx.smem((8, 8), "float32", count=2**34), nothing, ["ctx.smem: count= takes an integer of 32 bits", "17179869184"]),
+        (
+            lambda ctx, x: ordered(ctx, 2, name=2),
+            nothing,
+            ["OrderedBarrier: name= takes a text, got 2", "test_member_checks.py"],
+        ),
+        (
+            lambda ctx, x: ordered(3, 2),
+            nothing,
+            ["OrderedBarrier: ctx= takes the kernel's ctx, got 3"],
+        ),
+        (
+            lambda ctx, x: ctx.smem((8, 8), "float32", count=2**34),
+            nothing,
+            ["ctx.smem: count= takes an integer of 32 bits", "17179869184"],
+        ),
         (lambda ctx, x: ctx.smem((8, 8), None), nothing, ["unknown dtype None"]),
-        (lambda ctx, x: ctx.role("a", warps=2**31), nothing, ["ctx.role: warps= takes an integer of 32 bits", "2147483648"]),
-        (lambda ctx, x: ctx.role("a\nb", warps=1), nothing, ["ctx.role: a name is a text of one line", "'a\\nb'"]),
-        (lambda ctx, x: ctx.smem((8, 8), "float32", name=" "), nothing, ["ctx.smem: a name is a text of one line", "' '"]),
-        (tiles, lambda ctx, x, t: ctx.tma_load(x, (0, 0), t[0], t[1][0]), ["one tile of shared memory", "take one: `tiles[i]`"]),
-        (tiles, lambda ctx, x, t: ctx.tma_load(x, (0, 0), t[0][0], t[1]), ["mbar= takes a barrier", "take one: `barriers[i]`"]),
-        (tiles, lambda ctx, x, t: ctx.tma_load(None, (0, 0), t[0][0], t[1][0]), ["tensor= takes a tensor argument of the"]),
-        (tiles, lambda ctx, x, t: ctx.tma_load(x, (0, 0), t[0][0], None), ["ctx.tma_load: mbar= takes a barrier, got None"]),
-        (tiles, lambda ctx, x, t: ctx.tma_store_wait(0, read="yes"), ["ctx.tma_store_wait: read= takes True or False, got 'yes'"]),
+        (
+            lambda ctx, x: ctx.role("a", warps=2**31),
+            nothing,
+            ["ctx.role: warps= takes an integer of 32 bits", "2147483648"],
+        ),
+        (
+            lambda ctx, x: ctx.role("a\nb", warps=1),
+            nothing,
+            ["ctx.role: a name is a text of one line", "'a\\nb'"],
+        ),
+        (
+            lambda ctx, x: ctx.smem((8, 8), "float32", name=" "),
+            nothing,
+            ["ctx.smem: a name is a text of one line", "' '"],
+        ),
+        (
+            tiles,
+            lambda ctx, x, t: ctx.tma_load(x, (0, 0), t[0], t[1][0]),
+            ["one tile of shared memory", "take one: `tiles[i]`"],
+        ),
+        (
+            tiles,
+            lambda ctx, x, t: ctx.tma_load(x, (0, 0), t[0][0], t[1]),
+            ["mbar= takes a barrier", "take one: `barriers[i]`"],
+        ),
+        (
+            tiles,
+            lambda ctx, x, t: ctx.tma_load(None, (0, 0), t[0][0], t[1][0]),
+            ["tensor= takes a tensor argument of the"],
+        ),
+        (
+            tiles,
+            lambda ctx, x, t: ctx.tma_load(x, (0, 0), t[0][0], None),
+            ["ctx.tma_load: mbar= takes a barrier, got None"],
+        ),
+        (
+            tiles,
+            lambda ctx, x, t: ctx.tma_store_wait(0, read="yes"),
+            ["ctx.tma_store_wait: read= takes True or False, got 'yes'"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_refused(set_up: Any, role: Any, words: list[str]) -> None:
     with refused(tp.TraceError if "unknown dtype None" not in words else tp.BindError, *words):
         traced(set_up, role)

@@ -116,8 +116,8 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
 
 
 def test_every_public_member_is_tried() -> None:
-    """A new member wants a call, in a case of another test or in `tests.support.arguments.kernels`, before
-    it can be tried.
+    """A new member wants a call, in a case of another test or in `tests.support.arguments.kernels`,
+    before it can be tried.
     """
     assert [member for member in TRIED if member not in calls()] == []
     assert sorted(OF_THE_LIBRARY - set(members())) == []

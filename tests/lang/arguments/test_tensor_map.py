@@ -68,16 +68,32 @@ RULES: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
     "16-byte row, col": (zeros(64, 64).T, (4, 8), ("8 bytes", "multiple of 16")),
     "zero rows": (zeros(0, 64), (8, 64), ("every extent >= 1", "(0, 64)")),
     "zero columns": (zeros(64, 0), (8, 64), ("every extent >= 1", "(64, 0)")),
-    "stride": (zeros(64, 100), (8, 64), ("multiples of 16 bytes", "dimension 0", "stride of 200 bytes", "multiple of 8 elements.")),
-    "stride of a slice": (zeros(64, 128)[:, :60][::-1], (8, 8), ("positive multiples of 16", "-256")),
-    "stride zero": (np.broadcast_to(zeros(1, 64), (64, 64)), (8, 64), ("positive multiples of 16", "stride of 0 bytes")),
-    "nothing contiguous": (zeros(64, 64)[::2, ::2], (8, 8), ("contiguous in neither", "contiguous copy")),
+    "stride": (
+        zeros(64, 100),
+        (8, 64),
+        ("multiples of 16 bytes", "dimension 0", "stride of 200 bytes", "multiple of 8 elements."),
+    ),
+    "stride of a slice": (
+        zeros(64, 128)[:, :60][::-1],
+        (8, 8),
+        ("positive multiples of 16", "-256"),
+    ),
+    "stride zero": (
+        np.broadcast_to(zeros(1, 64), (64, 64)),
+        (8, 64),
+        ("positive multiples of 16", "stride of 0 bytes"),
+    ),
+    "nothing contiguous": (
+        zeros(64, 64)[::2, ::2],
+        (8, 8),
+        ("contiguous in neither", "contiguous copy"),
+    ),
     "dtype bool": (zeros(64, 64, dtype=np.bool_), (8, 64), ("TMA does not move boolean",)),
     "dtype complex": (zeros(64, 64, dtype=np.complex64), (8, 64), ("unknown dtype", "complex64")),
     "dtype object": (zeros(64, 64, dtype=object), (8, 64), ("unknown dtype",)),
     "no array": ("text", (8,), ("expected an array", "str")),
     "a list": ([1, 2], (2,), ("expected an array", "list")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("rule", RULES)

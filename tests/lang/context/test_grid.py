@@ -103,11 +103,13 @@ def loops(ctx: tp.Context, out: Any, *, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("unused", "ctx.loop_while is not iterated"), ("number", "runs while a boolean variable holds"),
-        ("lanes", "must be the same in every thread that runs the loop"), ("break", "left by `break` or `return`"),
+        ("unused", "ctx.loop_while is not iterated"),
+        ("number", "runs while a boolean variable holds"),
+        ("lanes", "must be the same in every thread that runs the loop"),
+        ("break", "left by `break` or `return`"),
         ("endless", "so it would never end"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_loop(what: str, words: str) -> None:
     refuses(lambda: loops.bind(np.zeros(8, np.int32), what=what), tp.TraceError, words)
 

@@ -68,7 +68,10 @@ def test_the_deepest_runs_and_is_printed(kind: str, depth: int, group: bool) -> 
         (
             "uniform",
             200,
-            f"{MAX_BLOCKS + 1} blocks (loops, branches, elected lanes) inside each other; at most {MAX_BLOCKS}",
+            (
+                f"{MAX_BLOCKS + 1} blocks (loops, branches, elected lanes) inside each "
+                f"other; at most {MAX_BLOCKS}"
+            ),
         ),
     ],
 )

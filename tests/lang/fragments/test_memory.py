@@ -32,50 +32,136 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ctx.fragment(shape=(1, 12))", ("multiple of 64 rows and of 8 columns", "1 row, for one value a column", "got 1×12")),
+        (
+            "ctx.fragment(shape=(1, 12))",
+            ("multiple of 64 rows and of 8 columns", "1 row, for one value a column", "got 1×12"),
+        ),
         ("ctx.fragment(shape=(1, 1))", ("got 1×1",)),
         ("ctx.fragment(shape=(2, 8))", ("got 2×8",)),
         ("ctx.fragment(shape=(1, 32)).cols(4, 8)", ("columns [4, 12) of a fragment of 32",)),
-        ("ctx.fragment(shape=(1, 32)).sum()", ("reduction goes along rows", "1×32", "one value a column")),
-        ("f = ctx.fragment(shape=(1, 32))\nf.set(ctx.fragment(shape=(64, 32)))", ("64×32 at column 0", "1×32")),
-        ("f = ctx.fragment(shape=(1, 32))\nf.set(ctx.fragment(shape=(64, 1)))", ("64×1 at column 0", "1×32")),
-        ("f = ctx.fragment(shape=(64, 1))\nf.set(ctx.fragment(shape=(1, 32)))", ("1×32 at column 0", "64×1")),
-        ("f = ctx.fragment(shape=(64, 32))\nf.set(ctx.fragment(shape=(1, 32)), col=8)", ("1×32 at column 8", "64×32")),
-        ("ctx.fragment(shape=(1, 32)) + ctx.fragment(shape=(1, 8))", ("(1, 32)", "(1, 8)", "or 1 in one of them")),
-        ("f = ctx.fragment(shape=(1, 32))\nwith ctx.per_warp():\n    f.fill(0)", ("the same in all warps", "out of per_warp")),
-        ("f = ctx.fragment(shape=(1, 32))\nwith ctx.per_warp():\n    ctx.store(line, f)", ("whole warpgroup", "out of per_warp")),
+        (
+            "ctx.fragment(shape=(1, 32)).sum()",
+            ("reduction goes along rows", "1×32", "one value a column"),
+        ),
+        (
+            "f = ctx.fragment(shape=(1, 32))\nf.set(ctx.fragment(shape=(64, 32)))",
+            ("64×32 at column 0", "1×32"),
+        ),
+        (
+            "f = ctx.fragment(shape=(1, 32))\nf.set(ctx.fragment(shape=(64, 1)))",
+            ("64×1 at column 0", "1×32"),
+        ),
+        (
+            "f = ctx.fragment(shape=(64, 1))\nf.set(ctx.fragment(shape=(1, 32)))",
+            ("1×32 at column 0", "64×1"),
+        ),
+        (
+            "f = ctx.fragment(shape=(64, 32))\nf.set(ctx.fragment(shape=(1, 32)), col=8)",
+            ("1×32 at column 8", "64×32"),
+        ),
+        (
+            "ctx.fragment(shape=(1, 32)) + ctx.fragment(shape=(1, 8))",
+            ("(1, 32)", "(1, 8)", "or 1 in one of them"),
+        ),
+        (
+            "f = ctx.fragment(shape=(1, 32))\nwith ctx.per_warp():\n    f.fill(0)",
+            ("the same in all warps", "out of per_warp"),
+        ),
+        (
+            "f = ctx.fragment(shape=(1, 32))\nwith ctx.per_warp():\n    ctx.store(line, f)",
+            ("whole warpgroup", "out of per_warp"),
+        ),
         ("ctx.store(tile, ctx.fragment(shape=(1, 32)))", ("1×32 here", "64×32")),
         ("f = ctx.fragment(shape=(64, 32))\nf.apply('gelu')", ("exp2", "not 'gelu'")),
         ("f = ctx.fragment(shape=(64, 32))\nif f == 0: pass", ("truth of a fragment",)),
         ("f = ctx.fragment(shape=(64, 32))\nf.set(f // 2)", ("'floordiv' needs integers",)),
-        ("f = ctx.fragment(shape=(64, 32))\nctx.select(f, f, 0)", ("condition of select must be boolean",)),
-        ("f = ctx.fragment(shape=(64, 32))\nctx.select(ctx.lane == 0, f, 0)", ("varies by lane", "(m, 1)", "(1, n)")),
-        ("x = ctx.fragment(shape=(64, 32))\ny = ctx.select(x > 0, x, 0)\nx.fill(0)\nctx.fragment(y)", ("reads 'frag'", "written after")),
-        ("ctx.load_global(a, (0, 0), (64, 12))", ("multiple of 64 rows and of 8 columns", "got 64×12")),
+        (
+            "f = ctx.fragment(shape=(64, 32))\nctx.select(f, f, 0)",
+            ("condition of select must be boolean",),
+        ),
+        (
+            "f = ctx.fragment(shape=(64, 32))\nctx.select(ctx.lane == 0, f, 0)",
+            ("varies by lane", "(m, 1)", "(1, n)"),
+        ),
+        (
+            (
+                "x = ctx.fragment(shape=(64, 32))\n"
+                "y = ctx.select(x > 0, x, 0)\n"
+                "x.fill(0)\n"
+                "ctx.fragment(y)"
+            ),
+            ("reads 'frag'", "written after"),
+        ),
+        (
+            "ctx.load_global(a, (0, 0), (64, 12))",
+            ("multiple of 64 rows and of 8 columns", "got 64×12"),
+        ),
         ("ctx.load_global(a, (0, 0), (60, 32))", ("got 60×32",)),
         ("ctx.load_global(a, (0, 0), 64)", ("(rows, cols)", "got 64")),
         ("ctx.load_global(a, (0,), (64, 32))", ("takes 2 coordinates", "got 1")),
         ("ctx.load_global(a, 0, (64, 32))", ("takes 2 coordinates", "got 0")),
-        ("ctx.load_global(a, (0, 1.5), (64, 32))", ("a coordinate must be an integer", "float32 1.5")),
-        ("ctx.load_global(a, (ctx.lane, 0), (64, 32))", ("a coordinate of load_global must be the same in every thread", "varies by lane")),
-        ("ctx.load_global(a, (ctx.warp, 0), (64, 32))", ("a coordinate of load_global", "varies by warp")),
-        ("ctx.load_global(b, (0,), (64, 32))", ("last two dimensions", "'b' 1-d", "(1, n)", "(m, 1)")),
-        ("ctx.load_global(tile, (0, 0), (64, 32))", ("tensor argument of the kernel", "tile of 'tile'", "f.load(tile)")),
+        (
+            "ctx.load_global(a, (0, 1.5), (64, 32))",
+            ("a coordinate must be an integer", "float32 1.5"),
+        ),
+        (
+            "ctx.load_global(a, (ctx.lane, 0), (64, 32))",
+            ("a coordinate of load_global must be the same in every thread", "varies by lane"),
+        ),
+        (
+            "ctx.load_global(a, (ctx.warp, 0), (64, 32))",
+            ("a coordinate of load_global", "varies by warp"),
+        ),
+        (
+            "ctx.load_global(b, (0,), (64, 32))",
+            ("last two dimensions", "'b' 1-d", "(1, n)", "(m, 1)"),
+        ),
+        (
+            "ctx.load_global(tile, (0, 0), (64, 32))",
+            ("tensor argument of the kernel", "tile of 'tile'", "f.load(tile)"),
+        ),
         ("ctx.load_global(5, (0, 0), (64, 32))", ("tensor argument of the kernel, got 5",)),
         ("ctx.load_global(n, (0, 0), (64, 32))", ("'n' is int32", "float32, float16, bfloat16")),
-        ("with ctx.elect_one():\n    ctx.load_global(b, (0,), (1, 32))", ("load_global", "all threads of the warpgroup", "elect block at")),
-        ("with ctx.per_warp():\n    ctx.load_global(b, (0,), (1, 32))", ("load_global is made by the whole warpgroup", "out of per_warp")),
+        (
+            "with ctx.elect_one():\n    ctx.load_global(b, (0,), (1, 32))",
+            ("load_global", "all threads of the warpgroup", "elect block at"),
+        ),
+        (
+            "with ctx.per_warp():\n    ctx.load_global(b, (0,), (1, 32))",
+            ("load_global is made by the whole warpgroup", "out of per_warp"),
+        ),
         ("ctx.store_global(a, (0, 0), 1.0)", ("store_global writes a fragment", "tensor[i, j]")),
-        ("ctx.store_global(a, (0, 0, 0), ctx.fragment(shape=(64, 32)))", ("store_global", "takes 2 coordinates", "got 3")),
-        ("ctx.store_global(n, (0, 0), ctx.fragment(shape=(64, 32)))", ("store_global: 'n' is int32",)),
-        ("ctx.store_global(tile, (0, 0), ctx.fragment(shape=(64, 32)))", ("tensor argument", "ctx.store(tile, f)")),
-        ("ctx.store(a, ctx.fragment(shape=(64, 32)))", ("ctx.store writes one element", "ctx.tma_store, or by ctx.store_global")),
-        ("f = ctx.fragment(shape=(64, 32))\nf.load(tile.on(ctx.lane % 2))", ("the CTA whose tile a fragment moves", "varies by lane")),
-        ("f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(ctx.warp), f)", ("the CTA whose tile a fragment moves", "varies by warp")),
-        ("f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(0.5), f)", ("cta= takes an integer 0..15",)),
+        (
+            "ctx.store_global(a, (0, 0, 0), ctx.fragment(shape=(64, 32)))",
+            ("store_global", "takes 2 coordinates", "got 3"),
+        ),
+        (
+            "ctx.store_global(n, (0, 0), ctx.fragment(shape=(64, 32)))",
+            ("store_global: 'n' is int32",),
+        ),
+        (
+            "ctx.store_global(tile, (0, 0), ctx.fragment(shape=(64, 32)))",
+            ("tensor argument", "ctx.store(tile, f)"),
+        ),
+        (
+            "ctx.store(a, ctx.fragment(shape=(64, 32)))",
+            ("ctx.store writes one element", "ctx.tma_store, or by ctx.store_global"),
+        ),
+        (
+            "f = ctx.fragment(shape=(64, 32))\nf.load(tile.on(ctx.lane % 2))",
+            ("the CTA whose tile a fragment moves", "varies by lane"),
+        ),
+        (
+            "f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(ctx.warp), f)",
+            ("the CTA whose tile a fragment moves", "varies by warp"),
+        ),
+        (
+            "f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(0.5), f)",
+            ("cta= takes an integer 0..15",),
+        ),
         ("ctx.store(half, ctx.fragment(shape=(64, 12), dtype='bfloat16'))", ("got 64×12",)),
     ],
-)  # fmt: skip
+)
 def test_refused(text: str, words: tuple[str, ...]) -> None:
     with refused(tp.TraceError, *words):
         bind(text)

@@ -86,9 +86,12 @@ def test_against_numpy(how: str) -> None:
 
 
 HEAD = """
-inputs = tp.InputTilePipeline.allocate(ctx, TILES, num_group_stages=2, producer_arrivals=1, consumer_arrivals=1)
-outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128)
-other = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128, name='other')
+inputs = tp.InputTilePipeline.allocate(ctx, TILES, num_group_stages=2, producer_arrivals=1,
+    consumer_arrivals=1)
+outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1,
+    consumer_arrivals=128)
+other = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1,
+    consumer_arrivals=128, name='other')
 tiles = inputs.payload.get_tile(0, k_group_size=1)
 ctx.role('epilogue', warpgroups=1)(lambda: None)
 @ctx.role('mma', warps=1)
@@ -97,19 +100,51 @@ def mma():
 """
 REFUSED: dict[str, tuple[str, type[tp.TilepipeError], tuple[str, ...]]] = {
     "no init_c in a loop": (
-        "stage = outputs.acquire_mma_linear()\nfor k in ctx.range(3):\n    with ctx.elect_one():\n        tp.MmaOp(ctx).mma(*tiles, stage.tmem_offset())",
-        tp.TraceError, ("mma in a loop without init_c", "init_c=k == 0 adds up the rounds")),
-    "an address that is a number": ("tp.TmemAddress(16)", tp.TraceError, ("an address in tensor memory is a traced uint32", "got 16")),
-    "an address that is no integer": ("tp.TmemAddress(ctx.lane.to('float32'))", tp.TraceError, ("is a traced uint32",)),
-    "operands that are no tiles": ("with ctx.elect_one():\n    ctx.mma(outputs.tmem.addr, 1, 2)", tp.TraceError, ("A is a tile or in tensor memory", "got 1 and 2")),
-    "half of 128 rows": ("x = outputs.tmem.tensor((128, 16))\ntp.TmemAddress(x.offset()).store_upper(x)", tp.TraceError, ("stored from a fragment of 64 rows",)),
+        (
+            "stage = outputs.acquire_mma_linear()\n"
+            "for k in ctx.range(3):\n"
+            "    with ctx.elect_one():\n"
+            "        tp.MmaOp(ctx).mma(*tiles, stage.tmem_offset())"
+        ),
+        tp.TraceError,
+        ("mma in a loop without init_c", "init_c=k == 0 adds up the rounds"),
+    ),
+    "an address that is a number": (
+        "tp.TmemAddress(16)",
+        tp.TraceError,
+        ("an address in tensor memory is a traced uint32", "got 16"),
+    ),
+    "an address that is no integer": (
+        "tp.TmemAddress(ctx.lane.to('float32'))",
+        tp.TraceError,
+        ("is a traced uint32",),
+    ),
+    "operands that are no tiles": (
+        "with ctx.elect_one():\n    ctx.mma(outputs.tmem.addr, 1, 2)",
+        tp.TraceError,
+        ("A is a tile or in tensor memory", "got 1 and 2"),
+    ),
+    "half of 128 rows": (
+        "x = outputs.tmem.tensor((128, 16))\ntp.TmemAddress(x.offset()).store_upper(x)",
+        tp.TraceError,
+        ("stored from a fragment of 64 rows",),
+    ),
     "a raw stage of another pipeline": (
         "outputs.release_from_mma(tp.OutputStage.from_raw(other.pipeline, 0, outputs.tmem.addr))",
-        tp.HandleError, ("release_from_mma of 'outputs' is given a stage of 'other'",)),
+        tp.HandleError,
+        ("release_from_mma of 'outputs' is given a stage of 'other'",),
+    ),
     "a stage of another pipeline": (
-        "stage = outputs.acquire_for_mma()\nother.release_from_mma(stage)", tp.HandleError, ("takes the stage that acquire_for_mma gave",)),
-    "no stage": ("outputs.release_from_mma(0)", tp.HandleError, ("takes the stage that acquire_for_mma gave, or one of OutputStage.from_raw",)),
-}  # fmt: skip
+        "stage = outputs.acquire_for_mma()\nother.release_from_mma(stage)",
+        tp.HandleError,
+        ("takes the stage that acquire_for_mma gave",),
+    ),
+    "no stage": (
+        "outputs.release_from_mma(0)",
+        tp.HandleError,
+        ("takes the stage that acquire_for_mma gave, or one of OutputStage.from_raw",),
+    ),
+}
 
 
 @pytest.mark.parametrize("mistake", REFUSED)

@@ -162,7 +162,10 @@ def test_halves_die_with_their_stage() -> None:
     [
         (
             lambda t: t.tensor((32, 16)),
-            "64 or 128 rows and a multiple of 8 columns, at most 512 columns of 32 bits; got 32×16 float32",
+            (
+                "64 or 128 rows and a multiple of 8 columns, at most 512 columns of 32 bits; "
+                "got 32×16 float32"
+            ),
         ),
         (lambda t: t.tensor((128, 12)), "got 128×12 float32"),
         (lambda t: t.tensor((128, 520)), "got 128×520 float32"),

@@ -1,9 +1,9 @@
 """Tests of barriers: asked by whole warps, and of a warpgroup nothing but a wait depends on the
 answer.
 
-The holes come back with `monkeypatch.setattr(answers, "require_whole_warp", lambda tracer: None)` (lanes
-that test apart), `monkeypatch.setattr(answers, "refuse_divergent_effects", lambda role: None)` (warps of a
-warpgroup).
+The holes come back with `monkeypatch.setattr(answers, "require_whole_warp", lambda tracer: None)`
+(lanes that test apart), `monkeypatch.setattr(answers, "refuse_divergent_effects", lambda role:
+None)` (warps of a warpgroup).
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ BEFORE = """
 bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 2, "bars")
 bars[0].init(1)
 bars[1].init(1)
-ring = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=32, consumer_arrivals=128, name="ring")
+ring = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=32, consumer_arrivals=128,
+    name="ring")
 word = ctx.smem((1, 32), "int32", swizzle=0, name="word")[0]
 """
 
 
 def role(text: str, size: str = "warps=1", out: int = 128) -> tp.Program:
     lines = textwrap.indent(textwrap.dedent(text).strip(), "    ")
-    other = "@ctx.role('other', warps=1)\ndef other():\n    with ctx.elect_one():\n        bars[0].arrive()\n"
+    other = (
+        "@ctx.role('other', warps=1)\n"
+        "def other():\n"
+        "    with ctx.elect_one():\n"
+        "        bars[0].arrive()\n"
+    )
     return from_text(f"{BEFORE}\n{other}@ctx.role('asks', {size})\ndef asks():\n{lines}").bind(
         np.zeros(out, np.int32)
     )
@@ -69,8 +75,10 @@ def test_lanes_do_not_test_apart(under: str, test: str, size: str) -> None:
 )
 def test_nor_by_the_views_of_a_pipeline(test: str) -> None:
     text = f"""
-    payload = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
-    inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, producer_arrivals=1, consumer_arrivals=32)
+    payload = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8),
+        b_shape=(8, 8))
+    inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, producer_arrivals=1,
+        consumer_arrivals=32)
     @ctx.role("asks", warps=1)
     def asks():
         with ctx.elect_one():
@@ -94,7 +102,11 @@ def test_without_the_refusal_lanes_print_answers_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The hole: no vote is printed under a lane condition."""
-    text = "with ctx.when(ctx.lane < 16):\n    with ctx.when(bars[0].try_wait(0)):\n        ctx.store(out[ctx.lane], 1)"
+    text = (
+        "with ctx.when(ctx.lane < 16):\n"
+        "    with ctx.when(bars[0].try_wait(0)):\n"
+        "        ctx.store(out[ctx.lane], 1)"
+    )
     monkeypatch.setattr(answers, "require_whole_warp", lambda tracer: None)
     assert "__all_sync" not in role(text).source()
     monkeypatch.undo()
@@ -106,11 +118,20 @@ def test_without_the_refusal_lanes_print_answers_of_their_own(
 
 APART = {
     "an arrive": "with ctx.when(ready):\n    bars[1].arrive()",
-    "on the other side": "with ctx.when(ready):\n    bars[0].wait(0)\nwith ctx.otherwise():\n    bars[1].arrive()",
+    "on the other side": (
+        "with ctx.when(ready):\n    bars[0].wait(0)\nwith ctx.otherwise():\n    bars[1].arrive()"
+    ),
     "a store": "with ctx.when(ready):\n    ctx.store(out[ctx.thread], 1)",
     "a value that is stored": "ctx.store(out[ctx.thread], ctx.select(ready, 1, 0))",
-    "by way of names": "x = ctx.let(ctx.select(ready, 1, 0))\ny = ctx.let(x + 1)\nctx.store(out[ctx.thread], y)",
-    "by way of a variable": "v = ctx.var(ctx.warp * 0)\nwith ctx.when(ready):\n    v.set(1)\nctx.store(out[ctx.thread], v.get())",
+    "by way of names": (
+        "x = ctx.let(ctx.select(ready, 1, 0))\ny = ctx.let(x + 1)\nctx.store(out[ctx.thread], y)"
+    ),
+    "by way of a variable": (
+        "v = ctx.var(ctx.warp * 0)\n"
+        "with ctx.when(ready):\n"
+        "    v.set(1)\n"
+        "ctx.store(out[ctx.thread], v.get())"
+    ),
     "a fence": "with ctx.when(ready):\n    ctx.fence_proxy_async()",
 }
 
@@ -144,14 +165,25 @@ def test_a_warpgroup_does_nothing_together_behind_an_answer(text: str) -> None:
         role(f"ready = bars[0].try_wait(0)\n{text}", "warpgroups=1")
 
 
-@pytest.mark.parametrize("guard", [
-    "with ctx.when(~ready):\n    bars[0].wait(0)",
-    "with ctx.when(ready):\n    pass\nwith ctx.otherwise():\n    bars[0].wait(0)",
-    "with ctx.when(~ready):\n    again = bars[0].try_wait(0)\n    with ctx.when(~again):\n        bars[0].wait(0)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "with ctx.when(~ready):\n    bars[0].wait(0)",
+        "with ctx.when(ready):\n    pass\nwith ctx.otherwise():\n    bars[0].wait(0)",
+        (
+            "with ctx.when(~ready):\n"
+            "    again = bars[0].try_wait(0)\n"
+            "    with ctx.when(~again):\n"
+            "        bars[0].wait(0)"
+        ),
+    ],
+)
 def test_a_warpgroup_may_wait_behind_an_answer(guard: str) -> None:
     program = role(
-        f"ready = bars[0].try_wait(0)\n{guard}\nctx.sync_warpgroup()\nctx.store(out[ctx.thread], 1)",
+        "ready = bars[0].try_wait(0)\n"
+        f"{guard}\n"
+        "ctx.sync_warpgroup()\n"
+        "ctx.store(out[ctx.thread], 1)",
         "warpgroups=1",
     )
     assert program.check().ok
@@ -235,7 +267,12 @@ def test_only_waits_depend_on_an_answer_of_per_warp() -> None:
             f"{text}    with ctx.when(ready):\n        ctx.store(out[ctx.thread], 1)",
             "warpgroups=1",
         )
-    waits = f"v = ctx.var(ctx.warp * 0 > 0)\n{text}    v.set(ready)\nwith ctx.when(~v.get()):\n    bars[0].wait(0)\n"
+    waits = (
+        "v = ctx.var(ctx.warp * 0 > 0)\n"
+        f"{text}    v.set(ready)\n"
+        "with ctx.when(~v.get()):\n"
+        "    bars[0].wait(0)\n"
+    )
     assert role(f"{waits}ctx.store(out[ctx.thread], 1)", "warpgroups=1").check().ok
     seen = f"""{text}    with ctx.elect_one():
         ctx.store(word[0, w], ctx.select(ready, 1, 0))

@@ -22,10 +22,15 @@ ACC = "acc = ctx.accumulator((64, 64))\n"
 @pytest.mark.parametrize(
     "op",
     [
-        "ctx.sync_warpgroup()", "ctx.sync_role()", "ctx.cluster_arrive()", "ctx.cluster_wait()", "ctx.wgmma_wait(0)", "ctx.wgmma_commit()",
+        "ctx.sync_warpgroup()",
+        "ctx.sync_role()",
+        "ctx.cluster_arrive()",
+        "ctx.cluster_wait()",
+        "ctx.wgmma_wait(0)",
+        "ctx.wgmma_commit()",
         "ctx.mma(acc, s[0], s[0])",
     ],
-)  # fmt: skip
+)
 def test_ops_of_a_warpgroup_need_all_of_it(block: str, op: str) -> None:
     with refused(tp.TraceError, "together", "block at", "only some of them", "Move it out"):
         role_from_text(f"{ACC}with {block}:\n    {op}", warps=GROUP, before=TILE)
@@ -92,7 +97,10 @@ def test_warps_of_a_warpgroup_wait_and_step_together(op: str, block: str) -> Non
 def test_warps_of_a_role_of_warps_wait_apart() -> None:
     before = "b = tp.SharedMemBarrier.allocate(ctx, 32)"
     program = role_from_text(
-        "with ctx.when(ctx.warp == 0):\n    b.wait(0)\nwith ctx.when(ctx.warp == 1):\n    b.arrive()",
+        "with ctx.when(ctx.warp == 0):\n"
+        "    b.wait(0)\n"
+        "with ctx.when(ctx.warp == 1):\n"
+        "    b.arrive()",
         warps="warps=2",
         before=before,
     )

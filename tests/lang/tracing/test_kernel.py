@@ -142,9 +142,18 @@ def test_notebook_cells_have_source_lines() -> None:
 
 @pytest.mark.parametrize(
     "where",
-    ["raise KeyError('mine')", "for i in ctx.range(3):\n    raise KeyError('mine')", "with ctx.when(ctx.block_id == 0):\n    raise KeyError('mine')",
-     "with ctx.elect_one():\n    for i in ctx.range(3):\n        with ctx.when(i > 1):\n            raise KeyError('mine')"],
-)  # fmt: skip
+    [
+        "raise KeyError('mine')",
+        "for i in ctx.range(3):\n    raise KeyError('mine')",
+        "with ctx.when(ctx.block_id == 0):\n    raise KeyError('mine')",
+        (
+            "with ctx.elect_one():\n"
+            "    for i in ctx.range(3):\n"
+            "        with ctx.when(i > 1):\n"
+            "            raise KeyError('mine')"
+        ),
+    ],
+)
 def test_exceptions_of_the_body_pass_through(where: str) -> None:
     with pytest.raises(KeyError, match="mine") as caught:
         role_from_text(where)

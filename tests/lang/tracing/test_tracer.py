@@ -30,11 +30,20 @@ CLOSED = ("which has closed", "no meaning", "ctx.var")
         ("loop", "for t in tp.StaticScheduler(ctx, (2, 2)):\n    pass\nctx.print('{}', t.m)"),
         (
             "branch",
-            "with ctx.when(ctx.block_id == 0):\n    x = ctx.let(ctx.block_id * 2)\nctx.print('{}', x)",
+            (
+                "with ctx.when(ctx.block_id == 0):\n"
+                "    x = ctx.let(ctx.block_id * 2)\n"
+                "ctx.print('{}', x)"
+            ),
         ),
         (
             "branch",
-            "with ctx.when(ctx.block_id == 0):\n    x = ctx.block_id * 2\nwith ctx.otherwise():\n    ctx.print('{}', x)",
+            (
+                "with ctx.when(ctx.block_id == 0):\n"
+                "    x = ctx.block_id * 2\n"
+                "with ctx.otherwise():\n"
+                "    ctx.print('{}', x)"
+            ),
         ),
         ("elect", "with ctx.elect_one():\n    x = ctx.block_id + 1\nctx.print('{}', x)"),
         ("per_warp", "with ctx.per_warp() as w:\n    pass\nctx.print('{}', w)"),
@@ -104,7 +113,11 @@ def test_values_of_set_up_code_and_shapes_hold_everywhere() -> None:
 
 # -- lanes -----------------------------------------------------------------------------
 
-PIPE = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=1, consumer_arrivals=1)\nstate = tp.PipelineState(ctx, 2)"
+PIPE = (
+    "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=1, "
+    "consumer_arrivals=1)\n"
+    "state = tp.PipelineState(ctx, 2)"
+)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +272,22 @@ def test_when_and_otherwise_split_the_lanes(limit: int) -> None:
     [
         "with ctx.otherwise():\n    pass",
         "with ctx.when(ctx.lane == 0):\n    pass\nctx.syncwarp()\nwith ctx.otherwise():\n    pass",
-        "with ctx.when(ctx.lane == 0):\n    pass\nwith ctx.otherwise():\n    pass\nwith ctx.otherwise():\n    pass",
+        (
+            "with ctx.when(ctx.lane == 0):\n"
+            "    pass\n"
+            "with ctx.otherwise():\n"
+            "    pass\n"
+            "with ctx.otherwise():\n"
+            "    pass"
+        ),
         "with ctx.when(ctx.lane == 0):\n    with ctx.otherwise():\n        pass",
-        "for i in ctx.range(2):\n    with ctx.when(ctx.lane == 0):\n        pass\nwith ctx.otherwise():\n    pass",
+        (
+            "for i in ctx.range(2):\n"
+            "    with ctx.when(ctx.lane == 0):\n"
+            "        pass\n"
+            "with ctx.otherwise():\n"
+            "    pass"
+        ),
     ],
 )
 def test_otherwise_belongs_to_the_when_before_it(text: str) -> None:
@@ -306,7 +332,8 @@ def test_ctx_has_no_meaning_after_the_trace() -> None:
     before = str(program)
     with pytest.raises(
         tp.TraceError,
-        match=r"this uses the ctx of kernel 'k' \(test_tracer.py:\d+\), or something made from it, while kernel 'k' has been traced",
+        match=r"this uses the ctx of kernel 'k' \(test_tracer.py:\d+\), or something made from "
+        r"it, while kernel 'k' has been traced",
     ):
         kept[0].smem((8, 8), tp.float32)
     assert str(program) == before

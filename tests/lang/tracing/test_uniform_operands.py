@@ -1,6 +1,7 @@
 """Barriers, tiles and counts that threads which execute an op together would name differently.
 
-The hole comes back with `monkeypatch.setattr(places, "require_uniform_operands", lambda tracer, op: None)`.
+The hole comes back with `monkeypatch.setattr(places, "require_uniform_operands", lambda tracer, op:
+None)`.
 """
 
 from __future__ import annotations
@@ -68,19 +69,31 @@ def test_warps_of_a_warpgroup_name_one_thing(text: str, what: str) -> None:
         role(text)
 
 
-@pytest.mark.parametrize("text", [
-    "with ctx.per_warp() as w:\n    ctx.store(tiles[w][0, ctx.lane], 1)",
-    "with ctx.per_warp():\n    ctx.store(tiles[ctx.warp][0, ctx.lane], 1)",
-    "mine = ctx.let(ctx.warp + 0 * ctx.block_id)\nwith ctx.per_warp():\n    ctx.store(tiles[mine][0, ctx.lane], 1)",
-    "mine = ctx.let(ctx.warp * 2)\nwith ctx.per_warp():\n    ctx.store(tiles[0].rows(mine, 1)[0, ctx.lane], 1)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with ctx.per_warp() as w:\n    ctx.store(tiles[w][0, ctx.lane], 1)",
+        "with ctx.per_warp():\n    ctx.store(tiles[ctx.warp][0, ctx.lane], 1)",
+        (
+            "mine = ctx.let(ctx.warp + 0 * ctx.block_id)\n"
+            "with ctx.per_warp():\n"
+            "    ctx.store(tiles[mine][0, ctx.lane], 1)"
+        ),
+        (
+            "mine = ctx.let(ctx.warp * 2)\n"
+            "with ctx.per_warp():\n"
+            "    ctx.store(tiles[0].rows(mine, 1)[0, ctx.lane], 1)"
+        ),
+    ],
+)
 def test_each_warp_of_per_warp_names_its_own(text: str) -> None:
     assert role(text).check().ok
 
 
 def test_each_warp_of_a_role_of_warps_names_its_own() -> None:
     program = role(
-        "ctx.store(tiles[ctx.warp][0, ctx.lane], ctx.warp)\nctx.store(out[ctx.thread], ctx.load(tiles[ctx.warp][0, ctx.lane]))",
+        "ctx.store(tiles[ctx.warp][0, ctx.lane], ctx.warp)\n"
+        "ctx.store(out[ctx.thread], ctx.load(tiles[ctx.warp][0, ctx.lane]))",
         "warps=4",
     )
     assert program.check().ok

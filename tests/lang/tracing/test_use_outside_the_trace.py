@@ -30,9 +30,18 @@ from tilepipe.lang.values.variables import Var
 
 # Public classes that belong to no trace: the host's, and plain data.
 OF_THE_HOST = {
-    tp.Chip, tp.DType, tp.KernelFunction, tp.Program, tp.TensorMap, tp.FA4Config, tp.OutputPipelineConfig, tp.ScaleFactorLayout,
-    tp.TileLayout, tp.AccumBarrier, tp.TilePayload,
-}  # fmt: skip
+    tp.Chip,
+    tp.DType,
+    tp.KernelFunction,
+    tp.Program,
+    tp.TensorMap,
+    tp.FA4Config,
+    tp.OutputPipelineConfig,
+    tp.ScaleFactorLayout,
+    tp.TileLayout,
+    tp.AccumBarrier,
+    tp.TilePayload,
+}
 # Public classes that are made of parts, each of which refuses.
 OF_PARTS = {tp.KVTiles, tp.WorkTile, tp.GroupedTile, tp.TMADestination, tp.TmemFragments}
 BEYOND_THE_TABLE = (Range, WhileLoop, MustEnter)
@@ -162,10 +171,21 @@ SPECIAL: dict[str, Callable[[Any, dict[type, Any]], Any]] = {
 def call(function: Any, kept: dict[type, Any]) -> Any:
     """Calls a function with something for each argument that must be given."""
     by_name = {
-        "tensor": tp.GlobalTensor, "tile": SmemTile, "mbar": tp.SharedMemBarrier, "ref": ElementRef, "dst": SmemTile,
-        "acc": Fragment, "a": SmemTile, "b": SmemTile, "more": Var, "counter": tp.GlobalTensor,
-        "ctx": tp.Context, "pipeline": tp.ProducerConsumerPipeline, "stage": Value, "already_ready": Value,
-    }  # fmt: skip
+        "tensor": tp.GlobalTensor,
+        "tile": SmemTile,
+        "mbar": tp.SharedMemBarrier,
+        "ref": ElementRef,
+        "dst": SmemTile,
+        "acc": Fragment,
+        "a": SmemTile,
+        "b": SmemTile,
+        "more": Var,
+        "counter": tp.GlobalTensor,
+        "ctx": tp.Context,
+        "pipeline": tp.ProducerConsumerPipeline,
+        "stage": Value,
+        "already_ready": Value,
+    }
     plain = {
         "shape": (64, 8),
         "dtype": "float32",

@@ -48,13 +48,32 @@ def test_integer_arithmetic_is_pythons(a: int, b: int) -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        ("x + 2", 7), ("2 - x", -3), ("x << 2", 20), ("2 << x", 64), ("x >> 1", 2), ("x & 6", 4), ("x | 8", 13), ("~x", -6), ("-x", -5),
-        ("ctx.min(x, 3)", 3), ("ctx.max(x, 3)", 5), ("ctx.min(9, x)", 5), ("ctx.ceil_div(x, 2)", 3), ("ctx.ceil_div(12, x)", 3),
-        ("ctx.select(x > 4, 1, 2)", 1), ("ctx.select(x != 5, 1, 2)", 2), ("ctx.select((x > 3) & (x < 9), x, -1)", 5),
-        ("ctx.select(~(x > 3) | (x == 5), 1, 0)", 1), ("x.to('float32').to('int32')", 5), ("(x / 2 * 10).to('int32')", 25),
-        ("ctx.let(x * 3, 'y') + 1", 16), ("ctx.num_clusters", 1), ("ctx.cluster_id + ctx.cta_rank", 0), ("(x > 4).to('int32') + 1", 2),
+        ("x + 2", 7),
+        ("2 - x", -3),
+        ("x << 2", 20),
+        ("2 << x", 64),
+        ("x >> 1", 2),
+        ("x & 6", 4),
+        ("x | 8", 13),
+        ("~x", -6),
+        ("-x", -5),
+        ("ctx.min(x, 3)", 3),
+        ("ctx.max(x, 3)", 5),
+        ("ctx.min(9, x)", 5),
+        ("ctx.ceil_div(x, 2)", 3),
+        ("ctx.ceil_div(12, x)", 3),
+        ("ctx.select(x > 4, 1, 2)", 1),
+        ("ctx.select(x != 5, 1, 2)", 2),
+        ("ctx.select((x > 3) & (x < 9), x, -1)", 5),
+        ("ctx.select(~(x > 3) | (x == 5), 1, 0)", 1),
+        ("x.to('float32').to('int32')", 5),
+        ("(x / 2 * 10).to('int32')", 25),
+        ("ctx.let(x * 3, 'y') + 1", 16),
+        ("ctx.num_clusters", 1),
+        ("ctx.cluster_id + ctx.cta_rank", 0),
+        ("(x > 4).to('int32') + 1", 2),
     ],
-)  # fmt: skip
+)
 def test_scalar_expressions(text: str, want: int) -> None:
     out = np.zeros(1, np.int32)
     k = from_text(
@@ -67,9 +86,16 @@ def test_scalar_expressions(text: str, want: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["ctx.let(3) + 4 == 7", "(ctx.var(1).get() * 0) + 0 == 0", "ctx.select(ctx.let(1) == 1, 5, 6)", "ctx.min(3, 4)", "ctx.max(ctx.let(3), 4)",
-     "~(ctx.let(1) == 1)", "-ctx.let(2)"],
-)  # fmt: skip
+    [
+        "ctx.let(3) + 4 == 7",
+        "(ctx.var(1).get() * 0) + 0 == 0",
+        "ctx.select(ctx.let(1) == 1, 5, 6)",
+        "ctx.min(3, 4)",
+        "ctx.max(ctx.let(3), 4)",
+        "~(ctx.let(1) == 1)",
+        "-ctx.let(2)",
+    ],
+)
 def test_constants_fold(text: str) -> None:
     found: list[Any] = []
     role_from_text(f"found.append({text})", found=found)
@@ -89,7 +115,8 @@ def test_neutral_elements_are_dropped() -> None:
 def test_integers_are_int32_and_literals_follow() -> None:
     found: list[Any] = []
     role_from_text(
-        "x = ctx.block_id\nfound.extend([x, x + 1, x / 2, x + 1.5, x > 1, x.to('int64') + x, x.to('int64') + 2**40, ctx.let(True)])",
+        "x = ctx.block_id\nfound.extend([x, x + 1, x / 2, x + 1.5, x > 1, x.to('int64') "
+        "+ x, x.to('int64') + 2**40, ctx.let(True)])",
         found=found,
     )
     assert [v.dtype for v in found] == [
@@ -280,8 +307,17 @@ def test_unbound_variable_names() -> None:
 
 @pytest.mark.parametrize(
     ("function", "x", "want"),
-    [("exp2", 3.0, 8.0), ("exp", 0.0, 1.0), ("sqrt", 2.25, 1.5), ("rsqrt", 4.0, 0.5), ("log2", 8.0, 3.0), ("abs", -2.5, 2.5), ("floor", 1.75, 1.0), ("sqrt", 9, 3.0)],
-)  # fmt: skip
+    [
+        ("exp2", 3.0, 8.0),
+        ("exp", 0.0, 1.0),
+        ("sqrt", 2.25, 1.5),
+        ("rsqrt", 4.0, 0.5),
+        ("log2", 8.0, 3.0),
+        ("abs", -2.5, 2.5),
+        ("floor", 1.75, 1.0),
+        ("sqrt", 9, 3.0),
+    ],
+)
 def test_functions_of_scalars(function: str, x: float, want: float) -> None:
     assert evaluated(lambda ctx: ctx.math(function, ctx.let(x) + ctx.block_id), np.float32) == want
 

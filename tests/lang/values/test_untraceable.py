@@ -16,11 +16,25 @@ TRUTH = ("ctx.when", "ctx.select", "`&`, `|`, `~`")
 @pytest.mark.parametrize(
     "text",
     [
-        "if x > 0: pass", "while x: pass", "x > 0 and x < 3", "x > 0 or x < 3", "not x", "x in [1, 2]", "1 in (x, x)", "0 < x < 3", "bool(x)",
-        "y = 1 if x == 0 else 2", "assert x", "any([x, x])", "max(x, 3)", "sorted([x, 2])", "v = ctx.var(0)\nif v: pass",
-        "v = ctx.var(0)\nif v > 1: pass", "[i for i in range(3) if x]",
+        "if x > 0: pass",
+        "while x: pass",
+        "x > 0 and x < 3",
+        "x > 0 or x < 3",
+        "not x",
+        "x in [1, 2]",
+        "1 in (x, x)",
+        "0 < x < 3",
+        "bool(x)",
+        "y = 1 if x == 0 else 2",
+        "assert x",
+        "any([x, x])",
+        "max(x, 3)",
+        "sorted([x, 2])",
+        "v = ctx.var(0)\nif v: pass",
+        "v = ctx.var(0)\nif v > 1: pass",
+        "[i for i in range(3) if x]",
     ],
-)  # fmt: skip
+)
 def test_the_truth_of_a_traced_value(text: str) -> None:
     with refused(tp.TraceError, *TRUTH, text.splitlines()[-1].strip()):
         role_from_text(f"x = ctx.block_id\n{text}")
@@ -132,11 +146,41 @@ def test_leaving_the_other_side() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "with ctx.when(ctx.block_id == 0):\n    for i in range(5):\n        if i == 2:\n            break\n        ctx.print('{}', i)",
-        "with ctx.when(ctx.block_id == 0):\n    for i in range(5):\n        if i < 3:\n            continue\n        ctx.print('{}', i)",
-        "with ctx.when(ctx.block_id == 0):\n    def f():\n        return 2\n    for i in range(f()):\n        ctx.print('{}', i)",
-        "for i in range(9):\n    if i == 2:\n        break\n    with ctx.when(ctx.block_id == 0):\n        ctx.print('{}', i)",
-        "for i in ctx.range(5):\n    for j in range(3):\n        if j == 2:\n            break\n        ctx.print('{}', j)",
+        (
+            "with ctx.when(ctx.block_id == 0):\n"
+            "    for i in range(5):\n"
+            "        if i == 2:\n"
+            "            break\n"
+            "        ctx.print('{}', i)"
+        ),
+        (
+            "with ctx.when(ctx.block_id == 0):\n"
+            "    for i in range(5):\n"
+            "        if i < 3:\n"
+            "            continue\n"
+            "        ctx.print('{}', i)"
+        ),
+        (
+            "with ctx.when(ctx.block_id == 0):\n"
+            "    def f():\n"
+            "        return 2\n"
+            "    for i in range(f()):\n"
+            "        ctx.print('{}', i)"
+        ),
+        (
+            "for i in range(9):\n"
+            "    if i == 2:\n"
+            "        break\n"
+            "    with ctx.when(ctx.block_id == 0):\n"
+            "        ctx.print('{}', i)"
+        ),
+        (
+            "for i in ctx.range(5):\n"
+            "    for j in range(3):\n"
+            "        if j == 2:\n"
+            "            break\n"
+            "        ctx.print('{}', j)"
+        ),
     ],
 )
 def test_jumps_of_python_loops_inside_are_python(text: str) -> None:
@@ -176,10 +220,26 @@ def test_a_traced_loop_is_driven_by_a_for_statement_only(text: str, what: str) -
 @pytest.mark.parametrize(
     "text",
     [
-        "def tiles():\n    for k in ctx.range(4):\n        yield k * 2\nfor k in tiles():\n    ctx.print('{}', k)",
+        (
+            "def tiles():\n"
+            "    for k in ctx.range(4):\n"
+            "        yield k * 2\n"
+            "for k in tiles():\n"
+            "    ctx.print('{}', k)"
+        ),
         "def tiles():\n    yield from ctx.range(4)\nfor k in tiles():\n    ctx.print('{}', k)",
-        "r = ctx.range(4)\nfor k in r:\n    ctx.print('{}', k)\nfor k in r:\n    ctx.print('{}', k)",
-        "for j, xs in enumerate([1, 2]):\n    for k in ctx.range(4):\n        ctx.print('{}', k + j)",
+        (
+            "r = ctx.range(4)\n"
+            "for k in r:\n"
+            "    ctx.print('{}', k)\n"
+            "for k in r:\n"
+            "    ctx.print('{}', k)"
+        ),
+        (
+            "for j, xs in enumerate([1, 2]):\n"
+            "    for k in ctx.range(4):\n"
+            "        ctx.print('{}', k + j)"
+        ),
         "for k in (\n    ctx.range(\n        4\n    )\n):\n    ctx.print('{}', k)",
     ],
 )

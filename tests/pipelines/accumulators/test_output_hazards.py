@@ -98,8 +98,15 @@ def test_registers_used_before_the_wait() -> None:
             part = p.accumulator(stage).load()
             p.ctx.store_global(p.out, (p.row(tile), 0), part)  # <used>
 
-    broken(tp.RaceError, "'tmem_part'", "a load from tensor memory", "in flight", "ctx.tmem_wait_load()", where("used"),
-           epilogue=in_epilogue(hasty))  # fmt: skip
+    broken(
+        tp.RaceError,
+        "'tmem_part'",
+        "a load from tensor memory",
+        "in flight",
+        "ctx.tmem_wait_load()",
+        where("used"),
+        epilogue=in_epilogue(hasty),
+    )
 
 
 def raw_fill(p: Parts, fence: bool) -> None:

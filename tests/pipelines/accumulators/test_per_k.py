@@ -341,7 +341,8 @@ def test_what_it_does_not_take() -> None:
 
     with refused(
         tp.TraceError,
-        "per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumer",
+        "per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its "
+        "ProducerConsumer",
     ):
         gemm(epilogue=in_epilogue(wrong), load=load)
 

@@ -111,15 +111,52 @@ def used_when_freed(p: Parts) -> None:
 
 
 LIFE: list[tuple[Any, type[tp.TilepipeError], tuple[str, ...]]] = [
-    (never_freed, tp.HandleError, ("tensor memory 'tmem' acquired at test_tensor_memory.py:", "still held", "deallocate()", "outputs.mma_warp()")),
-    (freed_twice, tp.HandleError, ("tensor memory 'tmem'", "released twice", "first at accumulators.py:")),
-    (freed_in_a_branch, tp.HandleError, ("tensor memory 'tmem'", "released in a nested branch block")),
-    (used_when_freed, tp.HandleError, ("tensor memory 'tmem'", "used after its release at accumulators.py:")),
-    (lambda p: p.outputs.tmem.deallocate(), tp.TraceError, ("'tmem' is freed in role 'mma', which has not allocated it",)),
-    (lambda p: p.outputs.tmem.addr, tp.TraceError, ("role 'mma' does not know where 'tmem' is", "from_shared()", "epilogue_warp()")),
-    (lambda p: p.outputs.tmem.tensor((128, 16)), tp.TraceError, ("role 'mma' does not know where 'tmem' is",)),
-    (lambda p: p.outputs.acquire_mma_linear().tmem_offset(), tp.TraceError, ("role 'mma' does not know where 'tmem' is",)),
-]  # fmt: skip
+    (
+        never_freed,
+        tp.HandleError,
+        (
+            "tensor memory 'tmem' acquired at test_tensor_memory.py:",
+            "still held",
+            "deallocate()",
+            "outputs.mma_warp()",
+        ),
+    ),
+    (
+        freed_twice,
+        tp.HandleError,
+        ("tensor memory 'tmem'", "released twice", "first at accumulators.py:"),
+    ),
+    (
+        freed_in_a_branch,
+        tp.HandleError,
+        ("tensor memory 'tmem'", "released in a nested branch block"),
+    ),
+    (
+        used_when_freed,
+        tp.HandleError,
+        ("tensor memory 'tmem'", "used after its release at accumulators.py:"),
+    ),
+    (
+        lambda p: p.outputs.tmem.deallocate(),
+        tp.TraceError,
+        ("'tmem' is freed in role 'mma', which has not allocated it",),
+    ),
+    (
+        lambda p: p.outputs.tmem.addr,
+        tp.TraceError,
+        ("role 'mma' does not know where 'tmem' is", "from_shared()", "epilogue_warp()"),
+    ),
+    (
+        lambda p: p.outputs.tmem.tensor((128, 16)),
+        tp.TraceError,
+        ("role 'mma' does not know where 'tmem' is",),
+    ),
+    (
+        lambda p: p.outputs.acquire_mma_linear().tmem_offset(),
+        tp.TraceError,
+        ("role 'mma' does not know where 'tmem' is",),
+    ),
+]
 
 
 @pytest.mark.parametrize(("role", "kind", "words"), LIFE, ids=[words[-1] for *_, words in LIFE])

@@ -52,9 +52,13 @@ def test_both_forms(fill: Any, take: Any, group: int) -> None:
 def traffic(program: tp.Program, role: int) -> list[str]:
     """What concerns the life of tensor memory in a role, in program order."""
     kinds = {
-        ops.TmemAlloc: "alloc", ops.TmemRelinquish: "relinquish", ops.TmemDealloc: "dealloc", ops.NamedArrive: "announce",
-        ops.NamedSync: "meet", ops.Load: "read address",
-    }  # fmt: skip
+        ops.TmemAlloc: "alloc",
+        ops.TmemRelinquish: "relinquish",
+        ops.TmemDealloc: "dealloc",
+        ops.NamedArrive: "announce",
+        ops.NamedSync: "meet",
+        ops.Load: "read address",
+    }
     found = []
     for op in walk(program.kernel.roles[role].body):
         if isinstance(op, ops.MbarWait | ops.MbarArrive) and op.bar.array.name == "tmem_dealloc":

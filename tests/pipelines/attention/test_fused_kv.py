@@ -38,15 +38,21 @@ DERIVED = [
 CONSTRUCTED = """
 parts = cfg.num_qk_stages
 if cfg.use_fused_kv:
-    k_ring = v_ring = tp.KVPipeline.allocate(ctx, cfg.num_kv_stages, producer_arrivals=1, consumer_arrivals=1)
+    k_ring = v_ring = tp.KVPipeline.allocate(ctx, cfg.num_kv_stages, producer_arrivals=1,
+        consumer_arrivals=1)
     k_tiles = v_tiles = tp.KVTiles.allocate(ctx, cfg)
 else:
-    k_ring = tp.KPipeline.allocate(ctx, cfg.num_kv_stages, parts, producer_arrivals=1, consumer_arrivals=1, name='k')
-    v_ring = tp.VPipeline.allocate(ctx, cfg.num_kv_stages, producer_arrivals=1, consumer_arrivals=1, name='v')
-    k_tiles = tp.tile_layout_k_major(cfg.qkv_dtype, cfg.k_rows_per_cta(), cfg.BK0).allocate(ctx, cfg.num_kv_stages * parts, 'k_tiles')
-    v_tiles = tp.tile_layout_mn_major(cfg.qkv_dtype, cfg.v_cols_per_cta(), cfg.BK1).allocate(ctx, cfg.num_kv_stages, 'v_tiles')
+    k_ring = tp.KPipeline.allocate(ctx, cfg.num_kv_stages, parts, producer_arrivals=1,
+        consumer_arrivals=1, name='k')
+    v_ring = tp.VPipeline.allocate(ctx, cfg.num_kv_stages, producer_arrivals=1,
+        consumer_arrivals=1, name='v')
+    k_tiles = tp.tile_layout_k_major(cfg.qkv_dtype, cfg.k_rows_per_cta(), cfg.BK0).allocate(ctx,
+        cfg.num_kv_stages * parts, 'k_tiles')
+    v_tiles = tp.tile_layout_mn_major(cfg.qkv_dtype, cfg.v_cols_per_cta(), cfg.BK1).allocate(ctx,
+        cfg.num_kv_stages, 'v_tiles')
 q = ctx.smem((cfg.BM, cfg.BK0), cfg.qkv_dtype, count=parts, name='q')
-for k, v in ((tp.KProducerPipeline, tp.VProducerPipeline), (tp.KConsumerPipeline, tp.VConsumerPipeline)):
+for k, v in ((tp.KProducerPipeline, tp.VProducerPipeline), (tp.KConsumerPipeline,
+    tp.VConsumerPipeline)):
     found.append((k(k_ring, k_tiles, cfg), v(v_ring, v_tiles, cfg)))
 ctx.role('load', warps=1)(lambda: None)
 """
@@ -81,9 +87,16 @@ def test_every_derived_configuration_can_be_built(cfg: tp.FA4Config) -> None:
 def test_slots_are_as_large_as_the_larger_tile(widths: tuple[int, int]) -> None:
     """K of depth 192 beside V of 128 columns, and the other way round."""
     cfg = tp.FA4Config(
-        qkv_dtype=tp.bfloat16, depth=widths[0], ov_depth=widths[1], BM=64, BN=32, num_kv_stages=3, num_qk_stages=1, use_fused_kv=True,
+        qkv_dtype=tp.bfloat16,
+        depth=widths[0],
+        ov_depth=widths[1],
+        BM=64,
+        BN=32,
+        num_kv_stages=3,
+        num_qk_stages=1,
+        use_fused_kv=True,
         chip=tp.H200,
-    )  # fmt: skip
+    )
     for use in (in_ring_order, late_v):
         q, k, v, out, want = operands(cfg, 5)
         program = bind(hopper(cfg, use=use), cfg, q, k, v, out)
@@ -243,7 +256,8 @@ def test_a_second_drain() -> None:
 
 def test_one_place_for_both_views_of_a_side() -> None:
     text = """
-    ring, tiles = tp.KVPipeline.allocate(ctx, 3, name='kv', producer_arrivals=1, consumer_arrivals=1), tp.KVTiles.allocate(ctx, CFG)
+    ring, tiles = tp.KVPipeline.allocate(ctx, 3, name='kv', producer_arrivals=1,
+        consumer_arrivals=1), tp.KVTiles.allocate(ctx, CFG)
     k, v = tp.KProducerPipeline(ring, tiles, CFG), tp.VProducerPipeline(ring, tiles, CFG)
     @ctx.role('load', warps=1)
     def load():
@@ -258,6 +272,10 @@ def test_one_place_for_both_views_of_a_side() -> None:
     """
     program = from_text(text, CFG=HOPPER).bind(np.zeros(4, np.int32))
     assert [x for x in traffic(program) if x != "elect"] == [
-        "wait kv.empty[stage]", "expect kv.full[stage] 8192", "step kv_producer", "wait kv.empty[stage]", "expect kv.full[stage] 8192",
+        "wait kv.empty[stage]",
+        "expect kv.full[stage] 8192",
         "step kv_producer",
-    ]  # fmt: skip
+        "wait kv.empty[stage]",
+        "expect kv.full[stage] 8192",
+        "step kv_producer",
+    ]

@@ -29,9 +29,17 @@ from tilepipe.ir.printer import barrier, expr
 from tilepipe.ir.program import walk
 
 VERBS: dict[type[ops.Op], str] = {
-    ops.MbarWait: "wait", ops.MbarArrive: "arrive", ops.MbarExpect: "expect", ops.Tcgen05Commit: "commit", ops.CursorStep: "step",
-    ops.WgmmaCommit: "close", ops.WgmmaWait: "retire", ops.If: "if", ops.For: "for", ops.Elect: "elect",
-}  # fmt: skip
+    ops.MbarWait: "wait",
+    ops.MbarArrive: "arrive",
+    ops.MbarExpect: "expect",
+    ops.Tcgen05Commit: "commit",
+    ops.CursorStep: "step",
+    ops.WgmmaCommit: "close",
+    ops.WgmmaWait: "retire",
+    ops.If: "if",
+    ops.For: "for",
+    ops.Elect: "elect",
+}
 HEAD = """
 r = Rings(ctx, {cfg}, producer_arrivals=1, consumer_arrivals=1)
 k, v, kc, vc, k_ring, v_ring = r.k, r.v, r.kc, r.vc, r.k_ring, r.v_ring
@@ -82,35 +90,99 @@ FREED_LAST = ["close", "step k_consumer", "retire", "elect", f"arrive k.empty{K_
 WAIT = "\nctx.wgmma_wait(0)"
 TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "producer_acquire": ("k.pipeline.producer_acquire()", {}, [f"wait k.empty{K_LAST}"]),
-    "producer_acquire of a part": ("k.pipeline.producer_acquire(qk_stage=0)", {}, [f"wait k.empty{K_PART}"]),
+    "producer_acquire of a part": (
+        "k.pipeline.producer_acquire(qk_stage=0)",
+        {},
+        [f"wait k.empty{K_PART}"],
+    ),
     "consumer_wait": ("k_ring.consumer_wait()", {}, [f"wait k.full{K_LAST}"]),
     "consumer_wait of a part": ("k_ring.consumer_wait(qk_stage=0)", {}, [f"wait k.full{K_PART}"]),
     "consumer_release": ("k_ring.consumer_release()" + WAIT, WG, FREED_LAST),
-    "consumer_release of a part": ("k_ring.consumer_release(qk_stage=0)" + WAIT, WG, ["close", "retire", "elect", f"arrive k.empty{K_PART}"]),
+    "consumer_release of a part": (
+        "k_ring.consumer_release(qk_stage=0)" + WAIT,
+        WG,
+        ["close", "retire", "elect", f"arrive k.empty{K_PART}"],
+    ),
     "consumer_release, e 0": ("k_ring.consumer_release(e=0)", WG, ["step k_consumer"]),
-    "consumer_release_at": ("k_ring.consumer_release_at(1)" + WAIT, WG, ["close", "retire", "elect", "arrive k.empty[3]"]),
-    "consumer_release of tcgen05": ("k_ring.consumer_release()", TCGEN05, ["elect", f"commit k.empty{K_LAST}", "step k_consumer"]),
-    "consumer_release of tcgen05, one lane": ("v_ring.consumer_release(e=ctx.lane == 3)", TCGEN05, ["if", "commit v.empty[stage]", "step v_consumer"]),
-    "consumer_release of tcgen05, e of Mojo": ("v_ring.consumer_release(e=ctx.select(ctx.lane == 3, 1, 0))", TCGEN05, ["if", "commit v.empty[stage]", "step v_consumer"]),
-    "consumer_release of tcgen05, a part under elect_one": (f"{ELECT}k_ring.consumer_release(qk_stage=0)", TCGEN05, ["elect", f"commit k.empty{K_PART}"]),
-    "consumer_release_at of tcgen05": ("v_ring.consumer_release_at(v_ring.state.index() ^ 1)", TCGEN05, ["elect", "commit v.empty[stage ^ 1]"]),
-    "producer_mbar": (f"{ELECT}k.pipeline.producer_mbar().arrive()", {}, ["elect", f"arrive k.full{K_PART}"]),
-    "producer_mbar of a part": (f"{ELECT}k_ring.producer_mbar(1, qk_stage=1).arrive()", {}, ["elect", "arrive k.full[3]"]),
-    "consumer_mbar": (f"{ELECT}k_ring.consumer_mbar().arrive()", {}, ["elect", f"arrive k.empty{K_PART}"]),
-    "consumer_mbar of a stage": (f"{ELECT}v_ring.consumer_mbar(1).arrive()", {}, ["elect", "arrive v.empty[1]"]),
+    "consumer_release_at": (
+        "k_ring.consumer_release_at(1)" + WAIT,
+        WG,
+        ["close", "retire", "elect", "arrive k.empty[3]"],
+    ),
+    "consumer_release of tcgen05": (
+        "k_ring.consumer_release()",
+        TCGEN05,
+        ["elect", f"commit k.empty{K_LAST}", "step k_consumer"],
+    ),
+    "consumer_release of tcgen05, one lane": (
+        "v_ring.consumer_release(e=ctx.lane == 3)",
+        TCGEN05,
+        ["if", "commit v.empty[stage]", "step v_consumer"],
+    ),
+    "consumer_release of tcgen05, e of Mojo": (
+        "v_ring.consumer_release(e=ctx.select(ctx.lane == 3, 1, 0))",
+        TCGEN05,
+        ["if", "commit v.empty[stage]", "step v_consumer"],
+    ),
+    "consumer_release of tcgen05, a part under elect_one": (
+        f"{ELECT}k_ring.consumer_release(qk_stage=0)",
+        TCGEN05,
+        ["elect", f"commit k.empty{K_PART}"],
+    ),
+    "consumer_release_at of tcgen05": (
+        "v_ring.consumer_release_at(v_ring.state.index() ^ 1)",
+        TCGEN05,
+        ["elect", "commit v.empty[stage ^ 1]"],
+    ),
+    "producer_mbar": (
+        f"{ELECT}k.pipeline.producer_mbar().arrive()",
+        {},
+        ["elect", f"arrive k.full{K_PART}"],
+    ),
+    "producer_mbar of a part": (
+        f"{ELECT}k_ring.producer_mbar(1, qk_stage=1).arrive()",
+        {},
+        ["elect", "arrive k.full[3]"],
+    ),
+    "consumer_mbar": (
+        f"{ELECT}k_ring.consumer_mbar().arrive()",
+        {},
+        ["elect", f"arrive k.empty{K_PART}"],
+    ),
+    "consumer_mbar of a stage": (
+        f"{ELECT}v_ring.consumer_mbar(1).arrive()",
+        {},
+        ["elect", "arrive v.empty[1]"],
+    ),
     "acquire": ("k.acquire()", {}, [f"wait k.empty{K_PART}"]),
     "acquire of a part": ("k.acquire(qk_stage=1)", {}, [f"wait k.empty{K_LAST}"]),
     "acquire_k": ("k.acquire_k(qk_stage=1)", {}, [f"wait k.empty{K_LAST}"]),
     "acquire_v": ("v.acquire_v()", {}, ["wait v.empty[stage]"]),
     "get_tile": (f"{ELECT}k.get_tile(qk_stage=1)", {}, ["elect"]),
     "get_tile, e 0": (f"{ELECT}k.get_tile(e=0)", {}, ["elect"]),
-    "get_tile, e": (f"{ELECT}k.get_tile(qk_stage=1, e=1)", {}, ["elect", f"expect k.full{K_LAST} 4096"]),
-    "get_tile, e traced": ("k.get_tile(e=ctx.lane == 5)", {}, ["if", f"expect k.full{K_PART} 4096"]),
+    "get_tile, e": (
+        f"{ELECT}k.get_tile(qk_stage=1, e=1)",
+        {},
+        ["elect", f"expect k.full{K_LAST} 4096"],
+    ),
+    "get_tile, e traced": (
+        "k.get_tile(e=ctx.lane == 5)",
+        {},
+        ["if", f"expect k.full{K_PART} 4096"],
+    ),
     "get_k": (f"{ELECT}k.get_k(qk_stage=0, e=1)", {}, ["elect", f"expect k.full{K_PART} 4096"]),
-    "get_k of a part": (f"{ELECT}k.get_k(1, qk_stage=1)", {}, ["elect", f"expect k.full{K_LAST} 4096"]),
+    "get_k of a part": (
+        f"{ELECT}k.get_k(1, qk_stage=1)",
+        {},
+        ["elect", f"expect k.full{K_LAST} 4096"],
+    ),
     "get_v": (f"{ELECT}v.get_v(1)", {}, ["elect", "expect v.full[stage] 8192"]),
     "commit_step": ("k.commit_step()", {}, ["step k_producer"]),
-    "drain": ("k.drain()", {}, ["for 2", f"wait k.empty{K_PART}", f"wait k.empty{K_LAST}", "step k_producer"]),
+    "drain": (
+        "k.drain()",
+        {},
+        ["for 2", f"wait k.empty{K_PART}", f"wait k.empty{K_LAST}", "step k_producer"],
+    ),
     "consumer_release_at, e 0": ("k_ring.consumer_release_at(1, e=0)", WG, []),
     "wait of a part": ("kc.wait(qk_stage=1)", {}, [f"wait k.full{K_LAST}"]),
     "release of a part": ("kc.release(qk_stage=1)" + WAIT, WG, FREED_LAST),
@@ -118,17 +190,47 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "release_k, e 0": ("kc.release_k(e=0)", WG, ["step k_consumer"]),
     "release_v, e 0": ("vc.release_v(0)", WG, ["step v_consumer"]),
     "wait": ("kc.wait()", {}, [f"wait k.full{K_PART}"]),
-    "release": ("vc.release()" + WAIT, WG, ["close", "step v_consumer", "retire", "elect", "arrive v.empty[stage]"]),
-    "release_at": ("vc.release_at(0)" + WAIT, WG, ["close", "retire", "elect", "arrive v.empty[0]"]),
+    "release": (
+        "vc.release()" + WAIT,
+        WG,
+        ["close", "step v_consumer", "retire", "elect", "arrive v.empty[stage]"],
+    ),
+    "release_at": (
+        "vc.release_at(0)" + WAIT,
+        WG,
+        ["close", "retire", "elect", "arrive v.empty[0]"],
+    ),
     "wait_k: the last part": ("kc.wait_k()", {}, [f"wait k.full{K_LAST}"]),
     "wait_k of a part": ("kc.wait_k(qk_stage=0)", {}, [f"wait k.full{K_PART}"]),
     "release_k: the last part": ("kc.release_k()" + WAIT, WG, FREED_LAST),
-    "release_k of a part": ("kc.release_k(qk_stage=0)" + WAIT, WG, ["close", "retire", "elect", f"arrive k.empty{K_PART}"]),
+    "release_k of a part": (
+        "kc.release_k(qk_stage=0)" + WAIT,
+        WG,
+        ["close", "retire", "elect", f"arrive k.empty{K_PART}"],
+    ),
     "wait_v": ("vc.wait_v()", {}, ["wait v.full[stage]"]),
-    "release_v": ("vc.release_v()" + WAIT, WG, ["close", "step v_consumer", "retire", "elect", "arrive v.empty[stage]"]),
-    "K is free one group before V": ("kc.release_k()\nvc.release_v()\nctx.wgmma_wait(1)\nctx.wgmma_wait(0)", WG,
-        ["close", "step k_consumer", "close", "step v_consumer", "retire", "elect", f"arrive k.empty{K_LAST}", "retire", "elect", "arrive v.empty[stage]"]),
-}  # fmt: skip
+    "release_v": (
+        "vc.release_v()" + WAIT,
+        WG,
+        ["close", "step v_consumer", "retire", "elect", "arrive v.empty[stage]"],
+    ),
+    "K is free one group before V": (
+        "kc.release_k()\nvc.release_v()\nctx.wgmma_wait(1)\nctx.wgmma_wait(0)",
+        WG,
+        [
+            "close",
+            "step k_consumer",
+            "close",
+            "step v_consumer",
+            "retire",
+            "elect",
+            f"arrive k.empty{K_LAST}",
+            "retire",
+            "elect",
+            "arrive v.empty[stage]",
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize("member", TRAFFIC)
@@ -165,7 +267,8 @@ def test_which_tile(tile: str, want: list[Any]) -> None:
     """Tile stage · parts + part."""
     found: list[Any] = []
     role(
-        f"tile = {tile}\nfound.extend([tile.ir('read').buffer.name, tile.shape, tile.order, tile.ir('read').index])",
+        f"tile = {tile}\nfound.extend([tile.ir('read').buffer.name, tile.shape, "
+        "tile.order, tile.ir('read').index])",
         found=found,
     )
     name, shape, order, index = found
@@ -249,9 +352,14 @@ def test_layouts(layout: str, order: str) -> None:
 
 def constructed(text: str) -> list[Any]:
     found: list[Any] = []
-    lines = ["storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 8, 'own')", "ring = tp.StagedPipeline(storage, 2, 2, name='own')",
-             "ring.init_mbars(1, 1)", "tiles = tp.tile_layout_k_major('bfloat16', 32, 64).allocate(ctx, 4, 'own_tiles')", text,
-             "ctx.role('one', warps=1)(lambda: None)"]  # fmt: skip
+    lines = [
+        "storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 8, 'own')",
+        "ring = tp.StagedPipeline(storage, 2, 2, name='own')",
+        "ring.init_mbars(1, 1)",
+        "tiles = tp.tile_layout_k_major('bfloat16', 32, 64).allocate(ctx, 4, 'own_tiles')",
+        text,
+        "ctx.role('one', warps=1)(lambda: None)",
+    ]
     from_text("\n".join(lines), HOPPER=HOPPER, found=found).bind(np.zeros(4, np.int32))
     return found
 
@@ -278,8 +386,10 @@ def test_a_copy_to_several_ctas() -> None:
             "r = Rings(ctx, HOPPER, producer_arrivals=1, consumer_arrivals=1)\n@ctx.role('one',"
             " warps=1)\ndef one():\n"
             f"    with ctx.elect_one():\n        x.async_copy(r.k.get_tile(1), (0, 0), {mask})",
-            header="def k(ctx, x):", Rings=Rings, HOPPER=HOPPER,
-        )  # fmt: skip
+            header="def k(ctx, x):",
+            Rings=Rings,
+            HOPPER=HOPPER,
+        )
         kernel._grid = kernel._cluster = 2
         program = kernel.bind(tp.tensor_map(np.zeros((32, 64), tp.bfloat16.numpy), box=(32, 64)))
         (load,) = (op for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.TmaLoad))

@@ -42,7 +42,11 @@ BARRIERS: dict[str, tuple[str, dict[str, list[list[int]]]]] = {
         {"pipe.full": [[0, 1, 1]], "pipe.empty": [[0, 0, 0]]},
     ),
     "expect_bytes, wait": (
-        f"{ELECT}pipe.full[1].expect_bytes(32)\n    pipe.full[1].complete_transaction(None, 32)\npipe.full[1].wait(0)",
+        (
+            f"{ELECT}pipe.full[1].expect_bytes(32)\n"
+            "    pipe.full[1].complete_transaction(None, 32)\n"
+            "pipe.full[1].wait(0)"
+        ),
         {"pipe.full": [[0, 1, 0]], "pipe.empty": [[0, 0, 0]]},
     ),
 }
@@ -108,8 +112,11 @@ def test_two_pipelines_in_one_array(first: str) -> None:
     """
     program = from_text(TWO_RINGS.format(first=first), PAYLOAD=PAYLOAD).bind(np.zeros(4, np.int32))
     assert [(a.name, a.size, a.count) for a in program.kernel.barriers] == [
-        ("inputs.full", 3, 1), ("inputs.empty", 3, 32), ("ring.full", 2, 32), ("ring.empty", 2, 32),
-    ]  # fmt: skip
+        ("inputs.full", 3, 1),
+        ("inputs.empty", 3, 32),
+        ("ring.full", 2, 32),
+        ("ring.empty", 2, 32),
+    ]
     offsets = [a.offset for a in program.kernel.barriers]
     assert [x - offsets[0] for x in offsets] == [0, 24, 48, 64]
     run = program.run(seed=1)
@@ -130,16 +137,39 @@ def test_two_pipelines_in_one_array(first: str) -> None:
     [
         ("tp.ProducerConsumerPipeline(storage[1], 2)", ("needs 4 barriers", "the array has 3")),
         ("tp.ProducerConsumerPipeline(storage[3], 2)", ("needs 4 barriers", "the array has 1")),
-        ("tp.ProducerConsumerPipeline(storage[1])", ("a pipeline of 1 stages needs 2 barriers, the array has 3",)),
-        ("tp.ProducerConsumerPipeline(storage, 2, name='a')\ntp.ProducerConsumerPipeline(storage[1], 1, name='b')",
-         ("barriers 1 to 2 of an array of 4, which is divided into 'a.full': 0 to 1, 'a.empty': 2 to 3", "that no other has")),
-        ("tp.ProducerConsumerPipeline(tp.SharedMemBarrier.allocate(ctx).on(0), 1)", ("takes an array of barriers or a pointer into one",)),
+        (
+            "tp.ProducerConsumerPipeline(storage[1])",
+            ("a pipeline of 1 stages needs 2 barriers, the array has 3",),
+        ),
+        (
+            (
+                "tp.ProducerConsumerPipeline(storage, 2, name='a')\n"
+                "tp.ProducerConsumerPipeline(storage[1], 1, name='b')"
+            ),
+            (
+                (
+                    "barriers 1 to 2 of an array of 4, which is divided into 'a.full': 0 to "
+                    "1, 'a.empty': 2 to 3"
+                ),
+                "that no other has",
+            ),
+        ),
+        (
+            "tp.ProducerConsumerPipeline(tp.SharedMemBarrier.allocate(ctx).on(0), 1)",
+            ("takes an array of barriers or a pointer into one",),
+        ),
         ("tp.ProducerConsumerPipeline(4, 1)", ("takes an array of barriers", "got 4")),
-        ("tp.ProducerConsumerPipeline(tp.SMemArray(ctx, 'int32', 4), 2)", ("takes an array of barriers",)),
-        ("storage[0].init(1)\ntp.ProducerConsumerPipeline(storage, 2)", ("a barrier of this array was used at", "use it afterwards")),
+        (
+            "tp.ProducerConsumerPipeline(tp.SMemArray(ctx, 'int32', 4), 2)",
+            ("takes an array of barriers",),
+        ),
+        (
+            "storage[0].init(1)\ntp.ProducerConsumerPipeline(storage, 2)",
+            ("a barrier of this array was used at", "use it afterwards"),
+        ),
         ("tp.StagedPipeline(storage[1], 2)", ("'kv' needs 4 barriers", "the array has 3")),
     ],
-)  # fmt: skip
+)
 def test_pointers_that_do_not_fit(text: str, words: tuple[str, ...]) -> None:
     with refused(tp.TraceError, *words):
         from_text(f"storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'storage')\n{text}").bind(
@@ -186,16 +216,34 @@ CFG = tp.FA4Config(
 )
 COPIED: dict[str, tuple[str, str, str]] = {  # how it is made, its step, its stage
     "ProducerConsumerPipeline": (
-        "x = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)", "consumer_step()", "consumer_stage()"),
+        (
+            "x = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, "
+            "consumer_arrivals=1)"
+        ),
+        "consumer_step()",
+        "consumer_stage()",
+    ),
     "InputTilePipeline": (
-        "x = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=1)",
-        "pipeline.producer_step()", "producer_stage()"),
-    "StagedPipeline": ("x = tp.StagedPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)", "state.step()", "state.index()"),
+        (
+            "x = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, "
+            "producer_arrivals=1, consumer_arrivals=1)"
+        ),
+        "pipeline.producer_step()",
+        "producer_stage()",
+    ),
+    "StagedPipeline": (
+        "x = tp.StagedPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)",
+        "state.step()",
+        "state.index()",
+    ),
     "TMAProducerPipeline": (
         "x = tp.KProducerPipeline(tp.KPipeline.allocate(ctx, 3, 2, producer_arrivals=1,"
         " consumer_arrivals=1),"
-        " tp.tile_layout_k_major('bfloat16', 32, 64).allocate(ctx, 6, 'k'), CFG)", "commit_step()", "pipeline.state.index()"),
-}  # fmt: skip
+        " tp.tile_layout_k_major('bfloat16', 32, 64).allocate(ctx, 6, 'k'), CFG)",
+        "commit_step()",
+        "pipeline.state.index()",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", COPIED)

@@ -26,29 +26,55 @@ def bar(text: str, count: int = 1, warps: str = "warps=1") -> tp.Program:
         ("bar.arrive()\nbar.wait()", 32, 1),
         ("with ctx.when(ctx.lane < 5):\n    bar.arrive()\nbar.wait(0)", 5, 1),
         (
-            "for i in ctx.range(5):\n    with ctx.elect_one():\n        bar.arrive()\n    bar.wait(i & 1)",
+            (
+                "for i in ctx.range(5):\n"
+                "    with ctx.elect_one():\n"
+                "        bar.arrive()\n"
+                "    bar.wait(i & 1)"
+            ),
             1,
             5,
         ),
         (
-            "for i in ctx.range(5):\n    with ctx.elect_one():\n        bar.arrive()\n    bar.wait(i)",
+            (
+                "for i in ctx.range(5):\n"
+                "    with ctx.elect_one():\n"
+                "        bar.arrive()\n"
+                "    bar.wait(i)"
+            ),
             1,
             5,
         ),
         ("with ctx.elect_one():\n    bar.expect_bytes(0)\nbar.wait(0)", 1, 1),
         ("with ctx.elect_one():\n    bar.expect_bytes_relaxed(0)\nbar.wait_relaxed(0)", 1, 1),
         (
-            "with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(None, 32)\nbar.wait_acquire(0)",
+            (
+                "with ctx.elect_one():\n"
+                "    bar.expect_bytes(32)\n"
+                "    bar.complete_transaction(None, 32)\n"
+                "bar.wait_acquire(0)"
+            ),
             1,
             1,
         ),
         (
-            "with ctx.elect_one():\n    bar.expect_bytes_only(32)\n    bar.arrive()\n    bar.complete_transaction(None, 32)\nbar.wait(0, ticks=1000)",
+            (
+                "with ctx.elect_one():\n"
+                "    bar.expect_bytes_only(32)\n"
+                "    bar.arrive()\n"
+                "    bar.complete_transaction(None, 32)\n"
+                "bar.wait(0, ticks=1000)"
+            ),
             1,
             1,
         ),
         (
-            "with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(0, 32, ctx.num_clusters == 1)\nbar.wait(0)",
+            (
+                "with ctx.elect_one():\n"
+                "    bar.expect_bytes(32)\n"
+                "    bar.complete_transaction(0, 32, ctx.num_clusters == 1)\n"
+                "bar.wait(0)"
+            ),
             1,
             1,
         ),
@@ -171,16 +197,27 @@ def test_an_array_counts_elements() -> None:
     ints = tp.SMemArray(ctx, 'int32', 6)
     tiles = tp.SMemTileArray2D(ctx, 'bfloat16', 64, 32, 3)
     rows = tp.SMemTileArray2DRowMajor(ctx, 'float32', 1, 64, 2)
-    found.extend([len(bars), bars.storage_size, len(ints), ints.storage_size, len(tiles), tiles.tile_bytes, tiles.buffer.swizzle])
-    found.extend([len(rows), rows.tile_bytes, rows.buffer.swizzle, isinstance(bars[1], tp.MbarPtr), isinstance(ints[0], tp.SMemPtr)])
+    found.extend([len(bars), bars.storage_size, len(ints), ints.storage_size, len(tiles),
+        tiles.tile_bytes, tiles.buffer.swizzle])
+    found.extend([len(rows), rows.tile_bytes, rows.buffer.swizzle, isinstance(bars[1], tp.MbarPtr),
+        isinstance(ints[0], tp.SMemPtr)])
     """
     role_from_text("pass", before=before, found=found)
     assert found == [6, 48, 6, 24, 3, 64 * 32 * 2, 64, 2, 256, 0, True, True]
 
 
 def test_an_element_of_a_barrier_array_by_a_traced_index() -> None:
-    text = "for i in ctx.range(4):\n    with ctx.elect_one():\n        bars[i].arrive()\n    bars[i].wait(0)"
-    before = "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, name='bars')\nfor i in range(4):\n    bars[i].init(1)"
+    text = (
+        "for i in ctx.range(4):\n"
+        "    with ctx.elect_one():\n"
+        "        bars[i].arrive()\n"
+        "    bars[i].wait(0)"
+    )
+    before = (
+        "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, name='bars')\n"
+        "for i in range(4):\n"
+        "    bars[i].init(1)"
+    )
     assert role_from_text(text, before=before).run().completions == {"bars": [[1, 1, 1, 1]]}
 
 

@@ -55,9 +55,12 @@ def test_a_slow_group_is_waited_for(slow: int) -> None:
 
 
 @given(
-    groups=st.integers(1, 5), depth=st.integers(1, 4), rounds=st.integers(1, 7), kind=st.sampled_from(sorted(KINDS)),
+    groups=st.integers(1, 5),
+    depth=st.integers(1, 4),
+    rounds=st.integers(1, 7),
+    kind=st.sampled_from(sorted(KINDS)),
     seed=st.integers(0, 2**31),
-)  # fmt: skip
+)
 @settings(max_examples=25)
 def test_any_number_of_groups_things_and_rounds(
     groups: int, depth: int, rounds: int, kind: str, seed: int

@@ -119,7 +119,10 @@ def whole(p: Parts, stage: Any) -> None:
 
 def test_drain_left_out() -> None:
     words = (
-        "CTA 1 (rank 1 in its cluster) exits while role 'mma' of CTA 0 can still arrive on its inputs.empty[",
+        (
+            "CTA 1 (rank 1 in its cluster) exits while role 'mma' of CTA 0 can still arrive "
+            "on its inputs.empty["
+        ),
         "producer.drain()",
     )
     broken(tp.ExitError, *words, load=arming(whole, drain=False), group=2)
@@ -130,8 +133,12 @@ def test_bytes_of_one_cta_of_a_pair() -> None:
     def half(p: Parts, stage: Any) -> None:
         stage.expect_bytes(p.inputs.payload.tile_bytes)
 
-    words = ("inputs.full[0] of CTA 0", "4,608 bytes expected, 4,608 delivered", "while 4,608 bytes of its copies are still to come",
-             "Raise the number given to expect_bytes")  # fmt: skip
+    words = (
+        "inputs.full[0] of CTA 0",
+        "4,608 bytes expected, 4,608 delivered",
+        "while 4,608 bytes of its copies are still to come",
+        "Raise the number given to expect_bytes",
+    )
     broken(tp.BarrierError, *words, load=arming(half), group=2, seeds=[0])
     broken(tp.SimFault, "inputs", load=arming(half), group=2, seeds=range(8))
 

@@ -64,17 +64,33 @@ ELECT = "with ctx.elect_one({}):\n    stage.arrive()"
         ("warps=2", "consume_explicit\nwith ctx.when(ctx.thread < 40):\n    stage.arrive()", 40),
         (
             "warps=1",
-            "consume_explicit\nwith ctx.when((ctx.lane % 2 == 0) & (ctx.lane > 3)):\n    stage.arrive()",
+            (
+                "consume_explicit\n"
+                "with ctx.when((ctx.lane % 2 == 0) & (ctx.lane > 3)):\n"
+                "    stage.arrive()"
+            ),
             14,
         ),
         (
             "warps=1",
-            "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    stage.arrive()\nwith ctx.otherwise():\n    stage.arrive()",
+            (
+                "consume_explicit\n"
+                "with ctx.when(ctx.lane < 5):\n"
+                "    stage.arrive()\n"
+                "with ctx.otherwise():\n"
+                "    stage.arrive()"
+            ),
             32,
         ),
         (
             "warps=1",
-            "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    pass\nwith ctx.otherwise():\n    stage.arrive()",
+            (
+                "consume_explicit\n"
+                "with ctx.when(ctx.lane < 5):\n"
+                "    pass\n"
+                "with ctx.otherwise():\n"
+                "    stage.arrive()"
+            ),
             27,
         ),
         (
@@ -85,12 +101,22 @@ ELECT = "with ctx.elect_one({}):\n    stage.arrive()"
         ("warps=1", "consume\nwith ctx.elect_one():\n    stage.arrive()", 1),
         (
             "warps=1",
-            "consume_explicit\nwith ctx.elect_one():\n    for j in ctx.range(2, 8, 2):\n        stage.arrive()",
+            (
+                "consume_explicit\n"
+                "with ctx.elect_one():\n"
+                "    for j in ctx.range(2, 8, 2):\n"
+                "        stage.arrive()"
+            ),
             3,
         ),
         (
             "warpgroups=1",
-            "consume_explicit\nwith ctx.per_warp():\n    with ctx.elect_one():\n        stage.arrive()",
+            (
+                "consume_explicit\n"
+                "with ctx.per_warp():\n"
+                "    with ctx.elect_one():\n"
+                "        stage.arrive()"
+            ),
             4,
         ),
         ("warpgroups=1", "consume_explicit\nwith ctx.per_warp():\n    stage.arrive()", 128),
@@ -123,15 +149,27 @@ def test_a_warp_that_does_not_arrive_can_be_lapped() -> None:
     [
         ("consume", 32),
         (
-            "consume_explicit\nwith ctx.when(ctx.lane < ctx.cluster_size):\n    stage.mbar().arrive_cluster(ctx.lane)",
+            (
+                "consume_explicit\n"
+                "with ctx.when(ctx.lane < ctx.cluster_size):\n"
+                "    stage.mbar().arrive_cluster(ctx.lane)"
+            ),
             2,
         ),
         (
-            "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(1 - ctx.cta_rank)",
+            (
+                "consume_explicit\n"
+                "with ctx.elect_one():\n"
+                "    stage.mbar().arrive_cluster(1 - ctx.cta_rank)"
+            ),
             1,
         ),
         (
-            "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(ctx.cta_rank ^ 1, 4)",
+            (
+                "consume_explicit\n"
+                "with ctx.elect_one():\n"
+                "    stage.mbar().arrive_cluster(ctx.cta_rank ^ 1, 4)"
+            ),
             4,
         ),
     ],
@@ -169,7 +207,12 @@ def committed(
     commit: bool = True,
 ) -> tp.Program:
     text = COMMITS.format(
-        warpgroups=warpgroups, lag=lag, shared=shared, counts=counts, commit=f"ctx.mma_commit(stage.mbar(), mask={mask})" if commit else "pass")  # fmt: skip
+        warpgroups=warpgroups,
+        lag=lag,
+        shared=shared,
+        counts=counts,
+        commit=f"ctx.mma_commit(stage.mbar(), mask={mask})" if commit else "pass",
+    )
     k = from_text(text, PAYLOAD=PAYLOAD)
     k._cluster = k._grid = cluster
     return k.bind(np.zeros(4, np.int32))
@@ -206,16 +249,38 @@ def test_refused_masks(mask: str) -> None:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: used("consume", "warps=2", ", consumer_arrivals=32"),
-         ("'pipe.empty' is given a count of 32", "each phase gets 64 arrivals", "32 × 2 warps = 64", "role 'use'", "before everybody has arrived")),
-        (lambda: used("consume", "warps=1", ", consumer_arrivals=128"),
-         ("count of 128", "gets 32 arrivals", "role 'use'", "waits would never pass")),
-        (lambda: used("consume", counts=", producer_arrivals=2"), ("'pipe.full' is given a count of 2", "gets 1 arrivals", "role 'fill'", "never pass")),
-        (lambda: committed(2, counts=", consumer_arrivals=1"), ("'inputs.empty'", "1 × 2 warpgroups = 2", "role 'mma'", "before everybody")),
-        (lambda: committed(2, mask="3", cluster=2, counts=", consumer_arrivals=2"), ("2 × 2 warpgroups = 4 from 2 CTAs", "count of 2")),
-        (lambda: committed(1, counts=", producer_arrivals=128"), ("'inputs.full' is given a count of 128", "gets 1", "role 'load'")),
+        (
+            lambda: used("consume", "warps=2", ", consumer_arrivals=32"),
+            (
+                "'pipe.empty' is given a count of 32",
+                "each phase gets 64 arrivals",
+                "32 × 2 warps = 64",
+                "role 'use'",
+                "before everybody has arrived",
+            ),
+        ),
+        (
+            lambda: used("consume", "warps=1", ", consumer_arrivals=128"),
+            ("count of 128", "gets 32 arrivals", "role 'use'", "waits would never pass"),
+        ),
+        (
+            lambda: used("consume", counts=", producer_arrivals=2"),
+            ("'pipe.full' is given a count of 2", "gets 1 arrivals", "role 'fill'", "never pass"),
+        ),
+        (
+            lambda: committed(2, counts=", consumer_arrivals=1"),
+            ("'inputs.empty'", "1 × 2 warpgroups = 2", "role 'mma'", "before everybody"),
+        ),
+        (
+            lambda: committed(2, mask="3", cluster=2, counts=", consumer_arrivals=2"),
+            ("2 × 2 warpgroups = 4 from 2 CTAs", "count of 2"),
+        ),
+        (
+            lambda: committed(1, counts=", producer_arrivals=128"),
+            ("'inputs.full' is given a count of 128", "gets 1", "role 'load'"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_typed_count_that_contradicts(build: Any, words: tuple[str, ...]) -> None:
     with refused(tp.CountError, *words):
         build()
@@ -227,11 +292,18 @@ def test_typed_counts_that_agree() -> None:
 
 
 def test_roles_add_up() -> None:
-    text = (
-        RING
-        + "@ctx.role('peek', warps=2)\ndef peek():\n    for i in ctx.range(4):\n        with pipe.consume():\n            pass"
+    text = RING + (
+        "@ctx.role('peek', warps=2)\n"
+        "def peek():\n"
+        "    for i in ctx.range(4):\n"
+        "        with pipe.consume():\n"
+        "            pass"
     )
-    body = "    for i in ctx.range(4):\n        with pipe.consume_explicit() as stage, ctx.elect_one():\n            stage.arrive()"
+    body = (
+        "    for i in ctx.range(4):\n"
+        "        with pipe.consume_explicit() as stage, ctx.elect_one():\n"
+        "            stage.arrive()"
+    )
     program = from_text(text.format(counts="", size="warps=1", body=body, n=4)).bind(
         np.zeros(4, np.int32)
     )
@@ -250,14 +322,29 @@ def test_roles_add_up() -> None:
 
 
 UNDERIVABLE = {
-    "outside a handle": "    for i in ctx.range(4):\n        pipe.wait_producer()\n        pipe.consumer_mbar(pipe.consumer_stage()).arrive()\n        pipe.consumer_step()",
-    "a condition on data":
-        "    for i in ctx.range(4):\n        with pipe.consume_explicit() as stage:\n            with ctx.when(ctx.lane < ctx.num_clusters):\n                stage.arrive()",
-    "a count from data":
-        "    for i in ctx.range(4):\n        with pipe.consume_explicit() as stage, ctx.elect_one():\n            stage.mbar().arrive_cluster(0, ctx.num_clusters)",
-    "a target from data":
-        "    for i in ctx.range(4):\n        with pipe.consume_explicit() as stage, ctx.elect_one():\n            stage.mbar().arrive_cluster(ctx.num_clusters - 1)",
-}  # fmt: skip
+    "outside a handle": (
+        "    for i in ctx.range(4):\n"
+        "        pipe.wait_producer()\n"
+        "        pipe.consumer_mbar(pipe.consumer_stage()).arrive()\n"
+        "        pipe.consumer_step()"
+    ),
+    "a condition on data": (
+        "    for i in ctx.range(4):\n"
+        "        with pipe.consume_explicit() as stage:\n"
+        "            with ctx.when(ctx.lane < ctx.num_clusters):\n"
+        "                stage.arrive()"
+    ),
+    "a count from data": (
+        "    for i in ctx.range(4):\n"
+        "        with pipe.consume_explicit() as stage, ctx.elect_one():\n"
+        "            stage.mbar().arrive_cluster(0, ctx.num_clusters)"
+    ),
+    "a target from data": (
+        "    for i in ctx.range(4):\n"
+        "        with pipe.consume_explicit() as stage, ctx.elect_one():\n"
+        "            stage.mbar().arrive_cluster(ctx.num_clusters - 1)"
+    ),
+}
 
 
 @pytest.mark.parametrize("what", UNDERIVABLE)
@@ -285,7 +372,12 @@ def test_nobody_arrives() -> None:
 
 
 def test_stages_of_a_role_must_agree() -> None:
-    body = "    with pipe.consume():\n        pass\n    with pipe.consume_explicit() as stage, ctx.elect_one():\n        stage.arrive()"
+    body = (
+        "    with pipe.consume():\n"
+        "        pass\n"
+        "    with pipe.consume_explicit() as stage, ctx.elect_one():\n"
+        "        stage.arrive()"
+    )
     with refused(
         tp.CountError,
         "role 'use' arrives 32 times on 'pipe.empty'",
@@ -298,7 +390,13 @@ def test_stages_of_a_role_must_agree() -> None:
 
 
 def test_ctas_of_a_cluster_must_agree() -> None:
-    body = "consume_explicit\nwith ctx.when(ctx.cta_rank == 0):\n    stage.arrive()\nwith ctx.otherwise(), ctx.elect_one():\n    stage.arrive()"
+    body = (
+        "consume_explicit\n"
+        "with ctx.when(ctx.cta_rank == 0):\n"
+        "    stage.arrive()\n"
+        "with ctx.otherwise(), ctx.elect_one():\n"
+        "    stage.arrive()"
+    )
     with refused(tp.CountError, "different numbers of arrivals", "[32, 1]"):
         used(body, cluster=2)
 
@@ -312,7 +410,9 @@ def test_a_ring_that_nobody_uses_yet() -> None:
 def test_a_whole_stage_under_a_condition_of_the_role() -> None:
     """Which stages are taken may depend on data; what one stage causes does not."""
     program = one_role(
-        "for i in ctx.range(4):\n    with ctx.when(i % 2 == 0), pipe.produce() as stage:\n        stage.mbar().arrive()",
+        "for i in ctx.range(4):\n"
+        "    with ctx.when(i % 2 == 0), pipe.produce() as stage:\n"
+        "        stage.mbar().arrive()",
         p=None,
     )
     assert program.kernel.barriers[0].count == 32

@@ -32,8 +32,11 @@ def inputs_role(
     **names: Any,
 ) -> tp.Program:
     """A kernel whose only role does `text` with `inputs`."""
-    head = f"inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages={stages}, k_group_size={k_group_size}, " \
-           f"producer_arrivals={p}, consumer_arrivals={c})"  # fmt: skip
+    head = (
+        f"inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages={stages}, "
+        f"k_group_size={k_group_size}, "
+        f"producer_arrivals={p}, consumer_arrivals={c})"
+    )
     body = "\n".join(f"    {line}" for line in text.strip().splitlines())
     k = from_text(f"{head}\n@ctx.role('one', {size})\ndef one():\n{body}", PAYLOAD=PAYLOAD, **names)
     return k.bind(np.zeros(64, np.int32))
@@ -42,33 +45,92 @@ def inputs_role(
 EXPECT = "with ctx.elect_one():\n        stage.expect_bytes(64)"
 FILL = ["wait empty", "elect", "expect full 64", "step producer"]
 TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "try_acquire_producer asks for a free slot": ("inputs.try_acquire_producer()", {}, ["try empty"]),
+    "try_acquire_producer asks for a free slot": (
+        "inputs.try_acquire_producer()",
+        {},
+        ["try empty"],
+    ),
     "try_acquire_consumer asks for data": ("inputs.try_acquire_consumer()", {}, ["try full"]),
-    "wait_producer_if_needed is the consumer's": ("inputs.wait_producer_if_needed(inputs.try_acquire_consumer())", {}, ["try full", "if", "wait full"]),
-    "wait_consumer_if_needed is the producer's": ("inputs.wait_consumer_if_needed(inputs.try_acquire_producer())", {}, ["try empty", "if", "wait empty"]),
-    "acquire_producer": ("stage = inputs.acquire_producer()\nwith ctx.elect_one():\n    stage.expect_bytes(64)\nstage.release()", {}, FILL),
-    "acquire_consumer": ("stage = inputs.acquire_consumer()\nstage.release()", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
+    "wait_producer_if_needed is the consumer's": (
+        "inputs.wait_producer_if_needed(inputs.try_acquire_consumer())",
+        {},
+        ["try full", "if", "wait full"],
+    ),
+    "wait_consumer_if_needed is the producer's": (
+        "inputs.wait_consumer_if_needed(inputs.try_acquire_producer())",
+        {},
+        ["try empty", "if", "wait empty"],
+    ),
+    "acquire_producer": (
+        (
+            "stage = inputs.acquire_producer()\n"
+            "with ctx.elect_one():\n"
+            "    stage.expect_bytes(64)\n"
+            "stage.release()"
+        ),
+        {},
+        FILL,
+    ),
+    "acquire_consumer": (
+        "stage = inputs.acquire_consumer()\nstage.release()",
+        {"c": 32},
+        ["wait full", "arrive empty", "step consumer"],
+    ),
     "acquire_consumer, by hand": (
-        "stage = inputs.acquire_consumer()\nwith ctx.elect_one():\n    stage.mbar().arrive()\nstage.release()", {},
-        ["wait full", "elect", "arrive empty", "step consumer"]),
-    "release_without_signal": ("stage = inputs.acquire_consumer()\nstage.release_without_signal()", {}, ["wait full", "step consumer"]),
-    "producer().acquire: ProducerTiles": (f"with inputs.producer() as p:\n  with p.acquire() as stage:\n    {EXPECT}", {}, FILL),
+        (
+            "stage = inputs.acquire_consumer()\n"
+            "with ctx.elect_one():\n"
+            "    stage.mbar().arrive()\n"
+            "stage.release()"
+        ),
+        {},
+        ["wait full", "elect", "arrive empty", "step consumer"],
+    ),
+    "release_without_signal": (
+        "stage = inputs.acquire_consumer()\nstage.release_without_signal()",
+        {},
+        ["wait full", "step consumer"],
+    ),
+    "producer().acquire: ProducerTiles": (
+        f"with inputs.producer() as p:\n  with p.acquire() as stage:\n    {EXPECT}",
+        {},
+        FILL,
+    ),
     "producer().acquire_stage": (
-        "p = inputs.producer()\nstage = p.acquire_stage()\nwith ctx.elect_one():\n    stage.expect_bytes(64)\nstage.release()", {}, FILL),
+        (
+            "p = inputs.producer()\n"
+            "stage = p.acquire_stage()\n"
+            "with ctx.elect_one():\n"
+            "    stage.expect_bytes(64)\n"
+            "stage.release()"
+        ),
+        {},
+        FILL,
+    ),
     "producer().try_acquire, acquire_if_needed": (
-        f"p = inputs.producer()\nwith p.acquire_if_needed(p.try_acquire()) as stage:\n    {EXPECT}", {},
-        ["try empty", "if", "wait empty", "elect", "expect full 64", "step producer"]),
+        f"p = inputs.producer()\nwith p.acquire_if_needed(p.try_acquire()) as stage:\n    {EXPECT}",
+        {},
+        ["try empty", "if", "wait empty", "elect", "expect full 64", "step producer"],
+    ),
     "leaving the producer view does not drain": ("with inputs.producer() as p:\n    pass", {}, []),
     "producer().drain": ("inputs.producer().drain()", {}, ["for 3", "wait empty", "step producer"]),
     "drain_producer": ("inputs.drain_producer()", {}, ["for 3", "wait empty", "step producer"]),
     "consumer().acquire: ConsumerTiles": (
-        "with inputs.consumer() as c:\n  with c.acquire() as stage:\n    pass", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
+        "with inputs.consumer() as c:\n  with c.acquire() as stage:\n    pass",
+        {"c": 32},
+        ["wait full", "arrive empty", "step consumer"],
+    ),
     "consumer().acquire_stage": (
-        "c = inputs.consumer()\nstage = c.acquire_stage()\nstage.release()", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
+        "c = inputs.consumer()\nstage = c.acquire_stage()\nstage.release()",
+        {"c": 32},
+        ["wait full", "arrive empty", "step consumer"],
+    ),
     "consumer().try_acquire, acquire_if_needed": (
-        "c = inputs.consumer()\nwith c.acquire_if_needed(c.try_acquire()) as stage:\n    pass", {"c": 32},
-        ["try full", "if", "wait full", "arrive empty", "step consumer"]),
-}  # fmt: skip
+        "c = inputs.consumer()\nwith c.acquire_if_needed(c.try_acquire()) as stage:\n    pass",
+        {"c": 32},
+        ["try full", "if", "wait full", "arrive empty", "step consumer"],
+    ),
+}
 
 
 @pytest.mark.parametrize("member", TRAFFIC)
@@ -78,7 +140,13 @@ def test_barrier_traffic(member: str) -> None:
 
 
 def test_producer_tiles_waits_when_acquired_not_when_entered() -> None:
-    text = "tiles = inputs.producer().acquire()\nctx.print('before entering')\nwith tiles as stage:\n    with ctx.elect_one():\n        stage.expect_bytes(64)"
+    text = (
+        "tiles = inputs.producer().acquire()\n"
+        "ctx.print('before entering')\n"
+        "with tiles as stage:\n"
+        "    with ctx.elect_one():\n"
+        "        stage.expect_bytes(64)"
+    )
     lines = str(inputs_role(text)).splitlines()
     at = {
         word: next(i for i, line in enumerate(lines) if word in line)
@@ -94,19 +162,23 @@ def test_members_of_the_stages() -> None:
     found: dict[str, Any] = {}
     text = """
 with inputs.producer().acquire() as p:
-    found['producer'] = [type(p), p.payload() is inputs.payload, repr(p.barrier()), repr(p.mbar()), [t.shape for t in p.tile(1)], repr(p.stage())]
+    found['producer'] = [type(p), p.payload() is inputs.payload, repr(p.barrier()), repr(p.mbar()),
+        [t.shape for t in p.tile(1)], repr(p.stage())]
     with ctx.elect_one():
         p.expect_bytes(inputs.stage_bytes)
 with inputs.consumer().acquire() as c:
-    found['consumer'] = [type(c), c.payload() is inputs.payload, repr(c.mbar()), [t.shape for t in c.tile(0)]]
+    found['consumer'] = [type(c), c.payload() is inputs.payload, repr(c.mbar()),
+        [t.shape for t in c.tile(0)]]
 flat = inputs.acquire_producer(), inputs.acquire_consumer()
 found['flat'] = [type(x) for x in flat]
 with ctx.elect_one():
     flat[0].expect_bytes(inputs.stage_bytes)
 flat[0].release()
 flat[1].release()
-found['sizes'] = [inputs.num_group_stages, inputs.k_group_size, inputs.stage_bytes, len(inputs.payload.a_tiles), len(inputs.payload.b_tiles)]
-found['types'] = [type(inputs.pipeline), inputs.Pipeline, inputs.BarrierArray, type(inputs.producer()), type(inputs.consumer())]
+found['sizes'] = [inputs.num_group_stages, inputs.k_group_size, inputs.stage_bytes,
+    len(inputs.payload.a_tiles), len(inputs.payload.b_tiles)]
+found['types'] = [type(inputs.pipeline), inputs.Pipeline, inputs.BarrierArray,
+    type(inputs.producer()), type(inputs.consumer())]
 found['mbars'] = [repr(inputs.producer_mbar(2)), repr(inputs.consumer_mbar(2))]
 """
     inputs_role(text, c=32, k_group_size=2, found=found)
@@ -129,8 +201,13 @@ found['mbars'] = [repr(inputs.producer_mbar(2)), repr(inputs.consumer_mbar(2))]
 
 def test_tiles_of_a_group_are_numbered_stage_times_group_plus_k() -> None:
     found: list[str] = []
-    text = "stage = inputs.acquire_consumer()\nfound.extend(repr(t.ir('x').index) for t in stage.tile(2))\n" \
-           "found.append(str(ctx.let(stage.stage() * 3 + 2)))\nctx.load(stage.tile(2)[0][0, 0])\nstage.release()"  # fmt: skip
+    text = (
+        "stage = inputs.acquire_consumer()\n"
+        "found.extend(repr(t.ir('x').index) for t in stage.tile(2))\n"
+        "found.append(str(ctx.let(stage.stage() * 3 + 2)))\n"
+        "ctx.load(stage.tile(2)[0][0, 0])\n"
+        "stage.release()"
+    )
     program = inputs_role(text, c=32, k_group_size=3, found=found)
     assert "inputs_a[(stage * 3) + 2](0, 0)" in str(program)
 
@@ -154,7 +231,10 @@ def test_tiles_of_a_group_are_numbered_stage_times_group_plus_k() -> None:
             ("already_ready is the result of a try_wait",),
         ),
         (
-            "tp.StandardTilePayload(a_type='bfloat16', b_type='bfloat16', a_shape=(8, 64), b_shape=(8, 64)).tile_bytes",
+            (
+                "tp.StandardTilePayload(a_type='bfloat16', b_type='bfloat16', a_shape=(8, "
+                "64), b_shape=(8, 64)).tile_bytes"
+            ),
             ("no shared memory yet",),
         ),
     ],

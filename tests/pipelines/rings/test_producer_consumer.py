@@ -19,28 +19,84 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "wait_consumer: the producer waits on empty": ("pipe.wait_consumer()", {}, ["wait empty"]),
     "try_wait_producer": ("pipe.try_wait_producer()", {}, ["try full"]),
     "try_wait_consumer": ("pipe.try_wait_consumer()", {}, ["try empty"]),
-    "wait_producer_if_needed": ("pipe.wait_producer_if_needed(pipe.try_wait_producer())", {}, ["try full", "if", "wait full"]),
-    "wait_consumer_if_needed": ("pipe.wait_consumer_if_needed(pipe.try_wait_consumer())", {}, ["try empty", "if", "wait empty"]),
+    "wait_producer_if_needed": (
+        "pipe.wait_producer_if_needed(pipe.try_wait_producer())",
+        {},
+        ["try full", "if", "wait full"],
+    ),
+    "wait_consumer_if_needed": (
+        "pipe.wait_consumer_if_needed(pipe.try_wait_consumer())",
+        {},
+        ["try empty", "if", "wait empty"],
+    ),
     "producer_step: no barrier traffic": ("pipe.producer_step()", {}, ["step producer"]),
     "consumer_step: no barrier traffic": ("pipe.consumer_step()", {}, ["step consumer"]),
-    "producer_signal_and_step": ("pipe.producer_signal_and_step()", {"p": 32}, ["wait empty", "arrive full", "step producer"]),
-    "consumer_signal_and_step": ("pipe.consumer_signal_and_step()", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
-    "produce: waits, steps": (f"with pipe.produce() as stage:\n    {ARRIVE}", {}, ["wait empty", "elect", "arrive full", "step producer"]),
-    "consume: waits, arrives, steps": ("with pipe.consume() as stage:\n    pass", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
-    "consume_explicit: waits, steps": ("with pipe.consume_explicit() as stage:\n    pass", {}, ["wait full", "step consumer"]),
+    "producer_signal_and_step": (
+        "pipe.producer_signal_and_step()",
+        {"p": 32},
+        ["wait empty", "arrive full", "step producer"],
+    ),
+    "consumer_signal_and_step": (
+        "pipe.consumer_signal_and_step()",
+        {"c": 32},
+        ["wait full", "arrive empty", "step consumer"],
+    ),
+    "produce: waits, steps": (
+        f"with pipe.produce() as stage:\n    {ARRIVE}",
+        {},
+        ["wait empty", "elect", "arrive full", "step producer"],
+    ),
+    "consume: waits, arrives, steps": (
+        "with pipe.consume() as stage:\n    pass",
+        {"c": 32},
+        ["wait full", "arrive empty", "step consumer"],
+    ),
+    "consume_explicit: waits, steps": (
+        "with pipe.consume_explicit() as stage:\n    pass",
+        {},
+        ["wait full", "step consumer"],
+    ),
     "consume_explicit, arrive by lane": (
-        "with pipe.consume_explicit() as stage:\n    with ctx.when(ctx.lane < 4):\n        stage.arrive()", {"c": 4},
-        ["wait full", "if", "arrive empty", "step consumer"]),
+        (
+            "with pipe.consume_explicit() as stage:\n"
+            "    with ctx.when(ctx.lane < 4):\n"
+            "        stage.arrive()"
+        ),
+        {"c": 4},
+        ["wait full", "if", "arrive empty", "step consumer"],
+    ),
     "acquire_producer, release": (
-        "stage = pipe.acquire_producer()\nwith ctx.elect_one():\n    stage.mbar().arrive()\nstage.release()", {},
-        ["wait empty", "elect", "arrive full", "step producer"]),
-    "acquire_consumer, release": ("stage = pipe.acquire_consumer()\nstage.release()", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
+        (
+            "stage = pipe.acquire_producer()\n"
+            "with ctx.elect_one():\n"
+            "    stage.mbar().arrive()\n"
+            "stage.release()"
+        ),
+        {},
+        ["wait empty", "elect", "arrive full", "step producer"],
+    ),
+    "acquire_consumer, release": (
+        "stage = pipe.acquire_consumer()\nstage.release()",
+        {"c": 32},
+        ["wait full", "arrive empty", "step consumer"],
+    ),
     "acquire_consumer, release_without_signal": (
-        "stage = pipe.acquire_consumer()\nstage.release_without_signal()", {}, ["wait full", "step consumer"]),
+        "stage = pipe.acquire_consumer()\nstage.release_without_signal()",
+        {},
+        ["wait full", "step consumer"],
+    ),
     "drain_producer": ("pipe.drain_producer()", {}, ["for 3", "wait empty", "step producer"]),
-    "producer_mbar is full": ("with ctx.elect_one():\n    pipe.producer_mbar(1).arrive()", {}, ["elect", "arrive full [1]"]),
-    "consumer_mbar is empty": ("with ctx.elect_one():\n    pipe.consumer_mbar(1).arrive()", {}, ["elect", "arrive empty [1]"]),
-}  # fmt: skip
+    "producer_mbar is full": (
+        "with ctx.elect_one():\n    pipe.producer_mbar(1).arrive()",
+        {},
+        ["elect", "arrive full [1]"],
+    ),
+    "consumer_mbar is empty": (
+        "with ctx.elect_one():\n    pipe.consumer_mbar(1).arrive()",
+        {},
+        ["elect", "arrive empty [1]"],
+    ),
+}
 
 
 @pytest.mark.parametrize("member", TRAFFIC)
@@ -177,9 +233,13 @@ PRODUCERS = {
     "trying": (produce_trying, 1),
 }
 CONSUMERS = {
-    "consume": (consume, None, 32), "flat": (consume_flat, None, 32), "explicit": (consume_explicit, None, 1),
-    "without signal": (consume_without_signal, None, 1), "trying": (consume_trying, 1, 1), "signal and step": (consume_signalling, None, 32),
-}  # fmt: skip
+    "consume": (consume, None, 32),
+    "flat": (consume_flat, None, 32),
+    "explicit": (consume_explicit, None, 1),
+    "without signal": (consume_without_signal, None, 1),
+    "trying": (consume_trying, 1, 1),
+    "signal and step": (consume_signalling, None, 32),
+}
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -234,7 +294,8 @@ def test_views_are_borrows_an_alias_is_the_pipeline_and_a_copy_has_its_own_curso
         alias.consumer_step()
         pipe.consumer_step()
         with ctx.elect_one():
-            for i, stage in enumerate([pipe.producer_stage(), pipe.consumer_stage(), other.producer_stage(), other.consumer_stage()]):
+            for i, stage in enumerate([pipe.producer_stage(), pipe.consumer_stage(),
+                other.producer_stage(), other.consumer_stage()]):
                 ctx.store(out[i], stage)
     """
     from_text(text).bind(out).run()

@@ -70,9 +70,13 @@ def model(stages: int, items: int) -> tuple[list[int], list[int]]:
 
 
 @given(
-    stages=st.integers(1, 8), producers=st.integers(1, 2), consumers=st.integers(1, 2), tiles=st.integers(1, 3), n=st.integers(0, 40),
+    stages=st.integers(1, 8),
+    producers=st.integers(1, 2),
+    consumers=st.integers(1, 2),
+    tiles=st.integers(1, 3),
+    n=st.integers(0, 40),
     seed=st.integers(0, 2**31),
-)  # fmt: skip
+)
 @settings(max_examples=60)
 def test_a_ring_is_a_queue(
     stages: int, producers: int, consumers: int, tiles: int, n: int, seed: int

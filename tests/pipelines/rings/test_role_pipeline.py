@@ -15,7 +15,8 @@ from tests.support.tracing import from_text, refused
 
 HEAD = """
 p = tp.ProducerPipeline.allocate(
-    ctx, 3, producer_sub_stages=2, consumer_sub_stages=2, producer_arrivals={counts}, consumer_arrivals={counts}, cta_group={group},
+    ctx, 3, producer_sub_stages=2, consumer_sub_stages=2,
+    producer_arrivals={counts}, consumer_arrivals={counts}, cta_group={group},
     name='s')
 c = p.consumer()
 if {tmem}:

@@ -14,8 +14,10 @@ from tests.support.ring_kernels import PAYLOAD
 from tests.support.tracing import from_text, refused
 
 HEAD = """
-pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=32, name='pipe')
-inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=32)
+pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=32,
+    name='pipe')
+inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1,
+    consumer_arrivals=32)
 kept = {}
 """
 
@@ -73,7 +75,14 @@ SIGNAL = "with ctx.elect_one():\n    h.mbar().arrive()\n"
             ("released in a nested elect block",),
         ),
         (
-            "h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()\nwith ctx.otherwise():\n    h.release()",
+            (
+                "h = {}\n"
+                "SIGNAL\n"
+                "with ctx.when(ctx.block_id == 0):\n"
+                "    h.release()\n"
+                "with ctx.otherwise():\n"
+                "    h.release()"
+            ),
             ("nested branch block",),
         ),
         (
@@ -91,8 +100,13 @@ def test_a_stage_is_released_once(acquire: str, text: str, words: tuple[str, ...
 def test_carried_round_a_loop(side: str) -> None:
     """A stage acquired before a loop, released and acquired again in it."""
     with refused(tp.HandleError, f"the {side} stage of 'pipe'", "released in a nested loop block"):
-        trace(f"h = pipe.acquire_{side}()\nfor i in ctx.range(3):\n    with ctx.elect_one():\n        h.mbar().arrive()\n"
-              f"    h.release()\n    h = pipe.acquire_{side}()")  # fmt: skip
+        trace(
+            f"h = pipe.acquire_{side}()\n"
+            "for i in ctx.range(3):\n"
+            "    with ctx.elect_one():\n"
+            "        h.mbar().arrive()\n"
+            f"    h.release()\n    h = pipe.acquire_{side}()"
+        )
 
 
 @pytest.mark.parametrize(
@@ -136,11 +150,30 @@ def test_entered_twice(context: str) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    ["h.index()", "h.stage()", "h.mbar()", "h.tile()", "h.payload()", "h.expect_bytes(16)", "h.barrier()", "ctx.load(tile[0, 0])", "tile.rows(0, 8)",
-     "ctx.tma_load(None, (0, 0), tile, h.barrier())", "mbar.arrive()"],
-)  # fmt: skip
+    [
+        "h.index()",
+        "h.stage()",
+        "h.mbar()",
+        "h.tile()",
+        "h.payload()",
+        "h.expect_bytes(16)",
+        "h.barrier()",
+        "ctx.load(tile[0, 0])",
+        "tile.rows(0, 8)",
+        "ctx.tma_load(None, (0, 0), tile, h.barrier())",
+        "mbar.arrive()",
+    ],
+)
 def test_use_after_release(use: str) -> None:
-    text = f"h = inputs.acquire_producer()\ntile = h.tile()[0]\nmbar = h.mbar()\nwith ctx.elect_one():\n    h.expect_bytes(16)\nh.release()\n{use}"
+    text = (
+        "h = inputs.acquire_producer()\n"
+        "tile = h.tile()[0]\n"
+        "mbar = h.mbar()\n"
+        "with ctx.elect_one():\n"
+        "    h.expect_bytes(16)\n"
+        "h.release()\n"
+        f"{use}"
+    )
     with refused(
         tp.HandleError,
         "the producer stage of 'inputs' acquired at <cell",
@@ -158,8 +191,14 @@ def test_use_after_the_with_statement(use: str) -> None:
 
 
 def test_a_stage_of_another_role() -> None:
-    text = f"{HEAD}\n@ctx.role('a', warps=1)\ndef a():\n    with pipe.consume() as h:\n        kept['h'] = h\n" \
-           "@ctx.role('b', warps=1)\ndef b():\n    kept['h'].mbar()"  # fmt: skip
+    text = (
+        f"{HEAD}\n"
+        "@ctx.role('a', warps=1)\n"
+        "def a():\n"
+        "    with pipe.consume() as h:\n"
+        "        kept['h'] = h\n"
+        "@ctx.role('b', warps=1)\ndef b():\n    kept['h'].mbar()"
+    )
     with refused(tp.HandleError, "the consumer stage of 'pipe'", "after its release"):
         from_text(text, PAYLOAD=PAYLOAD).bind(np.zeros(4, np.int32))
 

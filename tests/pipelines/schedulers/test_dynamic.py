@@ -19,16 +19,24 @@ from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
 
 SHAPES: dict[int, list[tuple[int, int] | None]] = {
-    1: [None], 2: [None, (2, 1), (1, 2), (1, 1)], 4: [(4, 1), (1, 4), (2, 2), (2, 1)], 8: [(4, 2)]
-}  # fmt: skip
+    1: [None],
+    2: [None, (2, 1), (1, 2), (1, 1)],
+    4: [(4, 1), (1, 4), (2, 2), (2, 1)],
+    8: [(4, 2)],
+}
 KINDS = ("clc", "atomic", "static")
 SMALL = tp.Chip(name="small", sms=8, clusters=((2, 3), (4, 1), (8, 1)))
 
 
 @given(
-    data=st.data(), kind=st.sampled_from(KINDS), batches=st.integers(1, 2), m=st.integers(1, 7), n=st.integers(1, 6),
-    clusters=st.integers(1, 6), seed=st.integers(0, 2**32),
-)  # fmt: skip
+    data=st.data(),
+    kind=st.sampled_from(KINDS),
+    batches=st.integers(1, 2),
+    m=st.integers(1, 7),
+    n=st.integers(1, 6),
+    clusters=st.integers(1, 6),
+    seed=st.integers(0, 2**32),
+)
 @settings(max_examples=60)
 def test_every_tile_exactly_once(
     data: st.DataObject, kind: str, batches: int, m: int, n: int, clusters: int, seed: int

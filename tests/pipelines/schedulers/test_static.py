@@ -21,9 +21,21 @@ ROOM = 400  # tiles that one warp can note
 
 @tp.kernel(grid=lambda ctas: ctas, cluster=lambda size: size)
 def visits(
-    ctx: tp.Context, seen: Any, batches: Any, m: Any, n: Any, *, ctas: int, size: int, shape: tuple[int, int] | None, raster: str,
-    group: int, of: int, batched: bool, early: bool | None = None,
-) -> None:  # fmt: skip
+    ctx: tp.Context,
+    seen: Any,
+    batches: Any,
+    m: Any,
+    n: Any,
+    *,
+    ctas: int,
+    size: int,
+    shape: tuple[int, int] | None,
+    raster: str,
+    group: int,
+    of: int,
+    batched: bool,
+    early: bool | None = None,
+) -> None:
     """seen[CTA, warp, i] = (batch, m, n) of the i-th tile that the warp is given. `early`: by
     `ahead`, with or without asking for the following tile in the body.
     """
@@ -85,9 +97,17 @@ def model(
 
 
 def walked(
-    batches: int, m: int, n: int, ctas: int, size: int, shape: tuple[int, int] | None, raster: str, group: int, of: int,
+    batches: int,
+    m: int,
+    n: int,
+    ctas: int,
+    size: int,
+    shape: tuple[int, int] | None,
+    raster: str,
+    group: int,
+    of: int,
     early: bool | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     seen = np.full((ctas, of, ROOM, 3), NONE, np.int32)
     statics: dict[str, Any] = {
         "ctas": ctas,

@@ -77,9 +77,15 @@ def matrices(*shapes: tuple[int, ...], dtype: Any = np.float16) -> list[Any]:
 def _gemm() -> Any:
     a, b, c = matrices((64, 32), (64, 32), (64, 64))
     return lambda **named: gemm.bind(a, b, c, **named), {
-        "cfg": gemm.GemmConfig(bm=64, bn=64, bk=32, consumers=1), "bias": None, "a_scale": None, "b_scale": None, "source": None,
-        "alpha": 1.0, "beta": 0.0, "chip": None,
-    }  # fmt: skip
+        "cfg": gemm.GemmConfig(bm=64, bn=64, bk=32, consumers=1),
+        "bias": None,
+        "a_scale": None,
+        "b_scale": None,
+        "source": None,
+        "alpha": 1.0,
+        "beta": 0.0,
+        "chip": None,
+    }
 
 
 def _gemm_arrays() -> Any:
@@ -119,17 +125,36 @@ def _grouped() -> Any:
 def _matmul() -> Any:
     a, b = matrices((8, 16), (16, 8))
     return tp.ops.matmul, {
-        "a": a, "b": b, "out": None, "bias": None, "activation": None, "source": None, "alpha": 1.0, "beta": None, "out_dtype": None,
-        "precision": None, "seed": 0, "progress": None, "stages": 2,
-    }  # fmt: skip
+        "a": a,
+        "b": b,
+        "out": None,
+        "bias": None,
+        "activation": None,
+        "source": None,
+        "alpha": 1.0,
+        "beta": None,
+        "out_dtype": None,
+        "precision": None,
+        "seed": 0,
+        "progress": None,
+        "stages": 2,
+    }
 
 
 def _ops_attention() -> Any:
     q, k, v = matrices((1, 8, 1, 64), (1, 8, 1, 64), (1, 8, 1, 64))
     return tp.ops.attention, {
-        "q": q, "k": k, "v": v, "causal": False, "scale": None, "out": None, "return_lse": False, "layout": "bshd", "seed": 0,
+        "q": q,
+        "k": k,
+        "v": v,
+        "causal": False,
+        "scale": None,
+        "out": None,
+        "return_lse": False,
+        "layout": "bshd",
+        "seed": 0,
         "progress": None,
-    }  # fmt: skip
+    }
 
 
 def _ops_grouped() -> Any:
@@ -150,15 +175,25 @@ def _ops_scaled() -> Any:
     a, b = matrices((8, 16), (16, 8), dtype=tp.float8_e4m3.numpy)
     scale = np.ones(1, np.float32)
     return tp.ops.scaled_matmul, {
-        "a": a, "b": b, "scale_a": scale, "scale_b": scale, "out": None, "bias": None, "out_dtype": None, "seed": 0, "progress": None,
-    }  # fmt: skip
+        "a": a,
+        "b": b,
+        "scale_a": scale,
+        "scale_b": scale,
+        "out": None,
+        "bias": None,
+        "out_dtype": None,
+        "seed": 0,
+        "progress": None,
+    }
 
 
 _OP = {"out": {"None"}, "out_dtype": {"None"}, "seed": WHOLE, "progress": FUNCTION}
 _CONFIGS: dict[str, Any] = {
-    "GemmConfig": gemm.GemmConfig, "AttentionConfig": AttentionConfig, "GroupedGemmConfig": GroupedGemmConfig,
+    "GemmConfig": gemm.GemmConfig,
+    "AttentionConfig": AttentionConfig,
+    "GroupedGemmConfig": GroupedGemmConfig,
     "BlockwiseGemmConfig": BlockwiseGemmConfig,
-}  # fmt: skip
+}
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -167,58 +202,195 @@ def _fields(config: Any) -> dict[str, Any]:
 
 
 CALLS: dict[str, Call] = {
-    "kernel": Call(lambda: (lambda function, **given: tp.kernel(**given)(function).bind(np.zeros(2, np.int32), 3),
-                            {"function": one.function, "grid": 2, "cluster": 1}),
-                   {"grid": {"3", "np.int64(3)", "huge tuple"}, "cluster": INTEGERS}),
-    "KernelFunction.bind": Call(lambda: (lambda out, n, **given: one.bind(out, n, **given),
-                                         {"out": np.zeros(2, np.int32), "n": 3, "count": 1, "chip": None}),
-                                {"n": NUMBERS | {"nan"}, "count": NUMBERS | CONDITIONS, "chip": {"None"}}),
-    "Program.run": Call(lambda: (program().run, {"seed": 0, "rules": "practice", "progress": None, "on_event": None}),
-                        {"seed": WHOLE, "progress": FUNCTION, "on_event": FUNCTION}),
-    "Program.check": Call(lambda: (program().check, {"explore": False, "bounds": None, "reductions": None, "rules": "practice",
-                                                     "instance": "", "progress": None}),
-                          {"explore": CONDITIONS, "bounds": {"None"}, "reductions": {"None"}, "progress": FUNCTION,
-                           "instance": {"text", "markup", "empty text", "two lines"}}),
+    "kernel": Call(
+        lambda: (
+            lambda function, **given: tp.kernel(**given)(function).bind(np.zeros(2, np.int32), 3),
+            {"function": one.function, "grid": 2, "cluster": 1},
+        ),
+        {"grid": {"3", "np.int64(3)", "huge tuple"}, "cluster": INTEGERS},
+    ),
+    "KernelFunction.bind": Call(
+        lambda: (
+            lambda out, n, **given: one.bind(out, n, **given),
+            {"out": np.zeros(2, np.int32), "n": 3, "count": 1, "chip": None},
+        ),
+        {"n": NUMBERS | {"nan"}, "count": NUMBERS | CONDITIONS, "chip": {"None"}},
+    ),
+    "Program.run": Call(
+        lambda: (
+            program().run,
+            {"seed": 0, "rules": "practice", "progress": None, "on_event": None},
+        ),
+        {"seed": WHOLE, "progress": FUNCTION, "on_event": FUNCTION},
+    ),
+    "Program.check": Call(
+        lambda: (
+            program().check,
+            {
+                "explore": False,
+                "bounds": None,
+                "reductions": None,
+                "rules": "practice",
+                "instance": "",
+                "progress": None,
+            },
+        ),
+        {
+            "explore": CONDITIONS,
+            "bounds": {"None"},
+            "reductions": {"None"},
+            "progress": FUNCTION,
+            "instance": {"text", "markup", "empty text", "two lines"},
+        },
+    ),
     "Program.replay": Call(lambda: (fault()[0].replay, {"fault": fault()[1], "rules": "practice"})),
     "Program.source": Call(lambda: (program().source, {"arch": None}), {"arch": {"None"}}),
-    "Program.compile": Call(lambda: (program().compile, {"arch": None, "emit": "cuda"}), {"arch": {"None"}}),
-    "Program.launch": Call(lambda: (program().launch, {"stream": None, "debug": False, "perturb": None, "timeout_ms": 2000}),
-                           {"stream": set(VALUES), "debug": CONDITIONS, "perturb": WHOLE | {"None"}, "timeout_ms": NUMBERS - {"-1", "0"}}),
-    "Program.sensitivity": Call(lambda: (program().sensitivity, {"bounds": check.Bounds(), "rules": "practice", "progress": None,
-                                                                 "instance": ""}),
-                                {"progress": FUNCTION, "instance": {"text", "markup", "empty text", "two lines"}}),
+    "Program.compile": Call(
+        lambda: (program().compile, {"arch": None, "emit": "cuda"}), {"arch": {"None"}}
+    ),
+    "Program.launch": Call(
+        lambda: (
+            program().launch,
+            {"stream": None, "debug": False, "perturb": None, "timeout_ms": 2000},
+        ),
+        {
+            "stream": set(VALUES),
+            "debug": CONDITIONS,
+            "perturb": WHOLE | {"None"},
+            "timeout_ms": NUMBERS - {"-1", "0"},
+        },
+    ),
+    "Program.sensitivity": Call(
+        lambda: (
+            program().sensitivity,
+            {"bounds": check.Bounds(), "rules": "practice", "progress": None, "instance": ""},
+        ),
+        {"progress": FUNCTION, "instance": {"text", "markup", "empty text", "two lines"}},
+    ),
     "dtype": Call(lambda: (tp.dtype, {"spec": "bfloat16"})),
-    "tensor_map": Call(lambda: (tp.tensor_map, {"array": np.zeros((64, 64), np.float16), "box": (8, 64), "swizzle": 128, "order": "row",
-                                                "dtype": None, "ragged": False}),
-                       {"array": {"array"}, "box": {"None"}, "swizzle": {"None", "0"}, "order": {"None"}, "dtype": {"None"},
-                        "ragged": CONDITIONS}),
-    "Bounds": Call(lambda: (check.Bounds, {"traces": 1, "seconds": 1.0, "steps": 1}),
-                   {"traces": WHOLE - {"-1", "0"}, "steps": WHOLE - {"-1", "0"}, "seconds": NUMBERS - {"-1"}}),
-    "Reductions": Call(lambda: (check.Reductions, {"partial_order": True, "hashing": True, "symmetry": True}),
-                       dict.fromkeys(("partial_order", "hashing", "symmetry"), CONDITIONS)),
+    "tensor_map": Call(
+        lambda: (
+            tp.tensor_map,
+            {
+                "array": np.zeros((64, 64), np.float16),
+                "box": (8, 64),
+                "swizzle": 128,
+                "order": "row",
+                "dtype": None,
+                "ragged": False,
+            },
+        ),
+        {
+            "array": {"array"},
+            "box": {"None"},
+            "swizzle": {"None", "0"},
+            "order": {"None"},
+            "dtype": {"None"},
+            "ragged": CONDITIONS,
+        },
+    ),
+    "Bounds": Call(
+        lambda: (check.Bounds, {"traces": 1, "seconds": 1.0, "steps": 1}),
+        {"traces": WHOLE - {"-1", "0"}, "steps": WHOLE - {"-1", "0"}, "seconds": NUMBERS - {"-1"}},
+    ),
+    "Reductions": Call(
+        lambda: (check.Reductions, {"partial_order": True, "hashing": True, "symmetry": True}),
+        dict.fromkeys(("partial_order", "hashing", "symmetry"), CONDITIONS),
+    ),
     "together": Call(lambda: (check.combine, {"verdicts": [program().check()]})),
-    "testing.run": Call(lambda: (testing.run, {"program": program(), "expect": None, "seeds": range(1), "rtol": None, "atol": 0.0,
-                                               "rules": "practice"}),
-                        {"expect": {"None", "{}"}, "seeds": {"bytes"}, "rtol": TOLERANCES | {"None"}, "atol": TOLERANCES | {"None"}}),
-    "testing.check": Call(lambda: (testing.check, {"program": program(), "explore": False, "bounds": None, "reductions": None,
-                                                   "rules": "practice"}),
-                          {"explore": CONDITIONS, "bounds": {"None"}, "reductions": {"None"}}),
-    "testing.compare": Call(lambda: (testing.compare, {"got": np.zeros((4, 4), np.float32), "want": np.zeros((4, 4)), "rtol": None,
-                                                       "atol": 0.0}),
-                            {"got": {"array"}, "want": {"array"}, "rtol": TOLERANCES | {"None"}, "atol": TOLERANCES}),
-    "gemm.bind": Call(_gemm, {name: {"None"} for name in ("bias", "a_scale", "b_scale", "source", "chip")}
-                      | {"alpha": NUMBERS | {"nan"}, "beta": {"0"}}),
+    "testing.run": Call(
+        lambda: (
+            testing.run,
+            {
+                "program": program(),
+                "expect": None,
+                "seeds": range(1),
+                "rtol": None,
+                "atol": 0.0,
+                "rules": "practice",
+            },
+        ),
+        {
+            "expect": {"None", "{}"},
+            "seeds": {"bytes"},
+            "rtol": TOLERANCES | {"None"},
+            "atol": TOLERANCES | {"None"},
+        },
+    ),
+    "testing.check": Call(
+        lambda: (
+            testing.check,
+            {
+                "program": program(),
+                "explore": False,
+                "bounds": None,
+                "reductions": None,
+                "rules": "practice",
+            },
+        ),
+        {"explore": CONDITIONS, "bounds": {"None"}, "reductions": {"None"}},
+    ),
+    "testing.compare": Call(
+        lambda: (
+            testing.compare,
+            {
+                "got": np.zeros((4, 4), np.float32),
+                "want": np.zeros((4, 4)),
+                "rtol": None,
+                "atol": 0.0,
+            },
+        ),
+        {"got": {"array"}, "want": {"array"}, "rtol": TOLERANCES | {"None"}, "atol": TOLERANCES},
+    ),
+    "gemm.bind": Call(
+        _gemm,
+        {name: {"None"} for name in ("bias", "a_scale", "b_scale", "source", "chip")}
+        | {"alpha": NUMBERS | {"nan"}, "beta": {"0"}},
+    ),
     "gemm.bind of arrays": Call(_gemm_arrays),
-    "attention.bind": Call(_attention, {"lse": {"None"}, "cfg": {"None"}, "causal": CONDITIONS, "scale": NUMBERS - {"-1", "0"} | {"None"}}),
+    "attention.bind": Call(
+        _attention,
+        {
+            "lse": {"None"},
+            "cfg": {"None"},
+            "causal": CONDITIONS,
+            "scale": NUMBERS - {"-1", "0"} | {"None"},
+        },
+    ),
     "gemm_grouped.bind": Call(_grouped),
-    "ops.matmul": Call(_matmul, _OP | {"bias": {"None"}, "activation": {"None"}, "source": {"None"}, "alpha": NUMBERS | {"nan"},
-                                       "beta": {"None", "0"}, "precision": {"None"}, "stages": {"3", "np.int64(3)"}}),
-    "ops.attention": Call(_ops_attention,
-                          _OP | {"causal": CONDITIONS, "scale": NUMBERS - {"-1", "0"} | {"None"}, "return_lse": CONDITIONS}),
+    "ops.matmul": Call(
+        _matmul,
+        _OP
+        | {
+            "bias": {"None"},
+            "activation": {"None"},
+            "source": {"None"},
+            "alpha": NUMBERS | {"nan"},
+            "beta": {"None", "0"},
+            "precision": {"None"},
+            "stages": {"3", "np.int64(3)"},
+        },
+    ),
+    "ops.attention": Call(
+        _ops_attention,
+        _OP
+        | {
+            "causal": CONDITIONS,
+            "scale": NUMBERS - {"-1", "0"} | {"None"},
+            "return_lse": CONDITIONS,
+        },
+    ),
     "ops.grouped_matmul": Call(_ops_grouped, _OP),
     "ops.scaled_matmul": Call(_ops_scaled, _OP | {"bias": {"None"}}),
-    "Chip.resident_clusters": Call(lambda: (tp.H200.resident_clusters, {"size": 2}), {"size": INTEGERS}),
+    "Chip.resident_clusters": Call(
+        lambda: (tp.H200.resident_clusters, {"size": 2}), {"size": INTEGERS}
+    ),
     "DType.bytes_of": Call(lambda: (tp.float16.bytes_of, {"elements": 2}), {"elements": WHOLE}),
-    **{name: Call(functools.partial(lambda config: (config, _fields(config)), config),
-                  {"*": {"3", "np.int64(3)"}}) for name, config in _CONFIGS.items()},
-}  # fmt: skip
+    **{
+        name: Call(
+            functools.partial(lambda config: (config, _fields(config)), config),
+            {"*": {"3", "np.int64(3)"}},
+        )
+        for name, config in _CONFIGS.items()
+    },
+}

@@ -119,9 +119,15 @@ def flat(ctx: tp.Context, out: Any) -> None:
         a_scales_shape=(1, 32),
     ).allocate(ctx, 2, "blockwise")
     scaled: Any = tp.BlockScaledTilePayload(
-        a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(128, 128), b_shape=(64, 128), sfa_type="float8_e8m0", sfb_type="float8_e8m0",
-        sfa_shape=(128, 4), sfb_shape=(64, 4),
-    ).allocate(ctx, 2, "scaled")  # fmt: skip
+        a_type="float8_e4m3",
+        b_type="float8_e4m3",
+        a_shape=(128, 128),
+        b_shape=(64, 128),
+        sfa_type="float8_e8m0",
+        sfb_type="float8_e8m0",
+        sfa_shape=(128, 4),
+        sfb_shape=(64, 4),
+    ).allocate(ctx, 2, "scaled")
     keys = tp.FA4Config(
         qkv_dtype=tp.bfloat16,
         depth=64,
@@ -256,16 +262,21 @@ OWN = [
     Case("flat", flat_made),
 ]
 _WANTED = set(
-    """bfloat16 m=64 n=8|integers_int8|copy_int8|polled|bfloat16 n=8|reborn|passed_round_1|move_float32|column_filled|tickets_1|causal_64
-    |converted_boolean|rounded_float16|meetings|everybody_1|collatz|dealt|kept|gelu|clamp|push_float32_64×8|turned_float32_64_0
-    |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128|mxfp8 n=8""".replace(
-        "\n    ", ""
-    ).split("|")
+    """bfloat16 m=64 n=8|integers_int8|copy_int8|polled|bfloat16 n=8|reborn|passed_round_1
+    |move_float32|column_filled|tickets_1|causal_64|converted_boolean|rounded_float16|meetings|everybody_1|collatz|dealt|kept|gelu|clamp|push_float32_64×8|turned_float32_64_0
+    |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128
+    |mxfp8 n=8""".replace("\n    ", "").split("|")
 )
 _OTHERS: list[Any] = [
-    *scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES, *fragment_cases.CASES, *mma_cases.CASES,
-    *tmem_cases.CASES, *block_scale_cases.CASES,
-]  # fmt: skip
+    *scalar_cases.CASES,
+    *copy_cases.CASES,
+    *sync_cases.CASES,
+    *grid_cases.CASES,
+    *fragment_cases.CASES,
+    *mma_cases.CASES,
+    *tmem_cases.CASES,
+    *block_scale_cases.CASES,
+]
 # Where several call a member, the first is the one that is tried.
 CASES: list[Any] = [
     *OWN,

@@ -99,9 +99,18 @@ class Launcher:
 
 
 def choose(
-    m: int, n: int, k: int, dtype: Any, out_dtype: Any, *, batch: int = 1, a_order: str = "row", b_order: str = "row",
-    extras: bool = False, chip: tp.Chip = tp.H200,
-) -> Any:  # fmt: skip
+    m: int,
+    n: int,
+    k: int,
+    dtype: Any,
+    out_dtype: Any,
+    *,
+    batch: int = 1,
+    a_order: str = "row",
+    b_order: str = "row",
+    extras: bool = False,
+    chip: tp.Chip = tp.H200,
+) -> Any:
     assert min(m, n, k, batch) >= 1
     assert {a_order, b_order} <= {"row", "col"}
     assert isinstance(dtype, tp.DType)

@@ -1,5 +1,5 @@
-"""scaled_matmul of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that
-multiplies the memory at the addresses it is given. What TMA would refuse is refused here.
+"""scaled_matmul of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher
+that multiplies the memory at the addresses it is given. What TMA would refuse is refused here.
 """
 
 from __future__ import annotations

@@ -24,9 +24,17 @@ def activated(z: Any, activation: str | None) -> Any:
 
 
 def check(
-    got: Any, a: Any, b: Any, *, bias: Any = None, activation: str | None = None, source: Any = None, alpha: float = 1.0,
-    beta: float = 1.0, inputs: float = 0.0,
-) -> None:  # fmt: skip
+    got: Any,
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    source: Any = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    inputs: float = 0.0,
+) -> None:
     """Asserts that every element of `got` is within its bound: that of
     `tilepipe.testing.compare_matmul`, and the error of the operands (`inputs`, relative) and of the
     activation.
