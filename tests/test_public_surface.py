@@ -83,7 +83,7 @@ print(tp.check.replay_with_steps.__name__, tp.testing.run.__name__)
 assert tp.check is sys.modules["tilepipe.check"] and "check" in vars(tp)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("3 True replay_with_steps run\n", "")
+    assert (done.stdout, done.stderr) == ("3 True\nreplay_with_steps run\n", "")
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -41,7 +41,7 @@ def test_an_undefined_result_is_a_fault(dtype: DType, uniform: bool) -> None:
         undefined = [(x, y) for x, y in pairs(dtype) if outcome(name, x, y, dtype) is None]
         for x, y in undefined[:: max(len(undefined) // 12, 1)]:
             operands = (np.array([v], dtype.numpy) for v in (x, y))
-            with pytest.raises(SimFault, match=r"(by zero|overflow)(.|\n)*number_cases.py"):
+            with pytest.raises(SimFault, match=r"(by zero|overflow)(.|\n)*numbers.py"):
                 operate.bind(*operands, np.zeros(1, dtype.numpy), name=name, uniform=uniform).run()
             tried += 1
     assert tried >= (10 if dtype.kind == "int" else 2)

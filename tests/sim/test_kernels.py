@@ -103,7 +103,7 @@ def test_a_missing_line_is_found(without: Any, drop: Any, error: Any, said: str,
     with pytest.raises(error) as caught:
         without(drop, seed)
     assert said in str(caught.value)
-    assert re.search(r"(gemm|gemm_epilogue|multicast)\.py:\d", str(caught.value))
+    assert re.search(r"(sm90|epilogue|multicast)\.py:\d", str(caught.value))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
