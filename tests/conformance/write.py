@@ -17,12 +17,12 @@ HEAD = """# Conformance
 What the API pages name, and what it is here. `{command}` writes this page from the table in
 `tests/conformance`.
 
-A **test** fails when its member does nothing: `make conformance-mutants` takes the members out, one by one; then it changes each a
-little (another barrier, one trip fewer, a step too many,
-    an argument ignored), and a test of its rows fails, but for
-[these](#changes-that-change-nothing). A **kernel** of
-[cases.py](../../tests/conformance/cases.py) that uses the member gives NumPy's numbers in the simulator, compiles with NVRTC for the
-architectures named, and is launched on an H200 by [test_conformance_gpu.py](../../tests/gpu/test_conformance_gpu.py). "Blackwell only":
+A **test** fails when its member does nothing: `make conformance-mutants` takes the members out,
+one by one; then it changes each a little (another barrier, one trip fewer, a step too many, an
+argument ignored), and a test of its rows fails, but for [these](#changes-that-change-nothing).
+A **kernel** of [cases.py](../../tests/conformance/cases.py) that uses the member gives NumPy's
+numbers in the simulator, compiles with NVRTC for the architectures named, and is launched on an
+H200 by [test_conformance_gpu.py](../../tests/gpu/test_conformance_gpu.py). "Blackwell only":
 compiled for sm_100a and simulated; never run on a Blackwell GPU.
 
 {counts}
