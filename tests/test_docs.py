@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,13 @@ def test_the_pages_are_plain_text() -> None:
         text = page.read_text(encoding="utf-8")
         assert "\t" not in text
         assert textwrap.dedent(text).count("```") % 2 == 0
+
+
+def test_contributing_names_files_that_there_are() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (table,) = re.findall(
+        r"^\| what \| where, under `src/tilepipe/` \|\n(.*?)\n\n", text, re.M | re.S
+    )
+    named = re.findall(r"`([a-z_]+/[\w/.]*|[a-z_]+\.py)`", table.replace("NAME", "gemm"))
+    assert len(named) > 20
+    assert [n for n in named if not list((ROOT / "src" / "tilepipe").rglob(n.rstrip("/")))] == []
