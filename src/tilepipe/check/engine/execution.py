@@ -23,7 +23,7 @@ from tilepipe.check.engine.limits import UNLIMITED, ExecutionLimitError
 from tilepipe.check.engine.polling_agents import PollingAgents
 from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.check.engine.waiting_tests import WaitingTests
-from tilepipe.check.proofs.polling import QUIET, Kind
+from tilepipe.check.proofs.polling import SILENT_OPS, Kind
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Request
@@ -256,7 +256,7 @@ class Execution:
         assert body is not None
         polling = self._polling
         ag.parked = False
-        quiet = 0
+        silent = 0
         done = start = self.performed.get(who, 0)
         try:
             if ag.request is None:
@@ -292,13 +292,13 @@ class Execution:
                     self._collect(m, who)
                 ag.request = body.send(result)
                 kind = kinds[site.id]
-                if kind is Kind.QUIET:
-                    quiet += 1
-                    if quiet > QUIET and polling.repeats(m, who, ag, site):
+                if kind is Kind.SILENT:
+                    silent += 1
+                    if silent > SILENT_OPS and polling.repeats(m, who, ag, site):
                         self._count_steps(done - start)
                         return True
                 elif kind is not Kind.OTHER:
-                    quiet = 0
+                    silent = 0
                     if polling.performed(m, who, ag, kind, args, result):
                         self._count_steps(done - start)
                         return True

@@ -1,24 +1,23 @@
-"""Tests of barriers that count as the waits that they guard.
+"""Tests of barriers that may be treated as the waits that they guard.
 
     ready = pipe.try_wait_producer()
     ...
     pipe.wait_producer_if_needed(ready)
 
-Whatever the test says, the role goes on when the phase is complete. Such a kernel is decided by
-executions in which the test says "no" and the wait follows, so that nothing depends on who came
-first. That is sound under four conditions, and docs/decisions/0011-a-test-that-is-a-wait.md has the
-proof:
+Whatever the outcome of the test, the role continues when the phase is complete. So such a kernel is
+decided by executions in which the test says "no" and the wait follows, and no outcome depends on
+the order of the agents. That is sound under four conditions, with the proof in
+docs/decisions/0011-a-test-that-is-a-wait.md:
 
-(a) the wait is for the barrier and the full phase number that the test has asked about;
-(b) the answer decides whether the wait is performed, and nothing else;
+(a) the wait is for the barrier and the full phase number that was tested;
+(b) the outcome decides whether the wait is performed, and nothing else;
 (c) the test acquires for every thread for which the wait would;
-(d) where the test is performed, the phase before the one that it asks about is known to be
-complete.
+(d) the test follows the completion of the phase before the tested one, in every order.
 
-(b) is a matter of the program's text, and is found here by data flow. The others are compared while
-an execution runs: the `Answer` goes wherever the kernel carries it, and says what was asked. A test
-has neither semantics nor scope of its own (the printer derives the scope from the role and the
-barrier), so (c) is about threads.
+(b) is a property of the program's text, and is found here by data flow. The other conditions are
+compared during an execution: an `Answer` is a value of the kernel, is copied wherever the kernel
+copies it, and says what was tested. A test has neither semantics nor a scope of its own (the
+printer derives the scope from the role and the barrier), so (c) is about threads.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from tilepipe.ir.program import Kernel, walk
 from tilepipe.sim.front_end import OpSite
 
 Name = Local | Variable
-# what may stand before the wait in a branch that it guards
+# the ops that may precede the wait in a guarded branch
 _DEFINITIONS = (ops.Let, ops.Read, ops.CursorRead)
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Which of the conditions are asked for: all, but in tests that show what each of them is
-    needed for.
+    """The conditions that are required: all of them, except in tests that show that each one is
+    needed.
     """
 
     phases: bool = True  # (a)
@@ -54,8 +53,8 @@ CONDITIONS = Conditions()
 
 
 class NotAWaitError(Exception):
-    """An execution shows that a test does not count as the wait that it guards. `site`: the test's
-    number.
+    """An execution shows that a test cannot be treated as the wait that it guards. `site`: the
+    number of its site.
     """
 
     def __init__(self, site: int) -> None:
@@ -64,22 +63,22 @@ class NotAWaitError(Exception):
 
 
 class Answer(tuple[int, int, int, int]):
-    """The "no" of a test that counts as a wait, as a value of the kernel: it is false, and says
-    what was asked.
+    """The "no" of a test that is treated as a wait, as a value of the kernel: it is false, and
+    says what was tested.
 
-    As a tuple: the test's site, the flat index of the barrier in the agent's CTA, the full phase
-    number, the threads that would have acquired. Two states of an execution that differ in an
-    answer differ in these.
+    As a tuple it is the site of the test, the flat index of the barrier in the agent's CTA, the
+    full phase number, and the threads that would have acquired. So two states that differ in an
+    answer have different keys.
 
     Attributes:
-        read: the agent's list of the answers that its branches have read; the last one is that of
+        read: the agent's list of the answers that its branches have read; the last one belongs to
             the branch that it is in.
     """
 
     read: list[Answer]
 
     def __new__(cls, read: list[Answer], site: int, bar: int, phase: int, mask: int) -> Answer:
-        """An answer that notes in `read` when a branch of the kernel reads it."""
+        """An answer that adds itself to `read` when a branch of the kernel reads it."""
         made = super().__new__(cls, (site, bar, phase, mask))
         made.read = read
         return made
@@ -89,7 +88,7 @@ class Answer(tuple[int, int, int, int]):
         return False
 
     def allows(self, bar: int, phase: int, mask: int) -> bool:
-        """Whether a wait, by the threads of `mask`, is the one that the test counts as."""
+        """Whether a wait by the threads of `mask` is the one for which the test stands."""
         _, asked, of, threads = self
         return (not CONDITIONS.phases or (asked, of) == (bar, phase)) and (
             not CONDITIONS.threads or not mask & ~threads
@@ -97,31 +96,33 @@ class Answer(tuple[int, int, int, int]):
 
 
 def too_early(known: bool) -> bool:
-    """Whether a test cannot count as a wait. `known`: it knows the phase before to be complete."""
+    """Whether a test cannot be treated as a wait. `known`: it follows the completion of the phase
+    before.
+    """
     return CONDITIONS.before and not known
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """The tests of a kernel that count as waits, by site.
+    """The tests of a kernel that are treated as waits, by site.
 
     Attributes:
-        tests: site of a test -> its group. Tests whose answers can meet in one variable count all,
-            or none.
-        waits: sites of the waits that answers guard.
+        tests: site of a test -> its group. Tests whose answers can reach one variable form a group:
+            all of them are treated as waits, or none.
+        waits: the sites of the guarded waits.
     """
 
     tests: Mapping[int, int] = field(default_factory=dict)
     waits: frozenset[int] = frozenset()
 
     def without(self, site: int) -> Guards:
-        """The tests that still count as waits where one is found to be none."""
+        """The tests that are still treated as waits when one turns out to be none."""
         kept = {s: group for s, group in self.tests.items() if group != self.tests[site]}
         return Guards(kept, self.waits if kept else frozenset())
 
 
 def guards(kernel: Kernel, sites: list[OpSite]) -> Guards:
-    """The tests that fulfil condition (b), each of which guards some wait. `sites`: those of the
+    """The tests that meet condition (b), each of which guards some wait. `sites`: those of the
     compiled kernel.
     """
     number = {id(site.op): site.id for site in sites}
@@ -134,7 +135,9 @@ def guards(kernel: Kernel, sites: list[OpSite]) -> Guards:
 
 @dataclass(eq=False, slots=True)
 class _Answers:
-    """What the answers of some tests come to. `leaks`: something else depends on them."""
+    """A group of tests with the waits that they guard. `leaks`: something else depends on their
+    answers.
+    """
 
     tests: list[ops.MbarTryWait] = field(default_factory=list)
     waits: list[ops.MbarWait] = field(default_factory=list)
@@ -142,7 +145,7 @@ class _Answers:
 
 
 class _Flow:
-    """Where the answers of one role's tests go."""
+    """The flow of the answers of one role's tests."""
 
     def __init__(self, every: list[ops.Op]) -> None:
         self.every = every
@@ -156,7 +159,7 @@ class _Flow:
         self._follow()
 
     def _follow(self) -> None:
-        """Joins the names that hold the same answers, until none is new."""
+        """Joins the names that hold the same answers, until there is no new name."""
         known = -1
         while known != len(self._above):
             known = len(self._above)
@@ -176,7 +179,7 @@ class _Flow:
         self._above[other] = one
 
     def groups(self) -> Iterator[_Answers]:
-        """Those of whose answers nothing but waits depends."""
+        """The groups on whose answers nothing but waits depends."""
         found: dict[Name, _Answers] = {}
         for name in self._above:
             found.setdefault(self._group(name), _Answers())
@@ -195,14 +198,14 @@ class _Flow:
                 yield answers
 
     def _used(self, op: ops.Op) -> set[Name]:
-        """The answers that an op reads other than to copy them to one place for the whole agent."""
+        """The answers that an op reads, except to copy them to a name that is the same for the whole
+        agent.
+        """
         copied = {source for source, target in _copies(op) if target.vary is Vary.UNIFORM}
         return {name for name in _read(op) - copied if name in self._above}
 
     def _guard(self, op: ops.Op) -> Local | None:
-        """The answer that decides whether a wait is performed, in a branch that does nothing
-        else.
-        """
+        """The answer that decides whether a wait is performed, in a branch with nothing else."""
         if not isinstance(op, ops.If):
             return None
         name, yes, no = op.cond, op.then, op.orelse
@@ -225,7 +228,7 @@ class _Flow:
 
 
 def _read(op: ops.Op) -> set[Name]:
-    """The names that an op itself takes values from."""
+    """The names whose values an op itself reads."""
     found: set[Name] = {leaf for leaf in leaves(op) if isinstance(leaf, Local)}
     if not isinstance(op, ops.Define | ops.Assign):
         found |= {x for x in operands(op) if isinstance(x, Variable)}
@@ -233,7 +236,7 @@ def _read(op: ops.Op) -> set[Name]:
 
 
 def _copies(op: ops.Op) -> list[tuple[Name, Name]]:
-    """The name that an op copies as it is, and where to."""
+    """The names that an op copies unchanged, each with its target."""
     match op:
         case ops.Let(local=target, expr=Local() as source):
             return [(source, target)]

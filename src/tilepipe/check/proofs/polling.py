@@ -1,13 +1,13 @@
-"""Loops that look for something in vain.
+"""Loops that poll.
 
-An agent that tests a barrier, or adds 0 to a counter, and is told what it was told before, waits
-for somebody else as soon as a round of its loop changes nothing: neither where it stands, nor a
-value of its own that can come to decide something (`deciding`), nor the memory that it writes. Then
-it is parked until what it looks at changes. So is one that goes round a `while` loop for long
-without an op that others can notice.
+An agent that tests a barrier, or adds 0 to a counter, in a loop waits for another agent as soon as
+a round of the loop changes nothing: neither the place where it stands, nor a live value that can
+come to decide something (`data_flow`), nor the memory that it writes. Then it is parked until the
+barrier or the counter changes. So is an agent that goes round a `while` loop for long without a
+visible op.
 
-A loop that does change something each time, a count of its attempts in a register, in a fragment or
-in memory, is followed, for so many looks as `MAX_FAILED_LOOKS` says; after that nothing is decided.
+A loop that does change such a value in each round, say a count of its attempts, is followed for
+`MAX_FAILED_LOOKS` polls; after that, the launch is undecided.
 """
 
 from __future__ import annotations
@@ -30,31 +30,35 @@ from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_o
 if TYPE_CHECKING:
     from tilepipe.machine.cta import Cta
 
-MAX_FAILED_LOOKS = 32  # looks in vain, one after another with different values, that are followed
-# ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing
-QUIET = 512
+MAX_FAILED_LOOKS = (
+    32  # polls without success, one after another in different states, that are followed
+)
+# ops in a row that are not visible, after which a loop is watched for rounds that change nothing
+SILENT_OPS = 512
 Cell = tuple[int, ...]  # a tensor's number, and an element of it
 
 
 class Kind(IntEnum):
-    """What an op means for a loop that it is in."""
+    """The effect of an op on a loop that polls."""
 
     OTHER = 0
     TEST = 1  # try_wait
-    ADD = 2  # atomic add, which only looks where it adds 0
-    NOTICED = 3  # by others: a round with one has an effect
-    QUIET = 4  # in a `while` loop, and noticed by nobody
+    ADD = 2  # atomic add; it only reads if it adds 0
+    NOTICED = 3  # another visible op: a round with one has an effect
+    SILENT = 4  # in a `while` loop, and not visible
 
 
 @dataclass(eq=False, slots=True)
 class Poll:
-    """What an agent has looked at in vain since it last did what others can notice.
+    """The polls of an agent since its last op with a visible effect.
 
     Attributes:
-        seen: digests of the states in which it has looked. bars, cells: what it has looked at.
-        site, mark, left, span, strange: the state to which those of quiet rounds are compared: its
-            op, its digest, for how many rounds it is kept, and was (Brent's algorithm: the span
-            doubles, so that a cycle of any length is found); ops elsewhere since it was met last.
+        seen: digests of the states in which it has polled.
+        bars, cells: the barriers and elements that it has polled.
+        site, mark, left, span: the state with which silent rounds are compared: its op, its digest,
+            for how many more rounds it is kept, and for how many it is kept in all (Brent's
+            algorithm: the span doubles, so that a cycle of any length is found).
+        strange: ops at other sites since that state was last compared.
     """
 
     seen: set[bytes] = field(default_factory=set)
@@ -67,15 +71,15 @@ class Poll:
     strange: int = 0
 
     def again(self, state: bytes) -> bool:
-        """Whether the agent has looked in this state before; else it has now."""
+        """Whether the agent has polled in this state before; records the state."""
         if state in self.seen:
             return True
         self.seen.add(state)
         return False
 
     def repeats(self, site: int, state: Callable[[], bytes]) -> bool:
-        """Whether a quiet round has come back to the state that is kept."""
-        if self.site != site and self.site >= 0 and self.strange < QUIET:
+        """Whether a silent round has come back to the kept state."""
+        if self.site != site and self.site >= 0 and self.strange < SILENT_OPS:
             self.strange += 1
             return False
         now = state()
@@ -91,11 +95,11 @@ class Poll:
 
 
 class Watch:
-    """What of a kernel matters to its loops.
+    """What the analysis of polling loops needs to know of a kernel.
 
     Attributes:
-        kinds: of each site, by id. adds: ids of the atomic adds whose results decide nothing: they
-            commute.
+        kinds: the kind of each site, by id.
+        adds: the ids of atomic adds whose results decide nothing: they commute.
     """
 
     def __init__(self, kernel: Kernel, front_end: KernelFrontEnd) -> None:
@@ -106,7 +110,7 @@ class Watch:
         self.kinds: list[Kind] = []
         adds: set[int] = set()
         for site in front_end.sites:
-            kind = Kind.QUIET if id(site.op) in inside else Kind.OTHER
+            kind = Kind.SILENT if id(site.op) in inside else Kind.OTHER
             if isinstance(site.op, ops.MbarTryWait):
                 kind = Kind.TEST
             elif isinstance(site.op, ops.AtomicAdd):
@@ -123,8 +127,8 @@ class Watch:
         }
 
     def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
-        """All that can decide what an agent does next, as long as nobody else does anything: where
-        it stands, with which values, and what the memory holds that its role writes.
+        """A digest of all that decides what an agent does next, as long as no other agent does
+        anything: its place, its live values, and the memory that its role writes.
         """
         written = self._written.get(ag.role_name, frozenset())
         memory: list[Hashable] = []
@@ -140,9 +144,7 @@ class Watch:
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:
-    """Named barriers at which the warps of one agent meet, and nobody else: others do not notice
-    that.
-    """
+    """Named barriers that only the warps of one agent use: no other agent can observe them."""
     users: dict[NamedBarrier, list[Role | None]] = {}
     for role, block in blocks(kernel):
         for op in walk(block):

@@ -1,16 +1,15 @@
-"""Clusters that draw their work from one counter, decided one cluster at a time.
+"""Clusters that draw their work from one counter, explored one cluster at a time.
 
-Where clusters share nothing but a counter, what one of them does depends on the others only by the
-numbers that it draws: an increasing sequence. So each cluster is explored alone, beside an
-environment that may draw as well, whenever it likes; states that are equal are followed once. There
-are as many states as pairs (numbers drawn in all, numbers drawn by this cluster), where there are
-factorially many orders of all draws.
+If clusters share nothing but a counter, a cluster depends on the others only through the numbers
+that it draws, an increasing sequence. So each cluster is explored alone, beside an environment that
+may draw a number at any time; equal states are followed once. There are as many states as pairs
+(numbers drawn in all, numbers drawn by this cluster), instead of one for each order of all draws.
 
-That they share nothing is shown on the way: each element of global memory that is written is
-touched in one segment only, the steps that follow the draw of one number (no number is drawn
-twice), those before the first draw of one cluster, or those after an agent's last draw. Where that
-does not hold, or anything else that this file takes for granted, it says so and decides nothing.
-docs/decisions/0012-tickets.md has the proof.
+The exploration shows on the way that the clusters share nothing else. The steps between two draws
+form a segment: those that follow the draw of one number (no number is drawn twice), those before
+the first draw of a cluster, or those after an agent's last draw. Each element of global memory that
+is written must be accessed in one segment only. If that, or another assumption of this module, does
+not hold, it decides nothing. docs/decisions/0012-tickets.md has the proof.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ from tilepipe.ir.program import all_ops, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.tiles import EMPTY
 
-LIMIT = 20_000  # states of one cluster, after which the other ways are tried
+LIMIT = 20_000  # states of one cluster, after which the general search is used instead
 _OTHERS = ScheduleStep(-1, 0)  # in a schedule: another cluster draws a number
-_NOBODY, _SEVERAL = -1, -2  # in a map of elements: the segment that touches it
-_WHERE_AM_I = {"block_id", "cluster_id"}
+_NONE, _SEVERAL = -1, -2  # in a map of elements, instead of the segment that accesses them
+_CLUSTER_IDENTITY = {"block_id", "cluster_id"}
 
 
 class _UnsuitedError(Exception):
-    """The kernel is not of this kind."""
+    """The kernel does not meet the assumptions of this module."""
 
 
 class _RememberedError(Exception):
-    """What shared memory held at a draw was read later."""
+    """The contents of shared memory at a draw were read later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,9 @@ class _Counter:
     """The one counter that a kernel draws from.
 
     Attributes:
-        number: of its tensor. at: its element. draws: the ops that add 1 to it; other adds only put
-            it back.
-        alike: no op asks in which cluster it is.
+        number: the index of its tensor. at: its element.
+        draws: the ops that add 1 to it; other adds only reset it.
+        alike: no op depends on the cluster in which it is performed.
     """
 
     number: int
@@ -71,7 +70,7 @@ class _Counter:
 
 
 def counter_of(launch_state: LaunchState) -> _Counter | None:
-    """The counter of a kernel whose clusters draw from one, and ask for nothing else; None for
+    """The counter of a kernel whose clusters draw from one counter, and from nothing else; None for
     other kernels.
     """
     kernel = launch_state.launch.kernel
@@ -97,7 +96,7 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
         return None
     number = [p for p in kernel.params if isinstance(p, TensorParam)].index(tensor)
     alike = not any(
-        isinstance(leaf, Special) and leaf.name in _WHERE_AM_I
+        isinstance(leaf, Special) and leaf.name in _CLUSTER_IDENTITY
         for op in every
         for leaf in leaves(op)
     )
@@ -105,10 +104,11 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
 
 
 def explore(explorer: Explorer, first: Execution) -> bool:
-    """Explores a launch cluster by cluster; returns whether that decides it. `first`: an execution
-    of all of it, without a fault.
+    """Explores a launch cluster by cluster. Returns whether that decides it. `first`: an execution
+    of the whole grid, without a fault.
 
-    A fault of one cluster is looked for in an execution of all, and kept if it is found there.
+    A fault of one cluster is looked for in an execution of the whole grid, and kept if it occurs
+    there.
     """
     counter = counter_of(explorer.launch_state)
     if counter is None or explorer.launch_state.clusters < 2:
@@ -135,8 +135,11 @@ def explore(explorer: Explorer, first: Execution) -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """One execution of a cluster alone. `exits`: agents that have drawn a number with which they
-    are expected to end. `closed`: all numbers have been drawn, and the counter was put back.
+    """One execution of a cluster alone.
+
+    Attributes:
+        exits: agents that have drawn a number with which they are expected to end.
+        closed: all numbers have been drawn, and the counter was reset.
     """
 
     execution: Execution
@@ -149,20 +152,18 @@ class _Alone:
     """Explores clusters one at a time.
 
     Attributes:
-        drawers, own: agents that draw, of all clusters and of each. last: the first number with
-            which one of them ends.
-        forgets: at each draw, what shared memory holds that can decide something is made poison:
-            where nobody reads it later, two states that differ in it are one.
-        segments: tensor -> for each element, which segment touches it. written: whether it is
-            written.
+        drawers, own: the number of agents that draw, in all clusters and in each.
+        last: the first number with which an agent ends.
+        forgets: at each draw, contents of shared memory that can decide something are poisoned. If
+            no agent reads them later, states that differ only in them are equal.
+        segments: tensor -> for each element, the segment that accesses it.
+        written: tensor -> for each element, whether it is written.
     """
 
     def __init__(
         self, explorer: Explorer, counter: _Counter, drawn: Sequence[AgentId], forgets: bool
     ) -> None:
-        """`drawn`: for each number drawn in an execution of all clusters, the agent that drew
-        it.
-        """
+        """`drawn`: the agents that drew, one for each number, in an execution of all clusters."""
         self.explorer = explorer
         self.counter = counter
         self.steps = BranchOnTests(explorer.launch_state.sites, explorer.launch_state.guards.tests)
@@ -182,8 +183,8 @@ class _Alone:
         """Follows every state of a cluster, beside others that draw.
 
         Raises:
-            _UnsuitedError: it is not of this kind; or it has a fault that is not found in an
-                execution of all clusters.
+            _UnsuitedError: the kernel does not meet the assumptions, or has a fault that does not
+                occur in an execution of all clusters.
         """
         seen: set[bytes] = set()
         stack: list[tuple[ScheduleStep, ...]] = [()]
@@ -206,9 +207,7 @@ class _Alone:
                 raise _UnsuitedError
 
     def _orderly(self, execution: Execution) -> None:
-        """Raises _UnsuitedError where the steps between draws are not in their only possible order,
-        or are too many to compare.
-        """
+        """Raises _UnsuitedError if steps between draws have a race, or are too many to compare."""
         advice = self.explorer.found.advice
         advice.extend(text for text in execution.world.advice if text not in advice)
         if execution.world.incomplete or warp_races.fault(execution) is not None:
@@ -246,8 +245,8 @@ class _Alone:
             options = [ScheduleStep(run.cluster, a.uid, -1) for _, a in run.execution.ready()]
             if run.execution.in_flight:
                 raise _UnsuitedError
-            # The others draw any number before the last ones, and of those one for each agent of
-            # theirs.
+            # The other clusters may draw any number below `last`, and one more number for each of
+            # their agents.
             if not run.closed and value < self.last + self.drawers - self.own + len(exits):
                 options.append(_OTHERS)
             stack.extend((*done, option) for option in options[1:])
@@ -257,8 +256,8 @@ class _Alone:
         return int(run.execution.world.tensors[self.counter.number].array[self.counter.at])
 
     def _take(self, run: _Run, pick: ScheduleStep, done: list[ScheduleStep], new: bool) -> None:
-        """Takes a step, and all that follows it and is no draw. `new`: it has not been taken in
-        another execution.
+        """Performs a step, and everything up to the next draw. `new`: no other execution has
+        performed it.
         """
         done.append(pick)
         if pick == _OTHERS:
@@ -270,14 +269,14 @@ class _Alone:
         if op in self.counter.draws:
             if value >= self.last:
                 if agent.uid in run.exits:
-                    raise _UnsuitedError  # it draws once more
+                    raise _UnsuitedError  # it draws again
                 run.exits.add(agent.uid)
             if run.closed or len(run.exits) > self.own:
                 raise _UnsuitedError
             label = self._label((value,) if value < self.last else (run.cluster, agent.uid, 1))
         else:
             label = _SEVERAL
-            if isinstance(op, ops.AtomicAdd):  # nobody can draw any more
+            if isinstance(op, ops.AtomicAdd):  # no agent can draw any more
                 if not run.closed and value != self.last + self.drawers:
                     raise _UnsuitedError
                 run.closed = True
@@ -287,15 +286,15 @@ class _Alone:
         return self._labels.setdefault(segment, len(self._labels))
 
     def _segment(self, run: _Run, agent: Agent | None, label: int, new: bool) -> None:
-        """Performs an agent's next op and all that follows it, and notes which elements that
-        touches.
+        """Performs an agent's next op and everything up to the next draw, and records which
+        elements that accesses.
         """
         tensors = [
             (i, t)
             for i, t in enumerate(run.execution.world.tensors)
             if t.order is not None and i != self.counter.number
         ]
-        for _, t in tensors:  # empty maps: they show what is touched from here on
+        for _, t in tensors:  # empty maps, so that they show what is accessed from here on
             assert t.order is not None
             t.order.writers[...] = 0
             if t.order.readers is not None:
@@ -311,14 +310,14 @@ class _Alone:
             assert t.order is not None
             touched = t.order.writers != 0
             if i not in self.segments:
-                self.segments[i] = np.full(touched.shape, _NOBODY, np.int64)
+                self.segments[i] = np.full(touched.shape, _NONE, np.int64)
                 self.written[i] = np.zeros(touched.shape, np.bool_)
             self.written[i] |= touched
             if t.order.readers is not None:
                 touched = touched | (t.order.readers != 0)
             kept = self.segments[i]
-            kept[touched & (kept != _NOBODY) & (kept != label)] = _SEVERAL
-            kept[touched & (kept == _NOBODY)] = label
+            kept[touched & (kept != _NONE) & (kept != label)] = _SEVERAL
+            kept[touched & (kept == _NONE)] = label
 
     def _forget(self, execution: Execution) -> None:
         deciding = self.explorer.launch_state.front_end.things
@@ -332,8 +331,8 @@ class _Alone:
                 slot.data[...] = 0
 
     def apart(self) -> bool:
-        """Whether no element that is written is touched in two segments; nor, where one cluster
-        stands for all, in one that each has.
+        """Whether no element that is written is accessed in two segments; nor, if one cluster stands
+        for all, in a segment that each cluster has.
         """
         each = (
             [number for segment, number in self._labels.items() if len(segment) > 1]
@@ -348,11 +347,11 @@ class _Alone:
     # -- a fault -----------------------------------------------------------------------
 
     def _find(self, cluster: int, done: Sequence[ScheduleStep]) -> None:
-        """Looks for the fault of one cluster in an execution of all, in which another draws where
-        the environment did.
+        """Looks for the fault of one cluster in an execution of all clusters, in which another one
+        draws whenever the environment did.
 
         Raises:
-            _UnsuitedError: it does not come about so.
+            _UnsuitedError: it does not occur there.
         """
         explorer = self.explorer
         execution = explorer.begin(range(explorer.launch_state.clusters), 0)
