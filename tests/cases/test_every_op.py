@@ -20,7 +20,7 @@ from tests.cases.fragments import Case
 from tests.cases.scalars import check
 from tilepipe import cuda
 from tilepipe.ir import ops
-from tilepipe.ir.program import walk
+from tilepipe.ir.program import all_ops
 
 CASES = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
 
@@ -46,20 +46,10 @@ def test_compiles(case: Case) -> None:
 
 def test_every_op_is_in_a_case_that_runs_on_the_gpu() -> None:
     """tests/gpu launches the cases of these lists."""
-    classes = {
-        c
-        for c in vars(ops).values()
-        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
-    }
     # Blackwell's: cuda.test_grid sees them refused for Hopper
-    classes -= {ops.ClcTryCancel, ops.ClcQuery}
+    classes = set(ops.EVERY) - {ops.ClcTryCancel, ops.ClcQuery}
     rng = np.random.default_rng(0)
     cases: list[Any] = [*CASES, *fragment_cases.CASES, *mma_cases.CASES, *tmem_cases.CASES]
     kernels = [case.make(rng)[0].kernel for case in cases]
-    found = {
-        type(op)
-        for kernel in kernels
-        for block in (kernel.setup, *(role.body for role in kernel.roles))
-        for op in walk(block)
-    }
+    found = {type(op) for kernel in kernels for op in all_ops(kernel)}
     assert classes - found == set()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import pytest
 
+from tests.cases.fragments import Case
+from tests.cases.test_every_op import CASES
 from tests.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
 from tests.cuda.grid_kernels import grid, launch_control
 from tests.support.build import GROUP, LANE, RANK, Builder, binary, ex, special
@@ -14,7 +18,7 @@ from tilepipe.cuda.codegen.emit import emit
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.expressions import Cast, Select, Unary, Vary, const
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import Kernel, all_ops
 
 
 def values() -> Kernel:
@@ -298,18 +302,16 @@ def test_what_has_no_wgmma_compiles_for_blackwell(make: Callable[[], Kernel]) ->
     assert cuda.compile(make(), arch="sm_100a", allow=["spills"]).data
 
 
-def test_every_op_is_printed_here() -> None:
-    classes = {
-        c
-        for c in vars(ops).values()
-        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
-    }
-    kernels = [make() for make in KERNELS]
-    here = {
-        type(op)
-        for k in kernels
-        for block in (k.setup, *(r.body for r in k.roles))
-        for op in walk(block)
-    }
-    assert classes == here
-    assert classes <= set(emit.registry)
+def test_every_op_is_printed_here_or_in_a_case() -> None:
+    """tests/cases compiles its kernels, too."""
+    missing = set(ops.EVERY)
+    cases = [partial(_kernel_of, case) for case in CASES]
+    for make in (*KERNELS, *cases):
+        if missing:
+            missing -= {type(op) for op in all_ops(make())}
+    assert not missing
+    assert set(ops.EVERY) <= set(emit.registry)
+
+
+def _kernel_of(case: Case) -> Kernel:
+    return case.make(np.random.default_rng(0))[0].kernel

@@ -178,6 +178,9 @@ class _Scan:
         if depends:
             for x in given:
                 self._tell_apart(x)
+        if isinstance(op, ops.Shuffle) and self.values.is_chosen(op.value):
+            self.each = True  # who is elected decides what other lanes get
+            self._name_lanes(op)
         if elected:
             self.places |= {
                 id(x.buffer if isinstance(x, Tile) else x)
@@ -191,6 +194,15 @@ class _Scan:
             ]
             if isinstance(op, ops.MbarArrive | ops.MbarExpect) and op.bar.cta is not None:
                 self.arrivals.append((op.bar.cta, threads))
+
+    def _name_lanes(self, op: ops.Shuffle) -> None:
+        """Divides the sets by the lanes whose value a shuffle gives to others."""
+        lanes = None if op.xor else self.values.of_threads(op.lane)
+        for lane in range(WARP) if lanes is None else np.unique(lanes % WARP):
+            mask = 1 << int(lane)
+            self.alike = [
+                part for known in self.alike for part in (known & mask, known & ~mask) if part
+            ]
 
     def _tell_apart(self, x: exprs.Expr) -> None:
         """Divides the sets by the values of an expression, or by those of its parts where data

@@ -19,6 +19,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.def_use import assigned, bound, nodes, operands
 from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.memory import Variable
+from tilepipe.ir.ops.facts import Scope
 from tilepipe.ir.program import WARP, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
 
@@ -89,6 +90,8 @@ class LaneValues:
         targets = [name for name in targets if name.vary is Vary.LANE]
         # The lanes of a warp that add to one place get the sums one after the other, each its own.
         in_turn = isinstance(op, ops.AtomicAdd) and not apart
+        # Which lane gets the value of which goes by their numbers.
+        in_turn |= op.facts.scope is Scope.WARP
         if in_turn or source in self.numbered or any(map(self.is_numbered, given)):
             self.numbered.update(targets)
         if apart or source in self.chosen or any(map(self.is_chosen, given)):

@@ -53,6 +53,14 @@ def _(op: ops.Read, ctx: Context) -> None:
 
 
 @emit.register
+def _(op: ops.Shuffle, ctx: Context) -> None:
+    # PTX ISA, shfl.sync
+    function = "__shfl_xor_sync" if op.xor else "__shfl_sync"
+    call = f"{function}(0xffffffff, {text(ctx, op.value)}, {text(ctx, op.lane)})"
+    ctx.out(f"const {register_type(op.result.dtype)} {ctx.bind(op.result)} = {call};")
+
+
+@emit.register
 def _(op: ops.CursorDefine, ctx: Context) -> None:
     c = op.cursor
     # an array of one barrier takes no index; who only signals, no phase

@@ -43,6 +43,7 @@ from tilepipe.ir.ops.grid import ClcQuery as ClcQuery
 from tilepipe.ir.ops.grid import ClcTryCancel as ClcTryCancel
 from tilepipe.ir.ops.grid import GridDependencyWait as GridDependencyWait
 from tilepipe.ir.ops.grid import LaunchDependents as LaunchDependents
+from tilepipe.ir.ops.lanes import Shuffle as Shuffle
 from tilepipe.ir.ops.memory import AtomicAdd as AtomicAdd
 from tilepipe.ir.ops.memory import Load as Load
 from tilepipe.ir.ops.memory import Store as Store

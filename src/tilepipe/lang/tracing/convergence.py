@@ -65,9 +65,16 @@ def require_role(tracer: Tracer, what: str) -> None:
     _require(tracer, what, "all threads of the role", None)
 
 
-def _require(tracer: Tracer, what: str, whom: str, up_to: Scope | None) -> None:
+def require_whole_warps(tracer: Tracer, what: str) -> None:
+    """Raises TraceError unless each warp executes this block with all its lanes, or not at all."""
+    _require(tracer, what, "all lanes of a warp", None, Vary.WARP)
+
+
+def _require(
+    tracer: Tracer, what: str, whom: str, up_to: Scope | None, allowed: Vary = Vary.UNIFORM
+) -> None:
     split, cause = divergence(tracer, up_to)
-    if split > Vary.UNIFORM and cause is not None:
+    if split > allowed and cause is not None:
         raise TraceError(
             f"{what} is executed by {whom} together, but the {cause.kind} block at"
             f" {cause.loc.short} lets only some of them come here."

@@ -35,6 +35,7 @@ from tilepipe.sim.codegen import (
     control,
     fragments,
     grid,
+    lanes,
     memory,
     synchronisation,
     tensor_memory,
@@ -45,7 +46,9 @@ from tilepipe.sim.codegen.functions import Function
 from tilepipe.sim.sites import OpSite, describe
 
 # Importing them registers what their ops become.
-assert all((barriers, control, fragments, grid, memory, synchronisation, tensor_memory, values))
+assert all(
+    (barriers, control, fragments, grid, lanes, memory, synchronisation, tensor_memory, values)
+)
 # what generated code calls besides: of expressions, masks and places
 _HELPERS: tuple[Callable[..., Any], ...] = (
     integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
