@@ -305,8 +305,8 @@ def test_what_has_no_wgmma_compiles_for_blackwell(make: Callable[[], Kernel]) ->
 def test_every_op_is_printed_here_or_in_a_case() -> None:
     """tests/cases compiles its kernels, too."""
     missing = set(ops.EVERY)
-    cases = [partial(_kernel_of, case) for case in CASES]
-    for make in (*KERNELS, *cases):
+    cases: list[Callable[[], Kernel]] = [partial(_kernel_of, case) for case in CASES]
+    for make in [*KERNELS, *cases]:
         if missing:
             missing -= {type(op) for op in all_ops(make())}
     assert not missing

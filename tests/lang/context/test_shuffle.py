@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import refused
+from tests.support.tracing import refused
 
 
 @tp.kernel()
