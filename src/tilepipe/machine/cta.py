@@ -16,6 +16,8 @@ class Cta(CtaPlace):
     """One CTA: its shared memory, barriers and agents.
 
     Attributes:
+        aliased: those of its typed tiles that lie on bytes of others which are no views of the same
+            slot.
         slots: its typed tiles, its tensor memory (also `tmem`), and its bytes (also `space`) where
             something accesses them by address. smem_bytes: how many there are.
         bars: its mbarriers; by number where the program places them in arrays, by address where it
@@ -28,7 +30,7 @@ class Cta(CtaPlace):
     """
 
     __slots__ = (
-        "agents", "arrivals", "bars", "named", "slots", "smem_bytes", "space", "tensor_free",
+        "agents", "aliased", "arrivals", "bars", "named", "slots", "smem_bytes", "space", "tensor_free",
         "tma_free", "tmem", "warpgroups",
     )  # fmt: skip
 
@@ -36,6 +38,7 @@ class Cta(CtaPlace):
         """`addressed`: the program names its barriers, and all shared memory, by address."""
         super().__init__(rank, grid)
         self.slots: list[Slot] = []
+        self.aliased: list[Slot] = []
         self.tmem: TensorMemory | None = None
         self.smem_bytes = smem_bytes
         self.space: ByteSpace | None = None

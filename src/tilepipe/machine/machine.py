@@ -178,6 +178,8 @@ class Machine:
         cta.warpgroups = {}
         for slot in cta.slots:
             slot.reset()
+        for slot in cta.aliased:
+            cta.bytes().join(slot)
         for bar in cta.bars:
             bar.reset()
             bar.completions = 0
@@ -239,6 +241,7 @@ def _cta(world: World, rank: int) -> Cta:
     for slots, views in zip(tiles, program.views, strict=False):
         for slot in slots if views else ():
             slot.views = slot.given_views = tuple(tiles[view][slot.index] for view in views)
+    _find_aliases(cta)
     if program.tensor_memory:
         cta.tmem = TensorMemory(cta)
         cta.slots.append(cta.tmem)
@@ -256,3 +259,18 @@ def _cta(world: World, rank: int) -> Cta:
         cta.bars = bars
     cta.named.extend(NamedState(name, threads) for name, threads in program.named)
     return cta
+
+
+def _find_aliases(cta: Cta) -> None:
+    """Finds typed tiles that overlap others. Views of one slot keep contents of their own; any other
+    overlap is decided, and read and written, byte by byte.
+    """
+    placed = sorted((s for s in cta.slots if s.base >= 0), key=lambda s: s.base)
+    for number, slot in enumerate(placed):
+        for other in placed[number + 1 :]:
+            if other.base >= slot.end:
+                break
+            if other not in slot.given_views:
+                slot.given_views = (*slot.given_views, other)
+                other.given_views = (*other.given_views, slot)
+                cta.aliased += [s for s in (slot, other) if s not in cta.aliased]

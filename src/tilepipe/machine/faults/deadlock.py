@@ -29,8 +29,10 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.sites import OWN, Site
+from tilepipe.machine.units.in_flight import WgmmaGroup
+from tilepipe.machine.units.wgmma import wgmma_wait
 
-Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | Spin | None
+Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | WgmmaGroup | Spin | None
 # kinds of ops that bring bytes to an mbarrier, and those that arrive on it
 _BRING_BYTES = ("mbar_complete_tx", "tma_load", "clc_try_cancel")
 _SIGNAL = ("mbar_arrive", "mbar_expect", "tcgen05_commit", *_BRING_BYTES)
@@ -92,6 +94,9 @@ def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
         return (m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]), agent.ticket
     if op is tmem_alloc.tmem_alloc:
         return agent.cta.tmem, None
+    if op is wgmma_wait:
+        group = next((g for g in agent.wgmma_groups if not g.done), None)
+        return (group if group is not None and group.name else None), None
     return None, None
 
 
@@ -139,7 +144,17 @@ def _row(m: Machine, agent: Agent) -> tuple[str, ...]:
             call = next(c for c in bar.calls if c.agent is agent)
             peer = tmem_alloc.peer_of(m, bar) if call.group == 2 else None
             return name, site.loc.short, bar.name, "", "", tmem_words.waits_for(call, bar, peer)
+        case WgmmaGroup():
+            late = [w for w in _warps_of(m, agent) if w not in bar.agents]
+            missing = f"the commit of {', '.join(map(str, late))}"
+            return name, site.loc.short, bar.name, "", "", missing
     return name, site.loc.short, site.what, "", "", ""
+
+
+def _warps_of(m: Machine, agent: Agent) -> list[Agent]:
+    """The agents that are warps of an agent's warpgroup."""
+    first = agent.first_warp // 4
+    return [a for a in m.agents if a.cta is agent.cta and a.first_warp // 4 == first]
 
 
 def _missing(bar: Mbarrier) -> str:
@@ -174,7 +189,8 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
         match bar:
             case Mbarrier():
                 kinds = _SIGNAL if bar.pending else _BRING_BYTES
-                brings = site.kind in kinds and site.barrier == bar.array
+                unnamed = m.world.program.addressed and not site.barrier  # which one, is not known
+                brings = site.kind in kinds and (site.barrier == bar.array or unnamed)
             case Spin():
                 alike = site.tensor == bar.site.tensor >= 0 and site is not bar.site
                 brings = site.kind in ("atomic_add", "store") and alike
@@ -182,6 +198,8 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
                 brings = site.kind == "tmem_dealloc" or (
                     site.kind == "tmem_alloc" and site.cta_group == 2
                 )
+            case WgmmaGroup():
+                brings = site.kind == "wgmma_commit"
             case None:
                 brings = False
             case _:
@@ -199,6 +217,8 @@ def _candidates(m: Machine, agent: Agent) -> Sequence[Actor]:
         return bar.missing()
     roles = {site.role for site in _sources(m, bar)}
     arrived = {a.uid for a, _ in bar.arrived.values()} if isinstance(bar, NamedState) else set()
+    if isinstance(bar, WgmmaGroup):
+        return [a for a in _warps_of(m, agent) if a not in bar.agents]
     everywhere = any(site.crosses for site in _sources(m, bar))
     return [
         a for a in m.agents

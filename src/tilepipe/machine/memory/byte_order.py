@@ -94,10 +94,8 @@ def _join_tiles(cta: Cta, space: ByteSpace, touched: ByteSet) -> None:
     for slot in cta.slots:
         if slot is space or slot is cta.tmem or slot.space is not None:
             continue
-        end = slot.base + slot.buffer.dtype.bytes_of(slot.buffer.rows * slot.buffer.cols)
-        if slot.base < touched.hi and touched.lo < end:
-            slot.give_to(space)
-            space.views = (*space.views, slot)
+        if slot.base < touched.hi and touched.lo < slot.end:
+            space.join(slot)
 
 
 def write_word(

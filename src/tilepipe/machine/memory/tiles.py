@@ -162,6 +162,11 @@ class Slot:
         """The bytes that an access to it touches."""
         return tile_bytes.bytes_of(self.buffer, self.base, access.rect, access.elements)
 
+    @property
+    def end(self) -> int:
+        """One past its last byte in shared memory."""
+        return self.base + self.buffer.dtype.bytes_of(self.buffer.rows * self.buffer.cols)
+
     def extent(self, access: Access) -> str:
         """What of it an access touches, for messages."""
         r0, r1, c0, c1 = access.rect
@@ -199,6 +204,11 @@ class ByteSpace(Slot):
 
     def overwritten(self) -> None:
         """What a write through a typed tile leaves here is what it wrote."""
+
+    def join(self, slot: Slot) -> None:
+        """A typed tile becomes a view of these bytes."""
+        slot.give_to(self)
+        self.views = (*self.views, slot)
 
     # -- which accesses touch what -----------------------------------------------------
 
