@@ -12,7 +12,7 @@ that lies on the bytes of the ring's first stage; one lane writes that out by TM
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,17 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.check.proofs.guards import Guards
+from tilepipe.check.proofs.polling import Kind
 from tilepipe.ir import dtypes
+from tilepipe.ir.chip import H200
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Body, Request, Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
-from tilepipe.machine.machine import Machine
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.journal import Journal
+from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
@@ -34,6 +39,7 @@ from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.registers import read_registers
 from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.warp_registers import accumulator_places, to_registers
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
@@ -42,12 +48,13 @@ from tilepipe.machine.units.tma_by_address import tma_load_box, tma_store_box
 from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
 
 M = N = BK = 64
-TILES, K_STEPS = 2, 2  # tiles of C along M, steps along K; each step has a stage of the ring
+TILES, K_STEPS, STAGES = 2, 3, 2  # tiles of C along M, steps along K, stages of the ring
 STAGE_BYTES, B_AT = 0x4000, 0x2000
 FULL, EMPTY, DRAINED = 0x8000, 0x8010, 0x8020
-SMEM_BYTES = 0x8028
+SMEM_BYTES = 0xC000
 WARP, LANE = 0xFFFFFFFF, 1  # masks
 WARPS = 4  # of the warpgroup
+FIRST_ON_C = 4  # the first step whose stage has the bytes of the first tile's C
 A_MAP = TensorMap(0, dtypes.bfloat16, (M, BK), swizzle=128)
 B_MAP = TensorMap(1, dtypes.bfloat16, (N, BK), swizzle=128)
 C_MAP = TensorMap(2, dtypes.float32, (M, N))
@@ -77,22 +84,39 @@ _SITES = {
     "wait c": ("cp.async.bulk.wait_group.read", "tma_store_wait", "mma"),
     "drained": ("mbarrier.arrive drained", "mbar_arrive", "mma"),
 }
+_NOTICED = ("mbar_", "named_", "tma_load", "wgmma_commit", "wgmma_wait")  # by other agents
+
+
+def _line(name: str) -> int:
+    """The line of this file that has a site's request."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if f's["{name}"]' in line)
+
+
 SITES = {
-    name: Site(number, Loc(str(Path(__file__)), 1 + number), kind, what, role)
+    name: Site(
+        number, Loc(__file__, _line(name)), kind, what, role,
+        noticed=kind.startswith(_NOTICED), counts=kind in ("mbar_init", "mbar_expect", "mbar_arrive"),
+    )
     for number, (name, (what, kind, role)) in enumerate(_SITES.items())
-}
+}  # fmt: skip
 LOAD, MMA = Role("load", warpgroups=False, alone=True), Role("mma", warpgroups=False, alone=False)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """The program, or one with something wrong. `without`: sites that are left out. `full_at`,
-    `c_at`: where the consumers take full[0] and C to be.
+    """The program, or one with a mistake.
+
+    Attributes:
+        without: sites that are left out.
+        full_at, c_at: where the consumers take full[0], and C, to be.
+        leaves: a warp that returns instead of committing its wgmma.
     """
 
     without: frozenset[str] = frozenset()
     full_at: int = FULL
     c_at: int = 0
+    leaves: int = -1
 
     def program(self) -> Program:
         """What the machine is given."""
@@ -111,24 +135,22 @@ class Variant:
     def _load(self) -> Iterator[Request]:
         s = SITES
         for address, count in ((FULL, 1), (EMPTY, WARPS), (DRAINED, 1)):
-            for i in range(1 if address == DRAINED else K_STEPS):
+            for i in range(1 if address == DRAINED else STAGES):
                 yield mbarrier.mbar_init, (s["init"], LANE, address + 8 * i, 1, count)
         yield rendezvous.fence_barrier_init, (s["publish"], LANE)
         yield rendezvous.named_sync, (s["begin load"], WARP, 0)
-        for tile in range(TILES):
-            for k in range(K_STEPS):
-                stage, full = k * STAGE_BYTES, FULL + 8 * k
-                wait = (s["wait empty"], WARP, EMPTY + 8 * k, tile & 1 ^ 1)
-                yield mbarrier.mbar_wait_parity, wait
-                if not k and tile:
-                    yield (
-                        mbarrier.mbar_wait_parity,
-                        (s["wait drained"], WARP, DRAINED, tile - 1 & 1),
-                    )
-                nbytes = A_MAP.nbytes + B_MAP.nbytes
-                yield mbarrier.mbar_expect, (s["expect"], LANE, full, nbytes, True)
-                yield tma_load_box, (s["load a"], LANE, A_MAP, (M * tile, BK * k), stage, full)
-                yield tma_load_box, (s["load b"], LANE, B_MAP, (0, BK * k), stage + B_AT, full)
+        for n in range(TILES * K_STEPS):
+            tile, k = divmod(n, K_STEPS)
+            lap, stage = divmod(n, STAGES)
+            at, full = stage * STAGE_BYTES, FULL + 8 * stage
+            empty = EMPTY + 8 * stage
+            yield mbarrier.mbar_wait_parity, (s["wait empty"], WARP, empty, lap & 1 ^ 1)
+            if n == FIRST_ON_C:
+                yield mbarrier.mbar_wait_parity, (s["wait drained"], WARP, DRAINED, 0)
+            nbytes = A_MAP.nbytes + B_MAP.nbytes
+            yield mbarrier.mbar_expect, (s["expect"], LANE, full, nbytes, True)
+            yield tma_load_box, (s["load a"], LANE, A_MAP, (M * tile, BK * k), at, full)
+            yield tma_load_box, (s["load b"], LANE, B_MAP, (0, BK * k), at + B_AT, full)
 
     def _mma(self, agent: Agent) -> Iterator[Request]:
         s, warp = SITES, agent.first_warp - WARPS
@@ -136,19 +158,20 @@ class Variant:
         yield rendezvous.named_sync, (s["begin mma"], WARP, 0)
         for tile in range(TILES):
             for k in range(K_STEPS):
-                yield (
-                    mbarrier.mbar_wait_parity,
-                    (s["wait full"], WARP, self.full_at + 8 * k, tile & 1),
-                )
+                lap, stage = divmod(tile * K_STEPS + k, STAGES)
+                full = self.full_at + 8 * stage
+                yield mbarrier.mbar_wait_parity, (s["wait full"], WARP, full, lap & 1)
                 yield wgmma.wgmma_fence, (s["fence"], WARP)
                 for step in range(BK // 16):
-                    at = k * STAGE_BYTES + 32 * step
+                    at = stage * STAGE_BYTES + 32 * step
                     a, b = _operand(at, M), _operand(at + B_AT, N)
                     adds = bool(k or step)
                     yield wgmma_by_descriptor, (s["multiply"], WARP, acc, a, b, adds)
+                if warp == self.leaves:
+                    return
                 yield wgmma.wgmma_commit, (s["commit"], WARP)
                 yield wgmma.wgmma_wait, (s["retire"], WARP, 0)
-                yield mbarrier.mbar_arrive, (s["free"], LANE, EMPTY + 8 * k, 1)
+                yield mbarrier.mbar_arrive, (s["free"], LANE, EMPTY + 8 * stage, 1)
             values = to_registers(read_registers(acc, agent, s["store c"], 0, N))
             rows, cols = accumulator_places(N)
             for pair in range(0, N // 2, 2):  # two registers are neighbours in a row
@@ -175,11 +198,13 @@ class _Chosen:
 
     def __init__(self, requests: Iterator[Request], without: frozenset[str]) -> None:
         self.requests = requests
+        self.given = 0
         self.left_out = {SITES[name] for name in without}
 
     def send(self, result: Any, /) -> Request:
         while True:
             request = next(self.requests)
+            self.given += 1
             if request[1][0] not in self.left_out:
                 return request
 
@@ -212,3 +237,57 @@ class Arguments:
             PlainTensor("C", dtypes.float32, 2), self.c, written=True, read_too=False
         )
         return [*read, written]
+
+
+class Launch:
+    """The launch as the checker is given it (`check.engine.checked_launch.CheckedLaunch`)."""
+
+    shares_work = tests = chooses = polls = False
+    grid = clusters = resident = 1
+    lanes = (0,)
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
+        self.arguments = Arguments()
+        self.elected = 0
+        self.guards = Guards()
+        self.sites = list(SITES.values())
+        self.loops = _NoLoops()
+        self.front_end = _State()
+
+    def possible_guards(self) -> Guards:
+        return Guards()
+
+    def world(self, journal: Journal | None) -> World:
+        self.arguments.c[...] = 0
+        tensors = self.arguments.tensors()
+        world = World(self.variant.program(), self.variant.body, H200, 1, tensors, {})
+        world.journal = journal
+        return world
+
+
+class _NoLoops:
+    """No loop looks for anything."""
+
+    kinds = [Kind.OTHER] * len(SITES)
+    adds: frozenset[int] = frozenset()
+
+    def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+        raise AssertionError("nothing tests a barrier")
+
+
+class _State:
+    """How far each warp has come; no data decide anything."""
+
+    def registers(self, agent: Agent) -> Hashable:
+        assert isinstance(agent.body, _Chosen)
+        return agent.done, agent.body.given
+
+    def slot(self, slot: Slot) -> bytes:
+        return b""
+
+    def tensor(self, tensor: GlobalTensor) -> bytes:
+        return b""
+
+    def interchangeable(self) -> Sequence[str]:
+        return ()

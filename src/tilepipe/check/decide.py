@@ -112,7 +112,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             attempt.facts,
             bound,
             attempt.completions,
-            launch_state.launch.grid,
+            launch_state.grid,
         )
 
 

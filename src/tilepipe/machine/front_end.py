@@ -8,7 +8,7 @@ leaves out must change no later step and no fault.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from tilepipe.machine.agents import Agent
@@ -35,3 +35,8 @@ class FrontEnd(Protocol):
 
     def tensor(self, tensor: GlobalTensor) -> bytes:
         """The same of a tensor in global memory."""
+
+    def interchangeable(self) -> Sequence[str]:
+        """The names of the roles whose agents all do the same: nothing in them asks which agent it
+        is.
+        """

@@ -6,7 +6,7 @@ of the compiled kernel, they find here as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -22,6 +22,7 @@ from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY as TENSOR_MEMORY
 from tilepipe.sim.analysis.data_flow import DecidingData
 from tilepipe.sim.analysis.data_flow import Thing as Thing
 from tilepipe.sim.analysis.data_flow import thing_of as thing_of
+from tilepipe.sim.analysis.interchangeable import interchangeable
 from tilepipe.sim.analysis.live_locals import place
 from tilepipe.sim.codegen.module import compile_kernel
 from tilepipe.sim.run import occupancy, world_of
@@ -52,6 +53,11 @@ class KernelFrontEnd(DecidingData):
     def registers(self, agent: Agent) -> Hashable:
         """A key that is equal for agents of one role that go on alike."""
         return place(agent, self)
+
+    def interchangeable(self) -> Sequence[str]:
+        """The names of the roles whose agents all do the same."""
+        kernel = self._launch.kernel
+        return [role.name for role in kernel.roles if interchangeable(role, kernel.setup)]
 
     def world(self, rules: Rules) -> World:
         """What all clusters of the launch share, at its start."""

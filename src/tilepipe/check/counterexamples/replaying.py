@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
 from tilepipe.check.engine import warp_races
+from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.limits import ExecutionLimitError
@@ -53,7 +54,7 @@ def replay_with_steps(
 
 
 def perform(
-    launch_state: LaunchState,
+    launch_state: CheckedLaunch,
     schedule: Schedule,
     watcher: Recorder | None = None,
     run_to_end: bool = True,
@@ -83,7 +84,7 @@ def perform(
 
 
 def perform_with_steps(
-    launch_state: LaunchState, schedule: Schedule, deadline: float = math.inf
+    launch_state: CheckedLaunch, schedule: Schedule, deadline: float = math.inf
 ) -> tuple[SimFault | None, Fault | None]:
     """The fault in which a schedule ends, with the table of the steps that lead to it; (None, None)
     if it ends in none.

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.engine.causal_order import CausalOrder
-from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.limits import UNLIMITED, ExecutionLimitError
 from tilepipe.check.engine.polling_agents import PollingAgents
 from tilepipe.check.engine.steps import AgentId, VisibleStep
@@ -68,7 +68,7 @@ class Execution:
 
     def __init__(
         self,
-        launch_state: LaunchState,
+        launch_state: CheckedLaunch,
         clusters: Sequence[int],
         limit: int = UNLIMITED,
         deadline: float = math.inf,
@@ -83,7 +83,7 @@ class Execution:
             watcher: records the steps.
         """
         self.launch_state = launch_state
-        self.causal_order = CausalOrder(watcher, launch_state.watch.adds)
+        self.causal_order = CausalOrder(watcher, launch_state.loops.adds)
         self.world = launch_state.world(self.causal_order)
         self.limit = limit
         self.deadline = deadline
@@ -105,7 +105,7 @@ class Execution:
         self._refused: set[tuple[AgentId, int]] = set()
         self._guards = launch_state.guards
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
-        self._polling = PollingAgents(self.world, launch_state.watch, self.machines)
+        self._polling = PollingAgents(self.world, launch_state.loops, self.machines)
         self._waiting = deque(clusters)
         if launch_state.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
@@ -252,7 +252,7 @@ class Execution:
         return moved
 
     def _advance(self, m: Machine, who: AgentId, ag: Agent, until: int, pause: bool) -> bool:
-        body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.watch.kinds
+        body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.loops.kinds
         assert body is not None
         polling = self._polling
         ag.parked = False

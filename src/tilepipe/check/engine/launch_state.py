@@ -37,7 +37,7 @@ class LaunchState:
             them.
         sites: the op sites of the compiled kernel.
         front_end: the part of a state that only the simulator of the IR can read.
-        watch: what the analysis of loops that poll needs.
+        loops, grid: as in `checked_launch.CheckedLaunch`.
         polls: whether a loop may poll an element of global memory.
     """
 
@@ -81,7 +81,8 @@ class LaunchState:
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
-        self.watch = Watch(launch.kernel, front_end)
+        self.loops = Watch(launch.kernel, front_end)
+        self.grid = launch.grid
         self.lanes = front_end.lanes
         self.elected = self.lanes[0]
 

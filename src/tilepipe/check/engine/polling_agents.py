@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilepipe.check.engine.checked_launch import Loops
 from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.steps import AgentId
-from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Cell, Kind, Poll, Watch
+from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Cell, Kind, Poll
 from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers.mbarrier import phase_asked
 from tilepipe.machine.machine import Machine, World
@@ -22,7 +23,7 @@ from tilepipe.machine.sites import Site
 class PollingAgents:
     """Parks agents that poll, and wakes them. `machines`: cluster -> its machine, while it runs."""
 
-    def __init__(self, world: World, watch: Watch, machines: Mapping[int, Machine]) -> None:
+    def __init__(self, world: World, watch: Loops, machines: Mapping[int, Machine]) -> None:
         self._world = world
         self._watch = watch
         self._machines = machines

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilepipe.check.engine import warp_races
+from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution, schedule_of
-from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.check.engine.steps import Race, VisibleStep
@@ -81,7 +81,7 @@ class Explorer:
 
     def __init__(
         self,
-        launch_state: LaunchState,
+        launch_state: CheckedLaunch,
         bounds: Bounds,
         reductions: Reductions,
         progress: Progress | None,
@@ -129,11 +129,7 @@ class Explorer:
         self.count_execution(left)
         execution = Execution(self.launch_state, clusters, self.bounds.steps, self.deadline)
         if self.state_keys is None:
-            self.state_keys = StateKeys(
-                self.launch_state.launch.kernel,
-                self.launch_state.front_end,
-                self.reductions.symmetry,
-            )
+            self.state_keys = StateKeys(self.launch_state.front_end, self.reductions.symmetry)
         return execution
 
     def perform(self, execution: Execution, work: Callable[[], object]) -> bool:

@@ -23,10 +23,6 @@ import numpy as np
 
 from tilepipe.check.engine import race_state
 from tilepipe.check.engine.key_encoding import digest, encoded
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import leaves
-from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.front_end import FrontEnd
@@ -48,22 +44,6 @@ from tilepipe.machine.units.in_flight import (
 
 if TYPE_CHECKING:
     from tilepipe.check.engine.execution import Execution
-
-_IDENTITY = {"warp", "thread", "warpgroup"}
-
-
-def interchangeable(role: Role, setup: ops.Block) -> bool:
-    """Whether all agents of a role do the same: no op in it depends on which of them performs it."""
-    if role.agents < 2 or role.agents > 4:
-        return False
-    for op in (*walk(setup), *walk(role.body)):
-        if isinstance(op, ops.Elect) and op.scope == "role" and op in set(walk(role.body)):
-            return False
-        if op.facts.by_warp:
-            return False
-        if any(isinstance(leaf, exprs.Special) and leaf.name in _IDENTITY for leaf in leaves(op)):
-            return False
-    return True
 
 
 class _Bits:
@@ -109,12 +89,11 @@ def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
 
 
 class StateKeys:
-    """Makes keys of the states of one kernel's executions. `front_end`: its part of them."""
+    """Makes keys of the states of one launch's executions. `front_end`: its part of them."""
 
-    def __init__(self, kernel: Kernel, front_end: FrontEnd, symmetry: bool) -> None:
-        self.kernel = kernel
+    def __init__(self, front_end: FrontEnd, symmetry: bool) -> None:
         self.front_end = front_end
-        self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
+        self.same = front_end.interchangeable() if symmetry else ()
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
         """The key of a state: the smallest of the keys under all renamings of interchangeable
@@ -147,7 +126,7 @@ class StateKeys:
             for role in self.same:
                 alike: dict[bytes, list[int]] = {}
                 for a in (a for a in m.agents if a.cta is cta):
-                    if a.role_name == role.name:
+                    if a.role_name == role:
                         alike.setdefault(self._stands(a, a in m.ready), []).append(a.uid)
                 groups.append(
                     (

@@ -110,18 +110,21 @@ def explore(explorer: Explorer, first: Execution) -> bool:
     A fault of one cluster is looked for in an execution of the whole grid, and kept if it occurs
     there.
     """
-    counter = counter_of(explorer.launch_state)
-    if counter is None or explorer.launch_state.clusters < 2:
+    launch = explorer.launch_state
+    if not isinstance(launch, LaunchState) or launch.clusters < 2:
+        return False
+    counter = counter_of(launch)
+    if counter is None:
         return False
     drawn = [
         n.agent_id
         for n in first.causal_order.steps
-        if n.site is not None and explorer.launch_state.sites[n.site.id].op in counter.draws
+        if n.site is not None and launch.sites[n.site.id].op in counter.draws
     ]
     for forgets in (True, False):
-        alone = _Alone(explorer, counter, drawn, forgets)
+        alone = _Alone(explorer, launch, counter, drawn, forgets)
         try:
-            for cluster in range(1 if counter.alike else explorer.launch_state.clusters):
+            for cluster in range(1 if counter.alike else launch.clusters):
                 alone.explore(cluster)
                 if explorer.found.fault is not None:
                     return True
@@ -161,17 +164,22 @@ class _Alone:
     """
 
     def __init__(
-        self, explorer: Explorer, counter: _Counter, drawn: Sequence[AgentId], forgets: bool
+        self,
+        explorer: Explorer,
+        launch: LaunchState,
+        counter: _Counter,
+        drawn: Sequence[AgentId],
+        forgets: bool,
     ) -> None:
         """`drawn`: the agents that drew, one for each number, in an execution of all clusters."""
         self.explorer = explorer
+        self.launch = launch
         self.counter = counter
-        self.steps = BranchOnTests(explorer.launch_state.sites, explorer.launch_state.guards.tests)
+        self.steps = BranchOnTests(launch.sites, launch.guards.tests)
         self.forgets = forgets
-        launch_state = explorer.launch_state
         self.drawers = len(set(drawn))
-        self.own = self.drawers // launch_state.clusters
-        start = int(launch_state.given(counter.number)[counter.at])
+        self.own = self.drawers // launch.clusters
+        start = int(launch.given(counter.number)[counter.at])
         self.last = start + len(drawn) - self.drawers
         self.segments: dict[int, npt.NDArray[np.int64]] = {}
         self.written: dict[int, npt.NDArray[np.bool_]] = {}
@@ -320,7 +328,7 @@ class _Alone:
             kept[touched & (kept == _NONE)] = label
 
     def _forget(self, execution: Execution) -> None:
-        deciding = self.explorer.launch_state.front_end.things
+        deciding = self.launch.front_end.things
         for m in execution.machines.values():
             if m.poisoned is not None:
                 raise _RememberedError
