@@ -44,7 +44,7 @@ def seconds(
 def cases(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Name -> a call of tilepipe, and the same of PyTorch."""
     from tilepipe import ops
-    from tilepipe.ops.matmul import eager as torch_eager
+    from tilepipe.ops.matmul.plan import plans
 
     def random(*shape: int) -> Any:
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
@@ -54,9 +54,10 @@ def cases(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     weight = random(SIZE, SIZE).requires_grad_()
     linear = torch.nn.functional.linear
     ops.matmul(a, b)
-    plan = next(iter(torch_eager._plans.values()))
+    plan = next(iter(plans.plans.values()))
     assert plan.launcher is not None
-    launcher, places = plan.launcher, plan.order((a.data_ptr(), b.data_ptr(), out.data_ptr(), 0, 0))
+    launcher = plan.launcher
+    places = tuple(x.data_ptr() for x in plan.pick((a, b, None, None, out)))
     return {
         "matmul(a, b)": (lambda: ops.matmul(a, b), lambda: torch.matmul(a, b)),
         "matmul(a, b, out=)": (

@@ -165,8 +165,8 @@ IMPORTED = """
 errors files host_arguments ir kernels lang ops pipelines program public_members
 """
 IMPORTED_OF = {
-    "kernels": "attention common gemm gemm_block_scaled gemm_blockwise gemm_grouped",
-    "ops": "attention grouped matmul scaled",
+    "kernels": "attention common gemm",
+    "ops": "arrays attention dispatch grouped layouts matmul output_dtypes scaled settings types",
 }
 # Of the standard library: each costs milliseconds, and few want it.
 HEAVY = {

@@ -8,7 +8,6 @@ happens to be whole is none either.
 from __future__ import annotations
 
 import difflib
-import inspect
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable
@@ -134,26 +133,3 @@ def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
         if len(other) > 2 and other in name.split("_") and other not in close
     ]
     return close + parts
-
-
-def unknown_keywords(
-    what: str, function: str, unknown: Iterable[str], settings: Iterable[str]
-) -> BindError:
-    """What to raise of keywords that are neither parameters of `tilepipe.ops.<function>` nor
-    settings.
-
-    Args:
-        what: who does not know them, for the message.
-    """
-    import tilepipe.ops
-
-    names, known = list(unknown), list(settings)
-    parameters = [
-        p for p in inspect.signature(getattr(tilepipe.ops, function)).parameters if p != "settings"
-    ]
-    meant = [other for name in names for other in did_you_mean(name, [*parameters, *known])]
-    question = f" Did you mean {' or '.join(f'{name}=' for name in meant)}?" if meant else ""
-    return BindError(
-        f"{what} does not know the setting {', '.join(names)}; it has {', '.join(known)}.{question}"
-        f" {function} takes {', '.join(parameters)}, and settings."
-    )

@@ -290,10 +290,10 @@ def test_tensors_of_another_device_than_the_current() -> None:
     c = matmul(a, b)
     assert c.device == a.device
     assert torch.cuda.current_device() == 0
-    from tilepipe.ops.matmul.plan import View
+    from tilepipe.ops.torch.views import TensorView
 
     # a kernel of device 0 would do as well, over NVLink, and be slow
-    assert view(View(a)).ordinal == 1
+    assert view(TensorView(a)).ordinal == 1
     check(c, a, b)
     with pytest.raises(tp.BindError, match="a is on cuda:0 and b on cuda:1"):
         matmul(tensor(200, 100), b)

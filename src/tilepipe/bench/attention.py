@@ -21,7 +21,7 @@ from tilepipe.kernels.attention import reference
 from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import Extents
-from tilepipe.ops.matmul.plan import View
+from tilepipe.ops.torch.views import TensorView
 from tilepipe.registry.attention import ATTENTION, extents
 
 PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
@@ -66,7 +66,7 @@ class Operands:
             TilepipeError: the configuration is impossible, or does not compile.
         """
         self.results[name] = [torch.empty_like(x) for x in self.q]
-        q, k, v, out = (View(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
+        q, k, v, out = (TensorView(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
         launcher = kernel.bind(q, k, v, out, None, cfg, causal=self.causal).launcher()
         places = []
         for addresses in zip(

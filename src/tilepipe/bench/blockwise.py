@@ -15,7 +15,7 @@ from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
-from tilepipe.ops.matmul.plan import View
+from tilepipe.ops.torch.views import TensorView
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
@@ -100,5 +100,10 @@ def build(problem: Problem, config: BlockwiseGemmConfig) -> Launcher:
     )
     a_scale, b_scale = scales(problem, None)
     return gemm_blockwise.bind(
-        View(a), View(b), View(a_scale), View(b_scale), View(c), config
+        TensorView(a),
+        TensorView(b),
+        TensorView(a_scale),
+        TensorView(b_scale),
+        TensorView(c),
+        config,
     ).launcher()

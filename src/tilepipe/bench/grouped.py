@@ -22,7 +22,7 @@ from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
 from tilepipe.kernels.gemm_grouped import reference
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
-from tilepipe.ops.matmul.plan import View
+from tilepipe.ops.torch.views import TensorView
 from tilepipe.testing.numerics import OUTPUT_EPS
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
     b = b.view(groups, lines, width)
     offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
     return gemm_grouped.bind(
-        View(a), View(b if problem.b_order == "row" else b.transpose(1, 2)), View(c), View(offsets), config
+        TensorView(a), TensorView(b if problem.b_order == "row" else b.transpose(1, 2)), TensorView(c), TensorView(offsets), config
     ).launcher()  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.sm90 import FP8
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.ops.matmul.plan import View
+from tilepipe.ops.torch.views import TensorView
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:
@@ -195,8 +195,10 @@ def build(problem: Problem, config: Config) -> Launcher:
     scales: dict[str, Any] = {}
     if problem.scales == "row":
         vectors = torch.empty(m, device=DEVICE), torch.empty(n, device=DEVICE)
-        scales = {name: View(x) for name, x in zip(("a_scale", "b_scale"), vectors, strict=True)}
-    return gemm.bind(View(a), View(b), View(c), config, **scales).launcher()
+        scales = {
+            name: TensorView(x) for name, x in zip(("a_scale", "b_scale"), vectors, strict=True)
+        }
+    return gemm.bind(TensorView(a), TensorView(b), TensorView(c), config, **scales).launcher()
 
 
 def build_all(

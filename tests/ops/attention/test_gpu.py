@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
 from tilepipe.kernels.attention.reference import compare_attention  # noqa: E402
 from tilepipe.ops.attention import gpu as torch_attention  # noqa: E402
-from tilepipe.ops.torch import plans as torch_plans  # noqa: E402
+from tilepipe.ops.torch import plan_cache  # noqa: E402
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
@@ -133,10 +133,10 @@ def test_plans_are_found_again_and_limited(gpu: Emulator, monkeypatch: pytest.Mo
         attention(*operands(), consumers=1)
         attention(*operands(32, 40))
     assert (len(gpu.bound), gpu.launches) == (4, 12)
-    monkeypatch.setattr(torch_plans, "LIMIT", 2)
+    monkeypatch.setattr(plan_cache, "LIMIT", 2)
     attention(*operands(8, 8))
     attention(*operands(16, 8))
-    assert len(torch_attention._plans) <= 4
+    assert len(torch_attention.plans.plans) <= 4
     assert [bound["cfg"].consumers for bound in gpu.bound[:3]] == [3, 3, 1]
 
 
@@ -180,7 +180,7 @@ def test_settings(gpu: Emulator) -> None:
         (lambda q, k, v: ((q, k.to("meta"), v), {}), "q is on cpu and k on meta"),
         (
             lambda q, k, v: ((q.requires_grad_(), k, v), {}),
-            "has no gradient, and a tensor requires one",
+            "has no gradient, and an operand requires one",
         ),
         (
             lambda q, k, v: ((q, k, v), {"out": torch.zeros_like(q).requires_grad_()}),

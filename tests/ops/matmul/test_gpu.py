@@ -19,10 +19,9 @@ from tests.support.ops.emulated_matmul import Emulator, gpu, torch
 from tests.support.ops.torch_reference import check
 from tilepipe.cuda.runtime import interop
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.ops.matmul import eager as torch_eager
 from tilepipe.ops.matmul import plan as torch_plan
-from tilepipe.ops.torch import checks as torch_checks
-from tilepipe.ops.torch import plans as torch_plans
+from tilepipe.ops.torch import device, plan_cache
+from tilepipe.ops.torch.views import TensorView
 
 __all__ = ["gpu"]
 BF16 = torch.bfloat16
@@ -72,12 +71,16 @@ def test_without_products_the_epilogue_remains(gpu: Emulator) -> None:
     assert torch.equal(matmul(a, b, source=source, beta=0), torch.zeros(4, 5, dtype=BF16))
 
 
+def _torch_dtype(spec: Any) -> Any:
+    return spec if isinstance(spec, torch.dtype) else getattr(torch, tp.dtype(spec).name)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("out_dtype", [None, "float32", torch.float16, tp.bfloat16, np.float32])
 def test_dtypes(gpu: Emulator, dtype: str, out_dtype: Any) -> None:
     a, b = (tensor(*shape, dtype=getattr(torch, dtype)) for shape in ((8, 16), (16, 24)))
     c = matmul(a, b, out_dtype=out_dtype)
-    wanted = a.dtype if out_dtype is None else torch_checks.torch_dtype(out_dtype)
+    wanted = a.dtype if out_dtype is None else _torch_dtype(out_dtype)
     assert c.dtype == wanted
     check(c, a, b)
 
@@ -235,10 +238,10 @@ def test_a_plan_is_not_used_for_operands_that_start_elsewhere(gpu: Emulator) -> 
 
 
 def test_plans_are_limited(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_plans, "LIMIT", 3)
+    monkeypatch.setattr(plan_cache, "LIMIT", 3)
     for m in range(8, 80, 8):
         matmul(tensor(m, 8), tensor(8, 8))
-    assert len(torch_eager._plans) == 3
+    assert len(torch_plan.plans.plans) == 3
 
 
 def test_plans_keep_no_tensor_alive(gpu: Emulator) -> None:
@@ -268,11 +271,11 @@ def test_threads(gpu: Emulator) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len(torch_eager._plans) == 3
+    assert len(torch_plan.plans.plans) == 3
 
 
 def test_what_a_kernel_is_bound_to_is_an_array_in_gpu_memory() -> None:
-    view = torch_plan.View(tensor(4, 8).T)
+    view = TensorView(tensor(4, 8).T)
     assert interop.is_device_array(view)
     assert view.__cuda_array_interface__["strides"] == (2, 16)
     assert tp.tensor_map(view).order == "col"
@@ -344,4 +347,4 @@ def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "A100")
     with pytest.raises(tp.UnavailableError, match=r"needs a Hopper GPU.*cuda:1 is A100 of 8\.0"):
-        torch_checks.hopper(1)
+        device.hopper(1, "matmul")

@@ -12,10 +12,11 @@ import tilepipe as tp
 from tests.support.ops.emulated_matmul import Emulator, gpu, torch
 from tests.support.ops.torch_reference import activated, check
 from tilepipe.ir import dtypes
-from tilepipe.ops.matmul import eager as torch_eager
+from tilepipe.ops import output_dtypes
 from tilepipe.ops.matmul import gpu as gpu_side
 from tilepipe.ops.matmul import operator as torch_op
-from tilepipe.ops.matmul import validation as options
+from tilepipe.ops.matmul import plan as torch_plan
+from tilepipe.ops.matmul import validation
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
@@ -28,8 +29,8 @@ def exact(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """float64 is taken for a dtype of the kernel, so that derivatives can be compared with
     differences.
     """
-    monkeypatch.setattr(options, "INPUTS", (*options.INPUTS, dtypes.float64))
-    monkeypatch.setattr(options, "OUTPUTS", (*options.OUTPUTS, dtypes.float64))
+    monkeypatch.setattr(validation, "INPUTS", (*validation.INPUTS, dtypes.float64))
+    monkeypatch.setattr(output_dtypes, "OUTPUTS", (*output_dtypes.OUTPUTS, dtypes.float64))
     return gpu
 
 
@@ -121,7 +122,7 @@ def test_both_ways_of_a_gradient_are_one_formula(
     exact: Emulator, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     if case == "operator":
-        monkeypatch.setattr(gpu_side, "watched", lambda *_: True)
+        monkeypatch.setattr(gpu_side, "observed", lambda *_: True)
     a, b, bias, source = leaf(2, 3, 4), leaf(4, 5, seed=1), leaf(5, seed=2), leaf(3, 1, seed=3)
     torch.autograd.gradcheck(
         lambda *x: matmul(x[0], x[1], bias=x[2], source=x[3], alpha=2, activation="silu"),
@@ -344,4 +345,4 @@ def test_negative_views(gpu: Emulator) -> None:
     a, b = leaf(16, 16, dtype=BF16).detach(), leaf(16, 16, dtype=BF16, seed=1).detach()
     matmul(a, b)
     check(matmul(torch._neg_view(a), b), -a, b)
-    assert len(torch_eager._plans) >= 1
+    assert len(torch_plan.plans.plans) >= 1

@@ -19,7 +19,7 @@ from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.scaled import gpu as torch_scaled
-from tilepipe.ops.torch import checks as torch_checks
+from tilepipe.ops.torch import device
 
 __all__ = ["gpu"]
 BF16 = torch.bfloat16
@@ -230,7 +230,7 @@ def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         tp.UnavailableError, match=r"scaled_matmul needs a Hopper GPU.*cuda:0 is B200 of 10\.0"
     ):
-        torch_checks.hopper(0, "scaled_matmul")
+        device.hopper(0, "scaled_matmul")
 
 
 def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
@@ -266,7 +266,7 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
         ({"out": torch.ones(48, 64)}, "out must have shape (64, 48), it has (48, 64)"),
         (
             {"out": torch.ones(64, 48), "out_dtype": "float16"},
-            "out is torch.float32 and out_dtype torch.float16",
+            "out is float32 and out_dtype float16",
         ),
         ({"out_dtype": "int32"}, "scaled_matmul returns bfloat16, float16, float32, not int32"),
         ({"bias": torch.ones(47)}, "bias must have shape (48,)"),

@@ -130,7 +130,7 @@ def test_settings_are_those_of_the_kernel() -> None:
     check(operands("block", (300, 200, 300)), bm=64, consumers=1, bn=64, cluster=2)
     with pytest.raises(
         tp.BindError,
-        match="scales of each block does not know the setting bk, accumulate; it has bm, bn, stages",
+        match="scales of each block does not know the setting accumulate, bk; it has bm, bn, stages",
     ):
         scaled_matmul(*operands("block", (8, 8, 8)).all, bk=64, accumulate="fast")
     with pytest.raises(tp.BindError, match="scales of each row does not know the setting splits"):

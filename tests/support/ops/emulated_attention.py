@@ -5,7 +5,6 @@ kernel's own `bind`.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +12,12 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.support.ops.device import take_cpu_for_gpu
+from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at
 from tilepipe.kernels.attention import reference as attention_reference
 from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.ops.attention import gpu as torch_attention
-from tilepipe.ops.torch import checks as torch_checks
 
 bind = kernel.bind
 
@@ -78,7 +78,8 @@ class Launcher:
             x["lse"][...] = lse.astype(np.float32)
 
 
-torch_attention._library.impl("attention", torch_attention.kernel, "CPU")
+_library = torch.library.Library("tilepipe", "IMPL")
+_library.impl("attention", torch_attention.kernel, "CPU")
 
 
 @pytest.fixture
@@ -88,10 +89,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     monkeypatch.setattr(kernel, "bind", emulator.bind)
     # of what is bound, whose memory is no GPU's
     monkeypatch.setattr("tilepipe.program._chip_of", lambda named: tp.H200)
-    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
-    monkeypatch.setattr(torch_attention, "hopper", lambda ordinal, who: tp.H200)
-    monkeypatch.setattr(torch_attention, "current", nullcontext)
-    monkeypatch.setattr(torch_attention, "raw_stream", lambda index: 7)
-    monkeypatch.setattr(torch_attention, "current_device", lambda: -1)
-    torch_attention.forget()
+    take_cpu_for_gpu(monkeypatch)
+    torch_attention.plans.forget()
     return emulator

@@ -4,14 +4,12 @@ that multiplies the memory at the addresses it is given. What TMA would refuse i
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-import tilepipe as tp
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm_grouped import reference
@@ -19,8 +17,6 @@ from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
 from tilepipe.ops.grouped import gpu as torch_grouped
-from tilepipe.ops.torch import checks as torch_checks
-from tilepipe.ops.torch import plans as torch_plans
 
 _library = torch.library.Library("tilepipe", "IMPL")
 _library.impl("grouped_matmul", torch_grouped.kernel, "CPU")

@@ -4,7 +4,6 @@ multiplies the memory at the addresses it is given. What TMA would refuse is ref
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
+from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import sm90 as gemm
@@ -20,10 +20,8 @@ from tilepipe.lang.arguments.arrays import array_dtype, array_order
 
 torch = pytest.importorskip("torch")
 
-from tilepipe.ops.matmul import eager as torch_eager  # noqa: E402
 from tilepipe.ops.matmul import operator as torch_op  # noqa: E402
 from tilepipe.ops.matmul import plan as torch_plan  # noqa: E402
-from tilepipe.ops.torch import checks as torch_checks  # noqa: E402
 
 Array = npt.NDArray[Any]
 
@@ -128,10 +126,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     emulator = Emulator(monkeypatch, [])
     monkeypatch.setattr(gemm, "bind", emulator.bind)
     monkeypatch.setattr(gemm, "choose", choose)
-    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
-    monkeypatch.setattr(torch_plan, "hopper", lambda ordinal: tp.H200)
-    monkeypatch.setattr(torch_plan, "current", nullcontext)
-    monkeypatch.setattr(torch_eager, "raw_stream", lambda index: 7)
-    monkeypatch.setattr(torch_eager, "current_device", lambda: -1)
-    torch_eager.forget()
+    take_cpu_for_gpu(monkeypatch)
+    torch_plan.plans.forget()
     return emulator

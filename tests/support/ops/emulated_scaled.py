@@ -5,7 +5,6 @@ that multiplies the memory at the addresses it is given. What TMA would refuse i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +20,6 @@ from tilepipe.kernels.gemm_blockwise import reference as blockwise
 from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
 from tilepipe.ops.scaled import gpu as torch_scaled
-from tilepipe.ops.torch import checks as torch_checks
-from tilepipe.ops.torch import plans as torch_plans
 
 
 @dataclass
@@ -130,4 +127,4 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
     torch_scaled.forget()
     yield emulator
-    torch_scaled.forget()
+    torch_scaled.plans.forget()

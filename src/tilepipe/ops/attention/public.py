@@ -4,32 +4,78 @@ for NumPy arrays.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Literal, overload
 
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import require_bool, shown
+from tilepipe.host_arguments import plain, require_bool, shown
 from tilepipe.kernels.attention.validation import NAME
-from tilepipe.ops.attention.validation import LAYOUTS, check, config, heads_third
+from tilepipe.ops.attention.call import AttentionCall
+from tilepipe.ops.attention.validation import LAYOUTS
+from tilepipe.ops.dispatch import gpu_module
+from tilepipe.ops.types import ArrayT, Progress, Setting
 
 
+@overload
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
     *,
     causal: bool = False,
     scale: float | None = None,
-    out: Any = None,
+    out: ArrayT | None = None,
+    return_lse: Literal[False] = False,
+    layout: str = "bshd",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT: ...
+@overload
+def attention(
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    out: ArrayT | None = None,
+    return_lse: Literal[True],
+    layout: str = "bshd",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def attention(
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    out: ArrayT | None = None,
+    return_lse: bool,
+    layout: str = "bshd",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT | tuple[ArrayT, ArrayT]: ...
+def attention(
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    out: ArrayT | None = None,
     return_lse: bool = False,
     layout: str = "bshd",
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    **settings: Any,
-) -> Any:
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT | tuple[ArrayT, ArrayT]:
     """softmax(scale · q · kᵀ) · v for each head: scores and sums in float32, probabilities rounded
     to the operands' 16 bits.
 
@@ -65,58 +111,23 @@ def attention(
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
     `torch.compile`; see docs/reference/ops.md.
     """
-    scale = scale.item() if isinstance(scale, np.generic) else scale
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {shown(layout)}')
-    return_lse = require_bool(return_lse, f"{NAME}: return_lse")
-    causal = require_bool(causal, f"{NAME}: causal")
-    if all(isinstance(x, np.ndarray) for x in (q, k, v)):
-        return _simulated(q, k, v, out, causal, scale, return_lse, layout, settings, seed, progress)
-    torch = sys.modules.get("torch")
-    if torch is None or not any(isinstance(x, torch.Tensor) for x in (q, k, v)):
-        name, x = next(
-            (name, x)
-            for name, x in zip("qkv", (q, k, v), strict=True)
-            if not isinstance(x, np.ndarray)
-        )
-        raise BindError(
-            f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
-            f" {type(x).__name__}"
-        )
-    if seed or progress is not None:
-        raise BindError(
-            f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
-            " tensor runs on its GPU"
-        )
-    from tilepipe.ops.attention import gpu as torch_attention
-
-    return torch_attention.attention(
-        q, k, v, out, (causal, scale, return_lse, layout, tuple(sorted(settings.items())))
+    call = AttentionCall(
+        q,
+        k,
+        v,
+        out,
+        require_bool(causal, f"{NAME}: causal"),
+        scale if scale is None else plain(scale),
+        require_bool(return_lse, f"{NAME}: return_lse"),
+        layout,
+        tuple(sorted(settings.items())),
     )
+    if isinstance(q, np.ndarray) and isinstance(k, np.ndarray) and isinstance(v, np.ndarray):
+        from tilepipe.ops.attention import simulated
 
-
-def _simulated(
-    q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float | None, return_lse: bool, layout: str, settings: Mapping[str, Any],
-    seed: int, progress: Callable[[int, int], None] | None,
-) -> Any:  # fmt: skip
-    if out is not None and not isinstance(out, np.ndarray):
-        raise BindError(
-            f"{NAME}: out must be a NumPy array as q, k and v are, got {type(out).__name__}"
-        )
-    if out is not None and not out.flags.writeable:
-        raise BindError(f"{NAME}: out is read-only, or a broadcast view; give it memory of its own")
-    found = check(q, k, v, out, causal, scale, layout, settings)
-    result = np.empty_like(q) if out is None else out
-    lse = np.full((found.batch, found.heads, found.s_q), -np.inf, np.float32)
-    if found.empty:
-        result[...] = 0
-    else:
-        from tilepipe.kernels.attention import sm90 as kernel
-
-        chosen = config(found, causal, dict(settings))
-        q, k, v, written = (heads_third(x, layout) for x in (q, k, v, result))
-        program = kernel.bind(
-            q, k, v, written, lse if return_lse else None, chosen, causal=causal, scale=scale
-        )
-        program.run(seed=seed, progress=progress)
-    return (result, lse) if return_lse else result
+        return simulated.attention(call, seed, progress)
+    gpu = gpu_module("tilepipe.ops.attention.gpu", NAME, seed, progress, "qkv", q, k, v)
+    result: ArrayT | tuple[ArrayT, ArrayT] = gpu.attention(call)
+    return result

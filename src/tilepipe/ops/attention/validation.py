@@ -1,56 +1,55 @@
-"""The options of `attention`, checked once for both kinds of arrays."""
+"""What `attention` asks of its arguments, for both kinds of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeVar
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import unknown_keywords
 from tilepipe.kernels.attention.config import AttentionConfig, choose
 from tilepipe.kernels.attention.validation import NAME, Extents, check_attention
+from tilepipe.ops.attention.call import AttentionCall
+from tilepipe.ops.settings import check_settings, configured, setting_names
+from tilepipe.ops.types import Array, ArrayT
 
+if TYPE_CHECKING:
+    import torch
+
+    from tilepipe.ops.torch.views import TensorView
+
+SETTINGS = setting_names(AttentionConfig)
 LAYOUTS = ("bshd", "bhsd")
-SETTINGS = tuple(f.name for f in fields(AttentionConfig))
+ViewT = TypeVar("ViewT", Array, "torch.Tensor", "TensorView")
 
 
-def heads_third(x: Any, layout: str) -> Any:
+def heads_third(x: ViewT, layout: str) -> ViewT:
     """An array as the kernel takes it, (batch, s, heads, d): a view."""
-    return x if layout == "bshd" or x is None or len(x.shape) != 4 else x.swapaxes(1, 2)
+    return x if layout == "bshd" or len(x.shape) != 4 else x.swapaxes(1, 2)
 
 
-def check(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    causal: object,
-    scale: object,
-    layout: str,
-    settings: Mapping[str, Any],
-) -> Extents:
-    """The extents of arrays in `layout`; extents of 0 may be.
+def checked(call: AttentionCall[ArrayT]) -> Extents:
+    """The extents of a call; extents of 0 may be.
 
     Raises:
-        BindError: they do not fit together, or a setting that `AttentionConfig` does not have.
+        BindError: arrays that do not fit together, or a setting that `AttentionConfig` does not
+            have.
     """
-    unknown = [name for name in settings if name not in SETTINGS]
-    if unknown:
-        raise unknown_keywords(NAME, "attention", unknown, SETTINGS)
+    check_settings(NAME, call.settings, SETTINGS)
+    layout = call.layout
+    q, k, v = (heads_third(x, layout) for x in (call.q, call.k, call.v))
+    out = None if call.out is None else heads_third(call.out, layout)
     try:
-        views = (heads_third(x, layout) for x in (q, k, v, out))
-        return check_attention(*views, scale=scale, causal=causal, empty=True)
+        return check_attention(q, k, v, out, scale=call.scale, causal=call.causal, empty=True)
     except BindError as error:
         if layout == "bshd":
             raise
         raise BindError(
-            f"{error} (shapes are told as (batch, s, heads, d); layout={layout!r} exchanges the"
+            f"{error} (shapes are given as (batch, s, heads, d); layout={layout!r} exchanges the"
             " middle two)"
         ) from None
 
 
-def config(found: Extents, causal: bool, settings: dict[str, Any]) -> AttentionConfig:
-    """What is chosen for the shape, with these settings instead."""
-    chosen = choose(found.d, causal, found.s_kv)
-    return AttentionConfig(**asdict(chosen) | settings) if settings else chosen
+def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
+    """What is chosen for the shape, with the settings of the call instead."""
+    chosen = choose(found.d, call.causal, found.s_kv)
+    return configured(AttentionConfig, asdict(chosen), call.settings) if call.settings else chosen

@@ -1,164 +1,138 @@
-"""grouped_matmul of CUDA tensors: plans, as those of matmul, and the operator
-`tilepipe::grouped_matmul`, which PyTorch's compiler sees.
-
-It has no gradient.
+"""grouped_matmul of CUDA tensors: its prepared launches, and the operator `tilepipe::grouped_matmul`,
+which PyTorch's compiler sees. It has no gradient.
 """
 
 from __future__ import annotations
 
-import ast
-from operator import itemgetter
-from typing import Any
-
 import torch
 
-from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
-from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
+from tilepipe.ir.chip import Chip
+from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.gemm_grouped import config as grouped_config
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
 from tilepipe.lang.arguments.arrays import array_dtype, array_order
-from tilepipe.ops.grouped.validation import NAME, Extents, config, extents
-from tilepipe.ops.matmul import validation as options
-from tilepipe.ops.matmul.plan import View, operand, output
-from tilepipe.ops.torch.checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
-from tilepipe.ops.torch.observers import autocast, is_tracing, wants_gradient, watched
-from tilepipe.ops.torch.plans import Items, Operands, ProductPlan, Products, span
+from tilepipe.ops.grouped.call import NAME, GroupedCall
+from tilepipe.ops.grouped.validation import Extents, checked, config
+from tilepipe.ops.torch import products
+from tilepipe.ops.torch.observers import autocast, is_tracing, observed, refuse_gradient
+from tilepipe.ops.torch.operands import Operand
+from tilepipe.ops.torch.operators import register, settings_of, settings_text
+from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.products import ProductPlan, Views
+from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
+from tilepipe.ops.torch.views import TensorView
+from tilepipe.program import Program
 
+Call = GroupedCall[torch.Tensor]
 SCHEMA = (
     "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()') -> Tensor"
 )
-_PLACES = ("a", "b", "offsets", "c")  # what `order` of a plan picks from
 
 
-def grouped_matmul(
-    a: Any, b: Any, offsets: Any, out: Any, out_dtype: object, settings: dict[str, Any]
-) -> Any:
+def grouped_matmul(call: Call) -> torch.Tensor:
     """`ops.grouped_matmul` of PyTorch tensors, with all its options."""
-    if wants_gradient(*(x for x in (a, b, out) if isinstance(x, torch.Tensor))):
-        raise BindError(
-            f"{NAME} has no gradient, and an operand requires one; detach it, or call it under"
-            " torch.no_grad()"
-        )
-    items = tuple(sorted(settings.items()))
-    if not is_tracing() and not watched(a, b, offsets, out):
-        return run((a, b, offsets), out, out_dtype, items)
-    if out is None and torch.is_autocast_enabled("cuda"):
-        a, b = autocast(a), autocast(b)
-    found, dtype = _checked((a, b, offsets), out, out_dtype)
-    c = operator(a, b, offsets, dtype, repr(items))
-    return c if out is None else out.copy_(torch.where(_in_groups(found, offsets), c, out))
+    refuse_gradient(NAME, call.a, call.b, call.out)
+    if not is_tracing() and not observed(call.a, call.b, call.offsets, call.out):
+        return plans.run(call)
+    if call.out is None and torch.is_autocast_enabled("cuda"):
+        call.a, call.b = autocast(call.a), autocast(call.b)
+    found, dtype = _checked_tensors(call)
+    text = settings_text(call.settings)
+    c = operator(call.a, call.b, call.offsets, torch_dtype(dtype), text)
+    if call.out is None:
+        return c
+    return call.out.copy_(torch.where(_in_groups(found, call.offsets), c, call.out))
 
 
-def _checked(operands: Operands, out: Any, out_dtype: object) -> tuple[Extents, Any]:
-    """The extents, and the torch dtype of the result; what can be said of tensors without data is
-    checked.
-    """
-    for name, x in zip(("a", "b", "offsets", "out"), (*operands, out), strict=True):
-        if x is not None or name != "out":
-            check_tensor(name, x, operands[0], NAME)
-    found = extents(*operands)
-    asked = operands[0].dtype if out_dtype is None else torch_dtype(out_dtype, NAME)
-    if out is not None:
-        if out_dtype is not None and out.dtype != asked:
-            raise BindError(
-                f"{NAME}: out is {out.dtype} and out_dtype {asked}; give one of them, or both alike"
-            )
-        if tuple(out.shape) != (found.m, found.n):
-            raise BindError(
-                f"{NAME}: out must have shape {(found.m, found.n)}, it has {tuple(out.shape)}"
-            )
-        asked = out.dtype
-    options.check_output(tilepipe_dtype(asked), NAME)
-    return found, asked
+def _checked_tensors(call: Call) -> tuple[Extents, DType]:
+    """The extents and the dtype of the result, of tensors that may be without data."""
+    named = {"a": call.a, "b": call.b, "offsets": call.offsets, "out": call.out}
+    check_tensors(NAME, named, optional=1)
+    return checked(call)
 
 
-def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> ProductPlan:
-    """Makes the plan for these operands (a, b, offsets): checks them, chooses a configuration,
-    compiles and loads the kernel.
-    """
-    found, dtype = _checked(operands, out, out_dtype)
-    a, b, offsets = operands
-    inputs, shape = array_dtype(a), (found.m, found.n)
-    given = config(dict(items), inputs)
-    ordinal, spans = a.get_device(), tuple(span(x) for x in (*operands, out))
-    if found.empty:
-        return ProductPlan(None, tuple, ordinal, (None,) * 3, None, shape, dtype, a.device, spans)
-    chip = hopper(ordinal, NAME)
-    make_c, written = output(
-        torch.empty(shape, dtype=dtype, device=a.device) if out is None else out, shape
+def _key(call: Call) -> object:
+    """What the plan of a call depends on."""
+    return (
+        facts(call.a),
+        facts(call.b),
+        facts(call.offsets),
+        facts(call.out),
+        call.out_dtype,
+        call.settings,
     )
-    forms = [
-        operand(a, lambda x: x, order="row"),
-        operand(b, lambda x: x.transpose(1, 2)),
-        operand(offsets, lambda x: x, matrix=False),
+
+
+def _prepare(call: Call) -> ProductPlan:
+    found, dtype = _checked_tensors(call)
+    inputs = array_dtype(call.a)
+    given = config(call.settings, inputs)
+
+    def bind(views: Views, written: TensorView, chip: Chip) -> Program:
+        a, b, offsets = views
+        assert a is not None
+        assert b is not None
+        cfg = given
+        if not call.settings:
+            problem = GroupedProblem(*found, inputs, dtype, array_order(b))
+            cfg = grouped_config.best(problem, chip)
+        return gemm_grouped.bind(a, b, written, offsets, cfg)
+
+    operands = [
+        Operand(("a",), call.a, order="row"),
+        Operand(("b",), call.b, lambda x: x.transpose(1, 2)),
+        Operand(("offsets",), call.offsets, matrix=False),
     ]
-    left, right, ends = (x for _, x in forms)
-    cfg = given
-    if not items:
-        problem = GroupedProblem(
-            found.m,
-            found.n,
-            found.k,
-            found.groups,
-            inputs,
-            tilepipe_dtype(dtype),
-            array_order(right),
-        )
-        cfg = grouped_gemm_config.best(problem, chip)
-    with current(ordinal):  # a thread that has called nothing of CUDA has no context
-        launcher = gemm_grouped.bind(
-            View(left), View(right), View(written), View(ends), cfg
-        ).launcher()
-    order = itemgetter(*(_PLACES.index(name) for name in launcher.tensors))
-    return ProductPlan(
-        launcher,
-        order,
-        ordinal,
-        tuple(form for form, _ in forms),
-        make_c,
-        shape,
-        dtype,
-        a.device,
-        spans,
+    shape = found.m, found.n
+    return products.prepare(
+        NAME, operands, call.out, shape, torch_dtype(dtype), bind, empty=found.empty
     )
 
 
-def _launch(plan: ProductPlan, operands: Operands, out: Any) -> Any:
-    if plan.launcher is None:
-        return _without_product(plan, operands, out)
-    return plan.launch(operands, out, keeps=True)  # rows of no group keep what they hold
-
-
-def _without_product(plan: ProductPlan, operands: Operands, out: Any) -> Any:
-    """Where an extent is 0: sums over nothing are 0."""
-    if out is None:
+def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
+    if plan.launcher is not None:
+        # rows of no group keep what they hold
+        return plan.launch((call.a, call.b, call.offsets), call.out, keeps=True)
+    if call.out is None:
         return torch.zeros(plan.shape, dtype=plan.dtype, device=plan.device)
-    found = extents(*operands)
-    if found.groups and out.numel():
-        out.masked_fill_(_in_groups(found, operands[2]), 0)
-    return out
+    found, _ = checked(call)
+    if found.groups and call.out.numel():
+        call.out.masked_fill_(_in_groups(found, call.offsets), 0)  # sums over nothing
+    return call.out
 
 
-def _in_groups(found: Extents, offsets: Any) -> Any:
+def _in_groups(found: Extents, offsets: torch.Tensor) -> torch.Tensor:
     """Which rows are in a group, (m, 1): those below the largest offset."""
     rows = torch.arange(found.m, device=offsets.device)
     last = offsets.max() if found.groups else torch.zeros((), device=offsets.device)
     return (rows < last)[:, None]
 
 
-_products = Products(prepare, _launch)
-run, forget = _products.run, _products.forget
+plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch)
 
 
-def kernel(a: Any, b: Any, offsets: Any, out_dtype: Any = None, settings: str = "()") -> Any:
+def kernel(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offsets: torch.Tensor,
+    out_dtype: torch.dtype | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
     """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
-    return run((a, b, offsets), None, out_dtype, ast.literal_eval(settings))
+    return plans.run(GroupedCall(a, b, offsets, None, out_dtype, settings_of(settings)))
 
 
-def _fake(a: Any, b: Any, offsets: Any, out_dtype: Any = None, settings: str = "()") -> Any:
+def _fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offsets: torch.Tensor,
+    out_dtype: torch.dtype | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
     """The shape and dtype of the result, for tensors without data."""
     if (a.dim(), b.dim(), offsets.dim()) != (2, 3, 1):
         raise BindError(
@@ -172,8 +146,4 @@ def _fake(a: Any, b: Any, offsets: Any, out_dtype: Any = None, settings: str = "
     return a.new_empty((a.shape[0], b.shape[2]), dtype=a.dtype if out_dtype is None else out_dtype)
 
 
-_library = torch.library.Library("tilepipe", "FRAGMENT")
-_library.define(f"{NAME}{SCHEMA}", tags=(torch.Tag.pt2_compliant_tag,))
-_library.impl(NAME, kernel, "CUDA")
-torch.library.register_fake(f"tilepipe::{NAME}", _fake, lib=_library)
-operator = torch.ops.tilepipe.grouped_matmul.default
+operator = register(NAME, SCHEMA, kernel, _fake)

@@ -4,27 +4,24 @@ GPU for CUDA tensors, on the simulator for NumPy arrays.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from tilepipe.errors import BindError
-from tilepipe.ops.grouped.validation import NAME
+from tilepipe.ops.dispatch import gpu_module
+from tilepipe.ops.grouped.call import NAME, GroupedCall
+from tilepipe.ops.types import ArrayT, Progress, Setting
 
 
 def grouped_matmul(
-    a: Any,
-    b: Any,
-    offsets: Any,
+    a: ArrayT,
+    b: ArrayT,
+    offsets: ArrayT,
     *,
-    out: Any = None,
+    out: ArrayT | None = None,
     out_dtype: object = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    **settings: Any,
-) -> Any:
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT:
     """a[start:end] @ b[g] for the rows [start, end) of each group g, accumulated in float32 and
     rounded once: the products of a mixture of experts, as `torch.nn.functional.grouped_mm` has
     them.
@@ -35,7 +32,7 @@ def grouped_matmul(
             they lie if a is row-major, each matrix of b row- or column-major (weights (groups, n,
             k) are passed transposed), and the other strides are multiples of 16 bytes; copied first
             if not.
-        offsets: int32 (groups,): the row behind the last of each group, on the device of a. Only
+        offsets: int32 (groups,): the end of each group, the row after its last, on the device of a. Only
             the kernel reads it: nothing waits for the host, and a CUDA graph may be replayed with
             other offsets. An offset below the one before it makes an empty group, one above m
             counts as m.
@@ -54,31 +51,11 @@ def grouped_matmul(
         BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand
             that requires a gradient: there is none. UnavailableError: the device is no Hopper GPU.
     """
+    call = GroupedCall(a, b, offsets, out, out_dtype, tuple(sorted(settings.items())))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        from tilepipe.ops.grouped import simulated as numpy_grouped
+        from tilepipe.ops.grouped import simulated
 
-        return numpy_grouped.grouped_matmul(
-            a,
-            b,
-            offsets,
-            out=out,
-            out_dtype=out_dtype,
-            seed=seed,
-            progress=progress,
-            settings=settings,
-        )
-    torch = sys.modules.get("torch")
-    if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
-        name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
-        raise BindError(
-            f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
-            f" {type(x).__name__}"
-        )
-    from tilepipe.ops.grouped import gpu as torch_grouped
-
-    if seed or progress is not None:
-        raise BindError(
-            f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
-            " tensor runs on its GPU"
-        )
-    return torch_grouped.grouped_matmul(a, b, offsets, out, out_dtype, settings)
+        return simulated.grouped_matmul(call, seed, progress)
+    gpu = gpu_module("tilepipe.ops.grouped.gpu", NAME, seed, progress, "ab", a, b)
+    result: ArrayT = gpu.grouped_matmul(call)
+    return result

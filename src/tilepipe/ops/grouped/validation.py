@@ -1,26 +1,26 @@
-"""What `grouped_matmul` asks of its arguments, checked once for both kinds of arrays."""
+"""What `grouped_matmul` asks of its arguments, for both kinds of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import unknown_keywords
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.lang.arguments.arrays import array_dtype
+from tilepipe.ops.grouped.call import NAME, GroupedCall
+from tilepipe.ops.output_dtypes import check_shape, result_dtype
+from tilepipe.ops.settings import check_settings, configured, setting_names
+from tilepipe.ops.types import ArrayT, Settings
 
-NAME = "grouped_matmul"
-SETTINGS = tuple(f.name for f in fields(GroupedGemmConfig))
+SETTINGS = setting_names(GroupedGemmConfig)
 
 
 class Extents(NamedTuple):
-    """Of a (m, k) and b (groups, k, n)."""
+    """The extents of a (m, k) and b (groups, k, n)."""
 
     m: int
     n: int
@@ -33,12 +33,19 @@ class Extents(NamedTuple):
         return 0 in self
 
 
-def extents(a: Any, b: Any, offsets: Any) -> Extents:
-    """The extents of the products.
+def checked(call: GroupedCall[ArrayT]) -> tuple[Extents, DType]:
+    """The extents of the products, and the dtype of the result.
 
     Raises:
         BindError: shapes or dtypes that do not fit together.
     """
+    found = _extents(call.a, call.b, call.offsets)
+    dtype = result_dtype(NAME, call.out, call.out_dtype, array_dtype(call.a))
+    check_shape(NAME, "out", call.out, (found.m, found.n))
+    return found, dtype
+
+
+def _extents(a: ArrayT, b: ArrayT, offsets: ArrayT) -> Extents:
     for name, x, shape in (
         ("a", a, "(m, k)"),
         ("b", b, "(groups, k, n)"),
@@ -62,19 +69,16 @@ def extents(a: Any, b: Any, offsets: Any) -> Extents:
     if tuple(offsets.shape) != (groups,):
         raise BindError(
             f"{NAME}: b has {groups} groups and offsets {offsets.shape[0]} elements; each group"
-            " has one, the row behind its last"
+            " has one, the row after its last"
         )
     return Extents(m, n, k, groups)
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises BindError for names that `GroupedGemmConfig` does not have."""
-    unknown = [name for name in settings if name not in SETTINGS]
-    if unknown:
-        raise unknown_keywords(NAME, "grouped_matmul", unknown, SETTINGS)
+def config(settings: Settings, inputs: DType) -> GroupedGemmConfig:
+    """The configuration of these settings; the others have their defaults, bk 128 bytes of K.
 
-
-def config(settings: Mapping[str, Any], inputs: DType) -> GroupedGemmConfig:
-    """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
-    check_settings(settings)
-    return GroupedGemmConfig(**{"bk": SPAN // inputs.nbytes} | dict(settings))
+    Raises:
+        BindError: a setting that `GroupedGemmConfig` does not have, or a rule that it breaks.
+    """
+    check_settings(NAME, settings, SETTINGS)
+    return configured(GroupedGemmConfig, {"bk": SPAN // inputs.nbytes}, settings)

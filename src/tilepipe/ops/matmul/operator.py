@@ -8,52 +8,64 @@ this module registers the operator, as `torch.ops.tilepipe.matmul`.
 
 from __future__ import annotations
 
-import ast
-import functools
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ops.matmul.eager import run
-from tilepipe.ops.matmul.plan import Options
-from tilepipe.ops.torch.observers import is_tracing, wants_gradient, watched
+from tilepipe.ops.matmul.call import MatmulCall
+from tilepipe.ops.matmul.plan import run
+from tilepipe.ops.torch.observers import is_tracing, observed, wants_gradient
+from tilepipe.ops.torch.operators import library, register, settings_of
 
 NAME = "tilepipe::matmul"
 SCHEMA = (
-    "(Tensor a, Tensor b, Tensor? bias=None, Tensor? source=None, str? activation=None, float"
-    " alpha=1.0, float? beta=None,"
-    " ScalarType? out_dtype=None, str? precision=None, str settings='()') -> Tensor"
+    "(Tensor a, Tensor b, Tensor? bias=None, Tensor? source=None, str? activation=None,"
+    " float alpha=1.0, float? beta=None, ScalarType? out_dtype=None, str? precision=None,"
+    " str settings='()') -> Tensor"
 )
 INPUTS = 10  # arguments of the schema: backward returns as many gradients
-
-# A plain Library costs half of torch.library.custom_op for each call: no checks of aliasing, no
-# wrappers.
-_library = torch.library.Library("tilepipe", "DEF")
-_library.define(f"matmul{SCHEMA}", tags=(torch.Tag.pt2_compliant_tag,))
+Gradient: TypeAlias = torch.Tensor | None
+Inputs = tuple[  # of the schema
+    torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None, str | None, float,
+    float | None, torch.dtype | None, str | None, str,
+]  # fmt: skip
 
 
 def kernel(
-    a: Any, b: Any, bias: Any = None, source: Any = None, activation: str | None = None, alpha: float = 1.0, beta: float | None = None,
-    out_dtype: Any = None, precision: str | None = None, settings: str = "()",
-) -> Any:  # fmt: skip
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    source: torch.Tensor | None = None,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
     """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
-    return run(
-        a, b, None, bias, source, (activation, alpha, beta, out_dtype, precision, _items(settings))
-    )
-
-
-_items = functools.lru_cache(maxsize=256)(ast.literal_eval)
-_library.impl("matmul", kernel, "CUDA")
-matmul = torch.ops.tilepipe.matmul.default
+    call = MatmulCall(
+        a, b, None, bias, activation, source, alpha, beta, out_dtype, precision,
+        settings_of(settings),
+    )  # fmt: skip
+    return run(call)
 
 
 def _fake(
-    a: Any, b: Any, bias: Any = None, source: Any = None, activation: str | None = None, alpha: float = 1.0, beta: float | None = None,
-    out_dtype: Any = None, precision: str | None = None, settings: str = "()",
-) -> Any:  # fmt: skip
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    source: torch.Tensor | None = None,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
     """The shape and dtype of the result, for tensors without data."""
     if not {a.dim(), b.dim()} <= {2, 3}:
         raise BindError(
@@ -74,23 +86,45 @@ def _fake(
     )
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Saves the operands. The activation has no derivative here: `ops.matmul` applies it outside of
-    the operator when a gradient is needed, so that PyTorch saves its input instead of multiplying
-    again.
+matmul = register("matmul", SCHEMA, kernel, _fake)
+
+
+class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
+    """What the forward pass keeps for the gradients.
+
+    Attributes:
+        scales: alpha and beta. dtypes: of bias and source, None where there is none.
+    """
+
+    saved_tensors: tuple[torch.Tensor, torch.Tensor]
+    needs_input_grad: tuple[bool, ...]
+    scales: tuple[float, float]
+    dtypes: tuple[torch.dtype | None, torch.dtype | None]
+    precision: str | None
+
+
+def _setup(ctx: Context, inputs: Inputs, output: object) -> None:
+    """Keeps what the gradients need. The activation has no derivative here: `ops.matmul` applies it
+    outside of the operator when a gradient is needed, so that PyTorch saves its input instead of
+    multiplying again.
     """
     a, b, bias, source, activation, alpha, beta, _, precision, _ = inputs
     if activation is not None:
         raise BindError(
             f'{NAME} with activation="{activation}" has no gradient; tilepipe.ops.matmul has one'
         )
-    ctx.save_for_backward(a, b)
-    ctx.scales = alpha, 1.0 if beta is None else beta
-    ctx.dtypes = tuple(None if x is None else x.dtype for x in (bias, source))
-    ctx.precision = precision
+    _keep(ctx, MatmulCall(a, b, None, bias, None, source, alpha, beta, None, precision, ()))
 
 
-def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+def _keep(ctx: Context, call: MatmulCall[torch.Tensor]) -> None:
+    ctx.save_for_backward(call.a, call.b)
+    ctx.scales = call.alpha, 1.0 if call.beta is None else call.beta
+    bias, source = call.bias, call.source
+    ctx.dtypes = None if bias is None else bias.dtype, None if source is None else source.dtype
+    ctx.precision = call.precision
+
+
+def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
     """dA = alpha · dC · Bᵀ, dB = alpha · Aᵀ · dC, dbias = sum over rows of dC, dsource = beta · dC;
     made of operators that have gradients themselves. dA and dB are laid out as A and B, so that a
     transposed weight gets a gradient in its own layout.
@@ -118,22 +152,24 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
     return (da, db, dbias, dsource, *(None,) * (INPUTS - 4))
 
 
-def _rows_side_by_side(x: Any) -> Any:
+def _rows_side_by_side(x: torch.Tensor) -> torch.Tensor:
     """(batch, m, k) as (m, batch · k): what a product sums over for a matrix that the whole batch
     shares.
     """
     return x.transpose(0, 1).flatten(1)
 
 
-def _times(x: Any, y: Any, like: Any, alpha: float, precision: str | None) -> Any:
+def _times(
+    x: torch.Tensor, y: torch.Tensor, like: torch.Tensor, alpha: float, precision: str | None
+) -> torch.Tensor:
     """alpha · x @ y, column-major where `like` is."""
     columns = like.stride(-1) != 1 and like.stride(-2) == 1 and y.dim() == x.dim()
     if columns:
         x, y = y.transpose(-1, -2), x.transpose(-1, -2)
-    if is_tracing() or watched(x, y) or wants_gradient(x, y):
+    if is_tracing() or observed(x, y) or wants_gradient(x, y):
         z = matmul(x, y, alpha=alpha, precision=precision)
     else:
-        z = run(x, y, None, None, None, (None, alpha, None, None, precision, ()))
+        z = run(MatmulCall(x, y, None, None, None, None, alpha, None, None, precision, ()))
     return z.transpose(-1, -2) if columns else z
 
 
@@ -141,17 +177,26 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
     """The operator under eager autograd and nothing else: a third of the dispatcher's cost."""
 
     @staticmethod
-    def forward(ctx: Any, a: Any, b: Any, bias: Any, source: Any, options: Options) -> Any:
-        """Multiplies, as `torch_eager.run`; without an activation."""
-        _, alpha, beta, _, precision, _ = options
-        _setup(ctx, (a, b, bias, source, None, alpha, beta, None, precision, None), None)
-        return run(a, b, None, bias, source, options)
+    def forward(
+        ctx: Context,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        source: torch.Tensor | None,
+        given: MatmulCall[torch.Tensor],
+    ) -> torch.Tensor:
+        """Multiplies, without an activation. `given`: the call, whose other arguments count."""
+        call = MatmulCall(
+            a, b, None, bias, None, source, given.alpha, given.beta, given.out_dtype,
+            given.precision, given.settings,
+        )  # fmt: skip
+        _keep(ctx, call)
+        return run(call)
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    def backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
         """The gradients of a, b, bias and source."""
         return (*_backward(ctx, grad)[:4], None)
 
 
-torch.library.register_fake(NAME, _fake, lib=_library)
-torch.library.register_autograd(NAME, _backward, setup_context=_setup, lib=_library)
+torch.library.register_autograd(NAME, _backward, setup_context=_setup, lib=library)

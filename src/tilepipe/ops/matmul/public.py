@@ -4,32 +4,31 @@ NumPy arrays.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from tilepipe.errors import BindError
-from tilepipe.ops.matmul import simulated as numpy_matmul
+from tilepipe.host_arguments import plain
+from tilepipe.ops.dispatch import gpu_module
+from tilepipe.ops.matmul import simulated
+from tilepipe.ops.matmul.call import NAME, MatmulCall
+from tilepipe.ops.types import ArrayT, Progress, Setting
 
 
 def matmul(
-    a: Any,
-    b: Any,
+    a: ArrayT,
+    b: ArrayT,
     *,
-    out: Any = None,
-    bias: Any = None,
+    out: ArrayT | None = None,
+    bias: ArrayT | None = None,
     activation: str | None = None,
-    source: Any = None,
+    source: ArrayT | None = None,
     alpha: float = 1.0,
     beta: float | None = None,
     out_dtype: object = None,
     precision: str | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    **settings: Any,
-) -> Any:
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT:
     """activation(alpha · (a @ b) + beta · source + bias), accumulated in float32 and rounded once.
 
     Args:
@@ -70,45 +69,21 @@ def matmul(
     CUDA tensors: safe in CUDA graphs (call once before capturing: the first call of a shape
     compiles), from several threads, under `torch.compile` and autograd; see docs/reference/ops.md.
     """
-    alpha, beta = _number(alpha), _number(beta)
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        epilogue = {
-            "bias": bias,
-            "activation": activation,
-            "source": source,
-            "alpha": alpha,
-            "beta": beta,
-        }
-        return numpy_matmul.matmul(
-            a,
-            b,
-            out=out,
-            **epilogue,
-            out_dtype=out_dtype,
-            precision=precision,
-            seed=seed,
-            progress=progress,
-            settings=settings,
-        )
-    torch = sys.modules.get("torch")
-    if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
-        name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
-        raise BindError(
-            f"matmul: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
-            f" {type(x).__name__}"
-        )
-    from tilepipe.ops.matmul import gpu as torch_matmul
-
-    if seed or progress is not None:
-        raise BindError(
-            "matmul: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
-            " tensor runs on its GPU"
-        )
-    return torch_matmul.matmul(
-        a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings
+    call = MatmulCall(
+        a,
+        b,
+        out,
+        bias,
+        activation,
+        source,
+        alpha if type(alpha) is float else plain(alpha),
+        beta if beta is None else plain(beta),
+        out_dtype,
+        precision,
+        tuple(sorted(settings.items())) if settings else (),
     )
-
-
-def _number(x: Any) -> Any:
-    """A scalar of NumPy as one of Python."""
-    return x.item() if isinstance(x, np.generic) else x
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return simulated.matmul(call, seed, progress)
+    gpu = gpu_module("tilepipe.ops.matmul.gpu", NAME, seed, progress, "ab", a, b)
+    result: ArrayT = gpu.matmul(call)
+    return result

@@ -9,13 +9,13 @@ a (batch, m, k) · b (batch, k, n)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from math import prod
+from typing import NamedTuple
 
 from tilepipe.errors import BindError
-from tilepipe.ir.rules.tma import takes_stride
+from tilepipe.ops.types import ArrayT, Shape
 
-Shape = tuple[int, ...]
-Expand = Callable[[Any, Shape], Any]
+Expand = Callable[[ArrayT, Shape], ArrayT]
 
 
 class Product(NamedTuple):
@@ -45,23 +45,27 @@ class Product(NamedTuple):
             return (self.matrices * self.m, self.n)
         return (self.matrices, self.m, self.n)
 
-    def left(self, a: Any, expand: Expand) -> Any:
+    def left(self, a: ArrayT, expand: Expand[ArrayT]) -> ArrayT:
         """`a` as the kernel takes it: a view where there is one, else a copy."""
-        if not self.batch:
-            return a if len(a.shape) == 2 else a.reshape((self.m, self.k))
+        if not self.batch and len(a.shape) == 2:
+            return a
         if self.fold:
             return a.reshape((self.matrices * self.m, self.k))
-        if self.one_a:
+        if not self.batch or self.one_a:
             return a.reshape((self.m, self.k))
-        return _batched(a, (*self.batch, self.m, self.k), self.matrices, expand)
+        made: ArrayT = _batched(a, (*self.batch, self.m, self.k), self.matrices, expand)
+        return made
 
-    def right(self, b: Any, expand: Expand) -> Any:
+    def right(self, b: ArrayT, expand: Expand[ArrayT]) -> ArrayT:
         """`b` as the kernel takes it, still (k, n)."""
+        if self.one_b and len(b.shape) == 2:
+            return b
         if self.one_b:
-            return b if len(b.shape) == 2 else b.reshape((self.k, self.n))
-        return _batched(b, (*self.batch, self.k, self.n), self.matrices, expand)
+            return b.reshape((self.k, self.n))
+        made: ArrayT = _batched(b, (*self.batch, self.k, self.n), self.matrices, expand)
+        return made
 
-    def like_output(self, x: Any, expand: Expand) -> Any:
+    def like_output(self, x: ArrayT, expand: Expand[ArrayT]) -> ArrayT:
         """An operand of the result's shape, or one that broadcasts to it, in the shape of the
         kernel's C.
         """
@@ -69,7 +73,7 @@ class Product(NamedTuple):
         return full.reshape(self.output)
 
 
-def _batched(x: Any, shape: Shape, count: int, expand: Expand) -> Any:
+def _batched(x: ArrayT, shape: Shape, count: int, expand: Expand[ArrayT]) -> ArrayT:
     full = x if tuple(x.shape) == shape else expand(x, shape)
     return full if len(shape) == 3 else full.reshape((count, *shape[-2:]))
 
@@ -98,9 +102,7 @@ def product(a: Shape, b: Shape, a_strides: Shape) -> Product:
             f"matmul: a is {_show(a)} and b is {_show(b)}; {k} columns against {kb} rows"
         )
     batch = _broadcast(a, b)
-    count = 1
-    for extent in batch:
-        count = count * extent
+    count = prod(batch)
     one_a, one_b = (all(extent == 1 for extent in x[:-2]) for x in (a, b))
     fold = one_b and len(batch) > 0 and _one_after_another(a, a_strides)
     result = (*batch, *(() if len(a) == 1 else (m,)), *(() if len(b) == 1 else (n,)))
@@ -130,32 +132,6 @@ def _one_after_another(shape: Shape, strides: Shape) -> bool:
             return False
         step, inner = stride, extent
     return True
-
-
-def kernel_takes(shape: Shape, strides: Shape, nbytes: int) -> bool:
-    """Whether the kernel reads a (…, m, k), or b as (…, n, k), where it lies: TMA does, and K is
-    contiguous where elements have 4 bytes (PTX ISA, wgmma.mma_async: only 16-bit types may be
-    transposed).
-    """
-    order = tma_order(shape, strides, nbytes)
-    return order is not None and (order == "row" or nbytes == 2)
-
-
-def tma_order(shape: Shape, strides: Shape, nbytes: int) -> str | None:
-    """The memory order in which TMA takes a matrix or a batch of them, "row" or "col"; None: it
-    needs a copy.
-
-    Args:
-        strides: in bytes. nbytes: of an element.
-    """
-    last = len(shape) - 1
-    for order, inner, outer in (("row", last, last - 1), ("col", last - 1, last)):
-        if strides[inner] != nbytes and shape[inner] != 1:
-            continue
-        apart = shape[outer] == 1 or strides[outer] >= shape[inner] * nbytes
-        if apart and all(takes_stride(shape[i], strides[i]) for i in range(last + 1) if i != inner):
-            return order
-    return None
 
 
 def _show(shape: Shape) -> str:

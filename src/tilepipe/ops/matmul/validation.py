@@ -1,28 +1,49 @@
-"""The options of `matmul`, checked once for both kinds of arrays."""
+"""What `matmul` asks of its arguments, for both kinds of arrays."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import unknown_keywords
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import config as gemm_config
-from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
+from tilepipe.lang.arguments.arrays import array_dtype
+from tilepipe.ops.matmul.call import NAME, MatmulCall
+from tilepipe.ops.matmul.shapes import Product, product
+from tilepipe.ops.output_dtypes import check_shape, result_dtype
+from tilepipe.ops.settings import check_settings, configured, setting_names
+from tilepipe.ops.types import ArrayT, Setting, Settings, Shape
 
 INPUTS = (dtypes.bfloat16, dtypes.float16)
-OUTPUTS = gemm.OUTPUTS
 ACTIVATIONS = tuple(name for name in gemm_config.ACTIVATIONS if name != "none")
+SETTINGS = setting_names(GemmConfig, "activation")
 FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
-SETTINGS = tuple(f.name for f in fields(gemm.GemmConfig) if f.name != "activation")
 
 
-def check_inputs(a: DType, b: DType, precision: object) -> None:
+def checked(call: MatmulCall[ArrayT], a_strides: Shape) -> tuple[Product, DType]:
+    """The shapes of a product and the dtype of its result.
+
+    Args:
+        a_strides: of a, in any unit.
+
+    Raises:
+        BindError: as `ops.matmul`.
+    """
+    inputs = array_dtype(call.a)
+    _check_inputs(inputs, array_dtype(call.b), call.precision)
+    check_epilogue(call)
+    check_settings(NAME, call.settings, SETTINGS)
+    shapes = product(tuple(call.a.shape), tuple(call.b.shape), a_strides)
+    out = result_dtype(NAME, call.out, call.out_dtype, inputs)
+    check_shape(NAME, "out", call.out, shapes.result)
+    _check_addends(call, shapes, inputs, out)
+    return shapes, out
+
+
+def _check_inputs(a: DType, b: DType, precision: object) -> None:
     """Raises BindError unless a and b may be multiplied: both bfloat16, both float16, or both
     float32 in tf32.
     """
@@ -48,60 +69,66 @@ def check_inputs(a: DType, b: DType, precision: object) -> None:
         raise BindError(f'matmul: precision="tf32" is for float32 operands; a and b are {a}')
 
 
-def check_output(out: DType, who: str = "matmul") -> None:
-    """Raises BindError for a dtype that the kernel does not write."""
-    if out not in OUTPUTS:
-        raise BindError(f"{who} returns {', '.join(t.name for t in OUTPUTS)}, not {out}")
-
-
-def check_epilogue(activation: object, alpha: object, beta: object, *, source: bool) -> None:
+def check_epilogue(call: MatmulCall[ArrayT]) -> None:
     """Raises BindError for an unknown activation, scales that are no numbers, or beta without a
     source.
     """
-    if activation is not None and (
-        not isinstance(activation, str) or activation not in ACTIVATIONS
+    if call.activation is not None and (
+        not isinstance(call.activation, str) or call.activation not in ACTIVATIONS
     ):
         raise BindError(
-            f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got {activation!r}"
+            f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got"
+            f" {call.activation!r}"
         )
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if (name == "alpha" or value is not None) and (
-            not isinstance(value, int | float) or isinstance(value, bool)
-        ):
+    for name, value in (("alpha", call.alpha), ("beta", call.beta)):
+        if name == "beta" and value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise BindError(f"matmul: {name} must be a number, got {value!r}")
-        if isinstance(value, int | float) and FLOAT32_MAX < abs(value) != math.inf:
+        if FLOAT32_MAX < abs(value) != math.inf:
             raise BindError(
                 f"matmul: {name} is a float32, which holds up to {FLOAT32_MAX:.4g} (or inf)"
             )
-    if beta not in (None, 0) and not source:
+    if call.beta not in (None, 0) and call.source is None:
         raise BindError(
-            f"matmul: beta={beta} scales source=, which is not given; out= is only written. To"
-            " add to what it holds, pass"
-            " source=out as well"
+            f"matmul: beta={call.beta} scales source=, which is not given; out= is only written. To"
+            " add to what it holds, pass source=out as well"
         )
 
 
-def check_bias(name: str, bias: DType, inputs: DType, out: DType) -> None:
-    """Raises BindError unless `bias` has the dtype of the operands, of the result, or float32."""
-    if bias not in (inputs, out, dtypes.float32):
-        raise BindError(
-            f"matmul: {name} is {bias}; it may be {inputs} as the operands, {out} as the result,"
-            " or float32"
-        )
+def _check_addends(call: MatmulCall[ArrayT], shapes: Product, inputs: DType, out: DType) -> None:
+    """Raises BindError for a bias or a source of another shape or dtype than the kernel adds."""
+    if call.bias is not None:
+        check_shape(NAME, "bias", call.bias, (shapes.n,))
+        bias = array_dtype(call.bias)
+        if bias not in (inputs, out, dtypes.float32):
+            raise BindError(
+                f"matmul: bias is {bias}; it may be {inputs} as the operands, {out} as the result,"
+                " or float32"
+            )
+    if call.source is not None:
+        source, shape = array_dtype(call.source), tuple(call.source.shape)
+        if source is not out:
+            raise BindError(
+                f"matmul: source is {source} and the result {out}; convert one with .astype()"
+                " (NumPy) or .to() (PyTorch)"
+            )
+        if not _broadcasts(shape, shapes.result):
+            raise BindError(
+                f"matmul: source of shape {shape} does not broadcast to {shapes.result}, the"
+                " result's"
+            )
 
 
-def config(settings: Mapping[str, Any], activation: str | None, inputs: DType) -> gemm.GemmConfig:
+def _broadcasts(shape: Shape, to: Shape) -> bool:
+    if len(shape) > len(to):
+        return False
+    return all(x in (1, y) for x, y in zip(reversed(shape), reversed(to), strict=False))
+
+
+def config(settings: Settings, activation: str | None, inputs: DType) -> GemmConfig:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
-    everything: dict[str, Any] = {"bk": SPAN // inputs.nbytes} | dict(settings)
-    return (
-        gemm.GemmConfig(**everything)
-        if activation is None
-        else gemm.GemmConfig(**everything, activation=activation)
-    )
-
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises BindError for names that `GemmConfig` does not have."""
-    unknown = [name for name in settings if name not in SETTINGS]
-    if unknown:
-        raise unknown_keywords("matmul", "matmul", unknown, SETTINGS)
+    defaults: dict[str, Setting] = {"bk": SPAN // inputs.nbytes}
+    if activation is not None:
+        defaults["activation"] = activation
+    return configured(GemmConfig, defaults, settings)

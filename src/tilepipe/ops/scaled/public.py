@@ -4,45 +4,41 @@ CUDA tensors, on the simulator for NumPy arrays.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from tilepipe.errors import BindError
-from tilepipe.ops.scaled.recipes import NAME
+from tilepipe.ops.dispatch import gpu_module
+from tilepipe.ops.scaled.call import NAME, ScaledCall
+from tilepipe.ops.types import ArrayT, Progress, Setting
 
 
 def scaled_matmul(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
+    a: ArrayT,
+    b: ArrayT,
+    scale_a: ArrayT | tuple[ArrayT, object],
+    scale_b: ArrayT | tuple[ArrayT, object],
     *,
-    out: Any = None,
-    bias: Any = None,
+    out: ArrayT | None = None,
+    bias: ArrayT | None = None,
     out_dtype: object = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    **settings: Any,
-) -> Any:
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT:
     """(scale_a · a) @ (scale_b · b) + bias, accumulated in float32 and rounded once.
 
-    What the scales are of is told by their shapes and dtypes:
+    Their shapes and dtypes say what the scales belong to:
 
     | scales | a (m, k) and b (k, n) | scale_a | scale_b |
     |---|---|---|---|
-    | tensor | float8_e4m3fn, float8_e5m2, in any mix | float32, one element | float32, one element
-    |
+    | tensor | fp8, in any mix | float32, one element | float32, one element |
     | row | the same | float32 (m, 1) or (m,) | float32 (1, n) or (n,) |
     | block | float8_e4m3fn | float32 (m, ⌈k/128⌉) | float32 (⌈k/128⌉, ⌈n/128⌉) |
-    | mxfp8 | float8_e4m3fn, float8_e5m2, in any mix | float8_e8m0fnu (m, k/32) | float8_e8m0fnu
-    (k/32, n) |
+    | mxfp8 | fp8, in any mix | float8_e8m0fnu (m, k/32) | float8_e8m0fnu (k/32, n) |
     | mxfp4 | fp4 | float8_e8m0fnu (m, k/32) | float8_e8m0fnu (k/32, n) |
     | nvfp4 | fp4 | float8_e4m3fn (m, k/16) | float8_e4m3fn (k/16, n) |
 
-    The last three are multiplied by the tensor cores of Blackwell and simulated only. fp4: NumPy's
+    fp8: float8_e4m3fn, float8_e5m2. The last three are multiplied by the tensor cores of Blackwell
+    and simulated only. fp4: NumPy's
     float4_e2m1fn, or packed along k, two to a byte and the first in its low half: uint8 (m, k/2)
     and (k/2, n). Their scales may also be in the tensor cores' layout
     (`kernels.gemm_block_scaled.layout.to_blocked` of (m, k blocks) and of (n, k blocks)), with 4
@@ -70,33 +66,12 @@ def scaled_matmul(
             that requires a gradient: there is none. UnavailableError: the device is no Hopper GPU,
             or the scales are for Blackwell.
     """
+    items = tuple(sorted(settings.items()))
+    call = ScaledCall(a, b, scale_a, scale_b, out, bias, out_dtype, items)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        from tilepipe.ops.scaled import simulated as numpy_scaled
+        from tilepipe.ops.scaled import simulated
 
-        return numpy_scaled.scaled_matmul(
-            a,
-            b,
-            scale_a,
-            scale_b,
-            out=out,
-            bias=bias,
-            out_dtype=out_dtype,
-            seed=seed,
-            progress=progress,
-            settings=settings,
-        )
-    torch = sys.modules.get("torch")
-    if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
-        name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
-        raise BindError(
-            f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
-            f" {type(x).__name__}"
-        )
-    from tilepipe.ops.scaled import gpu as torch_scaled
-
-    if seed or progress is not None:
-        raise BindError(
-            f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
-            " tensor runs on its GPU"
-        )
-    return torch_scaled.scaled_matmul(a, b, scale_a, scale_b, out, bias, out_dtype, settings)
+        return simulated.scaled_matmul(call, seed, progress)
+    gpu = gpu_module("tilepipe.ops.scaled.gpu", NAME, seed, progress, "ab", a, b)
+    result: ArrayT = gpu.scaled_matmul(call)
+    return result

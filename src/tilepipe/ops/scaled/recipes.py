@@ -1,25 +1,23 @@
-"""What the scales of a product of small floats are of, told by shapes and dtypes: the recipes of
-`scaled_matmul`.
-"""
+"""The recipes of `scaled_matmul`: what the scales belong to, found by shapes and dtypes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import unknown_keywords
 from tilepipe.ir.dtypes import dtype
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, blocked_shape
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
+from tilepipe.ops.scaled.call import NAME
+from tilepipe.ops.settings import check_settings, setting_names
+from tilepipe.ops.types import ArrayT, Settings, Shape
 
-NAME = "scaled_matmul"
-Shape = tuple[int, ...]
+Config = GemmConfig | BlockwiseGemmConfig | BlockScaledGemmConfig
 # Element and scale types as NumPy and PyTorch name them.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
 UNPACKED = "float4_e2m1fn"  # NumPy's, a byte each
@@ -34,15 +32,15 @@ _SCALES = {
 }
 
 
-class Array(NamedTuple):
-    """Shape and dtype, by name, of an argument."""
+class ArrayKind(NamedTuple):
+    """Shape of an argument, and its dtype by name."""
 
     shape: Shape
     dtype: str
 
     @classmethod
-    def of(cls, x: Any) -> Array:
-        """Of an array of NumPy or a tensor of PyTorch."""
+    def of(cls, x: ArrayT) -> ArrayKind:
+        """The kind of an array of NumPy or a tensor of PyTorch."""
         return cls(tuple(x.shape), str(x.dtype).removeprefix("torch."))
 
     def __str__(self) -> str:
@@ -61,7 +59,7 @@ class Recipe:
     k: int
 
     @property
-    def config(self) -> type[Any]:
+    def config(self) -> type[GemmConfig] | type[BlockwiseGemmConfig] | type[BlockScaledGemmConfig]:
         """The class of the kernel's settings."""
         return (
             BlockScaledGemmConfig
@@ -76,15 +74,13 @@ class Recipe:
         """Whether the tensor cores multiply by the scales: those of Blackwell."""
         return self.name in KINDS
 
-    def check_settings(self, settings: Mapping[str, Any]) -> None:
+    def check_settings(self, settings: Settings) -> None:
         """Raises BindError for names that the kernel's configuration does not have."""
-        known = [f.name for f in fields(self.config) if f.name not in ("activation", "kind")]
-        unknown = [name for name in settings if name not in known]
-        if unknown:
-            what = self.name if self.block_scaled else f"scales of each {self.name}"
-            raise unknown_keywords(f"{NAME} with {what}", "scaled_matmul", unknown, known)
+        what = self.name if self.block_scaled else f"scales of each {self.name}"
+        known = setting_names(self.config, "activation", "kind")
+        check_settings(NAME, settings, known, which=f" with {what}")
 
-    def check_bias(self, bias: Array | None, result: str) -> None:
+    def check_bias(self, bias: ArrayKind | None, result: str) -> None:
         """Raises BindError for a bias that the kernel does not add, or of another shape or
         dtype.
         """
@@ -99,7 +95,7 @@ class Recipe:
             )
 
 
-def recipe(a: Array, b: Array, scale_a: Array, scale_b: Array) -> Recipe:
+def recipe(a: ArrayKind, b: ArrayKind, scale_a: ArrayKind, scale_b: ArrayKind) -> Recipe:
     """What the scales of a product are of.
 
     Raises:
@@ -122,7 +118,7 @@ def recipe(a: Array, b: Array, scale_a: Array, scale_b: Array) -> Recipe:
     return Recipe(kind, m, n, k)
 
 
-def _check_kind(kind: str, scale_a: Array, scale_b: Array, m: int, n: int, k: int) -> None:
+def _check_kind(kind: str, scale_a: ArrayKind, scale_b: ArrayKind, m: int, n: int, k: int) -> None:
     block = KINDS[kind].block
     if k % block:
         raise BindError(f"{NAME}: k = {k}; a scale of {kind} is of {block} elements along k")
@@ -140,7 +136,7 @@ def _check_kind(kind: str, scale_a: Array, scale_b: Array, m: int, n: int, k: in
             )
 
 
-def _extents(a: Array, b: Array) -> tuple[int, int, int, str]:
+def _extents(a: ArrayKind, b: ArrayKind) -> tuple[int, int, int, str]:
     """(m, n, k), and whether the operands are "fp8" or "fp4"."""
     for name, x in (("a", a), ("b", b)):
         if len(x.shape) != 2:
@@ -152,14 +148,16 @@ def _extents(a: Array, b: Array) -> tuple[int, int, int, str]:
     families = ["fp8" if x.dtype in FP8 else "fp4" for x in (a, b)]
     if families[0] != families[1]:
         raise BindError(f"{NAME}: a is {a.dtype} and b {b.dtype}; both are fp8 or both fp4")
-    (m, k), (kb, n) = (tuple(extent * (2 if x.dtype in PACKED and i == axis else 1) for i, extent in enumerate(x.shape))
-                       for x, axis in ((a, 1), (b, 0)))  # fmt: skip
+    (m, k), (kb, n) = a.shape, b.shape
+    k, kb = (extent * (2 if x.dtype in PACKED else 1) for extent, x in ((k, a), (kb, b)))
     if k != kb:
         raise BindError(f"{NAME}: a is {a} and b is {b}; {k} columns against {kb} rows")
     return m, n, k, families[0]
 
 
-def _of_float32(a: Array, b: Array, scale_a: Array, scale_b: Array, m: int, n: int, k: int) -> str:
+def _of_float32(
+    a: ArrayKind, b: ArrayKind, scale_a: ArrayKind, scale_b: ArrayKind, m: int, n: int, k: int
+) -> str:
     if all(set(x.shape) <= {1} for x in (scale_a, scale_b)):
         return "tensor"
     if scale_a.shape in ((m, 1), (m,)) and scale_b.shape in ((1, n), (n,)):

@@ -1,13 +1,13 @@
-"""Who, in PyTorch, watches what happens to tensors: only where nobody does may its dispatcher be
-left out.
+"""What, in PyTorch, observes what happens to tensors: its dispatcher may be left out only where
+nothing does.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.autograd import forward_ad
+
+from tilepipe.errors import BindError
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 is_tracing = torch.compiler.is_dynamo_compiling
@@ -17,8 +17,8 @@ _transforms = torch._C._are_functorch_transforms_active
 _jit_trace = torch._C._get_tracing_state
 
 
-def watched(a: Any, b: Any, *others: Any) -> bool:
-    """Whether anything but autograd watches: autocast, a mode, a transform, a subclass; or the
+def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    """Whether anything but autograd observes a call: autocast, a mode, a transform, a subclass; or the
     tensors have no data (meta) or data of the other sign (negative views). `others` may be None.
     """
     if (
@@ -36,12 +36,28 @@ def watched(a: Any, b: Any, *others: Any) -> bool:
     return any(x is not None and (type(x) not in _PLAIN or x.is_neg()) for x in others)
 
 
-def wants_gradient(*tensors: Any) -> bool:
+def wants_gradient(*tensors: torch.Tensor | None) -> bool:
     """Whether autograd records what is done to these tensors, any of which may be None."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
-def autocast(x: Any) -> Any:
+def refuse_gradient(operation: str, *operands: object) -> None:
+    """Raises BindError where autograd would record an operation that has no gradient."""
+    if torch.is_grad_enabled() and any(
+        isinstance(x, torch.Tensor) and x.requires_grad for x in operands
+    ):
+        raise no_gradient(operation)
+
+
+def no_gradient(operation: str) -> BindError:
+    """What to raise of an operand that requires a gradient."""
+    return BindError(
+        f"{operation} has no gradient, and an operand requires one; detach it, or call it under"
+        " torch.no_grad()"
+    )
+
+
+def autocast(x: torch.Tensor) -> torch.Tensor:
     """`x` in the dtype of torch.autocast, as torch.matmul has it; what is no floating-point tensor
     as it is.
     """

@@ -1,0 +1,31 @@
+"""attention of NumPy arrays: the kernel on the simulated GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention.validation import NAME
+from tilepipe.ops.arrays import require_arrays
+from tilepipe.ops.attention.call import AttentionCall
+from tilepipe.ops.attention.validation import checked, config, heads_third
+from tilepipe.ops.types import Array, Progress
+
+
+def attention(
+    call: AttentionCall[Array], seed: int, progress: Progress | None
+) -> Array | tuple[Array, Array]:
+    """`ops.attention` of NumPy arrays, with all its options."""
+    require_arrays(NAME, "q, k and v", out=call.out)
+    found = checked(call)
+    result = np.empty_like(call.q) if call.out is None else call.out
+    lse = np.full((found.batch, found.heads, found.s_q), -np.inf, np.float32)
+    if found.empty:
+        result[...] = 0
+    else:
+        q, k, v, out = (heads_third(x, call.layout) for x in (call.q, call.k, call.v, result))
+        written = lse if call.return_lse else None
+        cfg, causal, scale = config(found, call), call.causal, call.scale
+        program = kernel.bind(q, k, v, out, written, cfg, causal=causal, scale=scale)
+        program.run(seed=seed, progress=progress)
+    return (result, lse) if call.return_lse else result

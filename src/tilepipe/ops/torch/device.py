@@ -1,0 +1,42 @@
+"""The GPU that a tensor is on: which kinds run the kernels, and the stream of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tilepipe.cuda.runtime import driver
+from tilepipe.errors import UnavailableError
+from tilepipe.ir.chip import Chip
+
+DEVICES = ["cuda", "meta"]
+"""Types of device that a tensor may be on: the kernel's, and the one that has shapes only."""
+
+# A thread that has called nothing of CUDA has no context: kernels are loaded inside this one.
+context = driver.current
+
+
+def _stream(ordinal: int) -> int:
+    return int(torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+# What PyTorch's own generated code calls; a tenth of the cost of the public functions.
+raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream)
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+
+
+def hopper(ordinal: int, operation: str) -> Chip:
+    """The chip of a device.
+
+    Raises:
+        UnavailableError: it is not of compute capability 9.0, whose wgmma the kernels are made of.
+    """
+    capability = torch.cuda.get_device_capability(ordinal)
+    if capability != (9, 0):
+        major, minor = capability
+        raise UnavailableError(
+            f"{operation} needs a Hopper GPU (compute capability 9.0, wgmma); cuda:{ordinal} is"
+            f" {torch.cuda.get_device_name(ordinal)} of {major}.{minor}"
+        )
+    return driver.chip(ordinal)

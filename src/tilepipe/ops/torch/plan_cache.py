@@ -1,0 +1,94 @@
+"""Prepared launches of one operation, found again by what a kernel depends on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+from tilepipe.ir.rules.tma import ALIGNMENT
+from tilepipe.ops.torch import device
+
+LIMIT = 4096  # plans of one operation that are kept; the oldest is dropped first
+MISALIGNED = ALIGNMENT - 1  # bits of an address
+
+
+class Plan(Protocol):
+    """A prepared launch, for one device."""
+
+    @property
+    def ordinal(self) -> int:
+        """The device."""
+
+
+CallT = TypeVar("CallT")
+PlanT = TypeVar("PlanT", bound=Plan)
+ResultT = TypeVar("ResultT")
+
+
+class PlanCache(Generic[CallT, PlanT, ResultT]):
+    """The plans of one operation, each made by the first call of its kind; safe from several
+    threads.
+    """
+
+    def __init__(
+        self,
+        key: Callable[[CallT], object],
+        prepare: Callable[[CallT], PlanT],
+        launch: Callable[[PlanT, CallT], ResultT],
+    ) -> None:
+        """Makes an empty cache.
+
+        Args:
+            key: what the plan of a call depends on; keeps no tensor alive.
+            prepare: checks a call, chooses a configuration, compiles and loads the kernel.
+            launch: of a plan on its device, which is the current one.
+        """
+        self._key = key
+        self._prepare = prepare
+        self._launch = launch
+        self._lock = threading.Lock()
+        self.plans: dict[object, PlanT] = {}
+
+    def run(self, call: CallT) -> ResultT:
+        """Launches the plan of a call in the current stream of its device.
+
+        Raises:
+            BindError, UnavailableError: what `prepare` raises, at the first call of its kind.
+        """
+        try:
+            key = self._key(call)
+            plan = self.plans.get(key)
+        except (TypeError, AttributeError, RuntimeError):
+            self._prepare(call)  # which says what is wrong with an argument that has no key
+            raise
+        if plan is None:
+            plan = self._remember(key, self._prepare(call))
+        if plan.ordinal != device.current_device():
+            with torch.cuda.device(plan.ordinal):
+                return self._launch(plan, call)
+        return self._launch(plan, call)
+
+    def _remember(self, key: object, plan: PlanT) -> PlanT:
+        """The plan for `key`: this one, unless another thread was faster."""
+        with self._lock:
+            kept = self.plans.setdefault(key, plan)
+            if len(self.plans) > LIMIT:
+                del self.plans[next(iter(self.plans))]
+        return kept
+
+    def forget(self) -> None:
+        """Drops every plan: the next call of each kind prepares again."""
+        with self._lock:
+            self.plans.clear()
+
+
+def facts(x: torch.Tensor | None) -> object:
+    """What a kernel for a tensor, which may be None, depends on; no reference to it."""
+    return (
+        None
+        if x is None
+        else (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() & MISALIGNED)
+    )

@@ -1,0 +1,163 @@
+"""Prepared products of matrices: a loaded kernel for one combination of shapes, strides, dtypes and
+options, and how to copy the operands that it cannot read where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+
+from tilepipe.ir.chip import Chip
+from tilepipe.ops.torch import device
+from tilepipe.ops.torch.operands import Form, Operand, result
+from tilepipe.ops.torch.tensors import span
+from tilepipe.ops.torch.views import TensorView
+from tilepipe.ops.types import Shape
+
+if TYPE_CHECKING:
+    from tilepipe.program import Program
+
+Operands = tuple[torch.Tensor | None, ...]
+Views = list[TensorView | None]
+data_ptr = torch.Tensor.data_ptr
+
+
+class Launcher(Protocol):
+    """A loaded kernel, as `Program.launcher` gives it. `tensors`: the names of its arguments."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]: ...
+    def __call__(self, addresses: tuple[int, ...], stream: int) -> None: ...
+
+
+class ProductPlan(NamedTuple):
+    """One prepared product.
+
+    Attributes:
+        launcher: called with the addresses of what `pick` takes of (*operands, result); None:
+            there is nothing to multiply.
+        forms: how each operand is brought into a form that the kernel reads, None where it is read
+            where it lies; None where that holds for all.
+        make_result: makes what the kernel writes, which is then copied to its place; None: it
+            writes in place.
+        shape, dtype, device: of a new result.
+        spans: bytes from the first to the last element of each operand, and of out.
+        accumulates: the operand that may be `out` itself: a CTA reads a tile of it before it writes
+            that tile.
+    """
+
+    launcher: Launcher | None
+    pick: Callable[[Operands], tuple[torch.Tensor, ...]]
+    ordinal: int
+    forms: tuple[Form | None, ...] | None
+    make_result: Callable[[], torch.Tensor] | None
+    shape: Shape
+    dtype: torch.dtype
+    device: torch.device
+    spans: tuple[int, ...]
+    accumulates: int | None
+
+    def launch(
+        self, operands: Operands, out: torch.Tensor | None, *, keeps: bool = False
+    ) -> torch.Tensor:
+        """The product, in `out` where one is given. `keeps`: elements that the kernel does not
+        write keep what `out` held.
+        """
+        assert self.launcher is not None
+        c = out
+        if c is None:
+            c = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        if self.make_result is not None:
+            written = self.make_result()
+        elif out is not None and self._overlaps(operands, out):
+            written = torch.empty_strided(
+                out.shape, out.stride(), dtype=out.dtype, device=out.device
+            )
+        else:
+            written = c
+        if keeps and written is not c and out is not None:
+            written.copy_(out)
+        if self.forms is not None:
+            pairs = zip(operands, self.forms, strict=True)
+            operands = tuple([x if x is None or form is None else form(x) for x, form in pairs])
+        addresses = tuple(map(data_ptr, self.pick((*operands, written))))
+        self.launcher(addresses, device.raw_stream(self.ordinal))
+        if written is not c:
+            c.copy_(written.reshape(self.shape))
+        elif out is not None and not out.is_inference():
+            torch.autograd.graph.increment_version(out)
+        return c
+
+    def new_result(self) -> torch.Tensor:
+        """A new tensor for the result."""
+        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+
+    def _overlaps(self, operands: Operands, out: torch.Tensor) -> bool:
+        """Whether `out` may share memory with an operand that is read where it lies."""
+        first = out.data_ptr()
+        last = first + self.spans[-1]
+        for i, x in enumerate(operands):
+            if x is None or (self.forms is not None and self.forms[i] is not None):
+                continue
+            start = x.data_ptr()
+            if start < last and first < start + self.spans[i]:
+                same = start == first and x.shape == out.shape and x.stride() == out.stride()
+                if not (same and i == self.accumulates):
+                    return True
+        return False
+
+
+def prepare(
+    operation: str,
+    operands: Sequence[Operand],
+    out: torch.Tensor | None,
+    shape: Shape,
+    dtype: torch.dtype,
+    bind: Callable[[Views, TensorView, Chip], Program],
+    *,
+    empty: bool,
+    written_shape: Shape | None = None,
+    accumulates: int | None = None,
+) -> ProductPlan:
+    """Makes the plan of a product: compiles and loads the kernel.
+
+    Args:
+        operands: the first is on the device. shape, dtype: of the result.
+        bind: the kernel, for views of the operands in their forms, of what it writes, and the chip.
+        empty: there is nothing to multiply. written_shape: of the kernel's result, unless `shape`.
+        accumulates: as of the plan.
+
+    Raises:
+        BindError, UnavailableError: as the operation.
+    """
+    a = operands[0].x
+    assert a is not None
+    ordinal = a.get_device()
+    spans = tuple(span(x) for x in (*[operand.x for operand in operands], out))
+    if empty:
+        return ProductPlan(None, tuple, ordinal, None, None, shape, dtype, a.device, spans, None)
+    chip = device.hopper(ordinal, operation)
+    like = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
+    make_result, written = result(like, shape if written_shape is None else written_shape)
+    prepared = [operand.prepared() for operand in operands]
+    views = [None if x is None else TensorView(x) for _, x in prepared]
+    with device.context(ordinal):
+        launcher = bind(views, TensorView(written), chip).launcher()
+    places = {name: i for i, operand in enumerate(operands) for name in operand.names}
+    places["c"] = len(operands)
+    forms = tuple(form for form, _ in prepared)
+    return ProductPlan(
+        launcher,
+        itemgetter(*[places[name] for name in launcher.tensors]),
+        ordinal,
+        forms if any(form is not None for form in forms) else None,
+        make_result,
+        shape,
+        dtype,
+        a.device,
+        spans,
+        accumulates,
+    )

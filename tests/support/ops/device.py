@@ -1,0 +1,21 @@
+"""CPU tensors in the place of a GPU's."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+import tilepipe as tp
+from tilepipe.ops.torch import device
+
+STREAM = 7
+
+
+def take_cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the operations take CPU tensors for those of a Hopper GPU, and launch on stream 7."""
+    monkeypatch.setattr(device, "DEVICES", ["cuda", "cpu", "meta"])
+    monkeypatch.setattr(device, "hopper", lambda ordinal, operation: tp.H200)
+    monkeypatch.setattr(device, "context", nullcontext)
+    monkeypatch.setattr(device, "raw_stream", lambda ordinal: STREAM)
+    monkeypatch.setattr(device, "current_device", lambda: -1)
