@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm_grouped import reference
@@ -62,10 +63,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
     monkeypatch.setattr(gemm_grouped, "bind", emulator.bind)
-    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
-    monkeypatch.setattr(torch_grouped, "hopper", lambda ordinal, who: tp.H200)
-    monkeypatch.setattr(torch_grouped, "current", nullcontext)
-    monkeypatch.setattr(torch_plans, "raw_stream", lambda index: 7)
-    monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
-    torch_grouped.forget()
+    take_cpu_for_gpu(monkeypatch)
+    torch_grouped.plans.forget()
     return emulator

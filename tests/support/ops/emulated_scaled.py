@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm import sm90 as gemm
@@ -120,11 +121,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     monkeypatch.setattr(gemm, "bind", emulator.gemm)
     monkeypatch.setattr(gemm, "choose", choose)
     monkeypatch.setattr(gemm_blockwise, "bind", emulator.blockwise)
-    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
-    monkeypatch.setattr(torch_scaled, "hopper", lambda ordinal, who: tp.H200)
-    monkeypatch.setattr(torch_scaled, "current", nullcontext)
-    monkeypatch.setattr(torch_plans, "raw_stream", lambda index: 7)
-    monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
-    torch_scaled.forget()
+    take_cpu_for_gpu(monkeypatch)
+    torch_scaled.plans.forget()
     yield emulator
     torch_scaled.plans.forget()
