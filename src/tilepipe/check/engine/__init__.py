@@ -4,5 +4,5 @@
   `limits`.
 - Whether two of its steps could be the other way round: `causal_order`, `steps`, `warp_races`.
 - The search: over executions (`race_reversal`, `trace_signature`) and over states (`state_search`,
-  `state_key`, `live_locals`, `race_state`, `key_encoding`).
+  `state_key`, `race_state`, `key_encoding`).
 """

@@ -7,7 +7,7 @@ and tuples of those, each with its type and its length.
 
 A NumPy scalar or array is none of these, and marshal does not refuse it: it encodes its buffer
 without dtype and shape. Whoever makes a key converts such values to plain ones first, as
-`live_locals.value_key` does; to check every part here would cost more than the encoding.
+the front end does; to check every part here would cost more than the encoding.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ barriers, which live accesses each agent knows, the contents of memory, the unit
 races still to come (`race_state`). Times, counts, and what only messages use are left out.
 
 Of an agent's registers and of memory only *live*, *deciding* values are part of a key: values that
-may still be read (liveness: `live_locals`) and that can come to decide a branch, an address, a
-phase or a fault (`proofs.data_flow`). So a token of a test that is never read again, or an
-accumulator that is only stored, does not make two states different.
+may still be read (liveness), and that can come to decide a branch, an address, a phase or a fault.
+The front end says which those are (`machine.front_end`). So a token of a test that is never read
+again, or an accumulator that is only stored, does not make two states different.
 
 The bits that stand for accesses in `machine.happens_before` are handed out in the order of the
 execution; a key renumbers them by the access that they stand for.

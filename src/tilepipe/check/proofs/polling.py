@@ -2,7 +2,7 @@
 
 An agent that tests a barrier, or adds 0 to a counter, in a loop waits for another agent as soon as
 a round of the loop changes nothing: neither the place where it stands, nor a live value that can
-come to decide something (`data_flow`), nor the memory that it writes. Then it is parked until the
+come to decide something (`sim.analysis.data_flow`), nor the memory that it writes. Then it is parked until the
 barrier or the counter changes. So is an agent that goes round a `while` loop for long without a
 visible op.
 
