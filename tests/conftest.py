@@ -21,6 +21,9 @@ os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")
 os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
+MANY = 8  # cases, of which a quick run takes one
+
+
 @functools.cache
 def missing_gpu() -> str:
     """Why no kernel can be launched here; empty where one can."""
@@ -37,18 +40,20 @@ def missing_gpu() -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
-    every n-th case is slow, and all but every m-th is for `make test-all`.
+    every n-th case is slow, and all but every m-th is for `make test-all`. Of any other test with
+    many cases, all but every MANY-th is slow.
     """
+    names = [item.nodeid.split("[")[0] for item in items]
+    numbers = Counter(names)
     cases: Counter[str] = Counter()
-    for item in items:
+    for name, item in zip(names, items, strict=True):
         sampled = item.get_closest_marker("sampled")
-        if sampled is not None:
-            name = item.nodeid.split("[")[0]
-            if cases[name] % sampled.args[0]:
-                item.add_marker(pytest.mark.slow)
-            if cases[name] % sampled.kwargs.get("suite", 1):
-                item.add_marker(pytest.mark.thorough)
-            cases[name] += 1
+        quick = sampled.args[0] if sampled else MANY if numbers[name] >= MANY else 1
+        if cases[name] % quick:
+            item.add_marker(pytest.mark.slow)
+        if sampled and cases[name] % sampled.kwargs.get("suite", 1):
+            item.add_marker(pytest.mark.thorough)
+        cases[name] += 1
     wanted = [item for item in items if item.get_closest_marker("gpu")]
     if wanted and missing_gpu():
         for item in wanted:

@@ -43,6 +43,7 @@ def test_the_pages_there_are() -> None:
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

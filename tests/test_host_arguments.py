@@ -35,8 +35,8 @@ def attempt(name: str, parameter: str, value: str) -> Outcome:
     return Outcome("accepted")
 
 
+@pytest.mark.sampled(12, suite=12)
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.sampled(6, suite=3)
 def test_each_bad_value_is_refused_and_each_good_one_taken(name: str) -> None:
     call, wrong = CALLS[name], []
     for parameter in call.make()[1]:
@@ -54,6 +54,7 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(name: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_the_valid_calls_are_valid() -> None:
     for name, call in CALLS.items():
         function, arguments = call.make()

@@ -73,6 +73,7 @@ def test_public_names() -> None:
     )
 
 
+@pytest.mark.slow
 def test_check_and_testing_are_there_without_an_import_of_theirs() -> None:
     code = """
 import sys
@@ -198,6 +199,7 @@ def imported() -> set[str]:
     )
 
 
+@pytest.mark.slow
 def test_what_an_import_imports() -> None:
     """Counted, not timed: how long it takes depends on the machine (`benchmarks/tracing.py`
     measures that).

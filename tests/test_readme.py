@@ -21,6 +21,7 @@ def kernel() -> str:
     return blocks(TUTORIAL, "python")[0]
 
 
+@pytest.mark.slow
 def test_the_kernel_and_its_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(kernel(), tmp_path / "gemm.py")
     assert capsys.readouterr().out == blocks(TUTORIAL, "text")[0]
@@ -42,6 +43,7 @@ def test_the_messages_are_those_that_are_printed(number: int, block: int, tmp_pa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", shown.PAGES, ids=lambda page: page.stem)
 def test_what_commands_print(page: Path) -> None:
     """Of a page's commands, output by output, but for the seconds: `python -m tools.docs.shown`

@@ -6,6 +6,8 @@ import runpy
 import subprocess
 import sys
 
+import pytest
+
 from tools.docs.readme import ROOT
 
 PATH = ROOT / "benchmarks" / "checker.py"
@@ -22,6 +24,7 @@ def table(*options: str) -> list[list[str]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_smallest_rows() -> None:
     heads, single, explored = table("--tables", "targets", "--rows", "2", "--runs", "1")
     assert heads == ["shape", "method", "verdict", "executions", "states", "seconds", "MiB"]
@@ -38,6 +41,7 @@ def test_the_smallest_rows() -> None:
         assert float(row[5]) > 0
 
 
+@pytest.mark.slow
 def test_reductions_are_turned_off() -> None:
     rows = table("--tables", "reductions", "--rows", "2", "--runs", "1")
     assert [row[1] for row in rows[1:]] == ["explored", "explored without hashing"]

@@ -140,6 +140,7 @@ def measured(
     return lines
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "problem",
     [
@@ -213,6 +214,7 @@ def test_fp8_sums_of_blocks_have_128_products(machine: Machine) -> None:
     assert made.check([want.float()]).right
 
 
+@pytest.mark.slow
 def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator in place of our kernel, PyTorch's float32 in place of `scaled_mm`."""
     problem = Problem(72, 136, 272, dtype=tp.float8_e4m3, scales="block")

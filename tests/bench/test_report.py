@@ -185,6 +185,7 @@ def test_host_time_is_that_of_the_call_and_not_of_the_wait() -> None:
     assert order[-1] == "wait"
 
 
+@pytest.mark.slow
 def test_cold_start_runs_every_step() -> None:
     pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
     seconds = host.cold_start(runs=1)

@@ -25,6 +25,7 @@ from tilepipe.ir.program import all_ops
 CASES = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
 
 
+@pytest.mark.sampled(64)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
@@ -36,14 +37,15 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
+@pytest.mark.sampled(33)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.sampled(5)
 def test_compiles(case: Case) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
     assert compiled.spill_bytes == 0
     assert "warning" not in compiled.log
 
 
+@pytest.mark.slow
 def test_every_op_is_in_a_case_that_runs_on_the_gpu() -> None:
     """tests/gpu launches the cases of these lists."""
     # Blackwell's: cuda.test_grid sees them refused for Hopper

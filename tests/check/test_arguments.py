@@ -61,6 +61,7 @@ def test_reductions_are_on_or_off() -> None:
         Reductions(hashing="no")  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [

@@ -85,6 +85,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_check_ends_with_its_time(name: str) -> None:
     made: Launch = CASES[name]().launch_args
@@ -111,6 +112,7 @@ def test_only_loops_without_an_op_look_at_the_clock() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_fault_is_told_within_the_time() -> None:
     """The story of a fault at the end of a long execution takes executions of that length: there is
     no time for it.

@@ -34,6 +34,7 @@ def timeless(verdicts: list[Verdict]) -> list[Verdict]:
     return [replace(v, seconds=0.0) for v in verdicts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_verdicts_come_in_order(how: dict[str, Any]) -> None:
     instances = [*recipes.good(3), FAULTY]
@@ -46,17 +47,20 @@ def test_verdicts_come_in_order(how: dict[str, Any]) -> None:
     assert sorted(told) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_processes_change_no_verdict() -> None:
     instances = [*recipes.good(3), FAULTY]
     assert timeless(check_all(instances, jobs=3)) == timeless(check_all(instances))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_options_arrive(how: dict[str, Any]) -> None:
     verdicts = check_all(recipes.good(2), **how, explore=True, bounds=Bounds(traces=20_000))
     assert [v.method for v in verdicts] == ["explored"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_an_instance_that_raises_costs_no_other(how: dict[str, Any]) -> None:
     first, second = recipes.good(2)
@@ -74,6 +78,7 @@ def test_an_instance_that_raises_costs_no_other(how: dict[str, Any]) -> None:
     assert "return three_roles(1 // by)" in note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said"),
     [("exit", "ended with exit code 7"), ("kill", "was killed by SIGKILL (out of memory?)")],
@@ -165,6 +170,7 @@ def eventually(what: Any, seconds: float = 20.0) -> bool:
     return bool(what())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_behind(how: signal.Signals, tmp_path: Path) -> None:
     with script(tmp_path, '__name__ == "__main__"') as parent:
@@ -184,6 +190,7 @@ def test_no_process_is_left_behind(how: signal.Signals, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard(tmp_path: Path) -> None:
     with script(tmp_path, "True") as parent:
         _, err = parent.communicate(timeout=60)
@@ -192,6 +199,7 @@ def test_a_script_without_a_guard(tmp_path: Path) -> None:
     assert '`if __name__ == "__main__":`' in err
 
 
+@pytest.mark.slow
 def test_the_script_of_the_page(tmp_path: Path) -> None:
     page = ROOT / "docs" / "concepts" / "checker.md"
     (tmp_path / "ring.py").write_text(blocks(page, "python")[0], encoding="utf-8")
@@ -234,6 +242,7 @@ def cluster() -> Iterator[Any]:
         yield client
 
 
+@pytest.mark.slow
 @needs_dask
 def test_on_a_cluster(cluster: Any) -> None:
     instances = [*recipes.good(5), FAULTY]
@@ -276,6 +285,7 @@ def test_what_is_no_client() -> None:
     assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(tp.UnavailableError, match=r"pip install 'tilepipe\[dask\]'"):

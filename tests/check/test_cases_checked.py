@@ -45,7 +45,7 @@ def asks(kernel: Kernel) -> bool:
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(43)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_of_every_op(case: Any) -> None:
     program = case.make(np.random.default_rng(0))[0]
@@ -55,6 +55,7 @@ def test_a_kernel_of_every_op(case: Any) -> None:
     assert not verdict.advice, verdict.advice
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example(name: str) -> None:
     verdict = load(EXAMPLES / f"{name}.py")(0).check(bounds=BOUNDS)

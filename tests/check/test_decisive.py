@@ -283,6 +283,7 @@ def told(by: str, refused: int) -> tp.Program:
     )
 
 
+@pytest.mark.sampled(25, suite=5)
 @pytest.mark.parametrize("by", PATHS)
 @pytest.mark.parametrize("refused", range(4))
 def test_answers_are_found_again_whatever_way_they_took(by: str, refused: int) -> None:
@@ -295,6 +296,7 @@ def test_answers_are_found_again_whatever_way_they_took(by: str, refused: int) -
     assert "race" not in merged.faults[0].message
 
 
+@pytest.mark.slow
 def test_a_key_says_whether_a_queued_mma_accumulates(monkeypatch: pytest.MonkeyPatch) -> None:
     """That was decided when it was issued; behind a commit it waits, and nothing else of the state
     says it any more.
@@ -555,6 +557,7 @@ def test_data_that_an_op_faults_on_are_roots(op: str) -> None:
     assert thing in Flow(b.kernel).roots
 
 
+@pytest.mark.slow
 def test_an_op_is_a_step_where_the_machine_performs_it() -> None:
     """What `_slow_counters` takes for a step is a `yield` of the generated code, which is what an
     execution counts.
@@ -645,6 +648,7 @@ def test_encodings_tell_values_apart_that_python_hashes_alike() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["slot", "tensor", "fragment"])
 def test_a_key_without_contents_is_noticed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above fail where contents are left out: each hole, put back on purpose, loses a
@@ -657,6 +661,7 @@ def test_a_key_without_contents_is_noticed(part: str, monkeypatch: pytest.Monkey
     assert "verified" in verdicts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["global by element", "tile by copy", "vote", "accumulate"])
 def test_keys_hold_plain_values_only(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`encoded` does not look: NumPy's values would become their bytes, without type and shape, and

@@ -92,6 +92,7 @@ def test_the_three_role_gemm_takes_one_execution(explore: bool) -> None:
     assert (verdict.verdict, verdict.traces) == ("verified", 1)
 
 
+@pytest.mark.slow
 def test_every_order_of_a_small_kernel_agrees() -> None:
     made = program(Shape(stages=1, accumulators=1, tiles=1, k_steps=1)).launch_args
     verdict = check(made, explore=True, reductions=EVERY_ORDER)
@@ -144,6 +145,7 @@ def items_tested(items: int) -> Launch:
     return launch(b)
 
 
+@pytest.mark.slow
 def test_states_are_merged_where_a_kernel_tests() -> None:
     verdict = check(items_tested(14), explore=True)
     assert verdict.ok
@@ -215,6 +217,7 @@ def alike(agents: int, reads_warp: bool) -> Launch:
     return launch(b)
 
 
+@pytest.mark.slow
 def test_states_that_differ_by_the_names_of_warps_are_one() -> None:
     every = Reductions(partial_order=False)
     with_, without = (

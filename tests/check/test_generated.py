@@ -32,7 +32,8 @@ def block(number: int) -> range:
     return range(BLOCK * number, BLOCK * (number + 1))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16, suite=16)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(48))
 def test_the_three_ways_agree(number: int) -> None:
     differing = [
@@ -43,13 +44,15 @@ def test_the_three_ways_agree(number: int) -> None:
     assert not differing, "\n".join(differing)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(programs())
 def test_the_three_ways_agree_on_what_shrinks(program: Program) -> None:
     assert not disagreement(program)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(8, suite=8)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
     for seed in block(number):
@@ -63,7 +66,8 @@ def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
         )
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(8, suite=8)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
     """The simulator performs a warpgroup as one; the model lets each of its warps go on by
@@ -79,6 +83,7 @@ def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_what_a_simulated_run_ends_in_is_among_what_the_model_finds(number: int) -> None:
     for seed in block(100 + number):
@@ -95,7 +100,8 @@ def test_what_a_simulated_run_ends_in_is_among_what_the_model_finds(number: int)
             )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(6, suite=6)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(12))
 def test_no_seed_fails_what_is_verified(number: int) -> None:
     for seed in block(number):
@@ -105,6 +111,7 @@ def test_no_seed_fails_what_is_verified(number: int) -> None:
             assert not failing, f"{program}\n{failing[0]}"
 
 
+@pytest.mark.slow
 def test_the_same_program_has_the_same_verdict_and_counterexample() -> None:
     for seed in block(0):
         program = generate(Random(seed))
@@ -112,6 +119,8 @@ def test_the_same_program_has_the_same_verdict_and_counterexample() -> None:
         assert [timeless(v) for v in first] == [timeless(v) for v in again], program
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_each_family_has_right_programs_and_wrong_ones(family: object) -> None:
     assert callable(family)
@@ -185,6 +194,7 @@ def test_one_clean_run_proves_nothing(
 
 # The same two, with what was missing: each arrival of a phase is made by who knows that the phase
 # before is over and was observed.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

@@ -38,7 +38,7 @@ SETS = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6, suite=6)
 @pytest.mark.parametrize("number", range(12))
 def test_no_verdict_is_wrong(number: int) -> None:
     for one in range(5 * number, 5 * number + 5):
@@ -47,7 +47,7 @@ def test_no_verdict_is_wrong(number: int) -> None:
         assert not outcome.violation, f"{outcome.mistake}: {outcome.violation}\n{kernel.script()}"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3, suite=3)
 @pytest.mark.parametrize("number", range(6))
 def test_reductions_change_no_verdict(number: int) -> None:
     kernel, made = drawn(2, number, frozenset({"peek"} if number else {"tma"}), "")

@@ -404,7 +404,8 @@ def test_bounds_are_those_of_the_whole_check() -> None:
 # -- beside full exploration -----------------------------------------------------------
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(8, suite=8)
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(24))
 def test_exploring_every_test_says_the_same(block: int) -> None:
     wrong = [what for seed in range(25 * block, 25 * (block + 1)) if (what := differs(seed))]

@@ -214,6 +214,7 @@ CASES = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_way_finds_it(case: Case) -> None:
     for (explore, reductions), verdict in zip(WAYS, every_way(case.wrong()), strict=True):
@@ -227,6 +228,7 @@ def test_every_way_finds_it(case: Case) -> None:
 RIGHT = [case for case in CASES if case.right is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_no_way_finds_fault_with_what_is_right(case: Case) -> None:
     assert case.right is not None

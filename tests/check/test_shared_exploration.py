@@ -23,6 +23,7 @@ def verdict_of(recipe: Callable[[], tp.Program], jobs: int, **options: object) -
     return replace(verdict, seconds=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hashing", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None:
     recipe, reductions = functools.partial(recipes.asks, 6), Reductions(hashing=hashing)
@@ -39,6 +40,7 @@ def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None
     assert verdict_of(recipe, 2, reductions=reductions) == two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0b010101, pytest.param(0b111111, marks=pytest.mark.slow)])
 def test_a_fault_is_the_same_every_time(wrong: int) -> None:
     recipe = functools.partial(recipes.asks, 6, wrong)
@@ -52,6 +54,7 @@ def test_a_fault_is_the_same_every_time(wrong: int) -> None:
     assert theirs.schedule
 
 
+@pytest.mark.slow
 def test_bounds_count_all_processes() -> None:
     verdict = verdict_of(
         functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40), reductions=APART
@@ -59,6 +62,7 @@ def test_bounds_count_all_processes() -> None:
     assert (verdict.verdict, verdict.bound, verdict.traces) == ("undecided", "40 executions", 40)
 
 
+@pytest.mark.slow
 def test_progress_is_told() -> None:
     told: list[tuple[str, int]] = []
     check_all(
@@ -72,6 +76,7 @@ def test_progress_is_told() -> None:
     assert told[-1][1] >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "said"),
     [

@@ -19,6 +19,7 @@ from tilepipe.kernels.gemm import tuned
 COMMAND = [sys.executable, "-m", "tilepipe"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [
@@ -28,7 +29,6 @@ COMMAND = [sys.executable, "-m", "tilepipe"]
         ["check", "--help"],
     ],
 )
-@pytest.mark.sampled(2)
 def test_a_reader_that_has_gone_is_no_fault(args: list[str]) -> None:
     """Exit 141, as of a program that SIGPIPE ends, and not 1: that says that a kernel is wrong."""
     read, write = os.pipe()
@@ -40,6 +40,7 @@ def test_a_reader_that_has_gone_is_no_fault(args: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_reader_of_errors_that_has_gone() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -50,6 +51,7 @@ def test_a_reader_of_errors_that_has_gone() -> None:
     assert (done.returncode, done.stdout) == (141, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_closed_streams(closed: str) -> None:
     command = f'"{sys.executable}" -m tilepipe kernels {closed}'
@@ -130,6 +132,7 @@ p = k.bind(np.zeros((8, 8), np.int32))
 """
 
 
+@pytest.mark.slow
 def test_nothing_printed_is_markup(
     tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

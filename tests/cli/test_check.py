@@ -67,6 +67,7 @@ def test_json_of_a_verdict(tilepipe: Call) -> None:
     assert found["facts"]
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_prints_the_same_but_for_the_seconds(
     file: Path, tilepipe: Call
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_bound_is_said(tilepipe: Call) -> None:
     assert "Raise --seconds or --traces" in out
 
 
+@pytest.mark.slow
 def test_several_processes(file: Path, tilepipe: Call) -> None:
     found = report(tilepipe("check", f"{file}:both", "--jobs", 2, "--json"))
     assert found["verdict"] == "verified"
@@ -176,6 +178,7 @@ def test_an_interruption_says_what_was_being_checked(
     )
 
 
+@pytest.mark.slow
 def test_sensitivity_is_reported(file: Path, tilepipe: Call) -> None:
     found = report(tilepipe("check", f"{file}:small", "--sensitivity", "--json"))["sensitivity"]
     without = {
@@ -331,6 +334,7 @@ def test_an_argument_without_a_type_is_guessed(file: Path, tilepipe: Call) -> No
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("args", "words"),
     [

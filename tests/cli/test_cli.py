@@ -43,6 +43,7 @@ def run_json(*args: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_kernels_lists_every_setting() -> None:
     report = json.loads(tilepipe("kernels", "--json").stdout)
     gemm = next(k for k in report["kernels"] if k["name"] == "gemm")
@@ -66,6 +67,7 @@ def test_kernels_lists_every_setting() -> None:
     assert gemm["summary"]
 
 
+@pytest.mark.slow
 def test_kernels_fits_a_terminal_and_names_every_setting() -> None:
     done = tilepipe("kernels")
     assert done.returncode == 0
@@ -74,6 +76,7 @@ def test_kernels_fits_a_terminal_and_names_every_setting() -> None:
     assert [name for name, value in settings.items() if f"{name}={value}" not in done.stdout] == []
 
 
+@pytest.mark.slow
 def test_run_reports_a_ragged_gemm() -> None:
     report = run_json("gemm", "-s", "m=1000", "-s", "n=328", "-s", "k=776")
     assert set(report) == {
@@ -106,6 +109,7 @@ def test_the_seed_changes_data_and_order_but_not_the_verdict() -> None:
     assert first["rel_error"] == again["rel_error"]
 
 
+@pytest.mark.slow
 def test_run_says_what_it_did() -> None:
     done = tilepipe("run", "gemm", "-s", "m=64", "-s", "n=64", "-s", "k=64")
     assert done.returncode == 0
@@ -115,6 +119,7 @@ def test_run_says_what_it_did() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "bk"),
     [
@@ -126,7 +131,6 @@ def test_run_says_what_it_did() -> None:
     ],
     ids=str,
 )
-@pytest.mark.sampled(3)
 def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> None:
     report = run_json(
         "gemm",
@@ -142,6 +146,7 @@ def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> No
     assert report["config"]["bk"] == bk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "tiles"),
     [
@@ -158,6 +163,7 @@ def test_run_verifies_attention(settings: list[str], tiles: int) -> None:
     assert report["config"]["causal"] is any(s.startswith("causal") for s in settings)
 
 
+@pytest.mark.slow
 def test_settings_of_the_other_architecture_are_not_printed() -> None:
     done = tilepipe("run", "attention", "-s", "arch=sm100", "-s", "s_q=64", "-s", "s_kv=64")
     assert done.returncode == 0, done.stderr
@@ -173,6 +179,7 @@ def test_attention_compiles_for_both_architectures(arch: str, tmp_path: Path) ->
     assert "no spills" in done.stderr
 
 
+@pytest.mark.slow
 def test_demo_shows_what_each_role_did() -> None:
     done = tilepipe("demo")
     assert done.returncode == 0
@@ -180,6 +187,7 @@ def test_demo_shows_what_each_role_did() -> None:
         assert word in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -247,7 +255,6 @@ def test_demo_shows_what_each_role_did() -> None:
         (["dance"], ["dance"]),
     ],
 )
-@pytest.mark.sampled(4)
 def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) -> None:
     done = tilepipe(*args)
     assert done.returncode == 2
@@ -257,6 +264,7 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) 
         assert word in done.stderr
 
 
+@pytest.mark.slow
 def test_compile_prints_the_source() -> None:
     done = tilepipe("compile", "gemm", "--emit", "cuda")
     assert done.returncode == 0
@@ -307,6 +315,7 @@ def test_what_is_compiled_is_what_is_chosen_for_the_shape_or_tuned(tmp_path: Pat
     assert source() == source("-s", "bn=64", "-s", "stages=3")
 
 
+@pytest.mark.slow
 def test_compile_writes_a_cubin(tmp_path: Path) -> None:
     target = tmp_path / "gemm.cubin"
     done = tilepipe("compile", "gemm", "-s", "cluster=2", "-o", str(target))
@@ -343,6 +352,7 @@ def test_a_full_disk_is_one_message(args: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_without_the_letters() -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     command = [

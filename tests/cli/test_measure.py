@@ -38,6 +38,7 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -87,7 +88,6 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
     ],
 )
-@pytest.mark.sampled(4)
 def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) -> None:
     done = tilepipe(*args)
     assert done.returncode == 2, done.stderr
@@ -97,6 +97,7 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) 
         assert word in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU")
 @pytest.mark.parametrize(
     "args",
@@ -108,7 +109,6 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) 
         ["tune", "gemm", *SHAPE],
     ],
 )
-@pytest.mark.sampled(3)
 def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
     done = tilepipe(*args)
     assert done.returncode == 2
@@ -148,6 +148,7 @@ def test_list_and_forget(file: Path) -> None:
     assert entries["H200: m=512 n=256 k=64"]["us"] == {"burst": 3.25}
 
 
+@pytest.mark.slow
 def test_forget_one(file: Path) -> None:
     for k in (64, 128):
         tuned.remember(Problem(512, 256, k), tp.H200, GemmConfig(), {})
@@ -155,6 +156,7 @@ def test_forget_one(file: Path) -> None:
     assert list(json.loads(file.read_text())) == ["H200: m=512 n=256 k=64"]
 
 
+@pytest.mark.slow
 def test_a_bad_file_is_one_line_on_stderr(file: Path) -> None:
     file.write_text("{\n")
     done = tilepipe("compile", "gemm", "--emit", "cuda")
@@ -163,6 +165,7 @@ def test_a_bad_file_is_one_line_on_stderr(file: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["--list", "--forget"])
 def test_no_file_of_tuned_configurations(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEPIPE_TUNED", "off")
@@ -171,13 +174,14 @@ def test_no_file_of_tuned_configurations(what: str, monkeypatch: pytest.MonkeyPa
     assert "TILEPIPE_TUNED is off" in done.stderr
 
 
+@pytest.mark.slow
 def test_names_in_the_file_are_no_markup(file: Path) -> None:
     file.write_text('{"[bold]mine": {"config": {}}}')
     assert "[bold]mine" in tilepipe("tune", "--list").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["0", "", "30"])
-@pytest.mark.sampled(3)
 def test_a_terminal_of_unknown_width(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert "cluster" in tilepipe("kernels").stdout

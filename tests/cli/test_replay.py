@@ -149,6 +149,7 @@ def test_what_is_kept_is_what_was_found(kept: Path) -> None:
     assert saved.read(Path("again.json")) == found
 
 
+@pytest.mark.slow
 def test_a_fault_of_another_order_is_replayed(
     tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +314,7 @@ def without(name: str) -> Callable[[str], str]:
     return damaged(lambda x: x.pop(name))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("change", "words"),
     [

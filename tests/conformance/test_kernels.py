@@ -18,6 +18,7 @@ from tilepipe.check import Bounds
 BUILDS = [(case, arch) for case in CASES for arch in kernels()[case.name]]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
@@ -28,6 +29,7 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_is_verified(case: Case) -> None:
     """Over all interleavings: the flat forms, the tries and the copies that no shipped kernel uses,
@@ -38,10 +40,10 @@ def test_is_verified(case: Case) -> None:
     assert verdict.ok, str(verdict)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS]
 )
-@pytest.mark.sampled(3)
 def test_compiles(case: Case, arch: str) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, arch=arch)
     assert compiled.spill_bytes == 0
@@ -49,6 +51,7 @@ def test_compiles(case: Case, arch: str) -> None:
     assert compiled.data[:4] == b"\x7fELF"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_uses_the_members_that_name_it(case: Case) -> None:
     named = {

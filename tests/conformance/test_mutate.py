@@ -31,6 +31,7 @@ MISPLACED = Mutant(
 )
 
 
+@pytest.mark.slow
 def test_a_member_that_is_gone_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_member_is_put_back() -> None:
 SMALL = ["ProducerConsumerPipeline.producer_step", "ProducerConsumerPipeline.consumer_mbar"]
 
 
+@pytest.mark.slow
 def test_small_changes_are_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ def test_there_are_sixteen() -> None:
     assert len(HOPPER_EXAMPLES) + len(BLACKWELL_EXAMPLES) == 16 + 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", EXAMPLES, ids=lambda case: case.name)
 def test_gives_what_numpy_gives(case: Case) -> None:
     for seed in range(4):
@@ -40,10 +41,10 @@ def test_is_verified(case: Case) -> None:
     assert verdict.ok, str(verdict)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS]
 )
-@pytest.mark.sampled(3)
 def test_compiles(case: Case, arch: str) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, arch=arch)
     assert compiled.spill_bytes == 0

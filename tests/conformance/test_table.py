@@ -56,6 +56,7 @@ def test_every_kernel_is_named() -> None:
     assert set(kernels()) == {case.name for case in CASES}
 
 
+@pytest.mark.slow
 def test_every_test_exists() -> None:
     """pytest finds each id of the table, those for a GPU as well."""
     wanted = {row.test for _, row in ROWS} | {

@@ -171,8 +171,9 @@ def test_each_step_reads_its_scale_factors(
         assert evaluate(call[3], {**names, "k": step}) == 2000 + block // 4 * stride + first // 32
 
 
+@pytest.mark.sampled(11, suite=11)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.sampled(4)
 def test_compiles(case: Case) -> None:
     kernel = case.make(np.random.default_rng(0))[0].kernel
     compiled = cuda.compile(kernel, "sm_100a")
@@ -195,6 +196,7 @@ def test_compiles(case: Case) -> None:
     assert all("4x32dp128bit" in i.opcode for i in copied)
 
 
+@pytest.mark.slow
 def test_a_debug_build_compiles() -> None:
     compiled = cuda.compile(
         CASES[1].make(np.random.default_rng(0))[0].kernel, "sm_100a", debug=True, perturb=1

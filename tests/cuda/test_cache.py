@@ -279,6 +279,7 @@ def test_a_second_compile_does_not_call_nvrtc(folder: Path, calls: Counter[str])
     assert len(list(folder.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_what_changes_the_machine_code_is_compiled_anew(
     folder: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
         cuda.compile(kernel)
 
 
+@pytest.mark.slow
 def test_importing_needs_no_cuda_package() -> None:
     code = (
         "import sys, tilepipe.cuda; print(sorted(m for m in sys.modules if m.split('.')[0] "

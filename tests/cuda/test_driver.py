@@ -115,6 +115,7 @@ def test_a_cluster_that_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         driver.Function(0, b"", "big", 384, 230_000, 16)
 
 
+@pytest.mark.slow
 def test_clusters_that_a_part_of_a_gpu_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(ordinal: int, cubin: bytes, name: str, threads: int, smem: int, cluster: int) -> Any:
         if cluster > 2:

@@ -92,6 +92,7 @@ def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> Smem
     return SmemBuffer("tile", dtype, 1, rows, cols, order, bits, 1024)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
@@ -145,10 +146,10 @@ SINGLES = [
 ]
 
 
+@pytest.mark.sampled(6, suite=3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
-@pytest.mark.sampled(4)
 def test_element_stores(
     order: str,
     bits: int,

@@ -18,14 +18,15 @@ from tilepipe.cuda.runtime import launching
 BY_NAME = {case.name: case for case in CASES}
 
 
+@pytest.mark.sampled(28, suite=7)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.sampled(5)
 def test_compiles_without_spills(case: Case) -> None:
     compiled = case.make(np.random.default_rng(0))[0].compile()
     assert compiled.data[:4] == b"\x7fELF"
     assert compiled.spill_bytes == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     ["odd_pairs_bfloat16", "columns_apart", "push_float32_swizzled", "fetch_bfloat16", "gelu"],

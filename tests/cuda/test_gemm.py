@@ -26,10 +26,10 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(3, suite=3)
 @pytest.mark.parametrize(
     "settings", VARIANTS, ids=lambda s: " ".join(f"{k}={v}" for k, v in s.items()) or "default"
 )
-@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_machine_code(settings: dict[str, Any]) -> None:
     kernel = gemm(**settings)

@@ -318,13 +318,14 @@ def check_places(
     assert len(seen) == m * n
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["load", "store"])
 @pytest.mark.parametrize(
     "row",
     rows("accumulator_layouts", "cases"),
     ids=lambda r: f"{r['what']} {r['rows']}x{r['cols']}",
 )
-@pytest.mark.sampled(3)
 def test_accesses_reach_each_element_of_a_matrix(verb: str, row: dict[str, Any]) -> None:
     check_places(
         verb,
@@ -337,11 +338,12 @@ def test_accesses_reach_each_element_of_a_matrix(verb: str, row: dict[str, Any])
     )
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["load", "store"])
 @pytest.mark.parametrize(
     "row", rows("tmem_load_store_registers"), ids=lambda r: f"{r['shape']} x{r['num']}"
 )
-@pytest.mark.sampled(4)
 def test_accesses_of_every_width(verb: str, row: dict[str, Any]) -> None:
     dtype = dtypes.float32 if row["shape"] == "16x256b" else dtypes.bfloat16
     n, whole = (

@@ -23,12 +23,12 @@ def problem(kind: str, size: int = 2) -> tp.Program:
     return Dealt(kind, 1, 8, 8, 4, size, warpgroups=2).bind()
 
 
+@pytest.mark.sampled(25, suite=5)
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 @pytest.mark.parametrize(
     ("kind", "arch"), [("clc", "sm_100a"), ("atomic", "sm_90a"), ("atomic", "sm_100a")]
 )
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.sampled(6)
 def test_schedulers_compile(kind: str, arch: str, size: int, build: dict[str, Any]) -> None:
     compiled = cuda.compile(problem(kind, size).kernel, arch, **build)
     assert compiled.spill_bytes == compiled.stack_bytes == 0
@@ -61,6 +61,7 @@ def test_instructions_of_cluster_launch_control() -> None:
     )
 
 
+@pytest.mark.slow
 def test_atomic_adds_are_one_instruction_each() -> None:
     """Relaxed: no fence beside them; and no loop over lanes."""
     ptx = cuda.compile(grid(), emit="ptx").data.decode()
@@ -104,6 +105,7 @@ def test_a_kernel_that_waits_itself_gets_no_other_wait(build: dict[str, Any]) ->
     )
 
 
+@pytest.mark.slow
 def test_requests_are_issued_by_one_lane_without_a_loop_over_lanes() -> None:
     code = sass.disassemble(cuda.compile(problem("clc").kernel, "sm_100a").data)
     requests = [i for i in code if i.opcode.startswith("UGETNEXTWORKID")]

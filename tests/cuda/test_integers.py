@@ -13,6 +13,7 @@ from tests.cases.numbers import CASES, UNIFORM
 from tilepipe import cuda
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", [*CASES, *UNIFORM][::29], ids=lambda case: case.name)
 def test_compiles_without_a_warning(case: Any) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)

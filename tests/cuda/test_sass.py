@@ -40,6 +40,7 @@ def test_parsing_and_loops() -> None:
         sass.loop_with(code, "UTMALDG")
 
 
+@pytest.mark.slow
 def test_a_real_loop() -> None:
     b = Builder()
     n, out = b.scalar("n"), b.tensor("out", dtypes.float32)

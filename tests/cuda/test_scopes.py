@@ -35,6 +35,7 @@ def blockwise(cta_group: int = 2) -> tp.Program:
     return blockwise_sm100.bind(a, b, *scales, np.zeros((512, 512), ml_dtypes.bfloat16), cfg)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gemm, blockwise])
 def test_no_loop_fences_the_whole_gpu(make: Callable[[], tp.Program]) -> None:
     """Two such fences are left, outside all loops: the cluster barrier at the end of set-up, and

@@ -24,8 +24,9 @@ CASES: list[tuple[dict[str, Any], str, str, Any, Any]] = [
 ]
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "a_order", "b_order", "dtype", "out"), CASES)
-@pytest.mark.sampled(3)
 def test_machine_code(
     settings: dict[str, Any], a_order: str, b_order: str, dtype: Any, out: Any
 ) -> None:

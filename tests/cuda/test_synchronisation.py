@@ -69,6 +69,7 @@ def test_a_remote_arrive_with_bytes_releases_at_cluster_scope() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "printed"),
     [

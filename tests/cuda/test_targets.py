@@ -54,6 +54,7 @@ def test_what_is_no_target(arch: Any) -> None:
         generation(arch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", FAMILY)
 def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
     with pytest.raises(
@@ -70,9 +71,10 @@ def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
     assert f".target {arch}" in ptx
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", FAMILY)
 @pytest.mark.parametrize("kind", ["mxfp8", "mxfp4", "nvfp4"])
-@pytest.mark.sampled(5)
 def test_scale_factors_compile_for_the_family(kind: str, arch: str) -> None:
     """A family target refuses `.scale_vec`, which `.block32` and `.block16` spell for all."""
     kernel = (
@@ -92,6 +94,7 @@ def test_every_op_on_tensor_memory_compiles_for_the_family(arch: str) -> None:
         assert "warning" not in code.log
 
 
+@pytest.mark.sampled(5, suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arch"), [case for case in SHIPPED if case[1] != BLACKWELL], ids=str
@@ -106,6 +109,7 @@ def test_shipped_kernels_compile_for_the_family(name: str, arch: str) -> None:
     assert "C75" not in code.log
 
 
+@pytest.mark.slow
 def test_a_quick_sample_of_shipped_kernels_compiles() -> None:
     spec = KERNELS["gemm"]
     config, _ = spec.configure({}, CHIPS["sm_100f"])
@@ -157,6 +161,7 @@ def test_debug_builds_check_accesses_to_tensor_memory(
     assert all(f"--gpu-architecture={arch}" in options for options in given)
 
 
+@pytest.mark.slow
 def test_a_kernel_without_tensor_memory_is_not_checked() -> None:
     b = Builder()
     b.setup_done()
@@ -166,6 +171,7 @@ def test_a_kernel_without_tensor_memory_is_not_checked() -> None:
     assert "BPT" not in sass.count(sass.disassemble(plain.data))
 
 
+@pytest.mark.slow
 def test_nvrtc_takes_the_check_and_it_is_in_the_code() -> None:
     """Each tcgen05 instruction calls routines that trap (BPT)."""
     plain, checked = (

@@ -178,6 +178,8 @@ def test_instruction_descriptors(
     assert bits == 0
 
 
+@pytest.mark.sampled(2, suite=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "opcode", "load"),
     [
@@ -228,6 +230,7 @@ def test_the_page_shows_what_is_printed() -> None:
     assert words(loop) == words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[1])
 
 
+@pytest.mark.slow
 def test_machine_code_of_single_instructions() -> None:
     code = sass.disassemble(cuda.compile(tensor_memory(), "sm_100a").data)
     mmas = [i for i in code if i.base in ("UTCHMMA", "UTCQMMA")]
@@ -283,6 +286,7 @@ def test_a_pair_loads_into_both_and_reports_to_the_leader() -> None:
     assert "tcgen05_commit_multicast_pair(empty(" in code
 
 
+@pytest.mark.slow
 def test_multicast_loads_of_a_pair_compile() -> None:
     b = Builder(cluster=4)
     tensor, tile = b.tensor("a", box=(64, 64), swizzle=128), b.smem("tile", 64, 64, 1, BF16, 128)

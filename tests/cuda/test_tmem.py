@@ -152,6 +152,7 @@ def test_a_wait_inside_a_block_is_for_loads_before_it() -> None:
     assert re.search(r"tmem_wait_load\(\);.*\n *keep\(part\);", code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gemm, tensor_memory], ids=lambda f: f.__name__)
 def test_debug_builds(make: Callable[[], Kernel]) -> None:
     kernel = make()

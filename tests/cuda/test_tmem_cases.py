@@ -22,8 +22,9 @@ def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:
     return [op for role in kernel.roles for op in walk(role.body) if isinstance(op, kind)]
 
 
+@pytest.mark.sampled(17, suite=17)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.sampled(8)
 def test_compiles(case: Case) -> None:
     kernel = case.make(np.random.default_rng(0))[0].kernel
     compiled = cuda.compile(kernel, "sm_100a")
@@ -47,8 +48,9 @@ def test_compiles(case: Case) -> None:
         assert counts[opcode] == sum(t.rows // 64 * (t.cols // 8).bit_count() for t in matrices)
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[::8], ids=lambda case: case.name)
-@pytest.mark.sampled(4)
 def test_instrumented_builds_compile(case: Case) -> None:
     compiled = cuda.compile(
         case.make(np.random.default_rng(0))[0].kernel, "sm_100a", debug=True, perturb=1

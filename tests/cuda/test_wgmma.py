@@ -226,6 +226,8 @@ def test_the_text_of_an_instruction(instruction: Instruction, name: str, lines: 
     ], code
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "k", "dtype", "scale_d", "predicates"),
     [
@@ -237,7 +239,6 @@ def test_the_text_of_an_instruction(instruction: Instruction, name: str, lines: 
         ("flags", 64, "float16", "k > 0 || accumulate", ["UP", "", "", ""]),
     ],
 )
-@pytest.mark.sampled(3)
 def test_only_the_first_instruction_of_an_mma_may_overwrite(
     mode: str, k: int, dtype: str, scale_d: str | None, predicates: list[str]
 ) -> None:

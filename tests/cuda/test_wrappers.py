@@ -96,6 +96,7 @@ def test_every_wrapper_has_a_row() -> None:
     assert all(signature.section for signature in TABLE.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TABLE)
 def test_wrapper(name: str) -> None:
     assert problems(SNIPPETS[name].code, name, TABLE[name]) == []
@@ -354,6 +355,7 @@ def _scale_copies_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("plant", "check"),
     [

@@ -19,6 +19,7 @@ def test_there_are_ten_rungs() -> None:
     assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 11)]
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_and_says_that_it_is_right(
@@ -49,6 +50,7 @@ def test_every_phase_that_is_filled_is_freed(name: str) -> None:
         assert np.sum(full[::2]) == np.sum(empty[::2]) > 0
 
 
+@pytest.mark.slow
 def test_as_a_script() -> None:
     path = EXAMPLES / "01_two_warps_one_barrier.py"
     said = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
@@ -61,6 +63,7 @@ def test_tests_that_guard_waits_are_checked_in_one_execution() -> None:
     assert "tests (try_wait) only decides whether the wait" in verdict.facts[0]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_without_a_loss(name: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")

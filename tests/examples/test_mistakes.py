@@ -470,6 +470,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
 def test_what_is_left_out_is_named(mistake: Mistake, seed: int, tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def marked(case: Case) -> Any:
     return pytest.param(case, id=name(case), marks=[pytest.mark.thorough] if pairs > 2 else [])
 
 
+@pytest.mark.sampled(55, suite=11)
 @pytest.mark.parametrize("case", [marked(case) for case in CASES])
-@pytest.mark.sampled(8)
 def test_a_family_is_verified(case: Case) -> None:
     kernel, settings = case
     _, instances = find(kernel).instances(settings)

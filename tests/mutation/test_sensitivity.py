@@ -73,6 +73,7 @@ def test_the_lines_are_those_of_the_user() -> None:
     )
 
 
+@pytest.mark.slow
 def test_ops_of_one_line_are_taken_out_together() -> None:
     """A Python loop makes two fences of one line: each alone is redundant, the line is not."""
     row = line(sensitivity.report(program(fences=2)), "fence_proxy_async")
@@ -117,6 +118,7 @@ def _two_waits() -> tp.Program:
     return _waits.bind(np.zeros(32, np.int32))
 
 
+@pytest.mark.slow
 def test_how_few_stages_verify() -> None:
     tiles = np.zeros((40, 32), np.float32)
     rebinding = Rebinding(copies, arguments(tiles, tiles.copy()), {"num_stages": 3})
@@ -125,6 +127,7 @@ def test_how_few_stages_verify() -> None:
     assert [(s.name, s.now, s.fewest, s.below) for s in found] == [("num_stages", 3, 1, "")]
 
 
+@pytest.mark.slow
 def test_stages_that_are_refused_or_wrong_below_a_number() -> None:
     def rebind(name: str, n: int) -> tp.Program:
         if n == 1:
@@ -181,6 +184,7 @@ def test_as_json_and_as_a_table() -> None:
     assert "fence_proxy_async (store)" in out.getvalue()
 
 
+@pytest.mark.slow
 def test_progress_counts_rows_and_settings() -> None:
     seen: list[tuple[int, int]] = []
     report = sensitivity.report(

@@ -63,6 +63,7 @@ def test_every_kernel_is_among_the_cases() -> None:
     assert {name for name, _ in (*HOPPER, *BLACKWELL, *FETCHED)} == set(KERNELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*HOPPER, *BLACKWELL], ids=said)
 def test_an_instance_is_verified_by_one_execution_and_large_enough(
     case: tuple[str, dict[str, Any]],
@@ -94,6 +95,7 @@ def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
     assert verdict.instance == "3 tiles, 5 K steps, fetched by 2 CTAs"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kernel", "given", "ring", "phases"),
     [

@@ -51,6 +51,7 @@ def explicit_ring(ctx: tp.Context, out: Any, n: int, *, slots: int, consumed: bo
             tail.step()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 37, 128])
 @pytest.mark.parametrize("slots", [2, 4, 8, 16])
 def test_j1_ring_with_produced_and_consumed_barriers(slots: int, n: int) -> None:
@@ -62,6 +63,7 @@ def test_j1_ring_with_produced_and_consumed_barriers(slots: int, n: int) -> None
         out[:] = -1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("slots", "n"), [(2, 3), (2, 9), (4, 5), (8, 17), (16, 40)])
 def test_j1_the_producer_does_not_wait_for_consumed(slots: int, n: int) -> None:
     program = explicit_ring.bind(np.zeros((n, 32), np.int32), n, slots=slots, consumed=False)
@@ -137,6 +139,7 @@ def test_j2_a_wait_left_over_at_the_end() -> None:
     faults(leftover.bind(), tp.DeadlockError, *words, where("one wait more"), where("only tick"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arrivers", range(1, 8))
 @pytest.mark.parametrize("observers", range(1, 8))
 def test_j2_any_number_of_arrivers_and_observers(arrivers: int, observers: int) -> None:

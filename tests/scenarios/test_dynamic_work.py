@@ -120,6 +120,7 @@ def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, 
         ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize(("size", "clusters"), [(1, 5), (2, 4)])
 def test_c6_in_every_order(size: int, clusters: int, stages: int) -> None:
@@ -206,6 +207,7 @@ def test_no_proxy_fence_between_a_response_and_the_next_request(size: int) -> No
     faults(bind("no fence", clusters=20, size=size)[0], tp.RaceError, *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_response_is_handed_back_by_a_relaxed_arrive(stages: int) -> None:
     """The read is fenced, and that is all there is to hand over (PTX ISA, the example of
@@ -249,6 +251,7 @@ def test_reading_a_response_before_the_wait(size: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_asking_again_after_a_refusal() -> None:
     words = (
         "asks for another cluster although it has seen a request",
@@ -259,6 +262,7 @@ def test_asking_again_after_a_refusal() -> None:
     faults(bind("asks again")[0], tp.SimFault, *words)
 
 
+@pytest.mark.slow
 def test_leaving_without_a_drain() -> None:
     words = (
         "exits while role 'use' of CTA",

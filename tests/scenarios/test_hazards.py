@@ -289,6 +289,7 @@ def sizes_kernel(
     return ring
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("producers", "consumers", "warps", "elected"),
     [

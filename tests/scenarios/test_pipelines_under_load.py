@@ -54,6 +54,8 @@ def two_producer_warps(
                 stage.mbar().arrive()
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "n", "cluster"),
     [
@@ -68,7 +70,6 @@ def two_producer_warps(
     + [(6, 17, (4, 4))]
     + [(stages, 7 * stages + 3, (1, 1)) for stages in range(2, 12)],
 )
-@pytest.mark.sampled(3)
 def test_c1_every_full_phase_completes_exactly_n_times(
     stages: int, n: int, cluster: tuple[int, int]
 ) -> None:
@@ -191,6 +192,7 @@ def bind_rows_and_columns(
     return program, out, want.reshape(ctas * 64, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "stages", "n"),
     [((1, 1), 2, 9), ((2, 1), 2, 12), ((1, 2), 3, 2), ((2, 2), 3, 10), ((4, 4), 2, 4)],
@@ -272,6 +274,7 @@ def three_warpgroups(
         ctx.syncwarp()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8, 25])
 @pytest.mark.parametrize("stages", [2, 3, 8])
 def test_c3_release_one_mma_late_beside_an_idle_warpgroup(stages: int, n: int) -> None:

@@ -101,6 +101,7 @@ def test_a_slot_released_while_the_mma_still_reads_it() -> None:
     faults(bind_pair(early=True), tp.RaceError, *words)
 
 
+@pytest.mark.slow
 def test_multicast_peers_left_out_of_the_commit() -> None:
     words = ("race on inputs_b", "role 'load'", "multicast", "mask", where("multicast"))
     faults(bind_pair(mask=None), tp.RaceError, *words, seeds=[0])
@@ -123,6 +124,7 @@ def test_a_multicast_mask_that_names_a_cta_outside_the_cluster() -> None:
     refuses(lambda: bind_pair(mask=5), tp.TraceError, *words)
 
 
+@pytest.mark.slow
 def test_a_cta_exits_while_its_peer_can_still_signal_it() -> None:
     words = (
         "exits while role 'mma' of CTA",

@@ -191,6 +191,7 @@ def fit(x: Expr, n: int) -> bool:
     return inside and (not ranges.grows(x) or -(2**31) <= value(x, n) < 2**31)
 
 
+@pytest.mark.slow
 @given(x=trees, n=small)
 def test_bounds_hold(x: Expr, n: int) -> None:
     """For what passes its checks, and one step beyond."""

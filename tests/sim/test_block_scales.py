@@ -15,8 +15,8 @@ from tilepipe.errors import PoisonError, RaceError, SimFault
 Array = np.ndarray[Any, Any]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-@pytest.mark.sampled(3)
 def test_the_simulator_computes_like_numpy(case: Case) -> None:
     for seed in (0, 1, 2):
         program, c, reference, tolerance = case.make(np.random.default_rng(seed))

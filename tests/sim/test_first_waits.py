@@ -62,6 +62,7 @@ def bound(**static: Any) -> tp.Program:
     return relayed.bind(np.zeros((1, 32), np.int32), **{"tests": False, **static})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tests", [False, True])
 @pytest.mark.parametrize(("before", "wait"), [(1, 1), (2, 2), (3, 3), (5, 5)])
 def test_a_first_wait_for_the_phase_after_those_known_to_be_complete(

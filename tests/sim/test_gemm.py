@@ -234,6 +234,7 @@ def calls_of(k: int) -> int:
     return next(count)
 
 
+@pytest.mark.slow
 def test_calls_grow_with_the_work() -> None:
     """Counted, not timed: how long it takes depends on the machine (`benchmarks/simulator.py`
     measures that).

@@ -24,6 +24,7 @@ def ints(n: int) -> np.ndarray:
     return np.zeros(n, np.int32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("stores", [0, 10, 100, 300])
 @pytest.mark.parametrize("ordered", [False, True])

@@ -57,6 +57,7 @@ def drawn(seed: int, n: int = 12, clusters: int = 3, slow: int = 0, room: int = 
     return who.tolist()
 
 
+@pytest.mark.slow
 def test_each_ticket_is_drawn_once_and_a_seed_gives_the_same_run() -> None:
     assert all(-1 not in drawn(seed) for seed in SEEDS)
     assert [drawn(seed) for seed in (3, 4)] == [drawn(seed) for seed in (3, 4)]

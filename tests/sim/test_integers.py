@@ -18,6 +18,7 @@ from tilepipe.errors import SimFault, TraceError
 from tilepipe.ir.dtypes import DType
 
 
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_lanes_compute_what_python_does(case: Case) -> None:
     program, out, want, limit = case.make(np.random.default_rng(0))
@@ -25,6 +26,7 @@ def test_lanes_compute_what_python_does(case: Case) -> None:
     check(out, want, limit)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", UNIFORM, ids=lambda case: case.name)
 def test_one_number_is_computed_as_python_does(case: Case) -> None:
     program, out, want, limit = case.make(np.random.default_rng(0))

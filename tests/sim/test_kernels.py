@@ -27,6 +27,7 @@ def bound(
     return bind(a, b, c, GemmConfig(**settings)), c, a.astype(np.float32) @ b.astype(np.float32).T
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "settings",

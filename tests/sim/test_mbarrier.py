@@ -56,6 +56,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(count=st.integers(1, 4), program=steps)
 def test_against_the_model(count: int, program: list[tuple[str, int]]) -> None:
     model = Model(count)

@@ -26,6 +26,7 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
+@pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_simulator_computes_like_numpy(case: Case) -> None:
     for seed in (0, 1, 2):
@@ -244,6 +245,7 @@ def test_a_tile_is_refilled_under_the_mma() -> None:
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.one_of(st.tuples(st.integers(0, 3), st.booleans()), st.none()), min_size=1, max_size=14

@@ -184,6 +184,7 @@ def test_a_leak() -> None:
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=24), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_the_allocator_against_the_simplest_one(steps: list[tuple[bool, int]], seed: int) -> None:

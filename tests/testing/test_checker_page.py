@@ -23,6 +23,7 @@ def test_the_test_that_it_shows_passes(tmp_path: Path) -> None:
     run(block, tmp_path / "test_doubled.py")["test_doubled"]()
 
 
+@pytest.mark.slow
 def test_its_ring_is_right_in_one_order_and_wrong_in_another(tmp_path: Path) -> None:
     program = run(shown.files(PAGE.read_text(encoding="utf-8"))["ring.py"], tmp_path / "ring.py")[
         "program"

@@ -33,6 +33,7 @@ def test_each_gap_has_a_kernel_that_slips_through() -> None:
     ] == []
 
 
+@pytest.mark.slow
 def test_they_slip_through_an_exploration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     text = code()

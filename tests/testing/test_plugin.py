@@ -40,6 +40,7 @@ def test_delays(tilepipe_perturb):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [(), ("-n", "2"), ("--tilepipe-explore", "--tilepipe-seeds", "6")],
@@ -57,6 +58,7 @@ def test_a_kernel_author_writes_three_lines(
     )
 
 
+@pytest.mark.slow
 def test_a_fault_fails_the_test_and_is_counted(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
 from kernels import bind_doubled
@@ -76,6 +78,7 @@ def test_ring(tilepipe_check):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not missing_gpu(), reason="there is a GPU: tests/gpu/test_perturb_gpu.py")
 def test_without_a_gpu_the_test_is_skipped_with_the_reason(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""

@@ -76,6 +76,7 @@ def joined(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
     return st.one_of(pairs, chosen, negated, wider)
 
 
+@pytest.mark.slow
 @given(st.recursive(leaves, joined, max_leaves=8))
 def test_what_is_said_to_divide_divides(x: Pair) -> None:
     e, value = x
@@ -169,6 +170,7 @@ def parts(rows: int, cols: int, swizzle: int, dtype: DType, order: str) -> list[
     return found
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["row", "col"])
 @pytest.mark.parametrize(("rows", "cols", "swizzle", "dtype"), BUFFERS)
 def test_tma_takes_the_parts_that_it_copies_right(

@@ -27,6 +27,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(25, suite=5)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -35,6 +36,8 @@ def test_shapes(shape: tuple[int, int], d: int, causal: bool) -> None:
         simulate(*shape, d, seed=seed, causal=causal)
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("s_kv", [1, 31, 32, 33, 95, 96, 128, 160, 192, 193, 256, 300])
 def test_trip_counts(s_kv: int) -> None:
     """Rings of two stages and blocks of 32 keys: fewer blocks than stages, as many, more; every
@@ -63,6 +66,8 @@ def test_trip_counts(s_kv: int) -> None:
         assert (completed["factors0.full"], completed["q1_full"]) == (steps + ctas, ctas)
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -78,11 +83,13 @@ def test_every_setting(settings: dict[str, int], d: int) -> None:
         simulate(300, 420, d, seed=1, causal=causal, change=grown(1.7), **settings)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (6, 2), (4, 1)])
 def test_heads_that_share_keys(heads: int, kv_heads: int) -> None:
     simulate(140, 200, 64, batch=2, heads=heads, kv_heads=kv_heads, causal=True, seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [BF16, np.float16])
 def test_dtypes(dtype: Any) -> None:
     for d, scale in ((64, None), (128, 0.3)):
@@ -167,6 +174,7 @@ def test_strides(memory: str) -> None:
     problem.right()
 
 
+@pytest.mark.sampled(7, suite=7)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -176,6 +184,7 @@ def test_interleavings(d: int, causal: bool, seed: int) -> None:
         simulate(400, 500, d, seed=seed, causal=causal, change=grown(1.5), **settings)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -228,6 +237,7 @@ def test_the_trace_does_not_depend_on_the_shapes() -> None:
     assert text(256, 256, 64) == text(1000, 77, 64, batch=2, heads=6, kv_heads=2)
 
 
+@pytest.mark.slow
 def test_the_last_queries_come_first() -> None:
     """With a causal mask they have the most blocks; a grid that ends in short work leaves fewer SMs
     idle.

@@ -22,6 +22,8 @@ MORE: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", [*FORMS, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
 )
@@ -62,6 +64,7 @@ def test_machine_code(form: dict[str, Any]) -> None:
     } <= found.keys()
 
 
+@pytest.mark.slow
 def test_the_softmax_is_fused(tmp_path: Any) -> None:
     """x · scale - shift is one instruction a score, the maximum less than one, and P is packed by
     pairs.

@@ -115,6 +115,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str, tmp_path: Path) -> None:
     """Each is found with every seed, in the run in which it is made; none by a wrong result."""
@@ -138,11 +139,13 @@ def test_mistakes(name: str, tmp_path: Path) -> None:
         assert not missing, f"seed {seed}: the message lacks {missing}:\n{error.value}"
 
 
+@pytest.mark.slow
 def test_the_kernel_that_mistakes_are_planted_in_is_right(tmp_path: Path) -> None:
     module = planted(tmp_path, "    d, bn = v.box[-2], cfg.bn\n", "    bn, d = cfg.bn, v.box[-2]\n")
     Problem(500, 500, module=module, change=grown(3.0)).right()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("above", "growth", "rescales"),
     [(1, 0.5, False), (1, 3, True), (8, 7, False), (8, 9, True), (15, 14, False)],

@@ -60,12 +60,15 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None:
     verify(shape, causal)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 @pytest.mark.parametrize("qk_stages", [1, 2])
@@ -81,6 +84,7 @@ def test_right_in_every_configuration(
     verify((1, 200, 150, 3, 3, 128), True, cfg, dtype, seed=consumers)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     s_q=st.integers(1, 200), s_kv=st.integers(1, 200), ratio=st.sampled_from([1, 3]), d=st.sampled_from([64, 128]), causal=st.booleans(),
@@ -121,6 +125,8 @@ def test_a_row_without_keys_is_zero() -> None:
     assert np.isfinite(lse[..., 170:]).all()
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])

@@ -43,11 +43,13 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting(config: dict[str, Any]) -> None:
     simulate(264, 296, 200, clusters=2, seed=1, **config)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
@@ -55,6 +57,7 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
     simulate(392, 296, 264, seed=3, clusters=1, stages=3, scheduler=scheduler, **shape_of(cluster))
 
 
+@pytest.mark.sampled(27, suite=27)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
@@ -82,6 +85,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -100,6 +104,7 @@ def test_shapes(shape: tuple[int, int, int], group: int, scheduler: str) -> None
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("group", [1, 2])
 def test_trip_counts(steps: int, group: int) -> None:
@@ -121,6 +126,7 @@ def test_trip_counts(steps: int, group: int) -> None:
     assert sum(map(sum, run.completions["outputs.empty"])) == 5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("clusters", [1, 2, 3])
 @pytest.mark.parametrize("tiles", [1, 2, 5, 6])
 def test_tiles_of_a_cta(tiles: int, clusters: int) -> None:
@@ -167,6 +173,7 @@ def test_dtypes_in_other_shapes(
     simulate(264, 144, 208, dtypes=dtypes, out=out, **settings)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2), (2, 2, 2)], ids=str
 )
@@ -208,6 +215,7 @@ def made(extras: dict[str, Any], m: int, n: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"cta_group": 2, "cluster": 2, "activation": "relu"}, {"bm": 64, "activation": "silu"}],
@@ -256,6 +264,7 @@ def test_the_trace_does_not_depend_on_the_shapes() -> None:
     assert text(256, 256, 256) == text(1000, 328, 776)
 
 
+@pytest.mark.slow
 def test_every_cta_lets_the_next_kernel_in() -> None:
     """griddepcontrol.launch_dependents stands in the load role of all CTAs, under no condition."""
     from tilepipe.ir import ops

@@ -65,6 +65,7 @@ def told(x: int, y: int, group: int, rank: int) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_arrivals(cluster: tuple[int, int, int]) -> None:
     """Everybody's arrivals in a run, on every barrier of every CTA of the one cluster."""
@@ -97,6 +98,7 @@ def test_arrivals(cluster: tuple[int, int, int]) -> None:
     assert found == want
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
     """One cluster that takes over the work of the others. Only CTA 0 asks, and everybody tells it
@@ -122,6 +124,7 @@ def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
     assert found == want
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_arrival_belongs_to_a_complete_phase(cluster: tuple[int, int, int]) -> None:
     problem = Problem(
@@ -249,6 +252,7 @@ def forgetful(
     sm100.gemm.forget()
 
 
+@pytest.mark.slow
 def test_a_mask_that_forgets_a_reader(forgetful: Any) -> None:
     """The MMAs of a CTA do not tell the CTAs that copy A into its slots: their copies come while it
     still reads.

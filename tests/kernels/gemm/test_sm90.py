@@ -59,6 +59,7 @@ CONFIGS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_configuration_is_right(config: dict[str, Any]) -> None:
     simulate(400, 328, 456, **config)
@@ -119,6 +120,7 @@ def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
     assert (per_stage == np.array(run.completions["inputs.empty"])).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bn", [64, 128, 192, 256])
 @pytest.mark.parametrize(
     "out", [BF16, np.float16, np.float32], ids=["bfloat16", "float16", "float32"]
@@ -241,10 +243,10 @@ def program(orders: str = "CC", **settings: Any) -> tp.Program:
     return gemm.bind(a, b, np.zeros((512, 512), BF16), gemm.GemmConfig(**settings))
 
 
+@pytest.mark.sampled(6, suite=3)
 @pytest.mark.parametrize(
     "config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str
 )
-@pytest.mark.sampled(4)
 def test_compiles_without_spills_or_silent_losses(config: dict[str, Any]) -> None:
     compiled = cuda.compile(program(**config).kernel)
     assert compiled.spill_bytes == 0
@@ -269,6 +271,7 @@ TILES = [
 ]
 
 
+@pytest.mark.sampled(9, suite=9)
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("config", [c for c in TILES if legal(**c)], ids=str)

@@ -9,8 +9,9 @@ import pytest
 from tests.gpu.gemms import FAMILIES, product
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sampled(5)
 def test_a_family_is_right_and_compiles(family: str) -> None:
     for seed, shape in enumerate(((200, 264, 328), (65, 72, 200))):
         p = product(shape, seed=seed, **FAMILIES[family])
@@ -20,6 +21,7 @@ def test_a_family_is_right_and_compiles(family: str) -> None:
     assert p.program.compile().spill_bytes == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "e4m3", "e5m2"])
 @pytest.mark.parametrize("family", ["default", "ping-pong", "half of k", "promoted", "transposed"])
 def test_tf32_and_fp8(family: str, dtype: str) -> None:

@@ -68,6 +68,7 @@ def test_an_entry_says_what_is_not_the_default() -> None:
     assert tuned.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"
 
 
+@pytest.mark.slow
 def test_choose_asks_it_first(file: Path) -> None:
     problem = 4096, 2048, 512, tp.bfloat16, tp.bfloat16
     unheard_of = GemmConfig(bn=48, stages=3)
@@ -227,6 +228,7 @@ def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     assert "m=4096" in target.read_text()
 
 
+@pytest.mark.slow
 def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
     code = (
         "import sys, tilepipe as tp\n"

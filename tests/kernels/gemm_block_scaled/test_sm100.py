@@ -39,6 +39,7 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting(config: dict[str, Any], kind: str) -> None:
@@ -49,6 +50,8 @@ def test_nvfp4_with_a_tile_of_one_instruction() -> None:
     simulate(136, 136, 208, kind="nvfp4", bk=64)
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
@@ -70,6 +73,7 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
         )
 
 
+@pytest.mark.sampled(13, suite=13)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
@@ -98,6 +102,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape: tuple[int, int, int], group: int) -> None:
@@ -112,6 +117,7 @@ def test_shapes(shape: tuple[int, int, int], group: int) -> None:
         problem.right(seed=2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("group", [1, 2])
 def test_trip_counts(steps: int, group: int) -> None:
@@ -131,6 +137,7 @@ def test_trip_counts(steps: int, group: int) -> None:
     assert sum(map(sum, run.completions["inputs.empty"])) == 5 * steps * group
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [BF16, np.float16, np.float32], ids=str)
 @pytest.mark.parametrize(
     "dtypes",

@@ -35,8 +35,9 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sampled(3)
 def test_every_family_is_right(family: str) -> None:
     for seed, shape in enumerate(((400, 424, 656), (200, 328, 144))):
         p = product(shape, seed=seed, **FAMILIES[family])
@@ -45,6 +46,7 @@ def test_every_family_is_right(family: str) -> None:
         assert run.advice == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("family", ["default", "two scales of B", "tall"])
 def test_shapes(shape: tuple[int, int, int], family: str) -> None:
@@ -53,11 +55,12 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
     p.verify()
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family", ["default", "cluster", "cluster along n", "tall", "tall halves", "three of three"]
 )
 @pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.sampled(4)
 def test_interleavings_of_several_tiles_a_cta(family: str, seed: int) -> None:
     """Odd and even numbers of K blocks, which do not fit the ring."""
     p = product((600, 712, 640 + 128 * seed), seed=seed, **FAMILIES[family])
@@ -199,8 +202,9 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
     assert str(caught.value) == f"{rule} (BlockwiseGemmConfig({given}))"
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sampled(5)
 def test_machine_code(family: str) -> None:
     """No spills, wgmma not serialised; a product's scaling is one FFMA an element, and one FMUL a
     row and scale of B.

@@ -23,8 +23,9 @@ from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
 from tilepipe.registry.catalog import find
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sampled(4)
 def test_every_family_is_right(family: str) -> None:
     for seed, offsets in enumerate(("ragged", "empty ones")):
         p = product(offsets, seed=seed, **FAMILIES[family])
@@ -33,6 +34,7 @@ def test_every_family_is_right(family: str) -> None:
         assert run.advice == []
 
 
+@pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("family", ["one consumer", "cluster", "ping-pong"])
 def test_offsets(offsets: str, family: str) -> None:
@@ -42,12 +44,12 @@ def test_offsets(offsets: str, family: str) -> None:
     assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "family",
     ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster", "four along m"],
 )
 @pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.sampled(4)
 def test_interleavings_of_several_tiles_a_cluster(family: str, seed: int) -> None:
     """Few clusters: each goes through many groups, and through its ring by trip counts that do not
     fit it.
@@ -67,6 +69,7 @@ def test_interleavings_of_several_tiles_a_cluster(family: str, seed: int) -> Non
     p.verify()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.integers(0, 150), min_size=1, max_size=9), st.integers(0, 40), st.integers(0, 2**16)
@@ -91,6 +94,7 @@ def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
     p.verify()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("order", ["row", "col"])
 def test_output_dtypes_and_orders(out: str, order: str) -> None:
@@ -108,6 +112,7 @@ def test_scales(dtype: str, scaled: bool) -> None:
     p.verify()
 
 
+@pytest.mark.slow
 def test_more_groups_than_a_warp_has_lanes() -> None:
     ends = np.sort(np.random.default_rng(0).integers(0, 300, 257)).tolist()
     p = product(ends, 24, 32, 300, bm=64, consumers=1, bn=32, bk=32)
@@ -250,8 +255,9 @@ def test_settings_that_no_kernel_can_have(given: dict[str, Any], rule: str) -> N
     assert "(GroupedGemmConfig(" in str(caught.value)
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.sampled(4)
 def test_machine_code(family: str) -> None:
     """No spills, wgmma not serialised, and nothing of the schedule in the loop over K."""
     cfg = GroupedGemmConfig(**FAMILIES[family])
@@ -316,6 +322,7 @@ def test_what_has_been_measured_to_be_fast_is_chosen(
     assert {name: getattr(chosen, name) for name in tile} == tile
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("split", reference.SPLITS)
 def test_the_registered_kernel(split: str) -> None:
     spec = find("gemm_grouped")

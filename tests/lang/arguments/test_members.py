@@ -99,8 +99,9 @@ TRIED = sorted(
 )
 
 
+@pytest.mark.sampled(12, suite=12)
+@pytest.mark.slow
 @pytest.mark.parametrize("member", TRIED)
-@pytest.mark.sampled(12, suite=4)
 def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
     wrong = []
     for parameter in parameters(member):
@@ -115,6 +116,7 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_every_public_member_is_tried() -> None:
     """A new member wants a call, in a case of another test or in `tests.support.arguments.kernels`,
     before it can be tried.

@@ -73,6 +73,7 @@ def narrow(ctx: tp.Context, f: Any) -> Any:
     return g.to("float32")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("body", "want"),
     [

@@ -102,6 +102,7 @@ def test_a_map_of_bytes() -> None:
     assert tp.tensor_map(bytes_of(64, 16), dtype=tp.float8_e4m3).dtype is tp.float8_e4m3
 
 
+@pytest.mark.slow
 def test_a_packed_tensor_of_pytorch() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     m = tp.tensor_map(

@@ -104,6 +104,7 @@ def test_size_does_not_depend_on_shapes() -> None:
     assert str(small) == str(large)
 
 
+@pytest.mark.slow
 def test_binding_in_eight_threads() -> None:
     """Each thread traces kernels of its own; none sees another's names, cursors or blocks."""
     expected = [str(gemm_program(stages=stages)) for stages in (2, 3, 4, 5)]

@@ -46,6 +46,7 @@ def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> 
     assert found.ok, found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize("dtype", [BF16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
@@ -211,6 +212,8 @@ def test_gradients_are_refused_by_the_operator_as_well(gpu: Emulator) -> None:
         torch_attention.operator(q, k, v)
 
 
+@pytest.mark.sampled(2, suite=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -229,6 +232,7 @@ def test_opcheck(gpu: Emulator, options: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.sampled(2, suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
@@ -248,6 +252,7 @@ def test_compile(gpu: Emulator, layout: str, dynamic: bool) -> None:
         right(out if layout == "bshd" else out.transpose(1, 2), q, k, v, lse - 1, causal=True)
 
 
+@pytest.mark.slow
 def test_compile_with_out(gpu: Emulator) -> None:
     torch._dynamo.reset()
     q, k, v = operands()

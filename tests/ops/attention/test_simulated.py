@@ -32,6 +32,8 @@ def operands(
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize(
     ("s_q", "s_kv", "causal"), [(100, 200, True), (130, 70, True), (40, 300, False)]

@@ -19,6 +19,7 @@ def right(c: Any, before: Any, a: Any, b: Any, offsets: Any) -> bool:
     return reference.compare(c, before, a, b.swapaxes(1, 2), offsets).ok
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out_dtype", [None, "bfloat16", "float32"])
 @pytest.mark.parametrize(
     "settings",

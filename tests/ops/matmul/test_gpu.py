@@ -244,6 +244,7 @@ def test_plans_are_limited(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(torch_plan.plans.plans) == 3
 
 
+@pytest.mark.slow
 def test_plans_keep_no_tensor_alive(gpu: Emulator) -> None:
     a, b = tensor(16, 41), tensor(41, 24)
     kept = [weakref.ref(x) for x in (a, b, matmul(a, b, bias=tensor(24), source=tensor(16, 24)))]

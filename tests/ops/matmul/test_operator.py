@@ -165,6 +165,7 @@ COMPILED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3, suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", COMPILED)
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -202,6 +203,7 @@ def test_compile_with_settings(gpu: Emulator) -> None:
     assert (gpu.bound[-1]["cfg"].bn, gpu.bound[-1]["cfg"].raster) == (64, "rows")
 
 
+@pytest.mark.slow
 def test_compile_with_out(gpu: Emulator) -> None:
     torch._dynamo.reset()
     a, b, out = (
@@ -215,6 +217,7 @@ def test_compile_with_out(gpu: Emulator) -> None:
     check(out, a, b)
 
 
+@pytest.mark.slow
 def test_a_compiled_error_names_the_shapes(gpu: Emulator) -> None:
     torch._dynamo.reset()
     with pytest.raises(Exception, match="16 columns against 9 rows"):
@@ -223,6 +226,7 @@ def test_a_compiled_error_names_the_shapes(gpu: Emulator) -> None:
         )
 
 
+@pytest.mark.slow
 def test_export(gpu: Emulator) -> None:
     class Linear(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -268,6 +272,8 @@ def test_the_operator_checks_shapes(
         torch_op.matmul(a, b)
 
 
+@pytest.mark.sampled(5, suite=5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"alpha": 0.5}, {"out_dtype": torch.float32}, {"settings": "(('bn', 64),)"}],
@@ -278,7 +284,6 @@ def test_the_operator_checks_shapes(
     [((6, 16), (16, 8)), ((2, 6, 16), (16, 8)), ((2, 6, 16), (2, 16, 8)), ((6, 16), (2, 16, 8))],
     ids=str,
 )
-@pytest.mark.sampled(4)
 def test_opcheck(
     gpu: Emulator, options: dict[str, Any], shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
@@ -307,6 +312,7 @@ def test_functional_gradients_are_refused_by_torch(gpu: Emulator) -> None:
         torch.func.grad(lambda a: matmul(a, b).sum())(a)
 
 
+@pytest.mark.slow
 def test_forward_mode_is_not_lost_in_silence(gpu: Emulator) -> None:
     from torch.autograd import forward_ad
 

@@ -180,6 +180,7 @@ def test_the_configuration_of_blocks_is_chosen(gpu: Emulator) -> None:
     assert gpu.bound[1]["cfg"] == BlockwiseGemmConfig(bn=64)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_it_is_an_operator(gpu: Emulator, recipe: str) -> None:

@@ -38,6 +38,7 @@ def check(x: Operands, bias: Array | None = None, **options: Any) -> Array:
     return c
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_any_size(recipe: str, shape: tuple[int, int, int]) -> None:
@@ -50,6 +51,7 @@ def test_any_mix_of_fp8(recipe: str, dtypes: tuple[Any, Any]) -> None:
     check(operands(recipe, (70, 40, 90), dtypes))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("out", ["bfloat16", "float16", "float32"])
 def test_output_dtypes(recipe: str, out: str) -> None:
@@ -175,6 +177,7 @@ def check_kind(c: Array, given: tuple[Any, ...], scale: Any = 1.0) -> None:
     assert comparison.ok, comparison
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 32), (70, 40, 96), (129, 136, 352), (8, 300, 1024)], ids=str
 )

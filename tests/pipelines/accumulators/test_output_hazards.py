@@ -322,6 +322,7 @@ def prefetching(ahead: int) -> Any:
     return role
 
 
+@pytest.mark.slow
 def test_prefetching_more_stages_than_the_ring_has() -> None:
     settings: dict[str, Any] = {"tiles": 1, "producer_arrivals": 1, "ring": 3}
     right(load=prefetching(3), steps=3, **settings)

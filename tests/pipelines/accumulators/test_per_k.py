@@ -73,6 +73,7 @@ def added_up(p: Parts) -> None:
             p.ctx.store_global(p.out, (p.row(tile), 0), total)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("group", [1, 2])
@@ -350,6 +351,7 @@ def test_what_it_does_not_take() -> None:
 # -- orders of acquiring ---------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ring", [1, 2])
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("order", [{}, {"input_first": True}, {"hand_over": False}], ids=str)

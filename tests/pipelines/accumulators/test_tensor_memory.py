@@ -266,6 +266,7 @@ def test_the_address_read_without_a_barrier() -> None:
     )
 
 
+@pytest.mark.slow
 def test_freed_while_the_epilogue_reads() -> None:
     def unasked(p: Parts) -> None:
         p.outputs.tmem.allocate()
@@ -288,6 +289,7 @@ def test_freed_while_the_epilogue_reads() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2])
 def test_done_is_said_too_early(group: int) -> None:
     def early(p: Parts) -> None:

@@ -170,6 +170,7 @@ def test_verified() -> None:
     assert verdict.ok, str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [in_ring_order, late_v])
 def test_compiles_for_hopper(use: Any) -> None:
     program = bind(hopper(HOPPER, use=use), HOPPER, *operands(HOPPER, 3)[:4])

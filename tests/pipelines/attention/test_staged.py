@@ -458,6 +458,7 @@ def test_on_blackwell(tiles: int) -> None:
         assert not run.advice
 
 
+@pytest.mark.slow
 def test_a_fragment_of_a_loop_behind_the_loop_compiles() -> None:
     """An operand of wgmma that a loop's body defines has no name behind the loop, where the last
     group is waited for.

@@ -23,6 +23,7 @@ def ran(program: tp.Program, seed: int) -> Any:
     return run
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("groups", [2, 3, 4, 5])
@@ -54,6 +55,7 @@ def test_a_slow_group_is_waited_for(slow: int) -> None:
     np.testing.assert_array_equal(log, expected_turns(3, 2, 4)[0])
 
 
+@pytest.mark.slow
 @given(
     groups=st.integers(1, 5),
     depth=st.integers(1, 4),
@@ -153,6 +155,7 @@ def test_misplaced() -> None:
         by_lane.bind()
 
 
+@pytest.mark.slow
 @given(
     tiles=st.integers(0, 6),
     length=st.integers(0, 7),

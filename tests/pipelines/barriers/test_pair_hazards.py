@@ -117,6 +117,7 @@ def whole(p: Parts, stage: Any) -> None:
     stage.expect_bytes(p.inputs.stage_bytes)
 
 
+@pytest.mark.slow
 def test_drain_left_out() -> None:
     words = (
         (
@@ -129,6 +130,7 @@ def test_drain_left_out() -> None:
     right(load=arming(whole, drain=False), group=1)
 
 
+@pytest.mark.slow
 def test_bytes_of_one_cta_of_a_pair() -> None:
     def half(p: Parts, stage: Any) -> None:
         stage.expect_bytes(p.inputs.payload.tile_bytes)
@@ -168,6 +170,7 @@ def test_copies_that_signal_their_own_cta_s_barrier() -> None:
     broken(tp.DeadlockError, *words, load=arming(whole, own=True), group=2)
 
 
+@pytest.mark.slow
 def test_the_odd_epilogue_returns_early() -> None:
     def even_only(p: Parts) -> None:
         with p.ctx.when(p.ctx.cta_rank == 0):
@@ -182,6 +185,7 @@ def test_the_odd_epilogue_returns_early() -> None:
     broken(tp.SimFault, *words, epilogue=even_only, group=2)
 
 
+@pytest.mark.slow
 def test_the_even_cta_alone_allocates() -> None:
     def even_only(p: Parts) -> None:
         with p.ctx.when(p.ctx.cta_rank == 0), p.outputs.mma_warp():

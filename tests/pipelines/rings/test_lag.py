@@ -15,6 +15,7 @@ from tests.support.tracing import of_kind, refused
 from tilepipe.ir import ops
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lag", [0, 1, 2, 3])
 @pytest.mark.parametrize("n", range(7))
 def test_every_stage_is_freed_once(lag: int, n: int) -> None:

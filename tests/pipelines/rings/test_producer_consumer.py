@@ -242,6 +242,7 @@ CONSUMERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 3])
 @pytest.mark.parametrize("consumer", CONSUMERS)
 @pytest.mark.parametrize("producer", PRODUCERS)

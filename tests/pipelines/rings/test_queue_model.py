@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def model(stages: int, items: int) -> tuple[list[int], list[int]]:
     return got, completions
 
 
+@pytest.mark.slow
 @given(
     stages=st.integers(1, 8),
     producers=st.integers(1, 2),
@@ -90,6 +92,7 @@ def test_a_ring_is_a_queue(
     assert run.completions == {"pipe.full": [completions], "pipe.empty": [completions]}
 
 
+@pytest.mark.slow
 @given(
     stages=st.integers(1, 8),
     trips=st.lists(st.integers(0, 9), min_size=2, max_size=4),

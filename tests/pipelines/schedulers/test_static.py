@@ -156,6 +156,7 @@ def test_every_tile_exactly_once(
     assert all(i < -(-m // x) * x and j < -(-n // y) * y for _, i, j in counted)
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     batches=st.integers(0, 2),
