@@ -21,7 +21,7 @@ from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.machine.barriers import rendezvous as meetings
+from tilepipe.machine.barriers import rendezvous
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.happens_before.events import GlobalOrder
 from tilepipe.sim import election
@@ -54,7 +54,7 @@ def _no_rule_for_tensors(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_space(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(meetings, "covered", lambda space, rank: lambda access: True)
+    patch.setattr(rendezvous, "covered", lambda space, rank: lambda access: True)
 
 
 def _never_in_role(patch: pytest.MonkeyPatch) -> None:

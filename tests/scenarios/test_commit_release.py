@@ -91,7 +91,7 @@ def bind(to: str = "shared", arrives: bool = False) -> tuple[tp.Program, np.ndar
 
 @pytest.mark.parametrize("to", ["shared", "global"])
 def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
-    """Practice goes by it, with advice; strict does not. Without the mend (`handed_on_by_no_commit`
+    """Practice goes by it, with advice; strict does not. Without the mend (`not_published_by_commits`
     always 0) nothing is said.
     """
     program, c, want = bind(to)
@@ -146,7 +146,7 @@ def test_an_arrive_says_so(to: str) -> None:
 
 
 def test_the_hole_is_seen_by_these_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcgen05, "handed_on_by_no_commit", lambda m: 0)
+    monkeypatch.setattr(tcgen05, "not_published_by_commits", lambda m: 0)
     verified(bind()[0], rules="strict")
     monkeypatch.undo()
     refuted(bind()[0], tp.RaceError, "commit as a release", rules="strict")

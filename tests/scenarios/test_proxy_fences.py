@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, refuses, refuted, verified, zeros
-from tilepipe.machine.barriers import rendezvous as meetings
+from tilepipe.machine.barriers import rendezvous
 from tilepipe.machine.happens_before.events import GlobalOrder
 
 
@@ -21,7 +21,7 @@ def where(mark: str) -> str:
 
 def everything_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts back the hole that a fence of one space orders accesses to all of them."""
-    monkeypatch.setattr(meetings, "covered", lambda space, rank: lambda access: True)
+    monkeypatch.setattr(rendezvous, "covered", lambda space, rank: lambda access: True)
 
 
 def no_rule_for_tensors(monkeypatch: pytest.MonkeyPatch) -> None:

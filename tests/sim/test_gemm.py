@@ -175,7 +175,7 @@ def test_a_missing_expect_is_named() -> None:
             op.body.ops = [o for o in op.body.ops if not isinstance(o, ops.MbarExpect)]
     with pytest.raises(DeadlockError) as caught:
         b.run(grid=1, **matrices(128, 128, 256), **sizes(128, 128, 256))
-    assert "nobody calls expect_bytes on it" in str(caught.value)
+    assert "no op calls expect_bytes on it" in str(caught.value)
 
 
 def test_a_missing_release_is_named() -> None:

@@ -80,7 +80,7 @@ def waits_on(name: str) -> Callable[[ops.Op], bool]:
         (
             lambda op: isinstance(op, ops.MbarExpect),
             DeadlockError,
-            "nobody calls expect_bytes on it",
+            "no op calls expect_bytes on it",
         ),
         (
             lambda op: isinstance(op, ops.MbarArrive),

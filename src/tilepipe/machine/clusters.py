@@ -118,7 +118,7 @@ class _Place:
     def asks(self) -> float:
         """When its first agent that asks came to its op."""
         assert self.machine is not None
-        return self.since + min(a.time for a in self.machine.reach.asking)
+        return self.since + min(a.time for a in self.machine.requests.asking)
 
 
 class _Together:
@@ -149,7 +149,7 @@ class _Together:
         else:
             place.machine.start(cluster)
         if self.random is not None:
-            place.machine.reach.haste = self.random.choice((0.0, 0.5, 1.0))
+            place.machine.requests.haste = self.random.choice((0.0, 0.5, 1.0))
 
     def run(self, place: _Place) -> bool:
         """Runs a place until its cluster asks, or until there is no cluster for it. Returns whether
@@ -162,7 +162,7 @@ class _Together:
         while True:
             self.enter(place)
             self.steps += _advance(m, self.random)
-            if m.reach.asking:
+            if m.requests.asking:
                 return True
             finish(m)
             place.since += _duration(m)
@@ -177,14 +177,14 @@ class _Together:
         """Lets one agent perform what it asks for, and takes its place from the list."""
         place = min(asking, key=_Place.asks) if self.random is None else self.random.choice(asking)
         assert place.machine is not None
-        reach, ready = place.machine.reach, place.machine.ready
+        requests, ready = place.machine.requests, place.machine.ready
         agent = (
-            min(reach.asking, key=lambda a: a.time)
+            min(requests.asking, key=lambda a: a.time)
             if self.random is None
-            else self.random.choice(reach.asking)
+            else self.random.choice(requests.asking)
         )
-        reach.asking.remove(agent)
-        reach.granted = agent
+        requests.asking.remove(agent)
+        requests.granted = agent
         ready.append(agent)
         asking.remove(place)
         return place

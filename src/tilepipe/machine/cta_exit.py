@@ -11,7 +11,7 @@ from tilepipe.errors import ExitError
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import root_causes as causes
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
@@ -28,7 +28,7 @@ def check_exit(m: Machine) -> None:
         for allocation in cta.tmem.allocations.values() if cta.tmem is not None else ():
             if not allocation.claimed:
                 raise ExitError(
-                    tmem_words.never_claimed(allocation, _name(cta)), allocation.site.loc
+                    tensor_faults.never_claimed(allocation, _name(cta)), allocation.site.loc
                 )
     for cta in m.ctas:
         known = 0
@@ -44,7 +44,7 @@ def check_exit(m: Machine) -> None:
         if cta.tmem is not None:
             for allocation in cta.tmem.allocations.values():
                 raise ExitError(
-                    tmem_words.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc
+                    tensor_faults.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc
                 )
 
 
@@ -127,7 +127,7 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
                 "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
             )
         case "tcgen05_mma" | "tmem_copy":
-            return tmem_words.over_at_exit(m, access, name, slot.name)
+            return tensor_faults.over_at_exit(m, access, name, slot.name)
         case "tmem_load" | "tmem_store":
             wait = "ctx.tmem_wait_store()" if access.is_write else "ctx.tmem_wait_load()"
             return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."

@@ -40,7 +40,7 @@ class Clusters:
         return self.waiting.popleft()
 
 
-class Reach:
+class GridRequests:
     """What one running cluster has to do with the grid.
 
     Attributes:

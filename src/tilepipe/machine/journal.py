@@ -1,8 +1,8 @@
-"""What a machine tells whoever explores its executions: each step that another agent can notice.
+"""What a machine reports to an exploration of its executions: each step that another agent can notice.
 
 A run has no journal and pays one test for each such step. The causal order that a journal sees is
 that of the interleavings alone: who can act before whom. Whether memory accesses are ordered is
-another question (`ordering`): a relaxed arrive, for instance, comes after what its thread did
+another question (`happens_before`): a relaxed arrive, for instance, comes after what its thread did
 before, and publishes nothing of it.
 """
 
@@ -19,7 +19,9 @@ class Touch(IntEnum):
     """How a step takes part in a phase of a barrier."""
 
     ARRIVE = 0  # counted; the phase cannot complete without it
-    EXPECT = 1  # announces bytes without arriving; an mbarrier.arrive.expect_tx is told as ARRIVE
+    EXPECT = (
+        1  # announces bytes without arriving; an mbarrier.arrive.expect_tx is reported as ARRIVE
+    )
     CREDIT = 2  # bytes that have been announced, or will be, come in
     ISSUE = 3  # a copy that will credit bytes is on its way
     MEET = 4  # an arrival at a barrier at which those who wait have arrived themselves
@@ -30,17 +32,17 @@ class Journal(Protocol):
     asynchronous unit does.
     """
 
-    def born(self, barrier: Hashable, mask: int) -> None:
+    def initialised(self, barrier: Hashable, mask: int) -> None:
         """A barrier is initialised: phase 0 is in progress."""
 
-    def died(self, barrier: Hashable, mask: int) -> None:
+    def invalidated(self, barrier: Hashable, mask: int) -> None:
         """A barrier is invalidated."""
 
     def touch(self, kind: Touch, barrier: Hashable, phase: int, mask: int) -> None:
         """A step that counts in `phase`, which is in progress."""
 
     def completed(self, barrier: Hashable, phase: int) -> None:
-        """The step that was told last has completed the phase."""
+        """The step that was reported last has completed the phase."""
 
     def passed(self, barrier: Hashable, phase: int, mask: int) -> None:
         """A wait for a phase that is complete."""

@@ -15,7 +15,7 @@ from tilepipe.machine.actors import Actor, Body
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import WORD_BYTES, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.grid_state import Clusters, Reach
+from tilepipe.machine.grid_state import Clusters, GridRequests
 from tilepipe.machine.happens_before.accesses import Access, Holder, Order
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.memory.global_memory import GlobalTensor
@@ -153,7 +153,7 @@ class Machine:
         """
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
-        self.reach = Reach()
+        self.requests = GridRequests()
         self.initialised_in_roles: list[Mbarrier] = []
         self.poisoned: PoisonError | None = None
         self.poison_at: Access | None = None

@@ -71,7 +71,7 @@ def run_in_order(m: Machine) -> int:
         if pending:
             act(m, pending.popleft())
             steps += 1
-        elif not polling or m.reach.asking:
+        elif not polling or m.requests.asking:
             return steps
 
 

@@ -113,7 +113,7 @@ def _divisible(
     base: int,
     condition: Condition,
 ) -> tuple[Array, Array]:
-    """The operands as arrays of one shape; divisors that nobody uses and that could not be divided
+    """The operands as arrays of one shape; divisors whose result is not used and that could not be divided
     by become 1.
 
     Raises:

@@ -1,5 +1,5 @@
 """Deadlocks that a GPU may not have: some lanes of a warp wait, and others, which need not, could
-bring what somebody waits for.
+bring what an agent waits for.
 
 Since Volta the lanes of a warp proceed on their own between the places where the warp converges.
 Here a warp's lanes are performed in program order, so that lanes which wait hold up the others.
@@ -47,7 +47,7 @@ def undecided(
     kernel: Kernel, m: Machine, stuck: list[Agent], sources: dict[Mbarrier, list[Site]]
 ) -> NotModelledError | None:
     """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op
-    that somebody waits for; None: there are none. `sources`: the mbarriers that agents wait on, each with the
+    that an agent waits for; None: there are none. `sources`: the mbarriers that agents wait on, each with the
     ops that could bring what it lacks.
     """
     for agent in stuck:

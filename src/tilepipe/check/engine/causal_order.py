@@ -218,7 +218,7 @@ class CausalOrder:
 
     # -- the journal -------------------------------------------------------------------
 
-    def born(self, barrier: Hashable, mask: int) -> None:
+    def initialised(self, barrier: Hashable, mask: int) -> None:
         old = self.barriers.pop(barrier, None)
         record = self.barriers[barrier] = BarrierRecord(
             barrier, history=[] if old is None else [*old.history, _users(old)]
@@ -233,7 +233,7 @@ class CausalOrder:
         start.members.append(step)
         start.bits = step.warp_bits
 
-    def died(self, barrier: Hashable, mask: int) -> None:
+    def invalidated(self, barrier: Hashable, mask: int) -> None:
         record, step = self._record(barrier), self._step_of(mask)
         known, _ = self._known(mask)
         for number, phase in record.phases.items():

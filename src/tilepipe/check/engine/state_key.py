@@ -194,7 +194,7 @@ class StateKeys:
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
         settled = race_state.of_barriers(execution.causal_order)
-        asked = bits(m.reach.refused), bits(m.reach.waited)
+        asked = bits(m.requests.refused), bits(m.requests.waited)
         return (
             tuple(agents),
             bars,
@@ -215,7 +215,7 @@ class StateKeys:
         for cta in m.ctas:
             for slot in cta.slots:
                 for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
-                    bits.add(a.bit, a.fenced, a.reader_fenced, a.sure)
+                    bits.add(a.bit, a.fenced, a.reader_fenced, a.release_bit)
             for held in cta.tmem.allocations.values() if cta.tmem is not None else ():
                 bits.add(held.twin.through if held.twin is not None else 0)
             for _, (bit, _, _) in sorted(
@@ -224,11 +224,11 @@ class StateKeys:
                 bits.add(bit)
         for present in presents:
             for e in sorted(present.live, key=lambda e: _event_key(e, names)):
-                bits.add(e.bit, e.fenced, e.reader_fenced, e.sure)
+                bits.add(e.bit, e.fenced, e.reader_fenced, e.release_bit)
         for cta in m.ctas:
             for bar in cta.bars:
-                bits.add(bar.born, bar.fenced, bar.proxied, *bar.over)
-        bits.add(m.reach.refused, m.reach.waited)
+                bits.add(bar.init_bit, bar.fenced, bar.proxy_bit, *bar.completion_bits)
+        bits.add(m.requests.refused, m.requests.waited)
         return bits
 
     def _agent(self, execution: Execution, cluster: int, a: Agent, bits: _Bits) -> Hashable:
@@ -252,12 +252,12 @@ class StateKeys:
         life = (
             b.state,
             b.in_role,
-            b.again,
-            names.get(b.maker[0], -1),
-            b.maker[1],
-            b.born != 0,
+            b.reinitialised,
+            names.get(b.initialiser[0], -1),
+            b.initialiser[1],
+            b.init_bit != 0,
             b.fenced != 0,
-            b.proxied != 0,
+            b.proxy_bit != 0,
         )
         return (
             life,

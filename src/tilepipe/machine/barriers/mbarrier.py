@@ -41,13 +41,15 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
     bar.known |= bar.acc
     bar.acc = 0
     if bar.by_parity:
-        m.order.retire_bit(bar.over[1])
-        bar.over = m.order.new_bit(), bar.over[0]
-        bar.known |= bar.over[0]
+        m.order.retire_bit(bar.completion_bits[1])
+        bar.completion_bits = m.order.new_bit(), bar.completion_bits[0]
+        bar.known |= bar.completion_bits[0]
     bar.time = bar.acc_time
     bar.expected = 0
-    if bar.doubled is None and len(bar.arrivals) > len({id(agent) for agent, _, _ in bar.arrivals}):
-        bar.doubled = bar.phase - 1, bar.arrivals
+    if bar.repeated_arrivals is None and len(bar.arrivals) > len(
+        {id(agent) for agent, _, _ in bar.arrivals}
+    ):
+        bar.repeated_arrivals = bar.phase - 1, bar.arrivals
     bar.last_arrivals, bar.arrivals = bar.arrivals, []
     bar.last_copies, bar.copies = bar.copies, []
 
@@ -89,16 +91,16 @@ def mbar_init(
         bar.count = bar.pending = count
         bar.phase = 0
         bar.init_site = site
-        bar.in_role, bar.again, bar.maker = site.role != SETUP, again, (ag.uid, mask)
+        bar.in_role, bar.reinitialised, bar.initialiser = site.role != SETUP, again, (ag.uid, mask)
         if bar.in_role:
             m.initialised_in_roles.append(bar)
         if len(m.ctas) > 1 or bar.in_role:
-            bar.born = m.order.new_bit()
-            ag.acquire(mask, bar.born)
+            bar.init_bit = m.order.new_bit()
+            ag.acquire(mask, bar.init_bit)
         for agent in ag.cta.agents:
             agent.passed.pop((ag.cta.rank, bar.flat), None)
         if m.journal is not None:
-            m.journal.born(bar, mask)
+            m.journal.initialised(bar, mask)
 
 
 def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
@@ -108,7 +110,9 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         faults.not_live(m, b, site, ag)
     if b.waiters:
         raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
-    m.order.retire_bit(b.born | b.fenced | b.proxied | b.over[0] | b.over[1])
+    m.order.retire_bit(
+        b.init_bit | b.fenced | b.proxy_bit | b.completion_bits[0] | b.completion_bits[1]
+    )
     if b in m.initialised_in_roles:
         m.initialised_in_roles.remove(b)
     b.reset()
@@ -116,7 +120,7 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
     if ag.cta.space is not None:
         write_word(m, ag, site, mask, ag.cta.space, b)
     if m.journal is not None:
-        m.journal.died(b, mask)
+        m.journal.invalidated(b, mask)
 
 
 def mbar_arrive(
@@ -289,7 +293,7 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
     """The phase that threads of an agent mean by a parity: the last one that they know to be
     complete if it has that parity, else the one after it.
 
-    They know of a phase that they have waited for, and of one that somebody has waited for on whom
+    They know of a phase that they have waited for, and of one that an agent has waited for on which
     they have waited since. Where they know less than that, the phase may be one that is over
     already: the wait was lapped.
     """
@@ -299,7 +303,7 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
     if phase >= b.phase - 1:
         return phase
     known = ag.known(ag.full if mask is None else mask)
-    for age, bit in enumerate(b.over, 1):
+    for age, bit in enumerate(b.completion_bits, 1):
         if bit & known:
             last = b.phase - age
             return last if last & 1 == parity & 1 else last + 1

@@ -124,17 +124,17 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
 
 def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
     """The threads of `mask` publish the initialisations that they made themselves (PTX ISA,
-    membar/fence: .mbarrier_init). Where a CTA is alone, there is nobody to tell of those of set-up.
+    membar/fence: .mbarrier_init). A CTA that is alone has no peer to which those of set-up matter.
     """
     for bar in m.initialised_in_roles if len(m.ctas) == 1 else ag.cta.bars:
-        if bar.state == LIVE and bar.born and _made(bar, ag, mask):
+        if bar.state == LIVE and bar.init_bit and _made(bar, ag, mask):
             bar.fenced = bar.fenced or m.order.new_bit()
             ag.acquire(mask, bar.fenced)
 
 
 def _made(bar: Mbarrier, ag: Agent, mask: int) -> bool:
     """Whether the thread that initialised a barrier is one of these."""
-    uid, lanes = bar.maker
+    uid, lanes = bar.initialiser
     return uid == ag.uid and lanes & ~mask == 0
 
 
@@ -188,11 +188,11 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int, space: str) 
                 # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
                 continue
             if access.agent is ag and access.mask & ~mask == 0 and covers(access):
-                ag.handed_on |= access.bit | access.fenced | access.sure | access.after
+                ag.handed_on |= access.bit | access.fenced | access.release_bit | access.after
     for bar in m.initialised_in_roles:
         if space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
-            bar.proxied = bar.proxied or m.order.new_bit()
-            ag.acquire(mask, bar.proxied)
+            bar.proxy_bit = bar.proxy_bit or m.order.new_bit()
+            ag.acquire(mask, bar.proxy_bit)
 
 
 def covered(space: str, rank: int) -> Callable[[Fenceable], bool]:

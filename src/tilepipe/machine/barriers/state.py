@@ -51,23 +51,53 @@ class Mbarrier:
             before.
         completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
-        doubled: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
+        repeated_arrivals: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
         completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
         waiters: agents to wake when the phase completes.
-        born: the bit of its initialisation, in a cluster or in a role; fenced, proxied: one that
+        init_bit: the bit of its initialisation, in a cluster or in a role; fenced, proxy_bit: one that
             whoever comes after a fence.mbarrier_init, or a fence.proxy.async, of the initialising
-            thread knows. maker: that thread, (agent, mask).
-        by_parity: some wait on its array gives a parity. over: then, of the last two phases that
+            thread knows. initialiser: that thread, (agent, mask).
+        by_parity: some wait on its array gives a parity. completion_bits: then, of the last two phases that
         completed, latest first, a bit that whoever knows of the completion knows.
-        in_role, again: it was initialised in a role, and after it had been invalidated.
+        in_role, reinitialised: it was initialised in a role, and after it had been invalidated.
         acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
 
     __slots__ = (
-        "acc", "acc_time", "address", "again", "array", "arrivals", "born", "by_parity", "completed_by",
-        "completions", "copies", "count", "cta", "doubled", "expected", "fenced", "flat",
-        "in_role", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies",
-        "maker", "over", "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
+        "acc",
+        "acc_time",
+        "address",
+        "array",
+        "arrivals",
+        "by_parity",
+        "completed_by",
+        "completion_bits",
+        "completions",
+        "copies",
+        "count",
+        "cta",
+        "expected",
+        "fenced",
+        "flat",
+        "in_role",
+        "index",
+        "inflight",
+        "init_bit",
+        "init_site",
+        "initialiser",
+        "known",
+        "last_arrivals",
+        "last_copies",
+        "pending",
+        "phase",
+        "proxy_bit",
+        "reinitialised",
+        "repeated_arrivals",
+        "size",
+        "state",
+        "time",
+        "tx",
+        "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -103,13 +133,13 @@ class Mbarrier:
         self.last_arrivals: list[tuple[Actor, Site, int]] = []
         self.last_copies: list[Copy] = []
         self.waiters: list[Actor] = []
-        self.born = self.fenced = self.proxied = 0
-        self.over = (0, 0)
-        self.in_role = self.again = False
-        self.maker: tuple[int, int] = (-1, 0)
+        self.init_bit = self.fenced = self.proxy_bit = 0
+        self.completion_bits = (0, 0)
+        self.in_role = self.reinitialised = False
+        self.initialiser: tuple[int, int] = (-1, 0)
         self.init_site: Site | None = None
         self.completed_by: Site | None = None
-        self.doubled: tuple[int, list[tuple[Actor, Site, int]]] | None = None
+        self.repeated_arrivals: tuple[int, list[tuple[Actor, Site, int]]] | None = None
 
     @property
     def name(self) -> str:

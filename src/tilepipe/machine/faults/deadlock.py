@@ -21,10 +21,10 @@ from tilepipe.errors import DeadlockError, NotModelledError
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers import mbarrier as mbarriers
-from tilepipe.machine.barriers import rendezvous as meetings
+from tilepipe.machine.barriers import rendezvous
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.faults import root_causes as causes
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -49,7 +49,7 @@ def report(m: Machine) -> DeadlockError | NotModelledError:
     ctas = sorted({a.cta.block_id for a in stuck})
     where = f"CTA {ctas[0]}" if len(ctas) == 1 else f"CTAs {', '.join(map(str, ctas))}"
     total = sum(1 for a in m.agents if a.cta.block_id in ctas)
-    doing = "wait, or test in vain" if any(a.spins is not None for a in stuck) else "wait"
+    doing = "wait, or test without success" if any(a.spins is not None for a in stuck) else "wait"
     head = f"deadlock: {len(stuck)} of {total} agents of {where} {doing}, and nothing in flight could wake one."
     rows = [
         ("agent", "at", "waits for", "phase", "reached", "missing"),
@@ -86,11 +86,11 @@ def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
         return agent.cta.bars[args[2]], args[3]
     if op is mbarriers.mbar_wait_parity:
         return agent.cta.bars[args[2]], mbarriers.phase_of(agent, args[2], args[3], args[1])
-    if op is meetings.named_sync:
+    if op is rendezvous.named_sync:
         return agent.cta.named[args[2]], agent.ticket
-    if op is meetings.cluster_wait:
+    if op is rendezvous.cluster_wait:
         return m.cluster, agent.cluster_ticket
-    if op is meetings.setup_barrier:
+    if op is rendezvous.setup_barrier:
         return (m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]), agent.ticket
     if op is tmem_alloc.tmem_alloc:
         return agent.cta.tmem, None
@@ -143,7 +143,7 @@ def _row(m: Machine, agent: Agent) -> tuple[str, ...]:
         case TensorMemory():
             call = next(c for c in bar.calls if c.agent is agent)
             peer = tmem_alloc.peer_of(m, bar) if call.group == 2 else None
-            return name, site.loc.short, bar.name, "", "", tmem_words.waits_for(call, bar, peer)
+            return name, site.loc.short, bar.name, "", "", tensor_faults.waits_for(call, bar, peer)
         case WgmmaGroup():
             late = [w for w in _warps_of(m, agent) if w not in bar.agents]
             missing = f"the commit of {', '.join(map(str, late))}"
@@ -324,7 +324,7 @@ def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
 
 
 def _unreached(m: Machine, stuck: list[Agent]) -> str:
-    """An arrival that misses a CTA of the cluster in which somebody waits for it; empty where there
+    """An arrival that misses a CTA of the cluster in which an agent waits for it; empty where there
     is none.
     """
     bars = [
@@ -367,7 +367,7 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                 )
             early = sum(u.nbytes for u in bar.copies)
             if early and bar.tx < 0:
-                return f"copies of {early:,} bytes signal {bar.where}, but nobody calls expect_bytes on it (an arrival and the bytes)."
+                return f"copies of {early:,} bytes signal {bar.where}, but no op calls expect_bytes on it (an arrival and the bytes)."
     for agent in stuck:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Mbarrier) and bar.pending:
@@ -433,7 +433,7 @@ def _spins(m: Machine, agent: Agent, spin: Spin) -> str:
         )
     return (
         f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"
-        " and nobody who is left changes it: too few"
+        " and no remaining agent changes it: too few"
         " add to it, or it starts at another value than the loop takes for granted (is it set"
         " back to 0 before each launch?)."
     )
@@ -451,7 +451,7 @@ def _starts_late(m: Machine, stuck: list[Agent]) -> str:
         ):
             return (
                 f"{agent} waits for phase 0 of {bar.where}, the first release, before it has"
-                " filled anything, and nobody has arrived: its"
+                " filled anything, and nothing has arrived: its"
                 " phases start one too late. Every stage is free at the start: the first wait of"
                 " a producer is for the phase before the"
                 " first (parity 1, as a pipeline's producer cursor starts with), and passes."
@@ -466,7 +466,7 @@ def _full(m: Machine, memory: TensorMemory, stuck: list[Agent]) -> str:
             return (
                 f"{held.agent} holds {held.columns} columns ({held.site.loc.short}) and waits at"
                 f" {_site(held.agent).loc.short} before it"
-                " frees them, for somebody who needs columns first: allocate once for both, or"
+                " frees them, for an agent that needs columns first: allocate once for both, or"
                 " let it free them before it waits."
             )
     pairs = "in a pair the even CTA allocates for both, and each frees its own"

@@ -12,7 +12,7 @@ from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Copy, Mbarrier, NamedState
 from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import root_causes as causes
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.machine import Machine
@@ -127,11 +127,11 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     if kind == "tma_store":
         return (
             "The store reads the tile until the thread that issued it has waited for its group"
-            " (ctx.tma_store_wait(..., read=True)); then the writers must hear of it: a syncwarp"
+            " (ctx.tma_store_wait(..., read=True)); then the writers must learn of it: a syncwarp"
             " or a named barrier."
         )
     if kind in ("tcgen05_mma", "tmem_copy", "tmem_load", "tmem_store"):
-        return tmem_words.remedy(m, old, new)
+        return tensor_faults.remedy(m, old, new)
     verb = "write" if old.is_write else "read"
     lanes = (
         " An arrive or a copy by one elected lane speaks only for that lane until its warp has"
@@ -248,7 +248,7 @@ def _unfenced(
     )  # fmt: skip
 
 
-def told_by_a_commit(
+def ordered_by_commit_alone(
     m: Machine, place: str, old: Access | Event, first: str, second: str, site: Site
 ) -> None:
     """An ordinary access that others know of by way of a tcgen05.commit alone."""
@@ -289,7 +289,7 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     if event.cluster != m.cluster_id:
         return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
     if event.site.kind == "tma_store":
-        return f"The store is over when the thread that issued it has waited for it (ctx.tma_store_wait(0)); then {ag} must hear of it."
+        return f"The store is over when the thread that issued it has waited for it (ctx.tma_store_wait(0)); then {ag} must learn of it."
     if event.agent_uid == ag.uid:
         return "Other threads of the same role: they must meet between the two accesses, for instance at ctx.syncwarp()."
     return f"After the first access, {event.who} must arrive on a barrier that {ag} waits on before its access."
@@ -302,7 +302,7 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     remedy = (
-        tmem_words.poison(new)
+        tensor_faults.poison(new)
         if isinstance(slot, TensorMemory)
         else "Wait for the copy or the store that fills them, or fill them first."
     )
@@ -328,7 +328,7 @@ def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
 
 
 def _expects_nothing(bar: Mbarrier) -> str:
-    """What to change where copies signal a phase in which nobody has called expect_bytes."""
+    """What to change where copies signal a phase without an expect_bytes."""
     return (
         f"  No expect_bytes was called on {bar.name} in this phase, so its arrivals complete it"
         " without the copies."
@@ -512,14 +512,14 @@ def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
 def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     """A copy signals a barrier that was initialised in a role, with no fence behind it."""
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
-    again = " again" if bar.again else ""
+    again = " again" if bar.reinitialised else ""
     text = f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was initialised{again}{where}, with no fence in between"
     cure = (
         "The thread that initialises it must execute ctx.fence_barrier_init() (or"
         " ctx.fence_proxy_async()) behind that, before a barrier"
         f" lets {ag} go on: TMA may see what the memory held before."
     )
-    if bar.again:
+    if bar.reinitialised:
         raise BarrierError(f"{text}.\n  {cure}", site.loc)
     m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
 

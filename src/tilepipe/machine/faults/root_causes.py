@@ -5,7 +5,7 @@ The two sides of a ring are arrays of barriers named `<ring>.full` and `<ring>.e
 stage's full barrier is its fill number p + 1, phase p of its empty barrier the release after that
 fill. So a release belongs behind as many fills, and a fill behind one release fewer. Beyond rings:
 an agent that ran ahead, and completed a phase with an arrival meant for the next; a named barrier
-at which somebody arrived without waiting.
+at which an agent arrived without waiting.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _times(n: int) -> str:
 
 
 def refilled(ctas: Iterable[Cta], copy: Access) -> str:
-    """Who freed the stage of a copy that nobody had waited for, so that it was filled again; empty
+    """Which arrival freed the stage of a copy before any wait for it, so that it was filled again; empty
     where the copy is of no ring.
     """
     for full, empty in _stages(ctas):
@@ -175,7 +175,7 @@ def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
 
 
 def passed_over(ctas: Iterable[Cta]) -> str:
-    """A ring whose stages have been used unevenly although nothing is in flight: somebody steps
+    """A ring whose stages have been used unevenly although nothing is in flight: an agent steps
     past one. Empty where there is none.
     """
     for cta in ctas:
@@ -203,15 +203,15 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
     """A phase that one agent's arrival for the next completed, in the place of another agent's;
     empty where there is none.
 
-    `sites`: of the kernel, where an agent that arrives at two lines is to be told as well.
+    `sites`: of the kernel, where an agent that arrives at two lines is to be reported as well.
     """
     roles: dict[str, set[str]] = {}
     for site in sites:
         if site.kind in ("mbar_arrive", "mbar_expect"):
             roles.setdefault(site.barrier, set()).add(site.role)
-    for bar in (bar for cta in ctas for bar in cta.bars if bar.doubled is not None):
-        assert bar.doubled is not None
-        phase, arrivals = bar.doubled
+    for bar in (bar for cta in ctas for bar in cta.bars if bar.repeated_arrivals is not None):
+        assert bar.repeated_arrivals is not None
+        phase, arrivals = bar.repeated_arrivals
         if len(arrivals) != bar.count:
             continue
         came = {agent.uid for agent, _, _ in arrivals}
@@ -224,7 +224,7 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
         seen: dict[int, set[int]] = {}
         for agent, site, _ in arrivals:
             if site.id in seen.get(agent.uid, ()) or (agent.uid in seen and absent is not None):
-                whose = "somebody else" if absent is None else f"that of {absent}"
+                whose = "another agent" if absent is None else f"that of {absent}"
                 return (
                     f"Phase {phase} of {bar.where} was completed by two arrivals of {agent}"
                     f" ({site.loc.short}), of which the"

@@ -118,7 +118,7 @@ def freed_before_the_peer(ag: Actor, site: Site, found: Allocation, peer: Tensor
         f" the alloc of {whose} is through: nothing"
         " orders the one after the other.\n"
         "  With cta_group=2 the even CTA allocates for both and does not wait for the odd one,"
-        " and a dealloc waits for nobody; freed before"
+        " and a dealloc waits for no CTA; freed before"
         " the odd CTA's alloc has returned, the launch fails (NVIDIA/cutlass issue 3435).\n"
         f"  Behind its alloc, CTA {peer.cta.block_id} must arrive on a barrier that {ag} waits on"
         f" before it frees. {_DEALLOC}."
@@ -267,7 +267,7 @@ _DEALLOC = "tp.TmemDeallocBarrier does that: signal_complete() behind the reads,
 
 def _freeing(m: Machine, old: Access, new: Access) -> str:
     """What a warp that frees columns under an MMA waits for, where others still read them; empty
-    where nobody does.
+    where none does.
     """
     readers: dict[str, str] = {}
     for site in m.world.program.sites:

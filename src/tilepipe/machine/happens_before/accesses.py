@@ -1,9 +1,30 @@
 """Happens-before on bit sets: who knows of which access.
 
-Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an
-agent, an mbarrier's phase, an asynchronous unit) is a Python int: the accesses that are ordered
-before whatever it does next. Synchronising is `|`; an access is a race exactly when a conflicting
-live access is missing from the accessor's int.
+The clocks of a race detector (Lamport 1978; vector clocks: Fidge 1988, Mattern 1989; DJIT+ and
+FastTrack use them for races) answer one question: does this earlier access happen before what this
+thread does now? A vector clock answers it for all accesses that a thread has ever made, with a
+number for each thread. Here the threads are lanes, hundreds of them, asynchronous units besides,
+and program order does not make what one lane knows known to the next; but few accesses are live at
+a time, because one that a later access covers is retired. So each live access is one bit of its
+cluster's `Order`, and a clock is a set of bits, a Python int: the accesses that happen before
+whatever its holder (an agent, a phase of an mbarrier, an asynchronous unit) does next. To release
+or acquire is `|`, of any number of accesses at once; an access is a race exactly when the bit of a
+conflicting live access is missing from the accessor's int. Retired bits are handed out again.
+
+Example. A producer's copy W fills a tile and completes phase 0 of `full`; the consumer waits,
+reads (R), and arrives on `empty`; the producer waits for that and copies again (W').
+
+    step                         producer   full     consumer   empty
+    W issued: bit 1              -          -        -          -
+    W lands, phase 0 completes   -          1        -          -
+    consumer waits on full       -          1        1          -      1 is known: reading is no race
+    R: bit 2                     -          1        1|2        -
+    consumer arrives on empty    -          1        1|2        1|2
+    producer waits on empty      1|2        1        1|2        1|2
+    W' conflicts with R (and W)                                        2 is known: no race; W' covers
+                                                                       both, their bits are retired
+
+Without the wait on `empty` the producer's set lacks bit 2 when W' is issued: a race with R.
 
 An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the
 threads that made it, and `reader_fenced`, by a thread that had learnt of it. They travel with the
@@ -45,7 +66,7 @@ class Access:
         points: element -> lanes, for an ordinary load or store of a typed tile; the bytes, for an
             access by address; None for all of `rect`.
         home: the rank of the CTA whose memory it is to, where it has fence bits.
-        sure: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
+        release_bit: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
             without one, and of asynchronous accesses.
         after: the accesses that a read of a response is ordered after: those it read from.
         mask: threads of the agent that made it.
@@ -63,8 +84,8 @@ class Access:
         "points",
         "reader_fenced",
         "rect",
+        "release_bit",
         "site",
-        "sure",
     )
 
     def __init__(
@@ -82,7 +103,7 @@ class Access:
         self.fenced = 0
         self.reader_fenced = 0
         self.home = 0
-        self.sure = self.after = 0
+        self.release_bit = self.after = 0
 
     @property
     def elements(self) -> dict[int, int] | None:
@@ -109,25 +130,25 @@ class Order:
 
     A bit that holders have forgotten rests until they are gone through again. An op may compact
     halfway, with what its threads know in hand, and give that to a holder afterwards: a bit of it
-    that meant something new by then would be knowledge that nobody has.
+    that meant something new by then would be knowledge that no thread has.
 
     Attributes:
         dead: bits of accesses that matter no longer. resting: those that holders have forgotten
             once.
-        sure: the live bits that no commit hands on (`Access.sure`).
+        release_bits: the live bits that no commit hands on (`Access.release_bit`).
     """
 
-    __slots__ = ("dead", "fenceable", "free", "holders", "resting", "size", "sure")
+    __slots__ = ("dead", "fenceable", "free", "holders", "release_bits", "resting", "size")
 
     def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
         self.holders = holders
         self.size = 0
         self.free: list[int] = []
-        self.dead = self.resting = self.sure = 0
+        self.dead = self.resting = self.release_bits = 0
         self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
 
     def new_bit(self) -> int:
-        """A bit that nobody knows."""
+        """A bit that is in no set yet."""
         if self.free:
             return self.free.pop()
         if self.dead and self.dead.bit_count() >= COMPACT_AT:
@@ -137,10 +158,10 @@ class Order:
         self.size += 1
         return 1 << (self.size - 1)
 
-    def add_sure(self, access: Fenceable) -> None:
+    def add_release_bit(self, access: Fenceable) -> None:
         """Gives an ordinary access the bit that no commit hands on."""
-        access.sure = self.new_bit()
-        self.sure |= access.sure
+        access.release_bit = self.new_bit()
+        self.release_bits |= access.release_bit
 
     def add_fences(self, access: Fenceable, home: int) -> None:
         """Gives an access its two fence bits. `home`: as in `Fenceable`."""
@@ -151,8 +172,8 @@ class Order:
 
     def retire(self, access: Fenceable) -> None:
         """The access no longer matters: a later one that knows of it covers it."""
-        self.dead |= access.bit | access.sure
-        self.sure &= ~access.sure
+        self.dead |= access.bit | access.release_bit
+        self.release_bits &= ~access.release_bit
         if access.fenced:
             self.dead |= access.fenced | access.reader_fenced
             if access.reader_fenced:

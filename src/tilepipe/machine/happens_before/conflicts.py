@@ -30,8 +30,8 @@ def _check_order(
     if not old.bit & known:
         if not _same_lanes(slot, place, old, new):
             faults.race(m, slot, old, new, view)
-    elif old.sure and not (old.sure & known or _same_lanes(slot, place, old, new)):
-        faults.told_by_a_commit(m, place.name, old, str(old.agent), str(new.agent), new.site)
+    elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
+        faults.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
     if old.fenced and new.asynchronous:
         if isinstance(place, TensorMemory):
             check_tensor_fences(m, place, old, new, known)
@@ -72,7 +72,7 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
         if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
             single = new.points is not None or old.points is not None
             if (is_write or old.is_write) and not (single and not slot.points_meet(new, old)):
-                if old.sure or old.fenced or not old.bit & known:
+                if old.release_bit or old.fenced or not old.bit & known:
                     _check_order(m, slot, old, new, known)
                 need |= old.bit
                 if is_write and slot.covers(new, old):
@@ -105,7 +105,7 @@ def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
             if before is None or not touched.meets(before):
                 keep.append(old)
                 continue
-            if old.sure or old.fenced or not old.bit & known:
+            if old.release_bit or old.fenced or not old.bit & known:
                 _check_order(m, slot, old, new, known, view)
             need |= old.bit
             if new.is_write and before.within(touched):
@@ -124,7 +124,7 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
     """
     need = 0
     for old in slot.accesses:
-        if old.sure or old.fenced or not old.bit & known:
+        if old.release_bit or old.fenced or not old.bit & known:
             _check_order(m, slot, old, new, known)
         need |= old.bit
         m.order.retire(old)

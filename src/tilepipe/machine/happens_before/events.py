@@ -35,14 +35,32 @@ class Event:
         epoch: the agent's `released` when it was made.
         fences: the proxy fences that the agent had executed before it.
         atomic: an atomic add, which does not race with other atomic ones.
-        asynchronous: made by TMA. sure, fenced, reader_fenced, home: as of an `accesses.Access`;
+        asynchronous: made by TMA. release_bit, fenced, reader_fenced, home: as of an `accesses.Access`;
             set where the kernel reaches the tensor both by TMA and by ordinary accesses, and
             `agent` with them.
     """
 
     __slots__ = (
-        "agent", "agent_uid", "asynchronous", "atomic", "bit", "box", "cluster", "epoch", "fenced", "fences", "home", "is_write", "layout",
-        "mask", "number", "points", "reader_fenced", "site", "sure", "who",
+        "agent",
+        "agent_uid",
+        "asynchronous",
+        "atomic",
+        "bit",
+        "box",
+        "cluster",
+        "epoch",
+        "fenced",
+        "fences",
+        "home",
+        "is_write",
+        "layout",
+        "mask",
+        "number",
+        "points",
+        "reader_fenced",
+        "release_bit",
+        "site",
+        "who",
     )  # fmt: skip
 
     def __init__(self, ag: Actor, site: Site, mask: int, is_write: bool, cluster: int) -> None:
@@ -58,7 +76,7 @@ class Event:
         self.asynchronous = False
         self.agent = ag
         self.bit = 0
-        self.fenced = self.reader_fenced = self.sure = 0
+        self.fenced = self.reader_fenced = self.release_bit = 0
         self.home = GLOBAL
         self.number = 0
         self.box: tuple[tuple[int, int], ...] | None = None

@@ -112,7 +112,7 @@ def points(
             continue
         _record(m, order, event, here)
         order.present.latest[ag.uid, part, site.id] = event
-        ag.made(part, event.bit | event.sure)
+        ag.made(part, event.bit | event.release_bit)
 
 
 # -- checks ------------------------------------------------------------------------
@@ -161,8 +161,14 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
             faults.global_race(
                 m, order.name, old, "written" if old.is_write else "read", ag, new.site
             )
-        elif common and old.sure and not (old.sure & known or _same_lanes(old, new, common)):
-            faults.told_by_a_commit(m, f"tensor '{order.name}'", old, old.who, str(ag), new.site)
+        elif (
+            common
+            and old.release_bit
+            and not (old.release_bit & known or _same_lanes(old, new, common))
+        ):
+            faults.ordered_by_commit_alone(
+                m, f"tensor '{order.name}'", old, old.who, str(ag), new.site
+            )
         if common and new.asynchronous and old.fenced:
             faults.check_global_proxy(m, order.name, old, ag, new.site, known)
         alike = new.is_write == old.is_write and new.asynchronous == old.asynchronous
@@ -179,7 +185,7 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
 
 def _retire(m: Machine, order: GlobalOrder, event: Event) -> None:
     m.order.retire(event)
-    event.bit = event.fenced = event.reader_fenced = event.sure = 0
+    event.bit = event.fenced = event.reader_fenced = event.release_bit = 0
     event.points = {}
 
 
@@ -191,7 +197,7 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
     if order.mixed and not event.asynchronous and (event.is_write or m.world.strict):
         m.order.add_fences(event, GLOBAL)
     if m.world.program.commits and not event.asynchronous:
-        m.order.add_sure(event)
+        m.order.add_release_bit(event)
     present.live.append(event)
     order.history.append(event)
     event.number = len(order.history)
@@ -233,7 +239,7 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
             common &= agent.k
     keep = []
     for event in order.present.live:
-        if event.bit & common and not (event.fenced | event.sure) & ~common:
+        if event.bit & common and not (event.fenced | event.release_bit) & ~common:
             _retire(m, order, event)
         else:
             keep.append(event)
@@ -273,13 +279,13 @@ def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> 
     """Raises RaceError for a write to global memory by threads that do not know of a
     grid_dependency_wait, in a kernel that has one.
     """
-    if not m.reach.waited & ag.known(mask):
+    if not m.requests.waited & ag.known(mask):
         raise RaceError(
             f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may"
             " still use it: no ctx.grid_dependency_wait()"
             " is ordered before this write.\n"
             "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in"
             " the role that writes, before its first"
-            " write, or let that role hear of the call by a barrier.",
+            " write, or let that role learn of the call through a barrier.",
             site.loc,
         )

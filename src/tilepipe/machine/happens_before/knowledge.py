@@ -22,7 +22,7 @@ class Fenceable(Protocol):
     reader_fenced: int
     home: int
     is_write: bool
-    sure: int
+    release_bit: int
 
     @property
     def agent(self) -> Knowledge: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilepipe.machine import rules
 from tilepipe.machine.agents import tensor_state
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import TensorMemory, warp_of
@@ -22,7 +22,7 @@ def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, 
             if not _pipelined(old, new) and not m.world.advised(
                 rules.TENSOR_ORDER, old.site, new.site
             ):
-                tmem_words.not_pipelined(m, tm, old, new)
+                tensor_faults.not_pipelined(m, tm, old, new)
             return  # the tensor core executes them in the order of issue
         if old.fenced != old.bit and warp_of(old.mask) == warp_of(new.mask):
             return  # program order, after a wait
@@ -32,7 +32,7 @@ def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, 
     if before and old.bit & tensor_state(m.agents[new.agent.uid]).after.known(new.mask):
         return
     if not m.world.advised(rules.TENSOR_FENCES, old.site, new.site):
-        (tmem_words.not_received if before else tmem_words.not_published)(m, tm, old, new)
+        (tensor_faults.not_received if before else tensor_faults.not_published)(m, tm, old, new)
 
 
 def _pipelined(old: Access, new: Access) -> bool:

@@ -142,5 +142,5 @@ def _in_order(
         )
         made = record(m, ag, site, lanes, space, touched, is_write=is_write, asynchronous=False)
         order(m, space, made, ag.known(lanes))
-        ag.made(lanes, made.bit | made.sure)
+        ag.made(lanes, made.bit | made.release_bit)
     return active

@@ -50,7 +50,7 @@ def record(
         if is_write or m.world.strict:
             m.order.add_fences(made, space.cta.rank)
         if m.world.program.commits:
-            m.order.add_sure(made)
+            m.order.add_release_bit(made)
     return made
 
 
@@ -109,5 +109,5 @@ def write_word(
         is_write=True, asynchronous=False,
     )  # fmt: skip
     order(m, space, made, ag.known(mask))
-    ag.made(mask, made.bit | made.sure)
+    ag.made(mask, made.bit | made.release_bit)
     space.present[word.lo : word.hi] = False

@@ -51,7 +51,7 @@ def generic(
     if is_write or m.world.strict:
         m.order.add_fences(record, slot.cta.rank)
     if m.world.program.commits:
-        m.order.add_sure(record)
+        m.order.add_release_bit(record)
     return record
 
 
@@ -100,7 +100,7 @@ def _accesses(
         hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)
         record = generic(m, ag, site, lanes, slot, hull, is_write, points)
         access(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit | record.sure)
+        ag.made(lanes, record.bit | record.release_bit)
         if not is_write and slot.state != 2:
             missing = sum(
                 slot.poisoned((r, r + 1, c, c + 1)) for r, c in zip(rows, cols, strict=True)

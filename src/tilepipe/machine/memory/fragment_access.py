@@ -71,7 +71,7 @@ def _touch(
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
         record = generic(m, ag, site, lanes, slot, part, is_write, None)
         (access if is_write else read)(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit | record.sure, aligned)
+        ag.made(lanes, record.bit | record.release_bit, aligned)
 
 
 def fragment_store(
@@ -162,7 +162,7 @@ def _note(
         where: Index = tensor.clip(start, extents)[0]
         if all(s.stop > s.start for s in where):
             event = order_box(m, order, ag, site, lanes, where, is_write, layout)
-            ag.made(lanes, event.bit | event.sure)
+            ag.made(lanes, event.bit | event.release_bit)
 
 
 def fragment_load_global(

@@ -16,7 +16,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir.rules.tensor_memory import LANES, Matrix
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.cta import memory_of
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.happens_before.knowledge import WARP_MASK, touched
@@ -40,7 +40,7 @@ def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Matrix, address: int) -
         for a in tm.allocations.values()
     )
     if not inside or lane not in ((0,) if t.rows == LANES else (0, 16)):
-        raise SimFault(tmem_words.outside(ag, site, tm, t, address), site.loc)
+        raise SimFault(tensor_faults.outside(ag, site, tm, t, address), site.loc)
     return t.rows, lane, column, t.columns
 
 

@@ -3,7 +3,7 @@
 Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
 "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA,
 the leader, allocates the same columns of both and goes on; the odd CTA's alloc waits until the
-leader has; a dealloc is local, and waits for nobody. What the ISA leaves to the kernel is then that
+leader has; a dealloc is local, and waits for no other CTA. What the ISA leaves to the kernel is then that
 the leader frees nothing before the alloc of its peer is through: on a B300 such a launch fails
 (NVIDIA/cutlass issue 3435).
 """
@@ -15,7 +15,7 @@ from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.cta import memory_of
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
@@ -47,7 +47,7 @@ def tmem_alloc(
         _may_allocate(tm, ag, site, site.columns)
         tm.calls.append(Call(ag, site, site.columns, site.cta_group))
         for place in _places(m, tm, tm.calls[-1]):
-            _told(m, place, mask)
+            _notify(m, place, mask)
         _settle(m, tm)
     call = next(c for c in tm.calls if c.agent is ag)
     if not call.done:
@@ -60,7 +60,7 @@ def tmem_alloc(
     tile = ag.cta.slots[slot]
     record = generic(m, ag, site, mask, tile, rect, True, None)
     access(m, tile, record, ag.known(mask))
-    ag.made(mask, record.bit | record.sure, converged=True)
+    ag.made(mask, record.bit | record.release_bit, converged=True)
     r0, r1, c0, c1 = rect
     tile.data[r0:r1, c0:c1] = call.column
     tile.written(rect)
@@ -90,7 +90,7 @@ def tmem_relinquish(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """tcgen05.relinquish_alloc_permit."""
     _one_warp(ag, site, mask)
     tm = memory_of(ag.cta)
-    _told(m, tm, mask)
+    _notify(m, tm, mask)
     tm.relinquished = (ag, site)
 
 
@@ -107,7 +107,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
     columns = site.columns
     found = tm.allocations.get(address)
     if found is None or found.columns != columns or not found.claimed:
-        raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
+        raise SimFault(tensor_faults.not_allocated(ag, site, tm, address, columns), site.loc)
     known = ag.known(mask)
     record = Access(
         ag,
@@ -124,12 +124,12 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
     if found.twin is not None:
         if waits_for_the_peer(found.twin, known):
             raise SimFault(
-                tmem_words.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc
+                tensor_faults.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc
             )
         m.order.retire_bit(found.twin.through)
     del tm.allocations[found.column]
     tm.freed[found.column] = (found, ag, site)
-    _told(m, tm, mask)
+    _notify(m, tm, mask)
     _settle(m, tm)
     if site.cta_group == 2:
         _settle(m, peer_of(m, tm))
@@ -142,7 +142,7 @@ def waits_for_the_peer(twin: Allocation, known: int) -> bool:
     return not twin.through & known
 
 
-def _told(m: Machine, tm: TensorMemory, mask: int) -> None:
+def _notify(m: Machine, tm: TensorMemory, mask: int) -> None:
     if m.journal is not None:
         m.journal.in_turn(tm, mask, True)
 
@@ -168,7 +168,7 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
             if given is None:
                 continue
             if given.columns != call.columns:
-                raise SimFault(tmem_words.unequal_pair(call, given), call.site.loc)
+                raise SimFault(tensor_faults.unequal_pair(call, given), call.site.loc)
             given.claimed, given.agent, given.site = True, call.agent, call.site
             call.column = given.column
             _finish(m, call)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, SCALE_LANES, Scales, Scaling, pieces
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
 from tilepipe.machine.sites import Site
@@ -45,7 +45,7 @@ def scale_place(
     inside = any(a.column <= at and end <= a.column + a.columns for a in tm.allocations.values())
     if not inside or lane:
         raise SimFault(
-            tmem_words.outside(ag, site, tm, s, address + first // SCALE_LANES), site.loc
+            tensor_faults.outside(ag, site, tm, s, address + first // SCALE_LANES), site.loc
         )
     return ScalePlace(s, tuple(range(at, at + s.columns, s.stride)), s.used)
 

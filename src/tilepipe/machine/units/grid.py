@@ -27,19 +27,19 @@ LATENCY = cost.TMA_LATENCY  # of either: there and back
 
 
 def _may_act(m: Machine, ag: Agent) -> bool:
-    reach, clusters = m.reach, m.world.clusters
-    if reach.granted is ag:
-        reach.granted = None
+    requests, clusters = m.requests, m.world.clusters
+    if requests.granted is ag:
+        requests.granted = None
         return True
     if clusters is not None and clusters.decide is not None:
         return True
     if (
         clusters is not None
         and clusters.random is not None
-        and clusters.random.random() < reach.haste
+        and clusters.random.random() < requests.haste
     ):
         return True
-    reach.asking.append(ag)
+    requests.asking.append(ag)
     return False
 
 
@@ -75,7 +75,7 @@ def atomic_add(
 def respond(m: Machine, unit: ResponseUnit) -> None:
     """The response to a try_cancel arrives."""
     if unit.refuses:
-        unit.bar.acc |= m.reach.refused
+        unit.bar.acc |= m.requests.refused
     land(m, unit)
 
 
@@ -84,9 +84,9 @@ def clc_try_cancel(
 ) -> Blocked | None:
     """clusterlaunchcontrol.try_cancel.async."""
     one_lane(ag, site, mask, "requests are made")
-    reach, known = m.reach, ag.known(mask)
-    if reach.refused & known:
-        first = reach.refused_at.loc.short if reach.refused_at is not None else ""
+    requests, known = m.requests, ag.known(mask)
+    if requests.refused & known:
+        first = requests.refused_at.loc.short if requests.refused_at is not None else ""
         raise SimFault(
             f"{site.what}: {ag} asks for another cluster although it has seen a request (made at"
             f" {first}) refused; what then happens is"
@@ -103,8 +103,8 @@ def clc_try_cancel(
     cluster = clusters.cancel()
     if m.journal is not None and (cluster is not None or not left):
         m.journal.in_turn(clusters, mask, cluster is not None)
-    if cluster is None and not reach.refused:
-        reach.refused, reach.refused_at = m.order.new_bit(), site
+    if cluster is None and not requests.refused:
+        requests.refused, requests.refused_at = m.order.new_bit(), site
     for cta in m.ctas if multicast else [ag.cta]:
         b = remote(m, ag, site, cta.rank, bar)
         write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
@@ -130,9 +130,9 @@ def clc_query(
             record = Access(ag, site, lanes, rect, False, False, m.order.new_bit())
             m.order.add_fences(record, ag.cta.rank)
             if m.world.program.commits:
-                m.order.add_sure(record)
+                m.order.add_release_bit(record)
             record.after = read(m, tile, record, ag.known(lanes))
-            ag.made(lanes, record.bit | record.sure)
+            ag.made(lanes, record.bit | record.release_bit)
     cluster, _, _, valid = tile.data[rect[0]].tolist()
     return bool(valid), cluster
 
@@ -142,5 +142,5 @@ def clc_query(
 
 def grid_dependency_wait(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """griddepcontrol.wait: there is no kernel before, but it matters who comes after this."""
-    m.reach.waited = m.reach.waited or m.order.new_bit()
-    ag.acquire(mask, m.reach.waited)
+    m.requests.waited = m.requests.waited or m.order.new_bit()
+    ag.acquire(mask, m.requests.waited)

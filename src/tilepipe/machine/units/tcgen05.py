@@ -249,11 +249,11 @@ def tmem_copy(
     _issue(m, queue, CopyUnit(site, queue, bits, parts))
 
 
-def handed_on_by_no_commit(m: Machine) -> int:
+def not_published_by_commits(m: Machine) -> int:
     """The bits that a commit does not publish: that ordinary accesses are over (PTX ISA,
     tcgen05.commit).
     """
-    return m.order.sure
+    return m.order.release_bits
 
 
 def tcgen05_commit(
@@ -282,7 +282,7 @@ def tcgen05_commit(
         )
     tcgen05_fence_before(m, ag, site, mask)
     queue = queue_of(ag, lane)
-    bits = ag.publish(mask) & ~handed_on_by_no_commit(m)
+    bits = ag.publish(mask) & ~not_published_by_commits(m)
     arrivals = []
     for target in targets:
         if target.state != 1:

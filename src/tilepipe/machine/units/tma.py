@@ -170,7 +170,7 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     bar, ag, site = unit.bar, m.agents[unit.agent.uid], unit.site
     if bar.state != LIVE:
         faults.not_live(m, bar, site, ag)
-    if bar.in_role and not (bar.fenced | bar.proxied) & known:
+    if bar.in_role and not (bar.fenced | bar.proxy_bit) & known:
         faults.check_init_fence(m, bar, site, ag)
     bar.copies.append(unit)
     access(m, unit.slot, unit.write, known)
