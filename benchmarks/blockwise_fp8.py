@@ -24,7 +24,8 @@ from tilepipe.bench.blockwise import BlockwiseOperands, build
 from tilepipe.bench.report import Check, tflops
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, filled
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.heuristics import filled
 
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
 CONFIGS = (

@@ -24,8 +24,8 @@ from tilepipe.bench import grouped, timing
 from tilepipe.bench.beside import OURS
 from tilepipe.bench.grouped import GroupedOperands
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels.gemm_grouped.config import best, filled
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem, best, filled
 
 CONFIGS = (
     "bn=256 store_slots=2", "bn=256 cluster=2", "bn=256 cluster_n=2", "bn=256 cluster_n=2 raster=rows", "bn=256 raster=columns", "bn=192",

@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
@@ -28,8 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.bench.shapes import HIGHEST, LOWEST, MULTIPLE, STANDARD
+from tilepipe.kernels.gemm import model_data
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.heuristics import H200_MODEL, Model, Problem, candidates, predicted_us
+from tilepipe.kernels.gemm.heuristics import candidates
+from tilepipe.kernels.gemm.model import H200_MODEL, Model, Problem, predicted_us
 
 WRONG = 3.5e-3  # relative error that no bfloat16 product with float32 sums has
 SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the model counts
@@ -208,6 +211,32 @@ def fit(data: Sequence[Times], evaluations: int) -> Model:
     return model_of(np.abs(found.x) * scale, H200_MODEL)
 
 
+def write(model: Model, chip: str) -> None:
+    """Puts the constants of a chip in the place of those in `model_data`.
+
+    Raises:
+        SystemExit: there is no such chip in the file.
+    """
+    path = Path(model_data.__file__)
+    lines = [f'    "{f.name}": {_rounded(getattr(model, f.name))},\n' for f in fields(model)]
+    text, count = re.subn(
+        rf"^({chip}: .* = \{{\n)(?:    .*\n)*",
+        lambda match: match[1] + "".join(lines),
+        path.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    if not count:
+        raise SystemExit(f"{path} has no constants of {chip}")
+    path.write_text(text, encoding="utf-8")
+
+
+def _rounded(value: float | tuple[float, ...]) -> float | tuple[float, ...]:
+    """Four digits: more are noise."""
+    if isinstance(value, tuple):
+        return tuple(float(f"{x:.4g}") for x in value)
+    return float(f"{value:.4g}")
+
+
 def main() -> None:
     """Reads the arguments."""
     parser = argparse.ArgumentParser(
@@ -221,6 +250,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=18)
     parser.add_argument("--others", type=int, default=8)
     parser.add_argument("--evaluations", type=int, default=2000)
+    parser.add_argument("--write", metavar="CHIP", help="replace the constants of this chip")
     given = parser.parse_args()
     if given.what == "measure":
         rng = random.Random(given.seed)
@@ -233,6 +263,8 @@ def main() -> None:
         model = fit(data, given.evaluations)
         judge(data, model)
         print(model)
+        if given.write:
+            write(model, given.write)
 
 
 if __name__ == "__main__":

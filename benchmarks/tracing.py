@@ -76,9 +76,10 @@ def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
     from tilepipe import cuda
     from tilepipe.errors import UnavailableError
     from tilepipe.kernels.gemm import sm90 as gemm
+    from tilepipe.kernels.gemm.config import GemmConfig
 
     a, b, c = (np.zeros((4096, 4096), ml_dtypes.bfloat16) for _ in range(3))
-    config = gemm.GemmConfig(bn=256, cluster=2)
+    config = GemmConfig(bn=256, cluster=2)
     steps: dict[str, list[float]] = {}
 
     def timed(step: str, work: Callable[[], T]) -> T:

@@ -12,6 +12,7 @@ import tilepipe as tp
 from tilepipe import cuda, testing
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 
 ERRORS = """
 BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError
@@ -27,7 +28,8 @@ LANGUAGE = (
     " NamedBarrier Program Scalar SmemTile SmemTileArray TensorMap Value Var kernel tensor_map"
 )
 PIPELINES = """
-AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles
+AheadTile AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage
+ConsumerTiles
 ExplicitConsumeContext GroupedScheduler GroupedTile InputConsumer InputConsumerStage
 InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
 ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray SMemPtr
@@ -140,7 +142,7 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
-    assert names(gemm.GemmConfig) == (
+    assert names(GemmConfig) == (
         "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster"
         " group store_slots accumulate activation"
     )

@@ -148,6 +148,7 @@ from tilepipe.pipelines.schedulers.dynamic import AtomicScheduler as AtomicSched
 from tilepipe.pipelines.schedulers.dynamic import ClcScheduler as ClcScheduler
 from tilepipe.pipelines.schedulers.grouped import GroupedScheduler as GroupedScheduler
 from tilepipe.pipelines.schedulers.grouped import GroupedTile as GroupedTile
+from tilepipe.pipelines.schedulers.static import AheadTile as AheadTile
 from tilepipe.pipelines.schedulers.static import StaticScheduler as StaticScheduler
 from tilepipe.pipelines.schedulers.static import WorkTile as WorkTile
 from tilepipe.program import KernelFunction as KernelFunction

@@ -11,8 +11,8 @@ import tilepipe as tp
 pytest.importorskip("torch")
 
 from tilepipe.bench import grouped
-from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
+from tilepipe.kernels.gemm_grouped import heuristics
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 
 
 def test_shapes_from_texts() -> None:
@@ -50,4 +50,4 @@ def test_a_contest_that_there_cannot_be() -> None:
 
 def test_the_first_candidates_are_the_heuristics() -> None:
     problem = GroupedProblem(512, 512, 512, 4)
-    assert grouped.candidates(problem, 3) == grouped_gemm_config.candidates(problem)[:3]
+    assert grouped.candidates(problem, 3) == heuristics.candidates(problem)[:3]

@@ -26,7 +26,8 @@ from tilepipe.cuda.debug import launch_record as debug
 from tilepipe.errors import LimitError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.kernels.gemm.sm90 import GemmConfig, bind
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.sm90 import bind
 
 BUILDS: list[dict[str, Any]] = [{"debug": True}, {"perturb": 0}, {"debug": True, "perturb": 7}]
 

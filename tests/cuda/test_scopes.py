@@ -15,22 +15,22 @@ import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm import sm100
+from tilepipe.kernels.gemm.config import Sm100GemmConfig
 from tilepipe.kernels.gemm_blockwise import sm100 as blockwise_sm100
+from tilepipe.kernels.gemm_blockwise.config import Sm100BlockwiseGemmConfig
 
 GPU_FENCE = "MEMBAR.ALL.GPU"
 
 
 def gemm() -> tp.Program:
     a, b = (np.zeros((512, 256), ml_dtypes.bfloat16) for _ in range(2))
-    cfg = sm100.Sm100GemmConfig(cta_group=2, cluster=2, scheduler="clc")
+    cfg = Sm100GemmConfig(cta_group=2, cluster=2, scheduler="clc")
     return sm100.bind(a, b, np.zeros((512, 512), ml_dtypes.bfloat16), cfg)
 
 
 def blockwise(cta_group: int = 2) -> tp.Program:
     a, b = (np.zeros((512, 256), ml_dtypes.float8_e4m3fn) for _ in range(2))
-    cfg = blockwise_sm100.Sm100BlockwiseGemmConfig(
-        cta_group=cta_group, cluster=2, bn=128, scheduler="clc"
-    )
+    cfg = Sm100BlockwiseGemmConfig(cta_group=cta_group, cluster=2, bn=128, scheduler="clc")
     scales = np.zeros((2, 512), np.float32), np.zeros((4, 2), np.float32)
     return blockwise_sm100.bind(a, b, *scales, np.zeros((512, 512), ml_dtypes.bfloat16), cfg)
 

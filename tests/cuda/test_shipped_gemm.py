@@ -10,7 +10,8 @@ import pytest
 
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels.gemm.sm90 import GemmConfig, bind
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.sm90 import bind
 
 BF16 = ml_dtypes.bfloat16
 CASES: list[tuple[dict[str, Any], str, str, Any, Any]] = [

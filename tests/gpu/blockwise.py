@@ -11,7 +11,8 @@ import numpy as np
 import tilepipe as tp
 from tests.cases.fragments import Array
 from tilepipe.kernels.gemm_blockwise import reference
-from tilepipe.kernels.gemm_blockwise.sm90 import BlockwiseGemmConfig, bind
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.sm90 import bind
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.testing import Comparison
 

@@ -11,6 +11,7 @@ import numpy as np
 import tilepipe as tp
 from tests.cases.fragments import Array
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.testing import compare_matmul
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -102,4 +103,4 @@ def product(
     a, b, c = operand(m, orders[0]), operand(n, orders[1]), np.full((m, n), np.nan, OPERANDS[out])
     # a tile of K of as many bytes as the setting has in bfloat16
     settings["bk"] = settings.get("bk", 64) * LINE[kind.itemsize] // 64
-    return Product(gemm.bind(a, b, c, gemm.GemmConfig(**settings)), a, b, c)
+    return Product(gemm.bind(a, b, c, GemmConfig(**settings)), a, b, c)

@@ -15,7 +15,8 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, load
 from tests.gpu import hangs
-from tilepipe.kernels.gemm.sm90 import GemmConfig, bind
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.sm90 import bind
 from tilepipe.testing import compare_matmul
 
 pytestmark = pytest.mark.gpu

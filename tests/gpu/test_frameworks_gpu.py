@@ -12,6 +12,7 @@ import tilepipe as tp
 from tests.gpu.small import numbers, step, stepped, transposed
 from tests.gpu.tensors import N, child, pair
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -51,11 +52,11 @@ def test_cupy() -> None:
     cupy = pytest.importorskip("cupy")
     a, b = (cupy.random.standard_normal((304, 264)).astype(cupy.float16) for _ in range(2))
     c = cupy.zeros((304, 304), cupy.float16)[:, :296]
-    gemm.bind(a, b[:296], c, gemm.GemmConfig()).launch()
+    gemm.bind(a, b[:296], c, GemmConfig()).launch()
     want = a.astype(cupy.float32) @ b[:296].astype(cupy.float32).T
     assert float(cupy.abs(c.astype(cupy.float32) - want).max()) < 0.1
     transposing = cupy.asfortranarray(a)
-    gemm.bind(transposing, b[:296], c, gemm.GemmConfig()).launch()
+    gemm.bind(transposing, b[:296], c, GemmConfig()).launch()
     assert float(cupy.abs(c.astype(cupy.float32) - want).max()) < 0.1
     x = numbers(N)
     with cupy.cuda.Stream(non_blocking=True) as stream:
@@ -99,7 +100,7 @@ for dtype in (jnp.float16, jnp.bfloat16):
     m, n, c = (jax.device_put(jnp.ones(shape, dtype), device) for shape in ((128, 64), (64, 64),
         (128, 64)))
     jax.block_until_ready((m, n, c))
-    gemm.bind(m, n, c, gemm.GemmConfig(bn=64)).launch()
+    gemm.bind(m, n, c, GemmConfig(bn=64)).launch()
     done()
     assert (np.asarray(c).astype(np.float32) == 64).all(), dtype
 print("right")
@@ -120,6 +121,6 @@ def test_bfloat16_of_numpy_and_torch_are_the_same_kernel() -> None:
         torch.zeros(128, 128, device="cuda", dtype=torch.bfloat16),
         np.zeros((128, 128), ml_dtypes.bfloat16),
     )
-    gemm.bind(a, a.clone(), on_device, gemm.GemmConfig()).launch()
-    gemm.bind(host, host.copy(), on_host, gemm.GemmConfig()).launch()
+    gemm.bind(a, a.clone(), on_device, GemmConfig()).launch()
+    gemm.bind(host, host.copy(), on_host, GemmConfig()).launch()
     assert on_device.cpu().view(torch.int16).numpy().tobytes() == on_host.tobytes()

@@ -103,7 +103,8 @@ def test_the_simulator_agrees() -> None:
 
 def test_offsets_change_between_replays_of_one_graph() -> None:
     torch = pytest.importorskip("torch")
-    from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, bind
+    from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+    from tilepipe.kernels.gemm_grouped.sm90 import bind
 
     m, n, k, groups = 1000, 264, 320, 12
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (groups, n, k)))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.testing.kernels import bind_doubled, bind_split
-from tilepipe.kernels.gemm.sm90 import GemmConfig, bind
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.sm90 import bind
 from tilepipe.testing import compare_matmul, perturb
 
 pytestmark = pytest.mark.gpu

@@ -15,6 +15,7 @@ import tilepipe as tp
 from tests.gpu.small import numbers, step, stepped, transposed
 from tests.gpu.tensors import N, pair
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -42,7 +43,7 @@ def test_a_gemm_of_tensors(orders: str) -> None:
         b = b.t().contiguous().t()
     wide = torch.zeros(512, 1024, device="cuda", dtype=torch.bfloat16)
     c = wide[:, 256:768]  # a view: rows are apart
-    gemm.bind(a, b, c, gemm.GemmConfig(cluster=2)).launch()
+    gemm.bind(a, b, c, GemmConfig(cluster=2)).launch()
     torch.testing.assert_close(c.float(), a.float() @ b.float().t(), rtol=2e-2, atol=0.3)
     assert wide[:, :256].abs().max() == wide[:, 768:].abs().max() == 0
 
@@ -249,7 +250,7 @@ def test_a_graph_is_replayed_with_other_inputs() -> None:
 def test_a_gemm_in_a_graph() -> None:
     a, b = (torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     c = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
-    program = gemm.bind(a, b, c, gemm.GemmConfig(cluster=2, bn=256))
+    program = gemm.bind(a, b, c, GemmConfig(cluster=2, bn=256))
     program.launch()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

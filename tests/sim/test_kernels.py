@@ -13,7 +13,8 @@ import pytest
 from tilepipe import sim
 from tilepipe.errors import BarrierError, DeadlockError, ExitError, RaceError
 from tilepipe.ir import ops, program
-from tilepipe.kernels.gemm.sm90 import GemmConfig, bind, gemm
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.sm90 import bind, gemm
 from tilepipe.program import Program
 
 

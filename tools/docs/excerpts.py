@@ -2,7 +2,7 @@
 anew.
 
 A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in
-src/tilepipe/kernels. WHAT is `role NAME`, `function NAME`, `method CLASS.NAME`, or `set NAME ...
+src/tilepipe/kernels. WHAT is `function NAME`, `method CLASS.NAME`, or `set NAME ...
 NAME`, the assignments to these names from the first to the last. Behind `<!-- diff ONE OTHER -->` a
 block `diff` has what differs between two kernels.
 """
@@ -22,7 +22,6 @@ PAGES = (PAGE, ROOT / "docs" / "concepts" / "block-scaled.md", KERNELS_PAGE)
 KERNELS = ROOT / "src" / "tilepipe" / "kernels"
 QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DIFFED = re.compile(r"<!-- diff (\S+) (\S+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COUNTED = re.compile(r"Of the (\d+) lines of the kernel `([\w/]+)`, (\d+) are lines of `([\w/]+)`")
 
 
 def excerpt(file: str, kind: str, name: str) -> str:
@@ -70,52 +69,38 @@ def _is(node: ast.stmt, kind: str, name: str) -> bool:
     )
 
 
-def kernel_lines(name: str, *, strip: bool = True) -> list[str]:
-    """The lines of a kernel, from its decorator to the end of its last role, without indents and
-    empty ones; or all, as they are.
-    """
+def kernel_lines(name: str) -> list[str]:
+    """The lines of a kernel: from its decorator to `bind`, with the functions that are its roles."""
     text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
-    (node,) = (
-        x
-        for x in ast.parse(text).body
-        if isinstance(x, ast.FunctionDef)
-        and "tp.kernel" in "".join(map(ast.unparse, x.decorator_list))
+    functions = {x.name: x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef)}
+    first = min(
+        x.decorator_list[0].lineno
+        for x in functions.values()
+        if x.decorator_list and "tp.kernel" in ast.unparse(x.decorator_list[0])
     )
-    lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
-    return [line.strip() for line in lines if line.strip()] if strip else lines
-
-
-def common(one: str, other: str) -> tuple[int, int]:
-    """(lines of a kernel, how many of them are lines of another, in its order)."""
-    mine, theirs = kernel_lines(one), kernel_lines(other)
-    matcher = difflib.SequenceMatcher(None, theirs, mine, autojunk=False)
-    return len(mine), sum(block.size for block in matcher.get_matching_blocks())
+    return (
+        "\n".join(text.splitlines()[first - 1 : functions["bind"].lineno - 1]).rstrip().split("\n")
+    )
 
 
 def difference(one: str, other: str) -> str:
     """What differs between the text of two kernels, with a line on either side."""
-    before, after = (kernel_lines(name, strip=False) for name in (one, other))
-    found = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+    found = list(difflib.unified_diff(kernel_lines(one), kernel_lines(other), n=1, lineterm=""))[2:]
     return "".join(f"{'@@' if line.startswith('@@') else line.rstrip()}\n" for line in found)
 
 
 def written(page: str) -> str:
-    """The page with its quotations, differences and counts as they are now."""
+    """The page with its quotations and differences as they are now."""
 
     def quoted(match: re.Match[str]) -> str:
         file, kind, name, _ = match.groups()
         return f"<!-- {file}: {kind} {name} -->\n\n```py\n{excerpt(file, kind, name)}```"
 
-    def counted(match: re.Match[str]) -> str:
-        _, one, _, other = match.groups()
-        lines, same = common(one, other)
-        return f"Of the {lines} lines of the kernel `{one}`, {same} are lines of `{other}`"
-
     def diffed(match: re.Match[str]) -> str:
         one, other, _ = match.groups()
         return f"<!-- diff {one} {other} -->\n\n```diff\n{difference(one, other)}```"
 
-    return COUNTED.sub(counted, DIFFED.sub(diffed, QUOTED.sub(quoted, page)))
+    return DIFFED.sub(diffed, QUOTED.sub(quoted, page))
 
 
 if __name__ == "__main__":

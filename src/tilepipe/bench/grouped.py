@@ -18,10 +18,10 @@ from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import ALIGNMENT, DEVICE, SUM_ERROR, allocated, precise
 from tilepipe.bench.report import Check, config_text
 from tilepipe.errors import BindError
-from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
-from tilepipe.kernels.gemm_grouped import reference
+from tilepipe.kernels.gemm_grouped import heuristics, reference
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.ops.torch.views import TensorView
 from tilepipe.testing.numerics import OUTPUT_EPS
 
@@ -203,11 +203,9 @@ def contests(
 
 def _open(problem: GroupedProblem, split: str, config: GroupedGemmConfig, seed: int) -> Sides:
     torch.cuda.empty_cache()
-    return GroupedOperands(problem, split, seed).sides(
-        build(problem, config), config_text(config.tile)
-    )
+    return GroupedOperands(problem, split, seed).sides(build(problem, config), config_text(config))
 
 
 def candidates(problem: GroupedProblem, count: int) -> list[GroupedGemmConfig]:
     """The first configurations of the heuristic."""
-    return grouped_gemm_config.candidates(problem)[:count]
+    return heuristics.candidates(problem)[:count]

@@ -19,7 +19,7 @@ from tilepipe.bench.report import Check, Config
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm.sm90 import FP8
+from tilepipe.kernels.gemm.validation import FP8
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.torch.views import TensorView
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error

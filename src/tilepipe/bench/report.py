@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
@@ -94,11 +95,8 @@ def shape_text(problem: Problem) -> str:
     return " ".join([f"{problem.m}×{problem.n}×{problem.k}", *rest])
 
 
-def config_text(config: Config) -> str:
+def config_text(config: Sm90Tiling) -> str:
     """A configuration in few letters; `CONFIG_LEGEND` explains them."""
-    if isinstance(config, BlockwiseGemmConfig):
-        split = f" /{config.piece_cols}" if config.splits > 1 else ""
-        return config_text(config.tile) + split
     default = GemmConfig()
     text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
     if config.consumers != default.consumers:
@@ -122,9 +120,11 @@ def config_text(config: Config) -> str:
     }  # fmt: skip
     rest = [
         f"{f.name}={getattr(config, f.name)}"
-        for f in fields(config)
+        for f in fields(default)
         if f.name not in shown and getattr(config, f.name) != f.default
     ]
+    if isinstance(config, BlockwiseGemmConfig) and config.splits > 1:
+        rest.append(f"/{config.piece_cols}")
     return " ".join([text, *rest])
 
 

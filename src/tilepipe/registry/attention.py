@@ -13,13 +13,11 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90 as hopper
 from tilepipe.kernels.attention import sm100 as blackwell
-from tilepipe.kernels.attention.config import AttentionConfig, choose
-from tilepipe.kernels.attention.config_sm100 import (
-    ROWS,
-    TILES,
-    Sm100AttentionConfig,
-    default_config,
-)
+from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
+from tilepipe.kernels.attention.config import SM100_TILES as TILES
+from tilepipe.kernels.attention.config import AttentionConfig, Sm100AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
+from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
 from tilepipe.registry.instances import Sizes, attention_sizes
@@ -73,7 +71,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     if settings["arch"] == "sm90":
         return asdict(choose(found.d, settings["causal"], found.s_kv)), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
-    return asdict(default_config(found.d)), "the defaults"
+    return asdict(choose_sm100(found.d)), "the defaults"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

@@ -14,8 +14,7 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import heuristics, sm90, sm100, tuned
-from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.config_sm100 import Sm100GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig, Sm100GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm.validation import INPUTS
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes

@@ -12,8 +12,11 @@ import tilepipe as tp
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise import heuristics, reference, sm90, sm100
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.sm100 import Sm100BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.config import (
+    BLOCK,
+    BlockwiseGemmConfig,
+    Sm100BlockwiseGemmConfig,
+)
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
 from tilepipe.registry.products import BY_DEFAULT, EXTENTS, MNK, check_extents, tiles_of
 from tilepipe.registry.settings import Configs, Setting

@@ -12,10 +12,10 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
-from tilepipe.kernels.gemm_grouped import reference
+from tilepipe.kernels.gemm_grouped import heuristics, reference
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.registry.instances import Sizes, grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT, MAX_ELEMENTS
@@ -55,7 +55,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {"bk": SPAN // wanted.dtype.nbytes}, BY_DEFAULT
-    return asdict(grouped_gemm_config.best(wanted, chip)), "chosen for the shape"
+    return asdict(heuristics.best(wanted, chip)), "chosen for the shape"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

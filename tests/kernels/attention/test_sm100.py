@@ -16,8 +16,9 @@ import tilepipe as tp
 from tests.kernels.attention.sm100_cases import BF16, Problem, blocks, counts, grown, simulate
 from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.attention import sm100
+from tilepipe.kernels.attention.config import Sm100AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.reference import visible
-from tilepipe.kernels.attention.sm100 import Sm100AttentionConfig, default_config
 
 # (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,
 # more queries than keys
@@ -299,7 +300,7 @@ def test_too_much_shared_memory() -> None:
 
 def test_the_default_fills_shared_memory() -> None:
     for d in (64, 128):
-        cfg = default_config(d)
+        cfg = choose_sm100(d)
         Problem(64, 64, d, stages=cfg.stages)
         if d == 128:
             with pytest.raises(tp.TilepipeError):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tilepipe as tp
 from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.reference import compare_attention
-from tilepipe.kernels.attention.sm90 import AttentionConfig
 
 Array = npt.NDArray[Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.kernels.gemm import sm100
-from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig
+from tilepipe.kernels.gemm.config import Sm100GemmConfig
 from tilepipe.sim import Run
 from tilepipe.testing import compare_matmul
 

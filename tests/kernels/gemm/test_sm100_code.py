@@ -15,7 +15,7 @@ from tests.kernels.gemm.sm100_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, 
 from tests.kernels.gemm.test_sm100 import CONFIGS
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
-from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig
+from tilepipe.kernels.gemm.config import Sm100GemmConfig
 
 FP8: dict[str, Any] = {"dtypes": (E4M3, E5M2), "out": np.float32, "bk": 128}
 

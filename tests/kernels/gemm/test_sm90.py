@@ -17,6 +17,7 @@ import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loops
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.validation import check_stage_bytes
 from tilepipe.testing import compare_matmul
 
@@ -37,7 +38,7 @@ def simulate(
     a = np.asarray(rng.standard_normal((m, k)).astype(dtype), order=orders[0])  # type: ignore[call-overload]
     b = np.asarray(rng.standard_normal((n, k)).astype(dtype), order=orders[1])  # type: ignore[call-overload]
     c = np.full((m, n), np.nan, out)
-    run = gemm.bind(a, b, c, gemm.GemmConfig(**settings)).run(seed=seed)
+    run = gemm.bind(a, b, c, GemmConfig(**settings)).run(seed=seed)
     comparison = compare_matmul(c, a, b.T)
     assert comparison.ok, comparison
     return run
@@ -111,7 +112,7 @@ def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
         rng.standard_normal((384, 200)).astype(BF16),
     )
     c = np.zeros((512, 384), BF16)
-    config = gemm.GemmConfig(stages=3)
+    config = GemmConfig(stages=3)
     run = on_two_ctas(gemm.bind(a, b, c, config)).run(seed=3)
     assert compare_matmul(c, a, b.T).ok
     per_stage = np.array(run.completions["inputs.full"])
@@ -136,7 +137,7 @@ def test_output_slots_of_consecutive_tiles(bn: int, out: Any, seed: int) -> None
         rng.standard_normal((2 * bn, 64)).astype(BF16),
     )
     c = np.zeros((512, 2 * bn), out)
-    config = gemm.GemmConfig(bn=bn)
+    config = GemmConfig(bn=bn)
     on_two_ctas(gemm.bind(a, b, c, config)).run(seed=seed)
     assert compare_matmul(c, a, b.T).ok
 
@@ -145,7 +146,7 @@ def test_the_trace_does_not_depend_on_the_shapes() -> None:
     def text(m: int, n: int, k: int) -> str:
         gemm.gemm.forget()
         a, b, c = (np.zeros(shape, BF16) for shape in ((m, k), (n, k), (m, n)))
-        return str(gemm.bind(a, b, c, gemm.GemmConfig()))
+        return str(gemm.bind(a, b, c, GemmConfig()))
 
     assert text(256, 256, 256) == text(1000, 328, 776)
 
@@ -156,28 +157,28 @@ def test_operands_that_do_not_fit_together() -> None:
             np.zeros((64, 64), BF16),
             np.zeros((64, 72), BF16),
             np.zeros((64, 64), BF16),
-            gemm.GemmConfig(),
+            GemmConfig(),
         )
     with pytest.raises(tp.BindError, match="C is 64×72"):
         gemm.bind(
             np.zeros((64, 64), BF16),
             np.zeros((64, 64), BF16),
             np.zeros((64, 72), BF16),
-            gemm.GemmConfig(),
+            GemmConfig(),
         )
     with pytest.raises(tp.BindError, match="the same for A and B"):
         gemm.bind(
             np.zeros((64, 64), BF16),
             np.zeros((64, 64), np.float16),
             np.zeros((64, 64), BF16),
-            gemm.GemmConfig(),
+            GemmConfig(),
         )
     with pytest.raises(tp.BindError, match="matrices"):
         gemm.bind(
             np.zeros(64, BF16),
             np.zeros((64, 64), BF16),
             np.zeros((64, 64), BF16),
-            gemm.GemmConfig(),
+            GemmConfig(),
         )
 
 
@@ -203,7 +204,7 @@ def test_operands_that_do_not_fit_together() -> None:
 )
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=words):
-        gemm.GemmConfig(**settings)
+        GemmConfig(**settings)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) 
 )
 def test_one_rule_that_is_broken_is_said_alone(settings: dict[str, Any], rule: str) -> None:
     with pytest.raises(tp.BindError) as caught:
-        gemm.GemmConfig(**settings)
+        GemmConfig(**settings)
     assert str(caught.value).split(" (GemmConfig(")[0] == rule
 
 
@@ -240,7 +241,7 @@ def test_a_stage_of_more_bytes_than_its_barrier_counts() -> None:
 
 def program(orders: str = "CC", **settings: Any) -> tp.Program:
     a, b = (np.zeros((512, 512), BF16, order=order) for order in orders)  # type: ignore[call-overload]
-    return gemm.bind(a, b, np.zeros((512, 512), BF16), gemm.GemmConfig(**settings))
+    return gemm.bind(a, b, np.zeros((512, 512), BF16), GemmConfig(**settings))
 
 
 @pytest.mark.sampled(6, suite=3)
@@ -257,7 +258,7 @@ def test_compiles_without_spills_or_silent_losses(config: dict[str, Any]) -> Non
 
 def legal(**settings: Any) -> bool:
     try:
-        gemm.GemmConfig(**settings)
+        GemmConfig(**settings)
     except tp.BindError:
         return False
     return True
@@ -280,7 +281,7 @@ def test_every_tile_that_the_rules_allow_compiles_without_spills(
 ) -> None:
     a = np.zeros((512, 512), BF16)
     compiled = cuda.compile(
-        gemm.bind(a, a.copy(), np.zeros((512, 512), out), gemm.GemmConfig(**config)).kernel
+        gemm.bind(a, a.copy(), np.zeros((512, 512), out), GemmConfig(**config)).kernel
     )
     assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0)
 
@@ -290,7 +291,7 @@ def test_every_tile_that_the_rules_allow_compiles_without_spills(
 )
 @pytest.mark.slow
 def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str, Any]) -> None:
-    cfg = gemm.GemmConfig(**config)
+    cfg = GemmConfig(**config)
     instructions = disassemble(cuda.compile(program(**config).kernel).data)
     opcodes = {i.base for i in instructions}
     assert {"HGMMA", "UTMALDG", "SYNCS", "UTMASTG", "USETMAXREG"} <= opcodes
@@ -310,7 +311,7 @@ def test_beta_without_a_source() -> None:
         tp.BindError,
         match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as source",
     ):
-        gemm.bind(a, b, c, gemm.GemmConfig(), beta=2.0)
+        gemm.bind(a, b, c, GemmConfig(), beta=2.0)
 
 
 def half(*shape: int) -> Any:
@@ -345,7 +346,7 @@ def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> Non
         "a": half(128, 64),
         "b": half(128, 64),
         "c": half(128, 128),
-        "cfg": gemm.GemmConfig(),
+        "cfg": GemmConfig(),
     } | options
     with pytest.raises(tp.BindError, match=re.escape(words)):
         gemm.bind(**arguments)
@@ -381,16 +382,16 @@ def test_operands_that_are_not_contiguous_along_k(
 ) -> None:
     a, b = np.zeros((64, 128), dtype).T, np.zeros((128, 64), dtype)
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        gemm.bind(a, b, half(128, 128), gemm.GemmConfig(**settings))
+        gemm.bind(a, b, half(128, 128), GemmConfig(**settings))
 
 
 def test_split_k_does_not_go_with_ping_pong() -> None:
     with pytest.raises(tp.BindError, match="split_k above 1 takes schedule cooperative"):
-        gemm.GemmConfig(bm=64, schedule="pingpong", split_k=2)
+        GemmConfig(bm=64, schedule="pingpong", split_k=2)
 
 
 @pytest.mark.parametrize("bn", [320, 448])
 def test_an_accumulator_block_is_split_evenly(bn: int) -> None:
     """Above 256 columns there are two blocks, and each is split."""
     with pytest.raises(tp.BindError, match="of 32 where bn is above 256"):
-        gemm.GemmConfig(bm=64, consumers=1, bn=bn, split_k=4, stages=2)
+        GemmConfig(bm=64, consumers=1, bn=bn, split_k=4, stages=2)

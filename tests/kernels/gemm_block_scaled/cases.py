@@ -12,8 +12,9 @@ import numpy as np
 import tilepipe as tp
 from tests.kernels.gemm.sm100_cases import few
 from tilepipe.kernels.gemm_block_scaled import reference
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
-from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledGemmConfig, bind
+from tilepipe.kernels.gemm_block_scaled.sm100 import bind
 from tilepipe.sim import Run
 from tilepipe.testing import Comparison
 

@@ -15,9 +15,10 @@ from tests.kernels.gemm.sm100_cases import CLUSTERS, counts, shape_of
 from tests.kernels.gemm_block_scaled.cases import BF16, Problem, simulate
 from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 from tilepipe.kernels.gemm_block_scaled.reference import dequantize, quantize_nvfp4
-from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledGemmConfig, bind
+from tilepipe.kernels.gemm_block_scaled.sm100 import bind
 from tilepipe.testing import compare_matmul
 
 CONFIGS: list[dict[str, Any]] = [

@@ -19,7 +19,8 @@ from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as choice
 from tilepipe.kernels.gemm_blockwise import reference
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, filled, smem_bytes
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.heuristics import filled, smem_bytes
 from tilepipe.kernels.gemm_blockwise.sm90 import bind
 from tilepipe.registry.catalog import GemmSpec, find
 

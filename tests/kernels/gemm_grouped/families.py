@@ -13,7 +13,8 @@ import numpy as np
 import tilepipe as tp
 from tests.cases.fragments import Array
 from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, bind
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.sm90 import bind
 from tilepipe.testing import Comparison
 
 FAMILIES: dict[str, dict[str, Any]] = {

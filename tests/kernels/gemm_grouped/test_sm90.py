@@ -17,9 +17,11 @@ import tilepipe as tp
 from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, M, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels.gemm.heuristics import smem_bytes
-from tilepipe.kernels.gemm_grouped import config, reference
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem, bind
+from tilepipe.kernels.gemm.model import smem_bytes
+from tilepipe.kernels.gemm_grouped import heuristics, reference
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
+from tilepipe.kernels.gemm_grouped.sm90 import bind
 from tilepipe.registry.catalog import find
 
 
@@ -265,7 +267,7 @@ def test_machine_code(family: str) -> None:
     assert compiled.spill_bytes == compiled.stack_bytes == 0
     assert "C75" not in compiled.log
     loop = sass.loop_with(sass.disassemble(compiled.data), "HGMMA").count()
-    assert loop["HGMMA"] == cfg.tile.rows // 64 * (cfg.bk // 16) * (cfg.bn // cfg.tile.block_cols)
+    assert loop["HGMMA"] == cfg.rows // 64 * (cfg.bk // 16) * (cfg.bn // cfg.block_cols)
     assert not {"LDG", "STG", "LDL", "STL", "MUFU", "I2F"} & set(loop)
 
 
@@ -276,10 +278,10 @@ def test_machine_code(family: str) -> None:
 )
 def test_what_is_chosen_fits(shape: tuple[int, int, int, int], out: str) -> None:
     problem = GroupedProblem(*shape, out_dtype=tp.dtype(out))
-    chosen = config.best(problem)
-    assert chosen == config.candidates(problem)[0]
+    chosen = heuristics.best(problem)
+    assert chosen == heuristics.candidates(problem)[0]
     assert chosen.stages >= 3
-    assert smem_bytes(chosen.tile, tp.bfloat16) <= tp.H200.smem_per_cta
+    assert smem_bytes(chosen, tp.bfloat16) <= tp.H200.smem_per_cta
     assert product(out=out, **vars(chosen)).program.kernel.smem_bytes <= tp.H200.smem_per_cta
     if shape[0] // shape[3] <= 64:
         assert chosen.bm == 64
@@ -290,17 +292,17 @@ def test_a_chip_without_room() -> None:
     with pytest.raises(
         tp.LimitError, match="no configuration of the grouped GEMM fits a chip: 16,384 bytes"
     ):
-        config.best(GroupedProblem(64, 64, 64, 1), tiny)
+        heuristics.best(GroupedProblem(64, 64, 64, 1), tiny)
     with pytest.raises(
         tp.LimitError, match=r"two stages of .* do not fit the 16,384 bytes .* of a chip"
     ):
-        config.filled(GroupedGemmConfig(), tp.bfloat16, tiny)
+        heuristics.filled(GroupedGemmConfig(), tp.bfloat16, tiny)
 
 
 def test_what_b_in_column_order_allows() -> None:
     assert all(
         cfg.bn // cfg.cluster % 64 == 0
-        for cfg in config.candidates(GroupedProblem(512, 512, 512, 2, b_order="col"))
+        for cfg in heuristics.candidates(GroupedProblem(512, 512, 512, 2, b_order="col"))
     )
     with pytest.raises(tp.BindError, match="loaded in parts of 48, which must be a multiple of"):
         product("one", 96, 64, order="col", bn=96, cluster=2)
@@ -318,7 +320,7 @@ def test_what_b_in_column_order_allows() -> None:
 def test_what_has_been_measured_to_be_fast_is_chosen(
     shape: tuple[int, int, int, int], tile: dict[str, int]
 ) -> None:
-    chosen = config.best(GroupedProblem(*shape))
+    chosen = heuristics.best(GroupedProblem(*shape))
     assert {name: getattr(chosen, name) for name in tile} == tile
 
 

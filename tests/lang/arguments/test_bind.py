@@ -432,7 +432,7 @@ def test_a_check_after_runs_is_of_what_was_bound() -> None:
 
 
 def test_settings_that_no_chip_holds_are_refused_at_once() -> None:
-    from tilepipe.kernels.gemm.sm90 import GemmConfig
+    from tilepipe.kernels.gemm.config import GemmConfig
 
     with refused(tp.BindError, "stages must be at most 128"):
         GemmConfig(stages=10_000)

@@ -14,7 +14,7 @@ import tilepipe as tp
 from tests.support.tracing import from_text, in_role, of_kind, refused, role_from_text
 from tilepipe.ir import ops
 from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.kernels.gemm.sm90 import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
 
 
 def gemm_program(m: int = 256, n: int = 256, k: int = 256, **settings: Any) -> tp.Program:

@@ -15,7 +15,7 @@ from tests.cases.ops.grouped import operands
 from tests.support.ops.emulated_grouped import Emulator, gpu
 from tests.support.ops.emulated_matmul import torch
 from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.ops.grouped import gpu as torch_grouped
 
 __all__ = ["gpu"]

@@ -15,7 +15,8 @@ import tilepipe as tp
 from tests.cases.ops.scaled import RECIPES, SHAPES, Operands, operands
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.emulated_scaled import Emulator, gpu
-from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.scaled import gpu as torch_scaled
@@ -169,12 +170,12 @@ def test_plans_are_remembered_by_what_decides(gpu: Emulator) -> None:
     product(operands("tensor", (64, 48, 96)))
     product(x, bm=64, consumers=1)
     assert len(gpu.bound) == 4
-    assert gpu.bound[-1]["cfg"] == gemm.GemmConfig(bk=128, bm=64, consumers=1)
+    assert gpu.bound[-1]["cfg"] == GemmConfig(bk=128, bm=64, consumers=1)
 
 
 def test_the_configuration_of_blocks_is_chosen(gpu: Emulator) -> None:
     product(operands("block", (64, 4096, 256)))
-    problem = gemm.Problem(64, 4096, 256, dtype=tp.float8_e4m3, scales="block")
+    problem = Problem(64, 4096, 256, dtype=tp.float8_e4m3, scales="block")
     assert gpu.bound[0]["cfg"] == blockwise_fp8_choice.best(problem, tp.H200)
     product(operands("block", (64, 4096, 256)), bn=64)
     assert gpu.bound[1]["cfg"] == BlockwiseGemmConfig(bn=64)

@@ -10,7 +10,8 @@ import pytest
 
 import tilepipe as tp
 from tests.support.tracing import refused
-from tilepipe.kernels.gemm_blockwise.sm100 import Sm100BlockwiseGemmConfig, bind
+from tilepipe.kernels.gemm_blockwise.config import Sm100BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.sm100 import bind
 
 BM, BN, BK = 128, 32, 64
 

@@ -19,6 +19,7 @@ from tilepipe import check, testing
 from tilepipe.kernels.attention import sm90 as attention
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
@@ -77,7 +78,7 @@ def matrices(*shapes: tuple[int, ...], dtype: Any = np.float16) -> list[Any]:
 def _gemm() -> Any:
     a, b, c = matrices((64, 32), (64, 32), (64, 64))
     return lambda **named: gemm.bind(a, b, c, **named), {
-        "cfg": gemm.GemmConfig(bm=64, bn=64, bk=32, consumers=1),
+        "cfg": GemmConfig(bm=64, bn=64, bk=32, consumers=1),
         "bias": None,
         "a_scale": None,
         "b_scale": None,
@@ -90,7 +91,7 @@ def _gemm() -> Any:
 
 def _gemm_arrays() -> Any:
     a, b, c = matrices((64, 32), (64, 32), (64, 64))
-    return functools.partial(gemm.bind, cfg=gemm.GemmConfig(bm=64, bn=64, bk=32, consumers=1)), {
+    return functools.partial(gemm.bind, cfg=GemmConfig(bm=64, bn=64, bk=32, consumers=1)), {
         "a": a,
         "b": b,
         "c": c,
@@ -189,7 +190,7 @@ def _ops_scaled() -> Any:
 
 _OP = {"out": {"None"}, "out_dtype": {"None"}, "seed": WHOLE, "progress": FUNCTION}
 _CONFIGS: dict[str, Any] = {
-    "GemmConfig": gemm.GemmConfig,
+    "GemmConfig": GemmConfig,
     "AttentionConfig": AttentionConfig,
     "GroupedGemmConfig": GroupedGemmConfig,
     "BlockwiseGemmConfig": BlockwiseGemmConfig,

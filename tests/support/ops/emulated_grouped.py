@@ -15,7 +15,7 @@ from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm_grouped import reference
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
 from tilepipe.ops.grouped import gpu as torch_grouped
 

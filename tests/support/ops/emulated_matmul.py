@@ -15,7 +15,9 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.lang.arguments.arrays import array_dtype, array_order
 
 torch = pytest.importorskip("torch")
@@ -113,7 +115,7 @@ def choose(
     assert {a_order, b_order} <= {"row", "col"}
     assert isinstance(dtype, tp.DType)
     assert isinstance(out_dtype, tp.DType)
-    return gemm.GemmConfig()
+    return GemmConfig()
 
 
 _library = torch.library.Library("tilepipe", "IMPL")
@@ -125,7 +127,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator(monkeypatch, [])
     monkeypatch.setattr(gemm, "bind", emulator.bind)
-    monkeypatch.setattr(gemm, "choose", choose)
+    monkeypatch.setattr(heuristics, "choose", choose)
     take_cpu_for_gpu(monkeypatch)
     torch_plan.plans.forget()
     return emulator

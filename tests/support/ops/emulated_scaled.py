@@ -15,8 +15,10 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
+from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.kernels.gemm.validation import check_kinds, matrix_extents, scale_extents
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.validation import Extras, check_kinds, matrix_extents
 from tilepipe.kernels.gemm_blockwise import reference as blockwise
 from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
@@ -41,13 +43,9 @@ class Emulator:
         a_scale: Any = None,
         b_scale: Any = None,
     ) -> Bound:
-        check_kinds(
-            {"a": a, "b": b, "c": c},
-            {"bias": bias, "a_scale": a_scale, "b_scale": b_scale},
-            1.0,
-            0.0,
-        )
-        scales = scale_extents(a_scale, b_scale, *matrix_extents(a, b, c))
+        extras = Extras(bias, a_scale, b_scale)
+        check_kinds({"a": a, "b": b, "c": c}, extras)
+        scales = extras.scales(*matrix_extents(a, b, c))
         tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | (
             {} if bias is None else {"bias": bias}
         )
@@ -107,7 +105,7 @@ def choose(
     m: int, n: int, k: int, dtype: Any, out_dtype: Any, *, scales: str, extras: bool, chip: tp.Chip
 ) -> Any:
     assert (chip, scales in ("tensor", "row"), dtype.nbytes) == (tp.H200, True, 1)
-    return gemm.GemmConfig(bk=128, bn=64 if extras else 128)
+    return GemmConfig(bk=128, bn=64 if extras else 128)
 
 
 _library = torch.library.Library("tilepipe", "IMPL")
@@ -119,7 +117,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
     monkeypatch.setattr(gemm, "bind", emulator.gemm)
-    monkeypatch.setattr(gemm, "choose", choose)
+    monkeypatch.setattr(heuristics, "choose", choose)
     monkeypatch.setattr(gemm_blockwise, "bind", emulator.blockwise)
     take_cpu_for_gpu(monkeypatch)
     torch_scaled.plans.forget()

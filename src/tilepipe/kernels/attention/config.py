@@ -1,4 +1,4 @@
-"""The configuration of the Hopper attention kernel, and which one for which problem."""
+"""Settings of attention on each architecture, and the rules that they obey."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from dataclasses import dataclass
 import tilepipe as tp
 from tilepipe.kernels.common.settings import Settings
 
-ROWS = 64  # of Q for each consumer warpgroup: of one wgmma
+ROWS = 64  # of Q for each consumer warpgroup on Hopper: of one wgmma
 SCHEDULES = ("persistent", "single")
 STORES = ("registers", "tile")
 ORDERS = ("turns", "free")
-# consumers -> of a thread of the load warp's warpgroup, of a consumer
+# consumers -> registers of a thread of the load warp's warpgroup, and of a consumer: the sums are
+# 128 * (24 + 2 * 240) and 128 * (32 + 3 * 160) of the 65,536 that an SM has.
 REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+SM100_ROWS = 128  # queries of a tile on Blackwell: the lanes of tensor memory
+SM100_TILES = 2  # of queries in a CTA: one is multiplied while the softmax of the other runs
+SM100_PART = 64  # elements of the depth of Q and K that have barriers of their own: a swizzle span
 SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
-# Registers of scores, probabilities and output that leave room for the rest: one more step of bn
-# spills.
+# Registers of scores, probabilities and output that leave room for the rest, by consumers. Found by
+# compiling: with one more step of bn ptxas spills.
 ROOM = {1: 200, 2: 200, 3: 128}
 
 
 @dataclass(frozen=True)
 class AttentionConfig(Settings):
-    """Settings of `attention`.
+    """Settings of attention on Hopper.
 
     Attributes:
         bn: keys of a tile.
@@ -99,23 +103,41 @@ class AttentionConfig(Settings):
         return found
 
 
-def choose(d: int, causal: bool, s_kv: int) -> AttentionConfig:
-    """The configuration that was fastest on an H200, of those measured (docs/performance.md): for d
-    of 64 or 128.
+@dataclass(frozen=True)
+class Sm100AttentionConfig(Settings):
+    """Static settings of attention on Blackwell.
 
-    d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others'
-    MMAs hide. d = 128: two, with as many keys as registers, or shared memory beside an output tile,
-    hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads in bands, so
-    that long tiles come first and K and V are still shared in L2.
+    Attributes:
+        bn: keys of a block. Tensor memory holds S and O of two tiles, 2 · (bn + d) columns of 512;
+            a row of S is in registers at once.
+        stages: K tiles, and as many V tiles, in shared memory.
+        rescale_above: the output of a row is rescaled where its maximum has grown by more than this
+            power of 2. P may be so large.
     """
-    if not causal:
-        return (
-            AttentionConfig(consumers=3)
-            if d == 64
-            else AttentionConfig(bn=160, qk_stages=2, store="tile")
+
+    bn: int = 128
+    stages: int = 2
+    rescale_above: int = 8
+
+    def _rules(self) -> dict[str, bool]:
+        return {
+            "bn must be a multiple of 32 in 32..128": self.bn % 32 == 0 and self.bn <= 128,
+            "stages must be at least 2: a V tile is held until the next block has been begun": (
+                self.stages >= 2
+            ),
+            "rescale_above must be at most 15: float16 holds P up to 2^15": (
+                self.rescale_above <= 15
+            ),
+        }
+
+    def fa4(self, dtype: tp.DType, d: int) -> tp.FA4Config:
+        """The shape of the kernel for heads of d elements."""
+        return tp.FA4Config(
+            qkv_dtype=dtype,
+            depth=d,
+            BM=SM100_TILES * SM100_ROWS,
+            BN=self.bn,
+            num_kv_stages=self.stages,
+            num_qk_stages=d // SM100_PART,
+            use_fused_kv=False,
         )
-    if d == 64:
-        return AttentionConfig(consumers=3, schedule="single", group=8)
-    if s_kv <= 8192:
-        return AttentionConfig(schedule="single", store="tile", group=8)
-    return AttentionConfig(bn=160, schedule="single", store="tile", group=4)

@@ -24,14 +24,15 @@ from functools import partial
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config_sm100 import PART, ROWS, SLICE, TILES
-from tilepipe.kernels.attention.config_sm100 import (
-    Sm100AttentionConfig as Sm100AttentionConfig,
-)
-from tilepipe.kernels.attention.config_sm100 import default_config as default_config
+from tilepipe.kernels.attention.config import SM100_PART as PART
+from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
+from tilepipe.kernels.attention.config import SM100_TILES as TILES
+from tilepipe.kernels.attention.config import Sm100AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
 from tilepipe.kernels.attention.validation import boxed, check_attention
 
+SLICE = 32  # columns of tensor memory that are in registers at once beside others
 # of a thread: 128 · (2 · 192 + 88 + 40) are those of an SM
 REGISTERS = {"softmax": 192, "correction": 88, "others": 40}
 
@@ -308,7 +309,7 @@ def bind(
     Args:
         lse: float32 (batch, heads, s_q), gets the natural logarithm of the sum of exp(score) of
             each query.
-        cfg: `default_config(d)` unless given. causal: query i sees keys up to i + s_kv - s_q;
+        cfg: `choose_sm100(d)` unless given. causal: query i sees keys up to i + s_kv - s_q;
             without any, out is 0 and lse -inf.
         scale: of the scores; 1/sqrt(d) unless given.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
@@ -320,7 +321,7 @@ def bind(
     if cfg is not None and not isinstance(cfg, Sm100AttentionConfig):
         raise tp.BindError(f"attention: cfg is an Sm100AttentionConfig, got {cfg!r}")
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
-    cfg = default_config(found.d) if cfg is None else cfg
+    cfg = choose_sm100(found.d) if cfg is None else cfg
     return attention.bind(
         boxed("q", q, (ROWS, PART)), boxed("k", k, (cfg.bn, PART)), boxed("v", v, (found.d, cfg.bn), turned=True),
         boxed("out", out, (ROWS, PART)), lse, found.scale * math.log2(math.e), chip=chip, cfg=cfg, causal=causal,

@@ -8,7 +8,9 @@ import math
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config_sm100 import ROWS, TILES, Sm100AttentionConfig
+from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
+from tilepipe.kernels.attention.config import SM100_TILES as TILES
+from tilepipe.kernels.attention.config import Sm100AttentionConfig
 
 LAYOUT = "tmem"
 

@@ -16,7 +16,7 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.attention.config import ROWS
 from tilepipe.kernels.attention.config import AttentionConfig as AttentionConfig
-from tilepipe.kernels.attention.config import choose as choose
+from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 

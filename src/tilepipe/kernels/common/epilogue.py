@@ -1,22 +1,25 @@
-"""What the GEMM does with a tile's sums: exchanges them between CTAs that split K, scales, adds,
+"""The epilogue of every GEMM: exchanges a tile's sums between CTAs that split K, scales, adds,
 activates, stores.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.kernels.gemm.config import OutputTiling, store_width
+from tilepipe.kernels.common.tiling import OutputTiling, store_width
 
+Place = tuple[tp.Value, tp.Value]  # (row, column) of C
 # sqrt(2 / pi), and the cubic term of gelu's tanh form
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
 
 
-def activate(ctx: tp.Context, name: str, x: Any) -> Any:
+def activate(name: str, x: tp.Fragment) -> tp.FragmentValue:
     """An activation of each element."""
     if name == "relu":
         return x.maximum(0)
@@ -39,22 +42,43 @@ def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
     return result
 
 
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What the sums of a tile are scaled by and added to; None for what a product has not.
+
+    `scales`: what `a_scale` and `b_scale` are of: "none", the whole "tensor", or each "row".
+    """
+
+    bias: tp.GlobalTensor | None = None
+    a_scale: tp.GlobalTensor | None = None
+    b_scale: tp.GlobalTensor | None = None
+    source: tp.GlobalTensor | None = None
+    alpha: tp.Value | None = None
+    beta: tp.Value | None = None
+    scales: str = "none"
+
+
+class Sums(Protocol):
+    """A block of sums, of which the epilogue takes slices of columns: a fragment, or an accumulator
+    in tensor memory.
+    """
+
+    def cols(self, start: int, count: int) -> tp.FragmentValue:
+        """Columns [start, start + count)."""
+
+
 class Epilogue:
     """Made in set-up code; `exchange`, `store` and `drain` are called in the role that holds the
     sums, or loads them.
     """
 
     def __init__(
-        self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: OutputTiling,
-        scales: str,
-    ) -> None:  # fmt: skip
+        self, ctx: tp.Context, c: tp.GlobalTensor, cfg: OutputTiling, terms: Terms | None = None
+    ) -> None:
         self._ctx = ctx
         self._cfg = cfg
         self._c = c
-        self._bias = bias
-        self._a_scale, self._b_scale, self._scales = a_scale, b_scale, scales
-        self._source = source
-        self._alpha, self._beta = alpha, beta
+        self._terms = terms or Terms()
         self._width = store_width(c.dtype, cfg)
         self._rows, self._layout = cfg.block_rows, cfg.fragment_layout
         self._slots = ctx.smem(
@@ -78,7 +102,7 @@ class Epilogue:
 
     # -- split K -----------------------------------------------------------------------
 
-    def exchange(self, blocks: Any) -> None:
+    def exchange(self, blocks: Sequence[Sequence[tp.Fragment]]) -> None:
         """Where CTAs split K: sends each peer its columns of this CTA's sums, and adds to this
         CTA's columns those of its peers, in the order of their ranks.
         """
@@ -94,7 +118,7 @@ class Epilogue:
                         self._part(ctx.cta_rank, i, len(flat)).on(peer),
                         acc.cols(peer * self._share, self._share),
                     )
-        self._tell_peers(sums.producer_mbar(0))
+        self._arrive_at_peers(sums.producer_mbar(0))
         sums.producer_step()
         sums.wait_producer()
         for owner in range(cfg.split_k):
@@ -109,11 +133,11 @@ class Epilogue:
                             acc.cols(owner * self._share, self._share),
                             self._part(rank, i, len(flat)),
                         )
-                    acc.set(total)  # from column 0, whoever the owner is
-        self._tell_peers(sums.consumer_mbar(0))
+                    acc.set(total)  # from column 0, whichever CTA the owner is
+        self._arrive_at_peers(sums.consumer_mbar(0))
         sums.consumer_step()
 
-    def _tell_peers(self, barrier: Any) -> None:
+    def _arrive_at_peers(self, barrier: tp.MbarPtr) -> None:
         """One arrival on the barrier of every other CTA, for what all threads of the warpgroup have
         done.
         """
@@ -123,7 +147,9 @@ class Epilogue:
             with ctx.when(ctx.cta_rank != peer), ctx.elect_one("warpgroup"):
                 barrier.arrive_cluster(peer)
 
-    def _add(self, total: Any, rank: int, own: bool, mine: Any, part: Any) -> None:
+    def _add(
+        self, total: tp.Fragment, rank: int, own: bool, mine: tp.FragmentValue, part: tp.SmemTile
+    ) -> None:
         if own:
             total.set(mine if rank == 0 else total + mine)
         elif rank == 0:
@@ -133,14 +159,16 @@ class Epilogue:
             theirs.load(part)
             total += theirs
 
-    def _part(self, rank: Any, block: int, blocks: int) -> Any:
+    def _part(self, rank: tp.Value | int, block: int, blocks: int) -> tp.SmemTile:
         """Where the sums of CTA `rank` for a block arrive."""
         per_group = self._cfg.split_k * blocks
         return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
 
     # -- store -------------------------------------------------------------------------
 
-    def store(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
+    def store(
+        self, blocks: Sequence[Sequence[Sums]], tile: tp.WorkTile, first_row: tp.Value | int
+    ) -> None:
         """Stores a tile's sums in slices of a 128-byte line, through a ring of slots of shared
         memory for each warpgroup.
         """
@@ -176,7 +204,9 @@ class Epilogue:
                 self._write(tile, places[number], slot)
                 ctx.tma_store_commit()
 
-    def store_at_once(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
+    def store_at_once(
+        self, blocks: Sequence[Sequence[Sums]], tile: tp.WorkTile, first_row: tp.Value | int
+    ) -> None:
         """As `store`, of unscaled sums, where the slots hold a whole tile: the warpgroup meets once
         before and once behind all slices.
         """
@@ -203,15 +233,15 @@ class Epilogue:
                 self._write(tile, self._place(tile, first_row, *place), slot)
             ctx.tma_store_commit()
 
-    def _write(self, tile: tp.WorkTile, place: tuple[Any, Any], slot: Any) -> None:
+    def _write(self, tile: tp.WorkTile, place: Place, slot: tp.SmemTile) -> None:
         """Starts the store of a slot to its place in C."""
         self._ctx.tma_store(self._c, (tile.batch, *place)[-self._c.rank :], slot)
 
-    def _row(self, tile: tp.WorkTile) -> Any:
+    def _row(self, tile: tp.WorkTile) -> tp.Value:
         """The row of C where a tile begins."""
         return tile.m * self._cfg.bm
 
-    def _place(self, tile: tp.WorkTile, first_row: Any, i: int, n: int, x: int) -> tuple[Any, Any]:
+    def _place(self, tile: tp.WorkTile, first_row: tp.Value | int, i: int, n: int, x: int) -> Place:
         """(row, column) of C where a slice begins: column `x` of block (i, n)."""
         cfg = self._cfg
         col = tile.n * cfg.bn + n * cfg.block_cols + x
@@ -219,59 +249,58 @@ class Epilogue:
             col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
         return self._row(tile) + first_row + i * self._rows, col
 
-    def _load(self, tile: tp.WorkTile, row: Any, col: Any) -> dict[str, Any]:
+    def _load(self, tile: tp.WorkTile, row: tp.Value, col: tp.Value) -> dict[str, tp.Fragment]:
         """Vectors that a slice's values are scaled by and added to, from global memory."""
         ctx, width = self._ctx, self._width
+        bias, b_scale = self._terms.bias, self._terms.b_scale
         loaded = {}
-        if self._scales == "row":
-            loaded["b_scale"] = ctx.load_global(
-                self._b_scale, (tile.batch, col)[-self._b_scale.rank :], (1, width)
-            )
-        if self._bias is not None:
-            where, shape = (
-                ((row,), (self._rows, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
-            )
-            loaded["bias"] = ctx.load_global(self._bias, where, shape, layout=self._layout)
+        if self._terms.scales == "row" and b_scale is not None:
+            where = (tile.batch, col)[-b_scale.rank :]
+            loaded["b_scale"] = ctx.load_global(b_scale, where, (1, width))
+        if bias is not None and self._cfg.swap == "ab":  # C is Cᵀ, so that its bias is of rows
+            loaded["bias"] = ctx.load_global(bias, (row,), (self._rows, 1), layout=self._layout)
+        elif bias is not None:
+            loaded["bias"] = ctx.load_global(bias, (col,), (1, width), layout=self._layout)
         return loaded
 
-    def _row_scales(self, tile: tp.WorkTile, first_row: Any, blocks: int) -> list[Any]:
+    def _row_scales(
+        self, tile: tp.WorkTile, first_row: tp.Value | int, blocks: int
+    ) -> list[tp.Fragment | tp.Value | None]:
         """Of each block of rows: one factor a row, one for all, or None."""
-        ctx = self._ctx
-        if self._scales == "row":
-            rows = [self._row(tile) + first_row + i * self._rows for i in range(blocks)]
-            return [
-                ctx.load_global(self._a_scale, (row,), (self._rows, 1), layout=self._layout)
-                for row in rows
-            ]
-        if self._scales == "tensor":
-            return [
-                ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")
-            ] * blocks
-        return [None] * blocks
+        ctx, a_scale, b_scale = self._ctx, self._terms.a_scale, self._terms.b_scale
+        if a_scale is None or b_scale is None:
+            return [None] * blocks
+        if self._terms.scales == "tensor":
+            return [ctx.let(ctx.load(a_scale[0]) * ctx.load(b_scale[0]), "scale")] * blocks
+        rows = [self._row(tile) + first_row + i * self._rows for i in range(blocks)]
+        return [
+            ctx.load_global(a_scale, (row,), (self._rows, 1), layout=self._layout) for row in rows
+        ]
 
     def _value(
         self,
-        x: Any,
+        x: tp.FragmentValue,
         tile: tp.WorkTile,
-        place: tuple[Any, Any],
-        loaded: dict[str, Any],
-        row_scale: Any,
-    ) -> Any:
+        place: Place,
+        loaded: dict[str, tp.Fragment],
+        row_scale: tp.Fragment | tp.Value | None,
+    ) -> tp.FragmentValue:
         """What is stored for a slice of sums that begins at `place` in C."""
         if row_scale is not None:
             x = x * row_scale
         if "b_scale" in loaded:
             x = x * loaded["b_scale"]
-        if self._alpha is not None:
-            x = x * self._alpha
+        terms = self._terms
+        if terms.alpha is not None:
+            x = x * terms.alpha
         if "bias" in loaded:
             x = x + loaded["bias"].to("float32")
-        if self._source is not None:
-            where, shape = (tile.batch, *place)[-self._source.rank :], (self._rows, self._width)
-            part = self._ctx.load_global(self._source, where, shape, layout=self._layout)
-            x = x + part.to("float32") * self._beta
+        if terms.source is not None:
+            where, shape = (tile.batch, *place)[-terms.source.rank :], (self._rows, self._width)
+            part = self._ctx.load_global(terms.source, where, shape, layout=self._layout)
+            x = x + part.to("float32") * terms.beta
         if self._cfg.activation != "none":
-            x = activate(self._ctx, self._cfg.activation, self._ctx.fragment(x))
+            x = activate(self._cfg.activation, self._ctx.fragment(x))
         return x
 
     def drain(self) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import tilepipe as tp
 
+Index = tp.Value | int
+# (batch, row, k), where the batch is None without batches.
+Place = tuple[Index | None, Index, Index]
 MAX_BOX_ROWS = 256  # of one TMA copy
 
 
@@ -31,8 +33,8 @@ class Share:
     """
 
     parts: int
-    part: Any = 0
-    mask: Any = None
+    part: tp.Value | int = 0
+    mask: tp.Value | int | None = None
 
     @classmethod
     def of_all(cls, ctx: tp.Context, parts: int) -> Share:
@@ -42,13 +44,20 @@ class Share:
         return cls(parts, ctx.cta_rank, (1 << parts) - 1) if parts > 1 else cls(1)
 
     def load_whole(
-        self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any
+        self,
+        ctx: tp.Context,
+        tensor: tp.GlobalTensor,
+        tile: tp.SmemTile,
+        at: Place,
+        barrier: tp.MbarPtr,
     ) -> None:
         """Loads all of a `tile` that is too small to be divided, whose first element is at (outer
         index, line, 0): the first of the CTAs that share it does, for all. What the box has not of
         the tile follows at the next outer index.
         """
         outer, line, column = at
+        assert tensor.box is not None
+        assert outer is not None
         lines = tensor.box[-2]
         with ctx.when(self.part == 0) if self.parts > 1 else nullcontext():
             for i in range(tile.shape[0] // lines):
@@ -61,7 +70,12 @@ class Share:
                 )
 
     def load(
-        self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any
+        self,
+        ctx: tp.Context,
+        tensor: tp.GlobalTensor,
+        tile: tp.SmemTile,
+        at: Place,
+        barrier: tp.MbarPtr,
     ) -> None:
         """Loads this CTA's part of `tile`, whose first element is at (batch, row, k)."""
         share = tile.shape[0] // self.parts
@@ -87,7 +101,7 @@ class ClusterShares:
     a: Share
     b: Share
     b_whole: Share
-    release: Any
+    release: tp.Value | None
 
     @classmethod
     def of(cls, ctx: tp.Context, x: int, y: int, cta_group: int = 1) -> ClusterShares:

@@ -4,12 +4,13 @@ they obey together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import tilepipe as tp
 from tilepipe.host_arguments import INT32_MAX, plain_int, shown
 
-# no chip has shared memory for so many; told before anything is made for them
+# No chip has shared memory for so many. They are refused before any loop over them runs.
 MOST = {"stages": 128, "store_slots": 128}
 _KINDS = {int: "an integer", str: "a string"}
 
@@ -21,12 +22,7 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
-        self.check(self)
-
-    def check(self, given: object) -> None:
-        """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of
-        `given`: what the user wrote.
-        """
+        """Raises BindError for a setting of the wrong kind, and for broken rules."""
         for field in fields(self):
             kind, value = type(field.default), getattr(self, field.name)
             if kind is int and (number := plain_int(value)) is not None:
@@ -41,7 +37,16 @@ class Settings:
         ]
         broken = broken or [rule for rule, holds in self._rules().items() if not holds]
         if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({given})")
+            raise tp.BindError(f"{'; '.join(broken)} ({self})")
+
+    def changed(self, **settings: int | str) -> Self:
+        """The configuration with other values of these settings."""
+        return replace(self, **settings)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the fields."""
+        return [field.name for field in fields(cls)]
 
     def _rules(self) -> dict[str, bool]:
         """Sentences, and whether they hold; all numbers are at least 1."""

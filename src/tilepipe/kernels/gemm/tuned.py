@@ -90,7 +90,7 @@ def lookup(problem: Problem, chip: Chip) -> GemmConfig | None:
     config = found.configs.get(entry(problem, chip)) if found.configs else None
     if config is None:
         return None
-    from tilepipe.kernels.gemm.heuristics import smem_bytes
+    from tilepipe.kernels.gemm.model import smem_bytes
 
     needed = smem_bytes(config, problem.dtype)
     if needed <= chip.smem_per_cta:

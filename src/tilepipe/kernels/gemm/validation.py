@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -13,10 +14,63 @@ OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 MAX_STAGE_BYTES = 2**20 - 1  # an mbarrier's tx-count (PTX ISA, mbarrier, tx-count operations)
 
 
-def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], alpha: Any, beta: Any) -> None:
+@dataclass(frozen=True, eq=False)
+class Extras:
+    """What a product is scaled by and added to: arrays and numbers as `bind` takes them."""
+
+    bias: Any = None
+    a_scale: Any = None
+    b_scale: Any = None
+    source: Any = None
+    alpha: Any = 1.0
+    beta: Any = 0.0
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raises BindError for a bias or a source that does not fit a C of that shape, or a factor
+        of no source.
+        """
+        bias, source, beta = self.bias, self.source, self.beta
+        if bias is not None and tuple(bias.shape) != shape[-1:]:
+            raise tp.BindError(
+                f"gemm: bias must have shape ({shape[-1]},), it has {tuple(bias.shape)}"
+            )
+        if source is not None and tuple(source.shape) != shape:
+            raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {shape}")
+        if beta and source is None:
+            raise tp.BindError(
+                f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass"
+                " it as source"
+            )
+
+    def scales(self, m: int, n: int) -> str:
+        """What the scales are of: "none", the whole "tensor", or each "row"."""
+        if self.a_scale is None and self.b_scale is None:
+            return "none"
+        shapes = tuple(None if x is None else tuple(x.shape) for x in (self.a_scale, self.b_scale))
+        if shapes not in (((1,), (1,)), ((m,), (n,))):
+            raise tp.BindError(
+                f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both"
+                f" (1,), or ({m},) and ({n},)"
+            )
+        return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
+
+    def operands(self) -> tuple[Any, ...]:
+        """What the kernel is bound with: nothing for a factor of 1, or for a source times 0."""
+        return (
+            self.bias,
+            self.a_scale,
+            self.b_scale,
+            self.source if self.beta else None,
+            None if self.alpha == 1.0 else float(self.alpha),
+            float(self.beta) if self.beta else None,
+        )
+
+
+def check_kinds(arrays: dict[str, Any], extras: Extras) -> None:
     """Raises BindError for what is not an array, or of a dtype that the kernel reads, or not a
     number.
     """
+    optional = {name: getattr(extras, name) for name in ("bias", "a_scale", "b_scale", "source")}
     given = {name: x for name, x in optional.items() if x is not None}
     for name, x in (arrays | given).items():
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
@@ -31,7 +85,7 @@ def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], alpha: Any, be
             raise tp.BindError(
                 f"gemm: {name} is {dtype}; it may be {', '.join(t.name for t in takes)}"
             )
-    for name, value in {"alpha": alpha, "beta": beta}.items():
+    for name, value in {"alpha": extras.alpha, "beta": extras.beta}.items():
         if isinstance(value, bool) or not isinstance(value, Real):
             raise tp.BindError(f"gemm: {name} must be a number, got {value!r}")
 
@@ -44,6 +98,14 @@ def check_inputs(a: tp.DType, b: tp.DType) -> None:
             f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a} and"
             f" {b}"
         )
+
+
+def check_output(c: Any) -> tp.DType:
+    """The dtype of C. Raises BindError for one that the epilogue does not write."""
+    dtype = tp.tensor_map(c).dtype
+    if dtype not in OUTPUTS:
+        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
+    return dtype
 
 
 def check_stage_bytes(
@@ -93,19 +155,6 @@ def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> No
         )
 
 
-def scale_extents(a_scale: Any, b_scale: Any, m: int, n: int) -> str:
-    """What the scales are of: "none", the whole "tensor", or each "row"."""
-    if a_scale is None and b_scale is None:
-        return "none"
-    shapes = tuple(None if x is None else tuple(x.shape) for x in (a_scale, b_scale))
-    if shapes not in (((1,), (1,)), ((m,), (n,))):
-        raise tp.BindError(
-            f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both (1,),"
-            f" or ({m},) and ({n},)"
-        )
-    return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
-
-
 def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
     """(m, n), checked."""
     for name, array in (("a", a), ("b", b), ("c", c)):
@@ -121,18 +170,3 @@ def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
     if batches and ("C" not in batches or len(set(batches.values())) > 1):
         raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
     return m, n
-
-
-def check_extras(bias: Any, source: Any, beta: float, shape: tuple[int, ...]) -> None:
-    """Raises BindError for a bias or a source that does not fit a C of that shape, or a factor of
-    no source.
-    """
-    if bias is not None and tuple(bias.shape) != shape[-1:]:
-        raise tp.BindError(f"gemm: bias must have shape ({shape[-1]},), it has {tuple(bias.shape)}")
-    if source is not None and tuple(source.shape) != shape:
-        raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {shape}")
-    if beta and source is None:
-        raise tp.BindError(
-            f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass"
-            " it as source"
-        )

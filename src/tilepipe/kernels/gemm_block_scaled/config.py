@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.kernels.gemm.config_sm100 import TMEM_COLUMNS, Sm100GemmConfig
+from tilepipe.kernels.common.tiling import TMEM_COLUMNS, Sm100Tiling
 from tilepipe.kernels.gemm.validation import MAX_STAGE_BYTES
 from tilepipe.kernels.gemm_block_scaled.layout import (
     KINDS,
@@ -21,8 +21,8 @@ HALF = 64  # rows from where on scales of B may begin inside a piece
 
 
 @dataclass(frozen=True)
-class BlockScaledGemmConfig(Sm100GemmConfig):
-    """Static settings of the block-scaled GEMM: those of `Sm100GemmConfig`, and what is
+class BlockScaledGemmConfig(Sm100Tiling):
+    """Static settings of the block-scaled GEMM: those of `Sm100Tiling`, and what is
     multiplied.
 
     Attributes:

@@ -2,8 +2,8 @@
 each input stage, the scales of the rows of A and B, which the MMA warp copies to tensor memory
 before it multiplies.
 
-    C[m, n] = activation(alpha · a_scale · b_scale · (A · sfa)[m, k] · (B · sfb)[n, k]ᵀ + bias[n] +
-    beta · source[m, n])
+    C[m, n] = activation(alpha · a_scale · b_scale · (A · sfa)[m, k] · (B · sfb)[n, k]ᵀ
+        + bias[n] + beta · source[m, n])
 
 MXFP8, MXFP4 and NVFP4: each 32, or 16, elements of a row of A and B share a scale. The scales are
 in the layout of `block_scaled_layout.to_blocked`. C bfloat16, float16 or float32, row-major.
@@ -12,15 +12,15 @@ Simulated, checked and compiled; it has not been run on a Blackwell GPU.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common import epilogue
-from tilepipe.kernels.common.multicast import ClusterShares
-from tilepipe.kernels.gemm.config import store_width
-from tilepipe.kernels.gemm.sm100 import Accumulator, grid, scheduler
-from tilepipe.kernels.gemm.validation import check_extras, check_kinds, scale_extents
-from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig as BlockScaledGemmConfig
+from tilepipe.kernels.common.epilogue import Terms
+from tilepipe.kernels.common.sm100_gemm import KTile, Sm100Gemm, grid, load, multiply, store
+from tilepipe.kernels.common.tiling import store_width
+from tilepipe.kernels.gemm.validation import Extras, check_kinds
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import PIECE_ROWS
 from tilepipe.kernels.gemm_block_scaled.validation import NAME, maps
 
@@ -28,116 +28,86 @@ from tilepipe.kernels.gemm_block_scaled.validation import NAME, maps
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
 def gemm_block_scaled(
     ctx: tp.Context,
-    a: Any,
-    b: Any,
-    sfa: Any,
-    sfb: Any,
-    c: Any,
-    bias: Any,
-    a_scale: Any,
-    b_scale: Any,
-    source: Any,
-    alpha: Any,
-    beta: Any,
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    sfa: tp.GlobalTensor,
+    sfb: tp.GlobalTensor,
+    c: tp.GlobalTensor,
+    bias: tp.GlobalTensor | None,
+    a_scale: tp.GlobalTensor | None,
+    b_scale: tp.GlobalTensor | None,
+    source: tp.GlobalTensor | None,
+    alpha: tp.Value | None,
+    beta: tp.Value | None,
     *,
     cfg: BlockScaledGemmConfig,
     scales: str,
 ) -> None:
     """C = activation(alpha · a_scale · b_scale · (A · sfa) · (B · sfb)ᵀ + bias + beta · source)"""
     tiles = tp.BlockScaledTilePayload(
-        a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.b_rows, cfg.bk),
-        sfa_type=sfa.dtype, sfb_type=sfb.dtype, sfa_shape=(cfg.bm, cfg.blocks), sfb_shape=(cfg.sfb_rows, cfg.blocks),
-    )  # fmt: skip
-    inputs = tp.InputTilePipeline.allocate(
-        ctx,
-        tiles,
-        num_group_stages=cfg.stages,
-        k_group_size=cfg.k_group_size,
-        cta_group=cfg.cta_group,
+        a_type=a.dtype,
+        b_type=b.dtype,
+        a_shape=(cfg.bm, cfg.bk),
+        b_shape=(cfg.b_rows, cfg.bk),
+        sfa_type=sfa.dtype,
+        sfb_type=sfb.dtype,
+        sfa_shape=(cfg.bm, cfg.blocks),
+        sfb_shape=(cfg.sfb_rows, cfg.blocks),
     )
-    accumulators = tp.OutputPipelineConfig(
-        num_stages=cfg.accumulators, stage_stride_cols=cfg.bn, cta_group=cfg.cta_group
-    )
-    tmem = tp.BlockScaledTmem(ctx, accumulators, tiles)
-    outputs = tp.OutputTilePipeline.allocate(ctx, accumulators, tmem=tmem)
-    work = scheduler(ctx, (ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)), cfg)
-    k_steps = ctx.ceil_div(a.shape[1], cfg.bk * cfg.k_group_size)
-    shares = ClusterShares.of(ctx, cfg.cluster, cfg.cluster_n, cfg.cta_group)
-    finish = epilogue.Epilogue(
-        ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales
+    terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales)
+    shared = Sm100Gemm.allocate(ctx, tiles, a, c, cfg, terms)
+    shared.declare_roles(
+        partial(load, shared, partial(copy, a, b, sfa, sfb)),
+        partial(multiply, shared, issue),
+        partial(store, shared),
     )
 
-    if work.needs_role:
 
-        @ctx.role("schedule", warps=1)
-        def schedule() -> None:
-            work.schedule()
-
-    @ctx.role("load", warps=1)
-    def load() -> None:
-        half = ctx.cta_rank % cfg.cta_group * cfg.b_rows  # of B, in a pair
-        with inputs.producer() as producer:
-            for tile in work:
-                work.throttle_signal()
-                for step in ctx.range(k_steps):
-                    with producer.acquire() as stage, ctx.elect_one():
-                        stage.expect_bytes(inputs.stage_bytes)
-                        for j in range(cfg.k_group_size):
-                            a_tile, b_tile, sfa_tile, sfb_tile = stage.tile(j)
-                            k = (step * cfg.k_group_size + j) * cfg.bk
-                            line = (step * cfg.k_group_size + j) * sfa.box[-2]  # of scales
-                            shares.a.load(
-                                ctx, a, a_tile, (None, tile.m * cfg.bm, k), stage.barrier()
-                            )
-                            shares.b.load(
-                                ctx, b, b_tile, (None, tile.n * cfg.bn + half, k), stage.barrier()
-                            )
-                            shares.a.load_whole(
-                                ctx, sfa, sfa_tile, (tile.m, line, 0), stage.barrier()
-                            )
-                            shares.b_whole.load_whole(
-                                ctx,
-                                sfb,
-                                sfb_tile,
-                                (tile.n * cfg.bn // PIECE_ROWS, line, 0),
-                                stage.barrier(),
-                            )
-            ctx.launch_dependents()
-            producer.drain()
-
-    @ctx.role("mma", warps=1)
-    def mma() -> None:
-        with outputs.mma_warp(), inputs.consumer() as consumer:
-            for tile in work:
-                with ctx.when(tp.elect_one_cta(ctx)), outputs.producer() as output:
-                    acc = output.tmem.tensor((cfg.bm, cfg.bn))
-                    for step in ctx.range(k_steps):
-                        with consumer.acquire() as stage, ctx.elect_one():
-                            for j in range(cfg.k_group_size):
-                                a_tile, b_tile, sfa_tile, sfb_tile = stage.tile(j)
-                                ctx.tmem_copy(tmem.sfa(), sfa_tile)
-                                ctx.tmem_copy(tmem.sfb(), sfb_tile)
-                                of_n = tmem.sfb().rows(first_row(tile.n, cfg), cfg.bn)
-                                ctx.mma(
-                                    acc,
-                                    a_tile,
-                                    b_tile,
-                                    accumulate=True if j else step > 0,
-                                    sfa=tmem.sfa(),
-                                    sfb=of_n,
-                                )
-                            ctx.mma_commit(stage.mbar(), mask=shares.release)
-
-    @ctx.role("epilogue", warpgroups=1)
-    def store() -> None:
-        with outputs.epilogue_warp():
-            for tile in work:
-                with outputs.consumer() as output:
-                    finish.store([[Accumulator(ctx, output, cfg)]], tile, 0)
-            finish.drain()
+def copy(
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    sfa: tp.GlobalTensor,
+    sfb: tp.GlobalTensor,
+    gemm: Sm100Gemm,
+    k_tile: KTile,
+) -> None:
+    """Starts the copies of this CTA's parts of a K tile. The scales of a tile are too few to be
+    divided among CTAs: one of those that share it copies them for all. In a pair each CTA needs the
+    scales of all rows of B, not only of its half.
+    """
+    ctx, cfg, shares, barrier = gemm.ctx, gemm.cfg, gemm.shares, k_tile.stage.barrier()
+    a_tile, b_tile, sfa_tile, sfb_tile = k_tile.tiles
+    m, n, k = k_tile.output.m, k_tile.output.n, k_tile.number * cfg.bk
+    assert sfa.box is not None
+    line = k_tile.number * sfa.box[-2]  # of scales
+    shares.a.load(ctx, a, a_tile, (None, m * cfg.bm, k), barrier)
+    shares.b.load(ctx, b, b_tile, (None, k_tile.first_of_b, k), barrier)
+    shares.a.load_whole(ctx, sfa, sfa_tile, (m, line, 0), barrier)
+    shares.b_whole.load_whole(ctx, sfb, sfb_tile, (n * cfg.bn // PIECE_ROWS, line, 0), barrier)
 
 
-def first_row(n: Any, cfg: BlockScaledGemmConfig) -> Any:
+def issue(
+    gemm: Sm100Gemm,
+    stage: tp.InputConsumerStage,
+    slot: int,
+    acc: tp.TmemTensor,
+    tile: tp.WorkTile,
+    adds: bool | tp.Value,
+) -> None:
+    """Copies the scales of a K tile to tensor memory, and multiplies it. The tensor core runs copies
+    and MMAs of one thread in the order in which they are issued, so nothing waits in between.
+    """
+    ctx, cfg, tmem = gemm.ctx, gemm.cfg, gemm.tmem
+    assert isinstance(cfg, BlockScaledGemmConfig)
+    assert tmem is not None
+    a_tile, b_tile, sfa_tile, sfb_tile = stage.tile(slot)
+    ctx.tmem_copy(tmem.sfa(), sfa_tile)
+    ctx.tmem_copy(tmem.sfb(), sfb_tile)
+    sfb = tmem.sfb().rows(first_row(tile.n, cfg), cfg.bn)
+    ctx.mma(acc, a_tile, b_tile, accumulate=adds, sfa=tmem.sfa(), sfb=sfb)
+
+
+def first_row(n: tp.Value, cfg: BlockScaledGemmConfig) -> tp.Value | int:
     """Of the scales that are loaded for the tiles with index `n`, the first row that is theirs: 0,
     or 64 where bn is no multiple of 128 and the tile begins inside a piece.
     """
@@ -180,14 +150,11 @@ def bind(
     """
     if not isinstance(cfg, BlockScaledGemmConfig):
         raise tp.BindError(f"{NAME}: cfg is a BlockScaledGemmConfig, got {cfg!r}")
-    check_kinds(
-        {}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, alpha, beta
-    )
+    extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
+    check_kinds({}, extras)
     inputs = maps(a, b, sfa, sfb, c, cfg)
-    check_extras(bias, source, beta, tuple(c.shape))
-    scales = scale_extents(a_scale, b_scale, *c.shape)
+    extras.check(tuple(c.shape))
     c_map = tp.tensor_map(c, box=(cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)), order="row")
     return gemm_block_scaled.bind(
-        *inputs, c_map, bias, a_scale, b_scale, source if beta else None,
-        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,
-    )  # fmt: skip
+        *inputs, c_map, *extras.operands(), chip=chip, cfg=cfg, scales=extras.scales(*c.shape)
+    )

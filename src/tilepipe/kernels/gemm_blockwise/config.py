@@ -1,28 +1,29 @@
-"""Settings of the blockwise fp8 GEMM, the rules that they obey, and which of them for which
-product.
-"""
+"""Settings of the blockwise fp8 GEMM on each architecture, and the rules that they obey."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from math import gcd
+from typing import ClassVar
 
 import tilepipe as tp
-from tilepipe.kernels.common.settings import Settings
-from tilepipe.kernels.gemm.config import BLOCK_ROWS, GemmConfig, Tile, store_width
+from tilepipe.kernels.common.tiling import (
+    BLOCK_ROWS,
+    MAX_BLOCK_COLS,
+    Sm90Tiling,
+    Sm100Tiling,
+    store_width,
+)
 
 BLOCK = 128  # elements of K, and of N, that a scale is of
-MAX_BN = 256  # columns of one wgmma
-BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
-ALIGNMENT = 128  # bytes that the scales of B may be padded by
-MAX_STAGES = 8
-# registers of a thread for totals and partial sums, by MMA warpgroups
+# Registers of a thread that totals and partial sums may take, by MMA warpgroups: with more, ptxas
+# spills.
 MAX_SUMS = {1: 200, 2: 200, 3: 128}
 
 
 @dataclass(frozen=True)
-class BlockwiseGemmConfig(Settings):
-    """Static settings of the blockwise fp8 GEMM. A tile of K is one block of 128: the scales change
+class BlockwiseGemmConfig(Sm90Tiling):
+    """Static settings on Hopper. A tile of K is one block of 128: the scales change
     from one to the next.
 
     Attributes:
@@ -50,29 +51,28 @@ class BlockwiseGemmConfig(Settings):
     group: int = 8
     store_slots: int = 2
 
+    # There is no choice of what the other Hopper GEMMs may set.
+    bk: ClassVar[int] = BLOCK
+    k_group_size: ClassVar[int] = 1
+    schedule: ClassVar[str] = "cooperative"
+    swap: ClassVar[str] = "none"
+    split_k: ClassVar[int] = 1
+    accumulate: ClassVar[str] = "fast"
+    activation: ClassVar[str] = "none"
+
     def _rules(self) -> dict[str, bool]:
-        if self.bn % 16 or self.bn > MAX_BN:
-            return {f"bn must be a multiple of 16 up to {MAX_BN}": False}
-        self.tile.check(self)
+        if self.bn % 16 or self.bn > MAX_BLOCK_COLS:
+            return {f"bn must be a multiple of 16 up to {MAX_BLOCK_COLS}": False}
+        rules = super()._rules()
+        if not all(rules.values()):  # what follows divides by what these are about
+            return rules
         registers, limit = self.sums, MAX_SUMS[self.consumers]
         return {
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,
             f"totals of {self.rows}×{self.bn} and partial sums of {BLOCK_ROWS}×{self.piece_cols}"
-            f" take {registers}"
-            f" registers of each thread; at most {limit} leave room for the rest": registers
-            <= limit,
+            f" take {registers} registers of each thread; at most {limit} leave room for the"
+            " rest": registers <= limit,
         }
-
-    @property
-    def tile(self) -> Tile:
-        """Tiles, stages, clusters, raster, stores."""
-        names = {f.name for f in fields(GemmConfig)} & {f.name for f in fields(self)}
-        return Tile(bk=BLOCK, **{name: getattr(self, name) for name in names})
-
-    @property
-    def rows(self) -> int:
-        """Rows of the output tile of one warpgroup."""
-        return self.bm // self.consumers
 
     @property
     def piece_cols(self) -> int:
@@ -99,40 +99,28 @@ class BlockwiseGemmConfig(Settings):
         """Blocks of B's scales that the columns of a tile may lie in."""
         return -(-(BLOCK - gcd(self.bn, BLOCK) + self.bn) // BLOCK)
 
-    @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster * self.cluster_n
+    def slices(self, out_dtype: tp.DType) -> int:
+        """Store slots that a warpgroup's part of a tile fills."""
+        return self.rows // BLOCK_ROWS * (self.bn // store_width(out_dtype, self))
 
 
-def slices(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
-    """Slots that a warpgroup's part of a tile fills."""
-    return cfg.rows // BLOCK_ROWS * (cfg.bn // store_width(out_dtype, cfg.tile))
-
-
-def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
-    """Shared memory that a configuration takes, bytes."""
-    stage = (
-        (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
-    )
-    slot = BLOCK_ROWS * store_width(out_dtype, cfg.tile) * out_dtype.nbytes
-    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
-
-
-def filled(
-    cfg: BlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip = tp.H200
-) -> BlockwiseGemmConfig:
-    """The configuration with as many stages as fit, up to 8.
-
-    Raises:
-        LimitError: not even two fit.
+@dataclass(frozen=True)
+class Sm100BlockwiseGemmConfig(Sm100Tiling):
+    """Static settings on Blackwell: those of `Sm100Tiling`. A K
+    tile is a block of scales, and the sums of a tile are in the registers of one warpgroup.
     """
-    least = smem_bytes(replace(cfg, stages=2), out_dtype)
-    each = smem_bytes(replace(cfg, stages=3), out_dtype) - least
-    room = chip.smem_per_cta - least
-    if room < 0:
-        raise tp.LimitError(
-            f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has"
-            f" {chip.smem_per_cta:,} ({cfg})"
-        )
-    return replace(cfg, stages=min(2 + room // each, MAX_STAGES))
+
+    bk: int = BLOCK
+    stages: int = 5
+    accumulators: int = 2
+
+    def _rules(self) -> dict[str, bool]:
+        return super()._rules() | {
+            f"bk must be {BLOCK}, the block of a scale": self.bk == BLOCK,
+            "k_group_size must be 1: each K tile has scales": self.k_group_size == 1,
+            f"bn must divide {BLOCK}, so that a tile has one scale of B": (
+                self.bn >= 1 and BLOCK % self.bn == 0
+            ),
+            "bm must be 128: a row for each thread of the epilogue": self.bm == BLOCK,
+            "activation must be none": self.activation == "none",
+        }

@@ -8,17 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.gemm.config import BLOCK_ROWS
+from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.config import (
-    BLOCK,
-    BlockwiseGemmConfig,
-    filled,
-    slices,
-    smem_bytes,
-)
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 
-ENOUGH_STAGES = 3
+ENOUGH_STAGES, MAX_STAGES = 3, 8
+BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
+ALIGNMENT = 128  # bytes that the scales of B may be padded by
 BAND = 16  # tiles along M that make one band of the raster, where there are no more
 MMA_AREA = 32  # rows · columns of an SM's tensor cores in a cycle, for a block of K
 SMEM_BYTES = 128  # of shared memory that an SM reads or writes in a cycle
@@ -69,7 +65,7 @@ def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseGemmConfig
     for cfg in _all():
         if not chip.resident_clusters(cfg.cluster_size):
             continue
-        for slots in (slices(cfg, out_dtype), 2, 1):
+        for slots in (cfg.slices(out_dtype), 2, 1):
             least = replace(cfg, store_slots=slots, stages=ENOUGH_STAGES)
             if smem_bytes(least, out_dtype) <= chip.smem_per_cta:
                 yield filled(least, out_dtype, chip)
@@ -111,3 +107,31 @@ def expected_cycles(problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = 
     )
     step = max(mma, smem, turn, waiting) * (THREE if cfg.consumers == 3 else 1.0) + L2_COST * l2
     return LAUNCH + waves * -(-problem.k // BLOCK) * step
+
+
+def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
+    """Shared memory that a configuration takes, bytes."""
+    stage = (
+        (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
+    )
+    slot = BLOCK_ROWS * store_width(out_dtype, cfg) * out_dtype.nbytes
+    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
+
+
+def filled(
+    cfg: BlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip = tp.H200
+) -> BlockwiseGemmConfig:
+    """The configuration with as many stages as fit, up to 8.
+
+    Raises:
+        LimitError: not even two fit.
+    """
+    least = smem_bytes(replace(cfg, stages=2), out_dtype)
+    each = smem_bytes(replace(cfg, stages=3), out_dtype) - least
+    room = chip.smem_per_cta - least
+    if room < 0:
+        raise tp.LimitError(
+            f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has"
+            f" {chip.smem_per_cta:,} ({cfg})"
+        )
+    return replace(cfg, stages=min(2 + room // each, MAX_STAGES))

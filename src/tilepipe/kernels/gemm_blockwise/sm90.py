@@ -12,77 +12,129 @@ by TMA; those of B, one or a few numbers a block, the load warp puts beside them
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Epilogue
 from tilepipe.kernels.common.multicast import Share, load_rows
-from tilepipe.kernels.gemm.config import BLOCK_ROWS, store_width
-from tilepipe.kernels.gemm.sm90 import persistent_grid
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, slices
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig as BlockwiseGemmConfig
+from tilepipe.kernels.common.sm90_gemm import persistent_grid
+from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import boxed, check_arguments, scales_by_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What the roles share, made in set-up code.
+
+    Attributes:
+        inputs: the ring of K tiles, each with the scales of its rows of A. work: the output tiles of
+            this CTA. k_blocks: blocks of K. scales: those of B.
+        a_share, b_share: the part of the A and B tiles that this CTA loads for its cluster.
+        readers: the CTAs that copy into a stage, and are to know when it has been read, as a mask;
+            None: this one.
+        at_once: whether the store slots hold a whole tile.
+    """
+
+    ctx: tp.Context
+    cfg: BlockwiseGemmConfig
+    inputs: tp.InputTilePipeline
+    work: tp.StaticScheduler
+    k_blocks: tp.Value
+    a_share: Share
+    b_share: Share
+    readers: int | None
+    scales: BScales
+    epilogue: Epilogue
+    at_once: bool
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
 def gemm_blockwise(
     ctx: tp.Context,
-    a: Any,
-    b: Any,
-    a_scales: Any,
-    b_scales: Any,
-    c: Any,
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    a_scales: tp.GlobalTensor,
+    b_scales: tp.GlobalTensor,
+    c: tp.GlobalTensor,
     *,
     cfg: BlockwiseGemmConfig,
 ) -> None:
     """C = Σ over blocks of K of a_scales · b_scales · (A · Bᵀ)"""
-    tile_cfg = cfg.tile
     payload = tp.BlockwiseFP8TilePayload(
-        a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, BLOCK), b_shape=(cfg.bn, BLOCK), a_scales_type=tp.float32,
+        a_type=a.dtype,
+        b_type=b.dtype,
+        a_shape=(cfg.bm, BLOCK),
+        b_shape=(cfg.bn, BLOCK),
+        a_scales_type=tp.float32,
         a_scales_shape=(1, cfg.bm),
-    )  # fmt: skip
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
     work = tp.StaticScheduler(
-        ctx, tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)), cluster=(cfg.cluster, cfg.cluster_n),
-        raster=cfg.raster, group=cfg.group,
-    )  # fmt: skip
-    k_blocks = ctx.ceil_div(a.shape[1], BLOCK)
-    everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
-    a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
-    scales = BScales(ctx, b_scales, cfg)
-    output = Epilogue(ctx, c, None, None, None, None, None, None, cfg=tile_cfg, scales="none")
-    at_once = cfg.store_slots == slices(cfg, c.dtype)
+        ctx,
+        tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)),
+        cluster=(cfg.cluster, cfg.cluster_n),
+        raster=cfg.raster,
+        group=cfg.group,
+    )
+    shared = Shared(
+        ctx,
+        cfg,
+        inputs,
+        work,
+        k_blocks=ctx.ceil_div(a.shape[1], BLOCK),
+        a_share=Share.of_all(ctx, cfg.cluster_n),
+        b_share=Share.of_all(ctx, cfg.cluster),
+        readers=(1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None,
+        scales=BScales(ctx, b_scales, cfg),
+        epilogue=Epilogue(ctx, c, cfg),
+        at_once=cfg.store_slots == cfg.slices(c.dtype),
+    )
+    load_registers, mma_registers = cfg.registers
+    ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, a, b, a_scales))
+    ctx.role("mma", warpgroups=cfg.consumers, registers=mma_registers)(partial(multiply, shared))
 
-    @ctx.role("load", warps=1, registers=tile_cfg.registers[0])
-    def load() -> None:
-        with inputs.producer() as producer:
-            for tile in work:
-                numbers = scales.of_tile(tile.n, k_blocks)
-                for block in ctx.range(k_blocks):
-                    ahead = numbers.ahead(block)
-                    with producer.acquire() as stage, ctx.elect_one():
-                        scales.put(stage, numbers.now())
-                        stage.expect_bytes(inputs.stage_bytes)
-                        a_tile, b_tile, scales_tile = stage.tile()
-                        row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
-                        a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
-                        b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
-                        ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
-                    numbers.step(ahead)
-            ctx.launch_dependents()
-            producer.drain()
 
-    @ctx.role("mma", warpgroups=cfg.consumers, registers=tile_cfg.registers[1])
-    def mma() -> None:
-        sums = Sums(ctx, cfg, scales, everyone)
-        first_row = ctx.warpgroup_rank * cfg.rows
-        for tile in work.ahead():
-            with inputs.consumer() as consumer:
-                sums.multiply(consumer, k_blocks, tile, first_row)
-            (output.store_at_once if at_once else output.store)(
-                [[total] for total in sums.totals], tile, first_row
-            )
-        output.drain()
+def load(shared: Shared, a: tp.GlobalTensor, b: tp.GlobalTensor, a_scales: tp.GlobalTensor) -> None:
+    """The load role. Beside the copies it puts the scales of B into the stage by ordinary stores:
+    they are one or a few numbers, less than TMA copies. They are read one block ahead, so that the
+    latency of global memory does not stand between two stages.
+    """
+    ctx, cfg, inputs = shared.ctx, shared.cfg, shared.inputs
+    with inputs.producer() as producer:
+        for tile in shared.work:
+            numbers = shared.scales.of_tile(tile.n, shared.k_blocks)
+            for block in ctx.range(shared.k_blocks):
+                ahead = numbers.ahead(block)
+                with producer.acquire() as stage, ctx.elect_one():
+                    # Before the stage is armed: its full barrier then orders them, too.
+                    shared.scales.put(stage, numbers.now())
+                    stage.expect_bytes(inputs.stage_bytes)
+                    a_tile, b_tile, scales_tile = stage.tile()
+                    row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
+                    shared.a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
+                    shared.b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
+                    ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
+                numbers.step(ahead)
+        ctx.launch_dependents()
+        producer.drain()
+
+
+def multiply(shared: Shared) -> None:
+    """The MMA role. Adding partial sums to totals takes a warpgroup about as long as multiplying them
+    takes the tensor cores, so two warpgroups keep them busy: one adds while the other's MMAs run.
+    """
+    ctx, cfg = shared.ctx, shared.cfg
+    sums = Sums(ctx, cfg, shared.scales, shared.readers)
+    first_row = ctx.warpgroup_rank * cfg.rows
+    store = shared.epilogue.store_at_once if shared.at_once else shared.epilogue.store
+    for tile in shared.work.ahead():
+        with shared.inputs.consumer() as consumer:
+            sums.multiply(consumer, shared.k_blocks, tile, first_row)
+        store([[total] for total in sums.totals], tile, first_row)
+    shared.epilogue.drain()
 
 
 class BScales:
@@ -90,7 +142,7 @@ class BScales:
     load warp puts beside the stage's tiles.
     """
 
-    def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseGemmConfig) -> None:
+    def __init__(self, ctx: tp.Context, tensor: tp.GlobalTensor, cfg: BlockwiseGemmConfig) -> None:
         """In set-up code."""
         self._ctx = ctx
         self._cfg = cfg
@@ -100,10 +152,10 @@ class BScales:
         )
         self._anywhere = BLOCK % cfg.bn != 0 and cfg.bn % BLOCK != 0  # tiles begin inside a block
 
-    def _slot(self, stage: Any, i: int) -> Any:
+    def _slot(self, stage: tp.InputProducerStage | tp.InputConsumerStage, i: int) -> tp.ElementRef:
         return self._slots[stage.stage() * self._cfg.scale_blocks + i]
 
-    def of_tile(self, n: Any, k_blocks: Any) -> TileScales:
+    def of_tile(self, n: tp.Value, k_blocks: tp.Value) -> TileScales:
         """Those of the tiles with index `n`, for the load warp."""
         return TileScales(
             self._ctx,
@@ -113,17 +165,19 @@ class BScales:
             self._cfg.scale_blocks,
         )
 
-    def put(self, stage: Any, numbers: Sequence[Any]) -> None:
+    def put(self, stage: tp.InputProducerStage, numbers: Sequence[tp.Value]) -> None:
         """Those of one block of K, by one lane of the load warp, before it arms the stage."""
         for i, number in enumerate(numbers):
             self._ctx.store(self._slot(stage, i), number)
 
-    def times(self, rows: list[Any], stage: Any) -> list[list[Any]]:
+    def times(
+        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+    ) -> list[list[tp.Fragment]]:
         """Each fragment (64, 1) of A's scales times each of B's."""
         numbers = [self._ctx.load(self._slot(stage, i)) for i in range(self._cfg.scale_blocks)]
         return [[self._ctx.fragment(scales * number) for number in numbers] for scales in rows]
 
-    def of_column(self, products: list[Any], n: Any, col: int) -> Any:
+    def of_column(self, products: list[tp.Fragment], n: tp.Value, col: int) -> tp.FragmentValue:
         """That of `products` which column `col` of the tiles with index `n` has."""
         block = col // BLOCK
         if not self._anywhere or block + 1 == len(products):
@@ -139,7 +193,12 @@ class TileScales:
     """The numbers of a tile's columns, for one block of K after the other, read one block ahead."""
 
     def __init__(
-        self, ctx: tp.Context, tensor: Any, first_row: Any, k_blocks: Any, count: int
+        self,
+        ctx: tp.Context,
+        tensor: tp.GlobalTensor,
+        first_row: tp.Value,
+        k_blocks: tp.Value,
+        count: int,
     ) -> None:
         self._ctx = ctx
         self._tensor = tensor
@@ -149,16 +208,16 @@ class TileScales:
         ]
         self._now = [ctx.var(ctx.load(tensor[row, 0])) for row in self._rows]
 
-    def now(self) -> list[Any]:
+    def now(self) -> list[tp.Value]:
         """Those of the present block."""
         return [now.get() for now in self._now]
 
-    def ahead(self, block: Any) -> list[Any]:
+    def ahead(self, block: tp.Value) -> list[tp.Value]:
         """Those of the block after `block`: on their way."""
         following = self._ctx.min(block + 1, self._last)
         return [self._ctx.load(self._tensor[row, following]) for row in self._rows]
 
-    def step(self, ahead: list[Any]) -> None:
+    def step(self, ahead: list[tp.Value]) -> None:
         """Goes on to the next block."""
         for now, value in zip(self._now, ahead, strict=True):
             now.set(value)
@@ -170,22 +229,30 @@ class Sums:
     """
 
     def __init__(
-        self, ctx: tp.Context, cfg: BlockwiseGemmConfig, scales: BScales, everyone: int | None
+        self, ctx: tp.Context, cfg: BlockwiseGemmConfig, scales: BScales, readers: int | None
     ) -> None:
         self._ctx = ctx
         self._cfg = cfg
         self._scales = scales
-        self._everyone = everyone
+        self._readers = readers
         self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
         self._partial = ctx.accumulator((BLOCK_ROWS, cfg.piece_cols))
 
-    def multiply(self, consumer: Any, k_blocks: Any, tile: Any, first_row: Any) -> None:
+    def multiply(
+        self,
+        consumer: tp.InputConsumer,
+        k_blocks: tp.Value,
+        tile: tp.AheadTile,
+        first_row: tp.Value,
+    ) -> None:
         """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles."""
         self._block(consumer, tile, first_row, first=True)
         for _ in self._ctx.range(1, k_blocks):
             self._block(consumer, tile, first_row, first=False)
 
-    def _block(self, consumer: Any, tile: Any, first_row: Any, first: bool) -> None:
+    def _block(
+        self, consumer: tp.InputConsumer, tile: tp.AheadTile, first_row: tp.Value, first: bool
+    ) -> None:
         """One block of K. The first takes the totals' place, and the indices of the next tile are
         computed while its MMAs run.
 
@@ -195,7 +262,7 @@ class Sums:
         last = cfg.pieces - 1
         with consumer.acquire() as stage:
             self._issue(0, stage, first_row)
-            # Behind the MMAs, which need not wait for what is read meanwhile.
+            # The scales are read after the MMAs have been issued, while they run.
             scales_tile = stage.tile()[2]
             rows = [
                 self._row_scales(scales_tile, first_row + i * BLOCK_ROWS)
@@ -213,12 +280,12 @@ class Sums:
                 self._issue(piece + 1, stage, first_row)
         self._promote(last, scales, tile, first)
 
-    def _row_scales(self, tile: Any, row: Any) -> Any:
+    def _row_scales(self, tile: tp.SmemTile, row: tp.Value) -> tp.Fragment:
         scales = self._ctx.fragment(shape=(BLOCK_ROWS, 1))
         scales.load(tile.cols(row, BLOCK_ROWS))
         return scales
 
-    def _issue(self, piece: int, stage: Any, first_row: Any) -> None:
+    def _issue(self, piece: int, stage: tp.InputConsumerStage, first_row: tp.Value) -> None:
         """Multiplies a piece, in a wgmma group of its own."""
         ctx, cfg = self._ctx, self._cfg
         i, part = divmod(piece, cfg.splits)
@@ -229,9 +296,11 @@ class Sums:
         if piece < cfg.pieces - 1:
             ctx.wgmma_commit()
         else:
-            ctx.mma_commit(stage.mbar(), mask=self._everyone)
+            ctx.mma_commit(stage.mbar(), mask=self._readers)
 
-    def _promote(self, piece: int, scales: list[list[Any]], tile: Any, first: bool) -> None:
+    def _promote(
+        self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool
+    ) -> None:
         """total += partial · scale, or, `first`, total = it, for each group of columns that share a
         scale of B.
         """
@@ -276,5 +345,5 @@ def bind(
     a_map = boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK))
     b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
-    c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.tile)))
+    c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg)))
     return gemm_blockwise.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

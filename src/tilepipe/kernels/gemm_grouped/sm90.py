@@ -14,15 +14,15 @@ ragged tiles.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common.epilogue import Epilogue
+from tilepipe.kernels.common.epilogue import Epilogue, Place, Terms
 from tilepipe.kernels.common.multicast import Share, load_rows
-from tilepipe.kernels.gemm.config import BLOCK_ROWS, store_width
-from tilepipe.kernels.gemm.sm90 import multiply_tiles
-from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig as GroupedGemmConfig
-from tilepipe.kernels.gemm_grouped.config import GroupedProblem as GroupedProblem
+from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, multiply_and_store, resident_ctas
+from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import boxed, check_arguments
 
 
@@ -32,16 +32,22 @@ def grouped_grid(b: tp.TensorMap, c: tp.TensorMap, cfg: GroupedGemmConfig, chip:
     """
     m, n = c.shape
     steps = (m // (cfg.bm * cfg.cluster) + b.shape[0]) * -(-n // (cfg.bn * cfg.cluster_n))
-    # Where none fits, loading the kernel says so.
-    return min(steps, max(chip.resident_clusters(cfg.cluster_size), 1)) * cfg.cluster_size
+    return resident_ctas(steps, cfg.cluster_size, chip)
 
 
 @tp.kernel(grid=grouped_grid, cluster=lambda cfg: cfg.cluster_size)
 def gemm_grouped(
-    ctx: tp.Context, a: Any, b: Any, c: Any, offsets: Any, a_scale: Any, b_scale: Any, *, cfg: GroupedGemmConfig
-) -> None:  # fmt: skip
+    ctx: tp.Context,
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    c: tp.GlobalTensor,
+    offsets: tp.GlobalTensor,
+    a_scale: tp.GlobalTensor | None,
+    b_scale: tp.GlobalTensor | None,
+    *,
+    cfg: GroupedGemmConfig,
+) -> None:
     """C = a_scale · b_scale · A · Bᵀ, group by group"""
-    tile_cfg = cfg.tile
     tiles = tp.StandardTilePayload(
         a_type=a.dtype,
         b_type=b.dtype,
@@ -51,50 +57,60 @@ def gemm_grouped(
     )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=cfg.stages)
     work = tp.GroupedScheduler(
-        ctx, offsets, rows=c.shape[0], tile_rows=cfg.bm, columns=ctx.ceil_div(c.shape[1], cfg.bn), cluster=(cfg.cluster, cfg.cluster_n),
-        raster=cfg.raster, group=cfg.group,
-    )  # fmt: skip
-    k_steps = ctx.ceil_div(a.shape[1], cfg.bk)
-    everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
-    a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
-    order = tp.OrderedBarrier(ctx, 2, depth=2) if cfg.schedule == "pingpong" else None
-    finish = GroupedEpilogue(
-        ctx, c, None, a_scale, b_scale, None, None, None, cfg=tile_cfg, scales="none" if a_scale is None else "row"
-    )  # fmt: skip
+        ctx,
+        offsets,
+        rows=c.shape[0],
+        tile_rows=cfg.bm,
+        columns=ctx.ceil_div(c.shape[1], cfg.bn),
+        cluster=(cfg.cluster, cfg.cluster_n),
+        raster=cfg.raster,
+        group=cfg.group,
+    )
+    terms = Terms(a_scale=a_scale, b_scale=b_scale, scales="none" if a_scale is None else "row")
+    shared = Sm90Gemm(
+        ctx,
+        cfg,
+        inputs,
+        work,
+        k_steps=ctx.ceil_div(a.shape[1], cfg.bk),
+        turns=tp.OrderedBarrier(ctx, 2, depth=2) if cfg.schedule == "pingpong" else None,
+        a_share=Share.of_all(ctx, cfg.cluster_n),
+        b_share=Share.of_all(ctx, cfg.cluster),
+        epilogue=GroupedEpilogue(ctx, c, cfg, terms),
+    )
+    load_registers, mma_registers = cfg.registers
+    ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, work, a, b))
+    ctx.role("mma", warpgroups=cfg.consumers, registers=mma_registers)(
+        partial(multiply_and_store, shared)
+    )
 
-    @ctx.role("load", warps=1, registers=tile_cfg.registers[0])
-    def load() -> None:
-        with inputs.producer() as producer:
-            for tile in work:
-                for step in ctx.range(k_steps):
-                    with producer.acquire() as stage, ctx.elect_one():
-                        stage.expect_bytes(inputs.stage_bytes)
-                        a_tile, b_tile = stage.tile()
-                        a_share.load(
-                            ctx, a, a_tile, (None, tile.row, step * cfg.bk), stage.barrier()
-                        )
-                        b_share.load(
-                            ctx,
-                            b,
-                            b_tile,
-                            (tile.batch, tile.n * cfg.bn, step * cfg.bk),
-                            stage.barrier(),
-                        )
-            ctx.launch_dependents()
-            producer.drain()
 
-    @ctx.role("mma", warpgroups=cfg.consumers, registers=tile_cfg.registers[1])
-    def mma() -> None:
-        multiply_tiles(ctx, inputs, work, k_steps, order, finish, tile_cfg, everyone)
+def load(gemm: Sm90Gemm, work: tp.GroupedScheduler, a: tp.GlobalTensor, b: tp.GlobalTensor) -> None:
+    """The load role. A tile's rows of A begin where the group does, and B is the group's."""
+    ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
+    with inputs.producer() as producer:
+        for tile in work:
+            for step in ctx.range(gemm.k_steps):
+                with producer.acquire() as stage, ctx.elect_one():
+                    stage.expect_bytes(inputs.stage_bytes)
+                    a_tile, b_tile = stage.tile()
+                    a_place = (None, tile.row, step * cfg.bk)
+                    b_place = (tile.batch, tile.n * cfg.bn, step * cfg.bk)
+                    gemm.a_share.load(ctx, a, a_tile, a_place, stage.barrier())
+                    gemm.b_share.load(ctx, b, b_tile, b_place, stage.barrier())
+        ctx.launch_dependents()
+        producer.drain()
 
 
 class GroupedEpilogue(Epilogue):
     """Stores tiles that begin anywhere, without the rows that are another group's."""
 
-    def _row(self, tile: Any) -> Any:
+    def _row(self, tile: tp.WorkTile) -> tp.Value:
+        assert isinstance(tile, tp.GroupedTile)
         return tile.row
 
-    def _write(self, tile: Any, place: tuple[Any, Any], slot: Any) -> None:
+    def _write(self, tile: tp.WorkTile, place: Place, slot: tp.SmemTile) -> None:
+        assert isinstance(tile, tp.GroupedTile)
         self._ctx.tma_store(self._c, place, slot, rows=tile.end - place[0])
 
 
@@ -128,6 +144,6 @@ def bind(
     return gemm_grouped.bind(
         boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
         boxed("b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
-        boxed("c", c, (BLOCK_ROWS, store_width(out, cfg.tile)), order="row", ragged=True),
+        boxed("c", c, (BLOCK_ROWS, store_width(out, cfg)), order="row", ragged=True),
         offsets, a_scale, b_scale, chip=chip, cfg=cfg,
     )  # fmt: skip

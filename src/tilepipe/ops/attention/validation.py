@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention.config import AttentionConfig, choose
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
 from tilepipe.kernels.attention.validation import NAME, Extents, check_attention
 from tilepipe.ops.attention.call import AttentionCall
 from tilepipe.ops.settings import check_settings, configured, setting_names

@@ -9,9 +9,9 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm_grouped import config as grouped_config
+from tilepipe.kernels.gemm_grouped import heuristics
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.lang.arguments.arrays import array_dtype, array_order
 from tilepipe.ops.grouped.call import NAME, GroupedCall
 from tilepipe.ops.grouped.validation import Extents, checked, config
@@ -77,7 +77,7 @@ def _prepare(call: Call) -> ProductPlan:
         cfg = given
         if not call.settings:
             problem = GroupedProblem(*found, inputs, dtype, array_order(b))
-            cfg = grouped_config.best(problem, chip)
+            cfg = heuristics.best(problem, chip)
         return gemm_grouped.bind(a, b, written, offsets, cfg)
 
     operands = [

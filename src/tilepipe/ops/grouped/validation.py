@@ -8,7 +8,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.grouped.call import NAME, GroupedCall

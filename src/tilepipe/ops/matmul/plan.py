@@ -11,7 +11,9 @@ import torch
 
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.lang.arguments.arrays import array_dtype, byte_strides
 from tilepipe.ops.layouts import tma_order
 from tilepipe.ops.matmul.call import NAME, MatmulCall
@@ -99,13 +101,13 @@ def _prepare(call: Call) -> ProductPlan:
 
 def _config(
     call: Call, shapes: Product, a: TensorView, b: TensorView, dtype: DType, chip: Chip
-) -> gemm.GemmConfig:
+) -> GemmConfig:
     inputs = array_dtype(a)
     if call.settings:
         return config(call.settings, call.activation, inputs)
     m, n = shapes.output[-2:]
     addends = call.bias is not None or bool(call.source_scale)
-    chosen = gemm.choose(
+    chosen = heuristics.choose(
         m, n, shapes.k, inputs, dtype, batch=1 if len(shapes.output) == 2 else shapes.matrices,
         a_order=_order(a), b_order=_order(b), extras=addends or call.activation is not None,
         chip=chip,

@@ -7,7 +7,7 @@ import math
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm import config as gemm_config
+from tilepipe.kernels.common.tiling import ACTIVATIONS as ALL_ACTIVATIONS
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.lang.arguments.arrays import array_dtype
@@ -18,7 +18,7 @@ from tilepipe.ops.settings import check_settings, configured, setting_names
 from tilepipe.ops.types import ArrayT, Setting, Settings, Shape
 
 INPUTS = (dtypes.bfloat16, dtypes.float16)
-ACTIVATIONS = tuple(name for name in gemm_config.ACTIVATIONS if name != "none")
+ACTIVATIONS = tuple(name for name in ALL_ACTIVATIONS if name != "none")
 SETTINGS = setting_names(GemmConfig, "activation")
 FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 

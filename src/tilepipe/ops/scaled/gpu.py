@@ -10,6 +10,7 @@ from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.gemm import heuristics as gemm_heuristics
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
@@ -131,7 +132,9 @@ def _config(
     if call.settings:
         return configured(GemmConfig, {"bk": SPAN}, call.settings)
     extras = call.bias is not None
-    return gemm.choose(m, n, k, inputs, wanted, scales=found.name, extras=extras, chip=chip)
+    return gemm_heuristics.choose(
+        m, n, k, inputs, wanted, scales=found.name, extras=extras, chip=chip
+    )
 
 
 def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:

@@ -1,0 +1,285 @@
+"""How a GEMM divides an output tile: among the warpgroups of Hopper, into accumulators, and into TMA
+stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import tilepipe as tp
+from tilepipe.kernels.common.settings import Settings
+
+BLOCK_ROWS = 64  # rows of an accumulator block on Hopper: of one wgmma
+MAX_BLOCK_COLS = 256  # columns of one wgmma
+# Registers of a thread that its accumulator may take, by MMA warpgroups: with more, ptxas spills.
+MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 96}
+TMEM_COLUMNS = 512  # of an SM's tensor memory
+LINE = 128  # bytes of a row of a store slot, where the columns allow
+RASTERS = ("grouped", "rows", "columns")
+SCHEDULES = ("cooperative", "pingpong")
+ACTIVATIONS = ("none", "relu", "gelu", "silu")
+SCHEDULERS = ("clc", "static")
+SWAPS = ("none", "ab")
+ACCUMULATES = ("fast", "promote")
+
+
+class OutputTiling(Protocol):
+    """How the sums of an output tile reach the epilogue: in blocks of (block_rows, block_cols), as
+    fragments of a layout.
+    """
+
+    @property
+    def bm(self) -> int: ...
+    @property
+    def bn(self) -> int: ...
+    @property
+    def block_rows(self) -> int: ...
+    @property
+    def block_cols(self) -> int: ...
+    @property
+    def fragment_layout(self) -> str: ...
+    @property
+    def consumers(self) -> int: ...
+    @property
+    def store_slots(self) -> int: ...
+    @property
+    def split_k(self) -> int: ...
+    @property
+    def swap(self) -> str: ...
+    @property
+    def activation(self) -> str: ...
+
+
+def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
+    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one
+    where a block's columns need it. Where it is column-major, lines run along the rows, and any
+    multiple of 8 that divides the block's columns will do.
+    """
+    cols = cfg.block_cols // cfg.split_k
+    if cfg.swap == "ab":
+        return max(width for width in range(8, LINE // dtype.nbytes + 1, 8) if cols % width == 0)
+    return next(
+        line // dtype.nbytes
+        for line in (LINE, LINE // 2, LINE // 4)
+        if cols % (line // dtype.nbytes) == 0
+    )
+
+
+class Sm90Tiling(Settings):
+    """The tiles of a Hopper GEMM: what follows from its settings, and the rules that they obey.
+
+    A configuration that derives from it has each of the settings below as a field, or as a class
+    variable where there is no choice.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def bm(self) -> int: ...
+        @property
+        def bn(self) -> int: ...
+        @property
+        def bk(self) -> int: ...
+        @property
+        def stages(self) -> int: ...
+        @property
+        def k_group_size(self) -> int: ...
+        @property
+        def consumers(self) -> int: ...
+        @property
+        def schedule(self) -> str: ...
+        @property
+        def swap(self) -> str: ...
+        @property
+        def cluster(self) -> int: ...
+        @property
+        def cluster_n(self) -> int: ...
+        @property
+        def split_k(self) -> int: ...
+        @property
+        def raster(self) -> str: ...
+        @property
+        def group(self) -> int: ...
+        @property
+        def store_slots(self) -> int: ...
+        @property
+        def accumulate(self) -> str: ...
+        @property
+        def activation(self) -> str: ...
+
+    def _rules(self) -> dict[str, bool]:
+        if self.consumers not in MAX_ACCUMULATOR:  # what follows divides by it, or looks it up
+            return {"consumers must be 1, 2 or 3": False}
+        promotes = self.accumulate == "promote"
+        registers = self.rows * self.bn // 128 * (2 if promotes else 1)
+        what, times = ("two accumulators", " * 2") if promotes else ("an accumulator", "")
+        limit = MAX_ACCUMULATOR[self.consumers]
+        names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
+        shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
+        return {
+            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            "schedule pingpong takes 2 consumers": (
+                self.schedule != "pingpong" or self.consumers == 2
+            ),
+            "split_k above 1 takes schedule cooperative": (
+                self.split_k == 1 or self.schedule != "pingpong"
+            ),
+            f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": (
+                self.rows in (64, 128) and self.bm % self.sharers == 0
+            ),
+            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": (
+                self.bn % (16 if self.bn <= 256 else 32) == 0 and self.bn <= 512
+            ),
+            "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
+            "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
+            f"only one of {', '.join(names[:-1])} and {names[-1]} may be above 1, and that is 2,"
+            " 4 or 8": len(shared) <= 1 and max([1, *shared]) in (1, 2, 4, 8),
+            "bn / cluster must be a multiple of 8, and bm / cluster_n, too": (
+                self.bn % (8 * self.cluster) == 0 and self.bm % (8 * self.cluster_n) == 0
+            ),
+            "bn / split_k must be a multiple of 16, of 32 where bn is above 256": (
+                self.split_k == 1 or self.block_cols % (16 * self.split_k) == 0
+            ),
+            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
+            f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
+            f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
+            f"{what} of {self.rows}×{self.bn} float32 {'take' if promotes else 'takes'}"
+            f" {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
+            f" at most {limit} leave room for the rest": registers <= limit,
+        }
+
+    @property
+    def sharers(self) -> int:
+        """Warpgroups that work on one tile."""
+        return self.consumers if self.schedule == "cooperative" else 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output tile of one consumer warpgroup."""
+        return self.bm // max(self.sharers, 1)
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """What setmaxnreg gives a thread of the load warp's warpgroup, and of an MMA warpgroup. The
+        sums are what an SM has: 128 * (40 + 2 * 232) and 128 * (24 + 3 * 160) of 65,536.
+        """
+        two = (40, 232) if self.schedule == "cooperative" else (24, 240)
+        return {1: (40, 232), 2: two, 3: (24, 160)}[self.consumers]
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster * self.cluster_n * self.split_k
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of an accumulator block: of one wgmma."""
+        return BLOCK_ROWS
+
+    @property
+    def block_cols(self) -> int:
+        """Columns of an accumulator block: of one wgmma."""
+        return self.bn // -(-self.bn // MAX_BLOCK_COLS)
+
+    @property
+    def fragment_layout(self) -> str:
+        """Of accumulators."""
+        return "wgmma"
+
+
+@dataclass(frozen=True)
+class Sm100Tiling(Settings):
+    """Static settings that every GEMM for Blackwell has.
+
+    Attributes:
+        bm, bn, bk: the tile of one CTA, elements: bm 64 or 128, bn a multiple of 16, of pairs 32,
+            up to 256, bk of 32 up to 256.
+        stages: pairs of barriers, each for k_group_size K tiles. k_group_size: K tiles that share a
+            barrier pair.
+        cta_group: 2: pairs of CTAs along M share an MMA of 2 bm rows: each loads its rows of A and
+            half of B.
+        cluster, cluster_n: CTAs of a cluster along M and N: those beside each other along M share B
+            tiles by multicast, along N A tiles.
+        accumulators: tiles in tensor memory: with 2, one is stored while the next is multiplied.
+        scheduler: "clc": clusters that are done take the work of clusters that have not begun
+            (cluster launch control); "static": each cluster has a fixed share.
+        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
+            "grouped" band.
+        store_slots: buffers of bm rows × 128 bytes for stores.
+        activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
+    """
+
+    bm: int = 128
+    bn: int = 128
+    bk: int = 64
+    stages: int = 4
+    k_group_size: int = 1
+    cta_group: int = 1
+    cluster: int = 1
+    cluster_n: int = 1
+    accumulators: int = 2
+    scheduler: str = "clc"
+    raster: str = "grouped"
+    group: int = 8
+    store_slots: int = 2
+    activation: str = "none"
+
+    def _rules(self) -> dict[str, bool]:
+        step = 32 if self.cta_group == 2 else 16
+        columns = self.accumulators * self.bn
+        return {
+            "cta_group must be 1 or 2": self.cta_group in (1, 2),
+            "bm must be 64 or 128, and 128 where cta_group is 2": (
+                self.bm == 128 or (self.bm == 64 and self.cta_group != 2)
+            ),
+            f"bn must be a multiple of {step} in {step}..256": (
+                self.bn % step == 0 and self.bn <= 256
+            ),
+            "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
+            "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
+            "cluster · cluster_n must be 1, 2, 4 or 8": self.cluster_size in (1, 2, 4, 8),
+            "cta_group 2 takes an even cluster, cluster=2 at least": (
+                self.cta_group == 1 or self.cluster % 2 == 0
+            ),
+            "bm / cluster_n must be a multiple of 8, and bn / cluster, too": (
+                self.bm % (8 * self.cluster_n) == 0 and self.bn % (8 * self.cluster) == 0
+            ),
+            f"{self.accumulators} accumulators of {self.bn} columns are {columns}; tensor memory"
+            f" has {TMEM_COLUMNS}": columns <= TMEM_COLUMNS,
+            f"scheduler must be one of {', '.join(SCHEDULERS)}": self.scheduler in SCHEDULERS,
+            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
+        }
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster * self.cluster_n
+
+    @property
+    def b_rows(self) -> int:
+        """Rows of B that one CTA holds: a pair shares a tile."""
+        return self.bn // self.cta_group
+
+    # What the epilogue asks (`OutputTiling`): a tile is one block, which one warpgroup stores.
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the accumulator."""
+        return self.bm
+
+    @property
+    def block_cols(self) -> int:
+        """Columns of the accumulator."""
+        return self.bn
+
+    @property
+    def fragment_layout(self) -> str:
+        """Of what comes from tensor memory."""
+        return "tmem"
+
+    consumers: ClassVar[int] = 1
+    split_k: ClassVar[int] = 1
+    swap: ClassVar[str] = "none"

@@ -1,0 +1,163 @@
+"""A model of a GEMM's time on Hopper: waves of tiles, each as long as the slowest of the tensor cores
+and the ways to them, and its epilogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tilepipe as tp
+from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, store_width
+from tilepipe.kernels.gemm import model_data
+
+SLOT_BYTES = BLOCK_ROWS * 128
+MMA_K_BYTES = 32  # of K in one wgmma
+BARRIERS = 1024  # bytes left for mbarriers and alignment
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product C (m, n) = A (m, k) · B (n, k)ᵀ, `batch` times.
+
+    Attributes:
+        dtype: of A and B. out_dtype: of C. a_order, b_order: "row" (K contiguous) or "col".
+        scales: "none", "tensor" or "row". extras: bias, activation or source take registers in the
+            epilogue.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: tp.DType = tp.bfloat16
+    out_dtype: tp.DType = tp.bfloat16
+    a_order: str = "row"
+    b_order: str = "row"
+    scales: str = "none"
+    extras: bool = False
+
+
+def smem_bytes(cfg: Sm90Tiling, dtype: tp.DType) -> int:
+    """Shared memory of a configuration, about."""
+    tiles = cfg.stages * cfg.k_group_size * (cfg.bm + cfg.bn) * cfg.bk * dtype.nbytes
+    parts = cfg.bm * cfg.bn * 4 if cfg.split_k > 1 else 0
+    return tiles + cfg.store_slots * cfg.consumers * SLOT_BYTES + parts + BARRIERS
+
+
+@dataclass(frozen=True)
+class Model:
+    """Constants of the model of a GEMM's time on a chip. Microseconds, and bytes a microsecond.
+
+    Attributes:
+        start: of a launch. wave: of each tile that a CTA works on, beside the rest.
+        tensor_mhz: clock of the tensor cores. one, three, pingpong: how much longer their work
+            takes with 1 and 3 consumers, or ping-pong.
+        fill: into one SM's shared memory. chip_loads: from L2, to all SMs. pair, quad: how much
+            longer a K tile takes in clusters of 2 and 4.
+        skew: how much longer loads take of rows that are 16, 32 or 64 bytes off a 128-byte line.
+        latency: of a load, divided by the stages in flight.
+        dram: A, B and C once, and A and B a second time where several CTAs read them and L2 does
+            not hold them. idle: how much longer with no SM at work.
+        store: of an epilogue of 128 × 256. slice: of 64 rows of it. skewed_store: how much longer,
+            where rows of C are 16 or 32 bytes off a line. hidden: part of it that ping-pong hides.
+            extras: how much longer with scales, bias, ...
+        single, triple: factors for 1 and 3 consumers. join: more, of a cluster of 2. split: more,
+            of exchanging sums between 2 and 4 CTAs.
+    """
+
+    start: float
+    wave: float
+    tensor_mhz: float
+    one: float
+    three: float
+    pingpong: float
+    fill: float
+    chip_loads: float
+    pair: float
+    quad: float
+    skew: tuple[float, float, float]
+    latency: float
+    dram: float
+    idle: float
+    store: float
+    slice: float
+    skewed_store: float
+    hidden: float
+    extras: float
+    single: float
+    triple: float
+    join: float
+    split: tuple[float, float]
+
+
+H200_MODEL = Model(**model_data.H200)  # type: ignore[arg-type]  # a dict of both kinds
+# Limits that act at once are joined by a p-norm: with a large p the largest wins, and near a tie both
+# count. These, and what L2 keeps of an operand, are not among the constants that the fit changes.
+STEEP, STEEPER = 6, 16
+L2_BYTES = 30e6  # of the 50 MB of an H200
+
+
+def _off_line(nbytes: int) -> int:
+    """How far rows of so many bytes are from 128-byte lines: 0 for 16 bytes, 1 for 32, 2 for 64, 3
+    where they are not.
+    """
+    return min((nbytes & -nbytes).bit_length() - 5, 3)
+
+
+def predicted_us(
+    problem: Problem, cfg: Sm90Tiling, chip: tp.Chip = tp.H200, model: Model = H200_MODEL
+) -> float:
+    """Time by the model, microseconds."""
+    size = cfg.cluster_size
+    m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
+    rows, cols = -(-m // (cfg.bm * cfg.cluster)), -(-n // (cfg.bn * cfg.cluster_n))
+    tiles = rows * cols * problem.batch
+    resident = chip.resident_clusters(size)
+    waves = -(-tiles // resident)
+    ctas = min(tiles, resident) * size
+    store = _store_us(problem, cfg, model)
+    hidden = model.hidden if cfg.schedule == "pingpong" else 0.0  # of every epilogue but the last
+    steps = -(-problem.k // (cfg.bk * cfg.split_k))
+    body = (
+        waves * (steps * _step_us(problem, cfg, ctas, model) + store * (1 - hidden))
+        + store * hidden
+    )
+    body *= {1: model.single, 2: 1.0, 3: model.triple}[cfg.consumers]
+    left, right = (x * problem.k * problem.dtype.nbytes * problem.batch for x in (m, n))
+    once = left + right + m * n * problem.out_dtype.nbytes * problem.batch
+    again = sum(
+        x * min(1.0, x / L2_BYTES) for x, readers in ((left, cols), (right, rows)) if readers > 1
+    )
+    memory = (once + again) / model.dram * (1 + model.idle * max(0, chip.sms - ctas) / chip.sms)
+    body = float((body**STEEPER + memory**STEEPER) ** (1 / STEEPER))
+    exchange = model.split[cfg.split_k > 2] if cfg.split_k > 1 else 0.0
+    return model.start + body + waves * model.wave + exchange + (model.join if size == 2 else 0.0)
+
+
+def _step_us(problem: Problem, cfg: Sm90Tiling, ctas: int, model: Model) -> float:
+    """Of one K tile: what is slowest of the tensor cores and the ways to them, while `ctas` CTAs
+    run.
+    """
+    line = cfg.bk * problem.dtype.nbytes
+    mma = cfg.bm / 64 * cfg.bn / 2 * (line / MMA_K_BYTES) / model.tensor_mhz
+    mma *= {1: model.one, 2: 1.0, 3: model.three}[cfg.consumers] * (
+        model.pingpong if cfg.schedule == "pingpong" else 1.0
+    )
+    loads = (
+        (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster)
+        * line
+        * (*model.skew, 1.0)[_off_line(problem.k * problem.dtype.nbytes)]
+    )
+    filled = (cfg.bm + cfg.bn) * line / model.fill
+    limits = mma, filled, loads * ctas / model.chip_loads, model.latency / (cfg.stages - 1)
+    slower = {1: 1.0, 2: model.pair}.get(cfg.cluster_size, model.quad)
+    return float(sum(x**STEEP for x in limits) ** (1 / STEEP)) * slower
+
+
+def _store_us(problem: Problem, cfg: Sm90Tiling, model: Model) -> float:
+    """Of one epilogue."""
+    width = store_width(problem.out_dtype, cfg)
+    slices = cfg.rows / BLOCK_ROWS * (cfg.bn / cfg.split_k / width)
+    skew = model.skewed_store if _off_line(problem.n * problem.out_dtype.nbytes) < 2 else 1.0
+    more = model.extras if problem.extras or problem.scales != "none" else 1.0
+    return (model.store * cfg.bm * cfg.bn / (128 * 256) + model.slice * slices) * skew * more
