@@ -104,7 +104,7 @@ def test_block_scaled_shows_what_differs() -> None:
     )
     ((one, other, diff),) = excerpts.DIFFED.findall(page)
     assert (one, other) == ("gemm/sm100", "gemm_block_scaled/sm100")
-    changed = [line for line in diff.splitlines() if line[0] in "+-"]
+    changed = [line for line in diff.splitlines() if line[:1] in ("+", "-")]
     assert any("tmem_copy" in line for line in changed)
     assert not [line for line in changed if "allocate(" in line or "declare_roles(" in line]
 

@@ -27,11 +27,9 @@ DIFFED = re.compile(r"<!-- diff (\S+) (\S+) -->\n\n```diff\n(.*?)^```$", re.MULT
 def excerpt(file: str, kind: str, name: str) -> str:
     """Lines of a kernel's file, unindented."""
     text = (KERNELS / file).read_text(encoding="utf-8")
-    nodes = [
-        node
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.stmt) and _is(node, kind, name)
-    ]
+    tree = ast.parse(text)
+    places = tree.body if kind == "function" else ast.walk(tree)
+    nodes = [node for node in places if isinstance(node, ast.stmt) and _is(node, kind, name)]
     if kind == "method":
         owner, method = name.split(".")
         bodies = [

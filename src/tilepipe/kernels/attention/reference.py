@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.testing.numerics import ACCUMULATION, OUTPUT_EPS, Comparison
 
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
@@ -72,8 +71,8 @@ def head(
         dtype: of the operands of the kernel. worst: bounds that hold whatever the values, not only
             for random ones.
     """
-    c, eps = ACCUMULATION["float32"]
-    u = OUTPUT_EPS[dtype.name]
+    c, eps = tp.testing.numerics.ACCUMULATION["float32"]
+    u = tp.testing.numerics.OUTPUT_EPS[dtype.name]
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     x = scale * (q @ k.T)
     x[np.arange(len(k)) >= seen[:, None]] = -np.inf
@@ -121,7 +120,7 @@ def attention(
 def compare_attention(
     out: Array, q: Array, k: Array, v: Array, *, causal: bool = False, scale: float | None = None, lse: Array | None = None,
     worst: bool = False,
-) -> Comparison:  # fmt: skip
+) -> tp.testing.Comparison:  # fmt: skip
     """How far `out` (batch, s_q, heads, d) and `lse` (batch, heads, s_q) are from those of float64;
     arguments as of `attention`.
 
@@ -144,7 +143,7 @@ def compare_attention(
         if lse is not None:
             _, at, largest = _against(lse[b, h, rows], found.lse, found.lse_bound)
             top = max(top, (largest, (b, h, rows.start + at[0])))
-    return Comparison(
+    return tp.testing.Comparison(
         top[0] <= 1.0,
         float(np.sqrt(error_sum / want_sum)) if want_sum else float(np.sqrt(error_sum)),
         *top,

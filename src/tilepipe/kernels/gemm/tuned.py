@@ -23,9 +23,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tilepipe as tp
 from tilepipe import files
-from tilepipe.errors import BindError
-from tilepipe.ir.chip import Chip
 from tilepipe.kernels.gemm.config import GemmConfig
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def location() -> Path | None:
         return None
 
 
-def entry(problem: Problem, chip: Chip) -> str:
+def entry(problem: Problem, chip: tp.Chip) -> str:
     """The name of an entry."""
     parts = [
         f"{f.name}={value}"
@@ -80,7 +79,7 @@ def entry(problem: Problem, chip: Chip) -> str:
     return f"{chip.name}: {' '.join(parts)}"
 
 
-def lookup(problem: Problem, chip: Chip) -> GemmConfig | None:
+def lookup(problem: Problem, chip: tp.Chip) -> GemmConfig | None:
     """The configuration remembered for a problem; None if there is none.
 
     Costs one stat of the file; it is read once after each change. What cannot be used in it is
@@ -120,7 +119,7 @@ def chips() -> list[str]:
     return sorted({name.partition(": ")[0] for name in _current().raw if ": " in name})
 
 
-def remember(problem: Problem, chip: Chip, config: GemmConfig, facts: Mapping[str, Any]) -> Path:
+def remember(problem: Problem, chip: tp.Chip, config: GemmConfig, facts: Mapping[str, Any]) -> Path:
     """Writes an entry, in place of one for the same problem and chip; what other processes write
     meanwhile stays.
 
@@ -131,7 +130,7 @@ def remember(problem: Problem, chip: Chip, config: GemmConfig, facts: Mapping[st
     return _edit(lambda raw: raw | {entry(problem, chip): dict(facts) | {"config": asdict(config)}})
 
 
-def forget(problem: Problem | None, chip: Chip) -> int:
+def forget(problem: Problem | None, chip: tp.Chip) -> int:
     """Removes the entry for a problem, or all entries of the chip; returns how many.
 
     Raises:
@@ -203,7 +202,7 @@ def _read(path: Path) -> Tuned:
     for name, value in raw.items():
         try:
             configs[name] = _config(value)
-        except BindError as error:
+        except tp.BindError as error:
             at = text.find(json.dumps(name, ensure_ascii=False))
             problems.append(
                 f"{path}:{text.count(chr(10), 0, max(at, 0)) + 1}: '{name}' is ignored: {error}"
@@ -215,14 +214,14 @@ def _config(value: Any) -> GemmConfig:
     """Raises BindError unless it is an entry."""
     settings = value.get("config") if isinstance(value, dict) else None
     if not isinstance(settings, dict):
-        raise BindError('it has no object "config"')
+        raise tp.BindError('it has no object "config"')
     unknown = sorted(settings.keys() - _FIELDS)
     if unknown:
-        raise BindError(
+        raise tp.BindError(
             f"unknown setting {', '.join(unknown)}; there are {', '.join(sorted(_FIELDS))}"
         )
     if settings.get("activation", "none") != "none":
-        raise BindError("activation says what is computed, and is not tuned; leave it out")
+        raise tp.BindError("activation says what is computed, and is not tuned; leave it out")
     return GemmConfig(**settings)
 
 
@@ -232,7 +231,7 @@ def _edit(change: Any) -> Path:
 
     path = location()
     if path is None:
-        raise BindError(
+        raise tp.BindError(
             "there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home"
             " directory"
         )
@@ -242,7 +241,7 @@ def _edit(change: Any) -> Path:
         with _locked(path.with_name(f".{path.name}.lock")):
             found = _read(path) if path.exists() else _NOTHING
             if found.broken:
-                raise BindError(
+                raise tp.BindError(
                     f"{found.problems[0]}. It is left as it is: correct it or move it away."
                 )
             _replace(
@@ -250,7 +249,7 @@ def _edit(change: Any) -> Path:
                 json.dumps(change(found.raw), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
             )
     except OSError as error:
-        raise BindError(f"cannot write {path}: {error.strerror}") from None
+        raise tp.BindError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.errors import BindError
 
 Array = npt.NDArray[Any]
 # of A or B, and blocks of K
@@ -70,7 +69,7 @@ def to_blocked(scales: Array) -> Array:
         BindError: not a matrix of bytes.
     """
     if scales.ndim != 2 or scales.dtype.itemsize != 1:
-        raise BindError(
+        raise tp.BindError(
             "to_blocked takes a matrix of scales of one byte, (rows, blocks of K); got"
             f" {scales.shape} {scales.dtype}"
         )
@@ -93,7 +92,7 @@ def from_blocked(blocked: Array, rows: int, scales: int) -> Array:
     """
     shape = blocked_shape(rows, scales)
     if blocked.size != np.prod(shape):
-        raise BindError(
+        raise tp.BindError(
             f"blocked scales of {rows} rows and {scales} blocks of K have shape {shape}; got"
             f" {blocked.shape}"
         )

@@ -13,9 +13,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BindError
+import tilepipe as tp
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS
-from tilepipe.testing import Comparison, compare_matmul
 
 Array = npt.NDArray[Any]
 E2M1, E4M3, E8M0 = (
@@ -45,7 +44,7 @@ def quantize_mx(x: Array, dtype: str = "float8_e4m3") -> tuple[Array, Array]:
         BindError: another dtype, or k is no multiple of 32.
     """
     if dtype not in MX_ELEMENTS:
-        raise BindError(f"quantize_mx makes {', '.join(MX_ELEMENTS)}; got {dtype!r}")
+        raise tp.BindError(f"quantize_mx makes {', '.join(MX_ELEMENTS)}; got {dtype!r}")
     numpy, exponent, largest = MX_ELEMENTS[dtype]
     blocks = _blocks(x, KINDS["mxfp8"].block)
     finite, highest = _largest(blocks)
@@ -97,7 +96,7 @@ def pack_fp4(values: Array) -> Array:
         BindError: k is odd.
     """
     if values.ndim != 2 or values.shape[1] % 2:
-        raise BindError(
+        raise tp.BindError(
             f"two neighbours along k make a byte: an even k is needed, the shape is {values.shape}"
         )
     codes = np.ascontiguousarray(values).view(np.uint8) & 0xF
@@ -123,16 +122,16 @@ def dequantize(values: Array, scales: Array, scale: Any = 1.0) -> npt.NDArray[np
 
 def compare(
     c: Array, a: Array, a_scales: Array, b: Array, b_scales: Array, scale: Any = 1.0
-) -> Comparison:
+) -> tp.testing.Comparison:
     """C (m, n) beside the float64 product of A (m, k) and B (n, k) times their scales and `scale`:
     the bound of float32 sums.
     """
-    return compare_matmul(c, dequantize(a, a_scales, scale), dequantize(b, b_scales).T)
+    return tp.testing.compare_matmul(c, dequantize(a, a_scales, scale), dequantize(b, b_scales).T)
 
 
 def _blocks(x: Array, block: int) -> npt.NDArray[np.float64]:
     if x.ndim != 2 or x.shape[1] % block:
-        raise BindError(
+        raise tp.BindError(
             f"a scale is of {block} elements along k: need a matrix whose k is a multiple of"
             f" {block}, the shape is {x.shape}"
         )

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import tilepipe as tp
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
-from tilepipe.testing import Comparison, compare_matmul
 
 Array = npt.NDArray[Any]
 LARGEST = 448.0  # of float8_e4m3
@@ -67,8 +66,10 @@ def scaled_blocks(b: Array, b_scales: Array) -> npt.NDArray[np.float64]:
     )
 
 
-def compare(c: Array, a: Array, a_scales: Array, b: Array, b_scales: Array) -> Comparison:
+def compare(
+    c: Array, a: Array, a_scales: Array, b: Array, b_scales: Array
+) -> tp.testing.Comparison:
     """C (m, n) beside the float64 product of the operands times their scales: the bound of float32
     sums.
     """
-    return compare_matmul(c, scaled_rows(a, a_scales), scaled_blocks(b, b_scales).T)
+    return tp.testing.compare_matmul(c, scaled_rows(a, a_scales), scaled_blocks(b, b_scales).T)

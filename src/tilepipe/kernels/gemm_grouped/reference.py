@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BindError
-from tilepipe.testing import Comparison, compare_matmul
+import tilepipe as tp
 
 Array = npt.NDArray[Any]
 SPLITS = ("random", "even", "skewed", "one")
@@ -41,7 +40,7 @@ def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt
     """
     rows = split.split(",")
     if split not in SPLITS and not all(x.isdecimal() for x in rows):
-        raise BindError(
+        raise tp.BindError(
             f"split must be one of {', '.join(SPLITS)}, or the rows of each group as 129,0,255,"
             f" got {split!r}"
         )
@@ -59,22 +58,22 @@ def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt
 
 def _ends(rows: list[int], m: int, groups: int) -> npt.NDArray[np.int32]:
     if len(rows) != groups:
-        raise BindError(f"split gives the rows of {len(rows)} groups; experts={groups}")
+        raise tp.BindError(f"split gives the rows of {len(rows)} groups; experts={groups}")
     if sum(rows) > m:
-        raise BindError(f"split gives {' + '.join(map(str, rows))} = {sum(rows)} rows; m={m}")
+        raise tp.BindError(f"split gives {' + '.join(map(str, rows))} = {sum(rows)} rows; m={m}")
     return np.cumsum(rows).astype(np.int32)
 
 
 def compare(
     c: Array, before: Array, a: Array, b: Array, offsets: Array, a_scale: Array | None = None, b_scale: Array | None = None
-) -> Comparison:  # fmt: skip
+) -> tp.testing.Comparison:  # fmt: skip
     """C (m, n) beside the float64 products of the groups, each held to the bound of float32 sums;
     rows of no group must be what they were.
 
     Args:
         before: C before the kernel ran. b: (groups, n, k). a_scale: (m,). b_scale: (groups, n).
     """
-    worst = Comparison(True, 0.0, 0.0, (0, 0))
+    worst = tp.testing.Comparison(True, 0.0, 0.0, (0, 0))
     rest = np.ones(len(c), bool)
     for group, (start, end) in enumerate(bounds(offsets, len(c))):
         rest[start:end] = False
@@ -83,14 +82,14 @@ def compare(
         left, right = a[start:end].astype(np.float64), b[group].astype(np.float64)
         if a_scale is not None and b_scale is not None:
             left, right = left * a_scale[start:end, None], right * b_scale[group][:, None]
-        found = compare_matmul(c[start:end], left, right.T)
+        found = tp.testing.compare_matmul(c[start:end], left, right.T)
         row, col = found.worst_at
         at = (start + row, col) if found.worst > worst.worst else worst.worst_at
-        worst = Comparison(
+        worst = tp.testing.Comparison(
             worst.ok and found.ok, max(worst.rel_error, found.rel_error), max(worst.worst, found.worst), at
         )  # fmt: skip
     touched = (c != before) & ~(np.isnan(c) & np.isnan(before)) & rest[:, None]
     if touched.any():
         row, col = np.argwhere(touched)[0].tolist()
-        return Comparison(False, worst.rel_error, np.inf, (row, col))
+        return tp.testing.Comparison(False, worst.rel_error, np.inf, (row, col))
     return worst

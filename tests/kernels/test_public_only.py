@@ -1,0 +1,53 @@
+"""Shipped kernels are written in the public API, so that what they need any kernel can have."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tilepipe import kernels
+
+FOLDER = Path(kernels.__file__).parent
+MODULES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py"))
+# Helpers without a kernel in them: arguments of Python functions, and files that are replaced whole.
+HELPERS = {"tilepipe.host_arguments", "tilepipe.files"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_kernel_has_no_private_door(name: str) -> None:
+    tree = ast.parse((FOLDER / name).read_text(encoding="utf-8"))
+    doors = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilepipe"):
+            modules = [node.module or ""]
+            if node.module == "tilepipe":
+                modules = [f"tilepipe.{x.name}" for x in node.names]
+            doors += [m for m in modules if not m.startswith("tilepipe.kernels.")]
+        if isinstance(node, ast.Import):
+            doors += [x.name for x in node.names if x.name.startswith("tilepipe.")]
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not _own(node.value):
+            doors.append(ast.unparse(node))
+    assert set(doors) <= HELPERS
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_packages_build_on_the_gemm_and_on_common_modules_alone(name: str) -> None:
+    """No package imports another, but that the other products build on the GEMM."""
+    package = name.split("/")[0]
+    allowed = {package, "common"} | ({"gemm"} if package.startswith("gemm_") else set())
+    if package == "common":
+        allowed = {"common"}
+    tree = ast.parse((FOLDER / name).read_text(encoding="utf-8"))
+    used = {
+        (node.module or "").split(".")[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilepipe.kernels.")
+    }
+    assert used <= allowed
+
+
+def _own(value: ast.expr) -> bool:
+    """Whether it is the object itself, or its class as Python made it."""
+    return ast.unparse(value) in ("self", "super()", "object")
