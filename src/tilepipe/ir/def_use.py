@@ -17,7 +17,7 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
-from tilepipe.ir.ops.facts import Proxy, Use
+from tilepipe.ir.ops.facts import Proxy, Scope, Use
 from tilepipe.ir.program import Kernel, all_ops
 
 
@@ -94,6 +94,12 @@ def leaves(op: ops.Op) -> Iterator[Expr]:
 def bound(op: ops.Op) -> tuple[Local, ...]:
     """The locals an op binds."""
     return tuple(getattr(op, name) for name in op.bound)
+
+
+def defines(op: ops.Op) -> bool:
+    """Whether an op does nothing but give names values that each lane computes for itself."""
+    alone = not op.acts and op.facts.scope is Scope.LANE
+    return alone and bool(op.bound) and not op.blocks
 
 
 def needed(every: Iterable[ops.Op]) -> set[Local | Variable]:

@@ -16,38 +16,30 @@ from tilepipe.ir import ops, printer
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Cursor
+from tilepipe.ir.ops.facts import Resource, Sync
 from tilepipe.ir.program import Kernel, walk
 
-SUBJECTS: dict[type[ops.Op], str] = {
-    ops.MbarWait: "wait",
-    ops.TmaStoreWait: "wait",
-    ops.WgmmaWait: "wait",
-    ops.TmemWaitLoad: "wait",
-    ops.TmemWaitStore: "wait",
-    ops.ClusterWait: "wait",
-    ops.GridDependencyWait: "wait",
-    ops.NamedSync: "named sync",
-    ops.MbarArrive: "arrive",
-    ops.NamedArrive: "arrive",
-    ops.ClusterArrive: "arrive",
-    ops.MbarExpect: "expect",
-    ops.MbarCompleteTx: "expect",
-    ops.FenceProxyAsync: "fence",
-    ops.WgmmaFence: "fence",
-    ops.Tcgen05FenceBefore: "fence",
-    ops.Tcgen05FenceAfter: "fence",
-    ops.FenceBarrierInit: "fence",
-    ops.SetupBarrier: "fence",
-    ops.SyncWarp: "syncwarp",
-    ops.WgmmaCommit: "commit",
-    ops.TmaStoreCommit: "commit",
-    ops.Tcgen05Commit: "commit",
-    ops.MbarInit: "init",
-    ops.TmemAlloc: "alloc",
-    ops.TmemDealloc: "dealloc",
-    ops.TmemRelinquish: "dealloc",
-    ops.CursorStep: "step",
-}
+
+def _subject(op: type[ops.Op]) -> str:
+    """What an op that synchronises is called in the names of mutants; "" for the others."""
+    facts, sync = op.facts, op.sync
+    waits = Sync.WAIT in sync
+    if facts.commits or facts.orders:
+        return "commit" if facts.commits else "fence"
+    if facts.awaits or (waits and Sync.ARRIVE not in sync):
+        return "wait"
+    if facts.takes is Resource.TENSOR_MEMORY or facts.gives is Resource.TENSOR_MEMORY:
+        return "alloc" if facts.takes else "dealloc"
+    if waits:
+        return "named sync" if "bar" in op.given else "syncwarp"
+    if facts.unit is None and sync & (Sync.EXPECT | Sync.CREDIT):
+        return "expect"
+    if op is ops.CursorStep:
+        return "step"
+    return {Sync.INITIALISE: "init", Sync.ARRIVE: "arrive"}.get(sync, "")
+
+
+SUBJECTS = {op: name for op in ops.EVERY if (name := _subject(op))}
 # an init is followed by the end of set-up; a step is the ring's, between its ops
 _NOT_MOVED = ("init", "alloc", "step")
 _NOT_TWICE = (ops.SetupBarrier, ops.TmemAlloc)
@@ -192,7 +184,7 @@ def _drain(kernel: Kernel) -> Iterator[Mutant]:
     for role in kernel.roles:
         held = role.body.ops
         at = len(held)
-        while at and _only_waits(held[at - 1]):
+        while at and only_waits(held[at - 1]):
             at -= 1
         tail = [
             x
@@ -223,11 +215,10 @@ def _drain(kernel: Kernel) -> Iterator[Mutant]:
                 )
 
 
-def _only_waits(op: ops.Op) -> bool:
-    return all(
-        isinstance(x, (*rewriting.VALUES, *rewriting.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
-        for x in rewriting.everything(op)
-    )
+def only_waits(op: ops.Op) -> bool:
+    """Whether nothing in an op acts but waits."""
+    every = rewriting.everything(op)
+    return all(not x.acts or SUBJECTS.get(type(x)) == "wait" for x in every)
 
 
 OPERATORS: dict[str, Operator] = {

@@ -12,29 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilepipe.check.mutation import rewriting
-from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, signals
+from tilepipe.check.mutation.mutants import Mutant, only_waits, signals
 from tilepipe.check.mutation.observations import Observations
-from tilepipe.check.mutation.reordering import why_either_order
+from tilepipe.check.mutation.reordering import FENCES, WAITS, why_either_order
 from tilepipe.check.mutation.rewriting import Place
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import Kernel
 
-_LEARNS = (
-    ops.MbarWait,
-    ops.TmaStoreWait,
-    ops.WgmmaWait,
-    ops.TmemWaitLoad,
-    ops.TmemWaitStore,
-    ops.ClusterWait,
-    ops.NamedSync,
-    ops.SyncWarp,
-    ops.FenceProxyAsync,
-    ops.WgmmaFence,
-    ops.Tcgen05FenceBefore,
-    ops.Tcgen05FenceAfter,
-)
+_LEARNS = (*WAITS, *FENCES, ops.TmaStoreWait, ops.SyncWarp)
 _TWICE: dict[type[ops.Op], str] = {
     ops.MbarWait: (
         "the second of two waits for one phase finds it complete, and orders nothing more"
@@ -163,15 +150,11 @@ def explain(
 def _unreached(q: Question) -> str:
     near = (
         [x for op in q.mutant.place.block.ops for x in rewriting.everything(op)]
-        if not _performs(q.op)
+        if not q.op.acts
         else [q.op]
     )
-    seen = [q.observations.of(x).runs for x in near if _performs(x)]
+    seen = [q.observations.of(x).runs for x in near if x.acts]
     return UNREACHED if seen and not any(seen) else ""
-
-
-def _performs(op: ops.Op) -> bool:
-    return not isinstance(op, (*rewriting.VALUES, *rewriting.CONTROL))
 
 
 def _advised(q: Question) -> str:
@@ -198,7 +181,7 @@ def _twice(q: Question) -> str:
 def _drain(q: Question) -> str:
     if not in_drain(q.mutant.place):
         return ""
-    inside = [x for x in rewriting.everything(q.op) if _performs(x)]
+    inside = [x for x in rewriting.everything(q.op) if x.acts]
     if any(isinstance(x, ops.TmaStoreWait) for x in inside):
         return READ_BEFORE if q.verb in ("drop", "pending") else ""
     return ALONE if q.kernel.cluster_size == 1 else COVERED
@@ -211,14 +194,7 @@ def in_drain(place: Place) -> bool:
         return False
     held = role.body.ops
     index = place.parents[0][1] if place.parents else place.index
-    return all(_waits(op) for op in held[index:])
-
-
-def _waits(op: ops.Op) -> bool:
-    return all(
-        isinstance(x, (*rewriting.VALUES, *rewriting.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
-        for x in rewriting.everything(op)
-    )
+    return all(only_waits(op) for op in held[index:])
 
 
 def _nothing_new(q: Question) -> str:
@@ -250,7 +226,7 @@ def _stores(q: Question) -> str:
 def _elects(q: Question) -> str:
     if not isinstance(q.op, ops.Elect):
         return ""
-    acting = [x for x in rewriting.everything(q.op) if _performs(x)]
+    acting = [x for x in rewriting.everything(q.op) if x.acts]
     return (
         NO_GROUPS
         if all(isinstance(x, (ops.TmaStoreWait, ops.TmaStoreCommit, ops.TmaStore)) for x in acting)
@@ -273,7 +249,7 @@ def _tensor_memory(q: Question) -> str:
     if isinstance(q.op, ops.TmemRelinquish) and q.verb == "drop":
         return NO_ALLOCATION
     rest = q.mutant.place.block.ops[q.mutant.place.index + 1 :]
-    after = next((x for op in rest for x in rewriting.everything(op) if _performs(x)), None)
+    after = next((x for op in rest for x in rewriting.everything(op) if x.acts), None)
     if (
         q.verb == "drop"
         and isinstance(q.op, ops.Tcgen05FenceAfter)

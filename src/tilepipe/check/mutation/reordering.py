@@ -7,48 +7,27 @@ shown that it applies to the kernel in question.
 
 from __future__ import annotations
 
+from tilepipe.check.mutation.mutants import SUBJECTS
 from tilepipe.ir import ops
+from tilepipe.ir.ops.facts import Order, Sync
 
 Kinds = tuple[type[ops.Op], ...]
 
 _STORE_GROUPS: Kinds = (ops.TmaStoreWait, ops.TmaStoreCommit)
-_WAITS: Kinds = (
-    ops.MbarWait,
-    ops.WgmmaWait,
-    ops.TmemWaitLoad,
-    ops.TmemWaitStore,
-    ops.NamedSync,
-    ops.ClusterWait,
+WAITS: Kinds = tuple(
+    op
+    for op, subject in SUBJECTS.items()
+    if subject in ("wait", "named sync") and op not in (ops.TmaStoreWait, ops.GridDependencyWait)
 )
-_FENCES: Kinds = (
-    ops.Tcgen05FenceBefore,
-    ops.Tcgen05FenceAfter,
-    ops.FenceProxyAsync,
-    ops.WgmmaFence,
+FENCES: Kinds = tuple(
+    op
+    for op, subject in SUBJECTS.items()
+    if subject == "fence" and op.facts.orders is not Order.BARRIER_INITIALISATION
 )
-_ARRIVES: Kinds = (ops.MbarArrive, ops.NamedArrive, ops.Tcgen05Commit)
-_COMMITS: Kinds = (ops.WgmmaCommit, ops.TmaStoreCommit, ops.Tcgen05Commit)
-_ACCESSES: Kinds = (
-    ops.Load,
-    ops.Store,
-    ops.FragmentLoad,
-    ops.FragmentStore,
-    ops.FragmentLoadGlobal,
-    ops.FragmentStoreGlobal,
-    ops.TmaLoad,
-    ops.TmaStore,
-    ops.Wgmma,
-    ops.Tcgen05Mma,
-    ops.TmemLoad,
-    ops.TmemStore,
-    ops.TmemCopy,
-    ops.TmemAlloc,
-    ops.TmemDealloc,
-    ops.AtomicAdd,
-    ops.ClcTryCancel,
-    ops.ClcQuery,
-)
-_CONTROL: Kinds = (ops.If, ops.For, ops.While, ops.Elect, ops.PerWarp)
+_ARRIVES: Kinds = tuple(op for op in ops.EVERY if op.sync == Sync.ARRIVE and "bar" in op.given)
+_COMMITS: Kinds = tuple(op for op in ops.EVERY if op.facts.commits)
+_ACCESSES: Kinds = (*(op for op in ops.EVERY if op.acts and op.uses), ops.TmemDealloc)
+_CONTROL: Kinds = tuple(op for op in ops.EVERY if op.blocks)
 
 
 def why_either_order(op: ops.Op, passed: ops.Op) -> str:
@@ -81,7 +60,7 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         ),
     ),
     (
-        _WAITS,
+        WAITS,
         (ops.WgmmaFence,),
         "wgmma.fence orders accesses to registers, and the wait orders accesses to memory",
     ),
@@ -107,7 +86,7 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         ),
     ),
     (
-        _WAITS,
+        WAITS,
         (ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter),
         "no access to tensor memory that the fence could cover stands between them",
     ),
@@ -120,12 +99,12 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         ),
     ),
     (
-        _WAITS,
-        _WAITS,
+        WAITS,
+        WAITS,
         "two consecutive waits: both have passed before any op that needs either",
     ),
     (
-        _WAITS,
+        WAITS,
         _ARRIVES,
         (
             "the arrival publishes nothing that the wait orders, and the wait does not depend on"
@@ -142,7 +121,7 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         (ops.FenceProxyAsync,),
         "a later arrival also publishes what this fence covers, to the agents that write next",
     ),
-    (_WAITS, _COMMITS, "the wait is not for the group that is committed here"),
+    (WAITS, _COMMITS, "the wait is not for the group that is committed here"),
     (
         _COMMITS,
         _ACCESSES,
@@ -151,9 +130,9 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
             " group"
         ),
     ),
-    (_WAITS, _ACCESSES, "the access in between uses nothing that the wait is for"),
+    (WAITS, _ACCESSES, "the access in between uses nothing that the wait is for"),
     (_ARRIVES, _ACCESSES, "the access in between uses nothing that the arrival publishes"),
-    (_FENCES, _ACCESSES, "the access in between is not one that the fence orders"),
+    (FENCES, _ACCESSES, "the access in between is not one that the fence orders"),
     (
         (ops.SyncWarp, ops.NamedSync),
         (*_ACCESSES, *_CONTROL),
@@ -167,13 +146,13 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         (*_CONTROL, *_ACCESSES),
         "the other lanes have no store groups: for them the op does nothing",
     ),
-    (_WAITS, _CONTROL, "the ops of the block use nothing that the wait is for"),
+    (WAITS, _CONTROL, "the ops of the block use nothing that the wait is for"),
     (_ARRIVES, _CONTROL, "the ops of the block use nothing that the arrival publishes"),
-    (_FENCES, _CONTROL, "the ops of the block are none that the fence orders"),
+    (FENCES, _CONTROL, "the ops of the block are none that the fence orders"),
     (_COMMITS, _CONTROL, "the ops of the block are not part of the group"),
     (
         (ops.TmemRelinquish,),
-        (*_CONTROL, *_WAITS, *_ARRIVES),
+        (*_CONTROL, *WAITS, *_ARRIVES),
         (
             "relinquishing the permit to allocate lets other CTAs allocate sooner; this CTA does"
             " not allocate again"

@@ -7,29 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import bound, leaves
+from tilepipe.ir.def_use import assigned, bound, defines, leaves, used
 from tilepipe.ir.expressions import Local
+from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
 
 T = TypeVar("T")
-
-VALUES = (
-    ops.Let,
-    ops.Read,
-    ops.Define,
-    ops.Assign,
-    ops.CursorDefine,
-    ops.CursorRead,
-    ops.CursorStep,
-    ops.FragmentDefine,
-    ops.FragmentSet,
-    ops.FragmentReduce,
-    ops.FragmentAny,
-    ops.Print,
-    ops.Assert,
-)
-CONTROL = (ops.For, ops.While, ops.If, ops.Elect, ops.PerWarp)
-_PURE = (ops.Let, ops.Read, ops.CursorRead)  # definitions that an op takes along when it moves
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -116,19 +99,9 @@ def mapped(kernel: Kernel, change: Callable[[ops.Op], ops.Op]) -> Kernel:
 
 
 def _with_bodies(op: ops.Op, inside: Callable[[ops.Block], ops.Block]) -> ops.Op:
-    match op:
-        case ops.If(then=then, orelse=orelse):
-            a, b = inside(then), inside(orelse)
-            return op if a is then and b is orelse else replace(op, then=a, orelse=b)
-        case (
-            ops.For(body=body)
-            | ops.While(body=body)
-            | ops.Elect(body=body)
-            | ops.PerWarp(body=body)
-        ):
-            new = inside(body)
-            return op if new is body else replace(op, body=new)
-    return op
+    new: dict[str, Any] = {name: inside(getattr(op, name)) for name in op.blocks}
+    same = all(block is getattr(op, name) for name, block in new.items())
+    return op if same else replace(op, **new)
 
 
 def substituted(x: T, old: object, new: object) -> T:
@@ -152,7 +125,7 @@ def substituted(x: T, old: object, new: object) -> T:
 
 def acts(op: ops.Op) -> bool:
     """Whether an op, or one inside it, synchronises or touches memory or an asynchronous unit."""
-    return any(not isinstance(x, (*VALUES, *CONTROL)) for x in everything(op))
+    return any(x.acts for x in everything(op))
 
 
 def later(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
@@ -190,25 +163,19 @@ def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
     taken: list[ops.Op] = []
     stepped: set[Any] = {getattr(op, "cursor", None)} - {None}
     for before in reversed(passed):
-        match before:
-            case (
-                ops.CursorStep(cursor=cursor)
-                | ops.CursorDefine(cursor=cursor)
-                | ops.CursorRead(cursor=cursor)
-            ) if cursor in stepped:
-                return None
-            case ops.Assign(var=var) | ops.Define(var=var) if var in stepped:
-                return None
+        if any(x in stepped for x, _ in used(before) if isinstance(x, Cursor)):
+            return None
         if needs & set(bound(before)):
-            if not isinstance(before, _PURE):
+            if not defines(before):
                 return None
             taken.insert(0, before)
             needs |= {x for x in leaves(before) if isinstance(x, Local)}
     # what a definition reads must not change between its new place and its old place
     for i, before in enumerate(passed):
-        if before in taken and isinstance(before, (ops.CursorRead, ops.Read)):
-            read = before.cursor if isinstance(before, ops.CursorRead) else before.var
-            if any(_changes(inner, read) for other in passed[:i] for inner in everything(other)):
+        read = {x for x, _ in used(before) if isinstance(x, Variable | Cursor)}
+        if before in taken and read:
+            between = (inner for other in passed[:i] for inner in everything(other))
+            if any(read & set(assigned(inner)) for inner in between):
                 return None
     return taken
 
@@ -218,15 +185,6 @@ def everything(op: ops.Op) -> Iterator[ops.Op]:
     yield op
     for body in bodies(op):
         yield from walk(body)
-
-
-def _changes(op: ops.Op, held: object) -> bool:
-    match op:
-        case ops.CursorStep(cursor=x) | ops.CursorDefine(cursor=x):
-            return x is held
-        case ops.Assign(var=x) | ops.Define(var=x):
-            return x is held
-    return False
 
 
 def out_of(place: Place) -> dict[ops.Block, list[ops.Op]] | None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import bound, leaves, operands
+from tilepipe.ir.def_use import bound, defines, leaves, operands
 from tilepipe.ir.expressions import Local, Unary, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, walk
@@ -219,9 +219,7 @@ class _Flow:
         if not block.ops:
             return False
         *before, last = block.ops
-        if not isinstance(last, ops.MbarWait) or not all(
-            isinstance(op, _DEFINITIONS) for op in before
-        ):
+        if not isinstance(last, ops.MbarWait) or not all(defines(op) for op in before):
             return False
         inside = {id(op) for op in block.ops}
         return all(self._readers.get(name, inside) <= inside for op in before for name in bound(op))
