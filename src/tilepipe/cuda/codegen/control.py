@@ -11,6 +11,7 @@ from tilepipe.cuda.codegen.emit import block, emit
 from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.cuda.codegen.fragments import assign_array, declare_array, layout_of
 from tilepipe.cuda.codegen.inlining import reads_through
+from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Const, Expr, Param, Vary
@@ -196,6 +197,7 @@ def _format(ctx: Context, form: str, args: tuple[Expr, ...]) -> str:
 
 
 @emit.register
+@withheld(ops.Print)
 def _(op: ops.Print, ctx: Context) -> None:
     call = f"printf({_format(ctx, op.format, op.args)});"
     if ctx.diverged or any(a.vary is Vary.LANE for a in op.args):
@@ -210,6 +212,7 @@ def _(op: ops.Print, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.Assert)
 def _(op: ops.Assert, ctx: Context) -> None:
     with ctx.out.block(f"if (!{operand(ctx, op.cond, 14)})"):
         message = json.dumps(

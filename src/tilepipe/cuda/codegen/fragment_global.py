@@ -19,6 +19,7 @@ from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
@@ -176,6 +177,7 @@ def _columns(ctx: Context, w: Walk, end: str, body: Callable[[bool], None]) -> N
 
 
 @emit.register
+@withheld(ops.FragmentLoadGlobal)
 def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
     f, tensor = op.dst, op.tensor
     shape = (f.rows, f.cols)
@@ -212,6 +214,7 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.FragmentStoreGlobal)
 def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
     tensor, shape = op.tensor, op.value.shape
     with ctx.out.block():

@@ -9,6 +9,7 @@ from tilepipe.cuda.codegen.c_types import memory_type
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import text
+from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.transfers import global_element
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
@@ -28,6 +29,7 @@ def _(op: ops.AtomicAdd, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.ClcTryCancel)
 def _(op: ops.ClcTryCancel, ctx: Context) -> None:
     function = "clc_try_cancel_multicast" if op.multicast else "clc_try_cancel"
     ctx.out(f"{ctx.use(function)}({box(ctx, op.dst)}, {barrier(ctx, op.bar)});")

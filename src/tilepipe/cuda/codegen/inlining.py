@@ -7,9 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import bound, leaves, nodes
+from tilepipe.ir.def_use import assigned, bound, leaves, nodes
 from tilepipe.ir.expressions import FragmentRead, Local
 from tilepipe.ir.memory import Cursor, Variable
+from tilepipe.ir.ops.facts import Control
 from tilepipe.ir.program import bodies, walk
 
 
@@ -24,7 +25,7 @@ class _Uses:
             for leaf in leaves(op):
                 if isinstance(leaf, Local):
                     self.loops.setdefault(leaf, []).append(loops)
-            inner = (*loops, op) if isinstance(op, ops.For | ops.While) else loops
+            inner = (*loops, op) if op.facts.control is Control.LOOP else loops
             for body in bodies(op):
                 self.collect(body, inner)
 
@@ -47,7 +48,7 @@ def inlinable(block: ops.Block) -> set[Local]:
                 pure = not any(isinstance(n, FragmentRead) or n in reads for n in nodes(op.expr))
                 if pure and (not where or where == [loops]):
                     found.add(op.local)
-            inner = (*loops, op) if isinstance(op, ops.For | ops.While) else loops
+            inner = (*loops, op) if op.facts.control is Control.LOOP else loops
             for body in bodies(op):
                 visit(body, inner)
 
@@ -57,12 +58,7 @@ def inlinable(block: ops.Block) -> set[Local]:
 
 def _writes(op: ops.Op, source: Cursor | Variable) -> bool:
     """Whether an op, or an op nested in it, advances the cursor or sets the variable."""
-    for x in walk(ops.Block([op])):
-        if (isinstance(x, ops.CursorStep) and x.cursor is source) or (
-            isinstance(x, ops.Assign) and x.var is source
-        ):
-            return True
-    return False
+    return any(x is source for inner in walk(ops.Block([op])) for x in assigned(inner))
 
 
 def reads_through(block: ops.Block, at: int) -> bool:

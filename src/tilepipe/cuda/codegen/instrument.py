@@ -11,8 +11,9 @@ Perturbed: a random delay stands before each synchronisation op.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from tilepipe.cuda.codegen.context import Context, Module
 from tilepipe.cuda.debug.launch_record import cluster_warps, every_op, sites
@@ -21,6 +22,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.def_use import bound, leaves, nodes
 from tilepipe.ir.memory import Element, Tile
+from tilepipe.ir.ops.facts import BRINGS, SHARED_BY_CLUSTERS, Order, Scope, Sync, Unit
 from tilepipe.ir.program import Kernel, all_ops
 
 STATE_BYTES = 352  # DebugState of debug.cuh, behind the kernel's own shared memory
@@ -34,17 +36,36 @@ _TYPES = (
     "debug_bytes",
     "debug_cluster",
 )
-_SYNCHRONISES = (
-    ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarWait, ops.MbarTryWait, ops.NamedSync, ops.NamedArrive, ops.ClusterArrive,
-    ops.ClusterWait, ops.AtomicAdd, ops.ClcTryCancel, ops.TmaLoad, ops.TmaStore, ops.TmaStoreCommit, ops.TmaStoreWait, ops.WgmmaCommit,
-    ops.WgmmaWait, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter, ops.TmemWaitLoad, ops.TmemWaitStore,
-)  # fmt: skip
-_EFFECTS = (
-    ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarInval, ops.NamedArrive, ops.ClusterArrive, ops.TmaLoad, ops.TmaStore,
-    ops.Store, ops.ClcTryCancel, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal, ops.Print, ops.Assert, ops.Tcgen05Mma,
-    ops.Tcgen05Commit, ops.TmemCopy,
-)  # fmt: skip
-_WARP_EFFECTS = (ops.TmemLoad, ops.TmemStore)  # all lanes of a warp or none
+_MEETS = BRINGS | Sync.WAIT | Sync.TEST
+_WITHHELD: dict[type[ops.Op], bool] = {}  # op -> whether all lanes of a warp do it, or none
+AnEmit = TypeVar("AnEmit", bound=Callable[..., None])
+
+
+def withheld(op: type[ops.Op], by_warp: bool = False) -> Callable[[AnEmit], AnEmit]:
+    """Marks the function that prints an op: in a debug build the op is not done once the launch has
+    been given up. `by_warp`: by all lanes of a warp or none.
+    """
+
+    def mark(emit: AnEmit) -> AnEmit:
+        _WITHHELD[op] = by_warp
+        return emit
+
+    return mark
+
+
+def _synchronises(op: type[ops.Op]) -> bool:
+    """Whether a delay before an op changes who comes first: it meets others at a barrier, draws on
+    what others draw on, closes or awaits a group, or is a copy by TMA.
+    """
+    facts = op.facts
+    if op.sync & _MEETS and (op.given or facts.scope is Scope.CLUSTER):
+        return True
+    turn = facts.takes in SHARED_BY_CLUSTERS or facts.unit is Unit.TMA
+    tensor_fence = facts.orders is Order.TENSOR_MEMORY
+    return bool(turn or facts.commits or facts.awaits or tensor_fence)
+
+
+_SYNCHRONISES = {op for op in ops.EVERY if _synchronises(op)}
 
 
 def prepare(module: Module) -> None:
@@ -136,11 +157,12 @@ def instrumented(op: ops.Op, ctx: Context) -> Iterator[None]:
     """Prints the delay before an op, and the test round it that keeps it from being done once the
     launch is given up.
     """
-    if ctx.module.perturbed and isinstance(op, _SYNCHRONISES):
+    if ctx.module.perturbed and type(op) in _SYNCHRONISES:
         ctx.out(f"{ctx.use('debug_delay')}();")
-    if ctx.module.debug and isinstance(op, _EFFECTS + _WARP_EFFECTS):
+    by_warp = _WITHHELD.get(type(op))
+    if ctx.module.debug and by_warp is not None:
         aborted = f"{ctx.use('debug_aborted')}()"
-        if isinstance(op, _WARP_EFFECTS):
+        if by_warp:
             aborted = f"__any_sync(0xffffffff, {aborted})"
         with ctx.out.block(f"if (!{aborted})"):
             yield

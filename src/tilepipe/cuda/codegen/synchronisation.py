@@ -7,6 +7,7 @@ from tilepipe.cuda.codegen.arithmetic import add, index, value
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand, parity, text
+from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.debug.launch_record import cluster_warps
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
@@ -30,11 +31,13 @@ def _(op: ops.MbarInit, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.MbarInval)
 def _(op: ops.MbarInval, ctx: Context) -> None:
     ctx.out(f"{ctx.use('mbarrier_inval')}({barrier(ctx, op.bar)});")
 
 
 @emit.register
+@withheld(ops.MbarArrive)
 def _(op: ops.MbarArrive, ctx: Context) -> None:
     function = "arrive"
     if op.bar.cta is not None:
@@ -55,11 +58,13 @@ def _transaction(ctx: Context, function: str, op: ops.MbarExpect | ops.MbarCompl
 
 
 @emit.register
+@withheld(ops.MbarExpect)
 def _(op: ops.MbarExpect, ctx: Context) -> None:
     _transaction(ctx, "arrive_expect_tx" if op.arrive else "expect_tx", op)
 
 
 @emit.register
+@withheld(ops.MbarCompleteTx)
 def _(op: ops.MbarCompleteTx, ctx: Context) -> None:
     _transaction(ctx, "complete_tx", op)
 
@@ -139,6 +144,7 @@ def _(op: ops.NamedSync, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.NamedArrive)
 def _(op: ops.NamedArrive, ctx: Context) -> None:
     _named(ctx, "named_arrive", op)
 
@@ -159,6 +165,7 @@ def _(op: ops.SetupBarrier, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.ClusterArrive)
 def _(op: ops.ClusterArrive, ctx: Context) -> None:
     ctx.out(
         f"{ctx.use('debug_cluster_arrive')}({cluster_warps(ctx.kernel)});"

@@ -10,6 +10,7 @@ from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand as bracketed
 from tilepipe.cuda.codegen.expressions import text
+from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.matrices import TCGEN05, MatrixFormat, accumulates, operand
 from tilepipe.cuda.ptx.tcgen05 import MmaShape, ScaledShape
 from tilepipe.cuda.ptx.wrappers import Snippet
@@ -48,6 +49,7 @@ def address(ctx: Context, x: Expr, name: str) -> str:
 
 
 @emit.register
+@withheld(ops.Tcgen05Mma)
 def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
     if op.sfa is not None and op.sfb is not None:
         _scaled_mma(op, ctx, op.sfa, op.sfb)
@@ -156,6 +158,7 @@ def _scale_ids(ctx: Context, scaling: Scaling, k: Local, steps: int) -> str:
 
 
 @emit.register
+@withheld(ops.TmemCopy)
 def _(op: ops.TmemCopy, ctx: Context) -> None:
     if isinstance(op.dst, TmemScales):
         _copy_scales(op, ctx, op.dst)
@@ -199,6 +202,7 @@ def _copy_scales(op: ops.TmemCopy, ctx: Context, dst: TmemScales) -> None:
 
 
 @emit.register
+@withheld(ops.Tcgen05Commit)
 def _(op: ops.Tcgen05Commit, ctx: Context) -> None:
     if op.mask is None:
         ctx.out(f"{of_group(ctx, 'tcgen05_commit', op.cta_group)}({barrier(ctx, op.bar)});")

@@ -15,6 +15,7 @@ from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of, registers
+from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.registers import loop_index
 from tilepipe.cuda.codegen.tcgen05 import of_group
 from tilepipe.cuda.ptx.tcgen05 import TmemAccess, most_groups, pieces, registers_a_group
@@ -103,6 +104,7 @@ def _accesses(ctx: Context, verb: str, t: Tmem, array: str, first: int = 0) -> N
 
 
 @emit.register
+@withheld(ops.TmemLoad, by_warp=True)
 def _(op: ops.TmemLoad, ctx: Context) -> None:
     f = op.dst
     _check(ctx, op.src, (f.rows, f.cols), f.layout, op)
@@ -116,6 +118,7 @@ def _(op: ops.TmemLoad, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.TmemStore, by_warp=True)
 def _(op: ops.TmemStore, ctx: Context) -> None:
     _check(ctx, op.dst, op.value.shape, layout_of(ctx, op.value, op), op)
     with ctx.out.block():

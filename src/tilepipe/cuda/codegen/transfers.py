@@ -8,7 +8,7 @@ from tilepipe.cuda.codegen.c_types import memory_type, register_type, small_floa
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand, text
-from tilepipe.cuda.codegen.instrument import load
+from tilepipe.cuda.codegen.instrument import load, withheld
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, const
@@ -52,6 +52,7 @@ def _(op: ops.Load, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.Store)
 def _(op: ops.Store, ctx: Context) -> None:
     dtype = op.dst.base.buffer.dtype if isinstance(op.dst.base, Tile) else op.dst.base.dtype
     small = small_float(dtype)
@@ -105,6 +106,7 @@ def _copies(
 
 
 @emit.register
+@withheld(ops.TmaLoad)
 def _(op: ops.TmaLoad, ctx: Context) -> None:
     copies, name, address, coords = _copies(ctx, op, op.dst)
     map_ = ctx.argument("map", op.tensor.name)
@@ -119,6 +121,7 @@ def _(op: ops.TmaLoad, ctx: Context) -> None:
 
 
 @emit.register
+@withheld(ops.TmaStore)
 def _(op: ops.TmaStore, ctx: Context) -> None:
     copies, name, address, coords = _copies(ctx, op, op.src)
     if op.tensor.ragged:

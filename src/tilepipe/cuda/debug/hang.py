@@ -22,16 +22,8 @@ from tilepipe.cuda.debug.launch_record import (
 from tilepipe.errors import HangError
 from tilepipe.ir import ops
 from tilepipe.ir.memory import BarrierArray, NamedBarrier
+from tilepipe.ir.ops.facts import BRINGS
 from tilepipe.ir.program import Kernel, barrier_of
-
-_BRINGS = (
-    ops.MbarArrive,
-    ops.MbarExpect,
-    ops.MbarCompleteTx,
-    ops.TmaLoad,
-    ops.Tcgen05Commit,
-    ops.ClcTryCancel,
-)
 
 
 def hang_error(report: HangReport, kernel: Kernel) -> HangError:
@@ -110,16 +102,13 @@ def _bringers(site: WaitSite, kernel: Kernel) -> Iterator[str]:
         match site.barrier:
             case BarrierArray() as array:
                 ref = barrier_of(op)
-                brings = isinstance(op, _BRINGS) and ref is not None and ref.array is array
+                brings = bool(op.sync & BRINGS) and ref is not None and ref.array is array
             case NamedBarrier() as bar:
-                brings = isinstance(op, ops.NamedSync | ops.NamedArrive) and op.bar is bar
+                brings = getattr(op, "bar", None) is bar
             case _:
                 brings = isinstance(op, ops.ClusterArrive)
         if brings:
-            name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(op).__name__).lstrip(
-                "_"
-            )
-            line = f"{name}, {role_name(role)} at {op.loc.short}"
+            line = f"{op.kind}, {role_name(role)} at {op.loc.short}"
             if line not in seen:
                 seen.add(line)
                 yield line
