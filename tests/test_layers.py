@@ -48,7 +48,6 @@ LEAVES = {
 STILL_ALLOWED = {
     ("tilepipe.cuda.nvrtc.cache", API),
     ("tilepipe.cuda.runtime.interop", "lang"),
-    ("tilepipe.host_arguments", "ops"),
     ("tilepipe.kernels.attention.reference", "testing"),
     ("tilepipe.kernels.gemm.tuned", "ir"),
     ("tilepipe.kernels.gemm_block_scaled.reference", "testing"),

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out, print_json
+from tilepipe.ir.architecture import ARCHITECTURES
 
 if TYPE_CHECKING:
     from tilepipe.registry.catalog import Case
@@ -31,16 +32,6 @@ class Emit(StrEnum):
     cuda = "cuda"
     ptx = "ptx"
     cubin = "cubin"
-
-
-class Arch(StrEnum):
-    """What to compile for."""
-
-    sm_90a = "sm_90a"
-    sm_100a = "sm_100a"
-    sm_100f = "sm_100f"
-    sm_103a = "sm_103a"
-    sm_103f = "sm_103f"
 
 
 @app.command()
@@ -112,7 +103,7 @@ def run(
 @app.command("compile")
 def compile_(
     kernel: Kernel, settings: Settings = None,
-    arch: Annotated[Arch | None, typer.Option(help="Target; the first that has the kernel with these settings unless given.")] = None,
+    arch: Annotated[str | None, typer.Option(metavar="|".join(ARCHITECTURES), help="Target; the first that has the kernel with these settings unless given.")] = None,
     emit: Annotated[Emit, typer.Option(help="What to write.")] = Emit.cubin,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default.")] = None,
 ) -> None:  # fmt: skip
@@ -123,7 +114,7 @@ def compile_(
 
     spec = find(kernel)
     given = spec.parse(settings or [])
-    target = spec.target(given, None if arch is None else arch.value)
+    target = spec.target(given, arch)
     if emit is Emit.cubin and output is None:
         raise BindError("a cubin is binary: name a file with -o FILE, or -o - for stdout")
     config, _ = spec.configure(given, CHIPS[target])

@@ -11,21 +11,25 @@ from tilepipe.ops.layouts import kernel_takes, padded_shape
 from tilepipe.ops.types import Array, Shape
 
 
-def require_arrays(operation: str, others: str, **arrays: object) -> None:
-    """Asserts that all of `arrays` are NumPy arrays, and that `out` can be written; None is none.
+def require_arrays(
+    operation: str, others: str, *required: tuple[str, object], **optional: object
+) -> None:
+    """Asserts that arguments are NumPy arrays, and that `out` can be written.
 
     Args:
-        others: which operands are NumPy arrays, for the message.
+        others: which operands are NumPy arrays, for the message. required: names and arguments.
+        optional: arguments that may be None.
 
     Raises:
         BindError: one is not.
     """
-    for name, x in arrays.items():
-        if x is not None and not isinstance(x, np.ndarray):
+    given = [item for item in optional.items() if item[1] is not None]
+    for name, x in (*required, *given):
+        if not isinstance(x, np.ndarray):
             raise BindError(
                 f"{operation}: {name} must be a NumPy array as {others} are, got {type(x).__name__}"
             )
-    out = arrays.get("out")
+    out = optional.get("out")
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise BindError(
             f"{operation}: out is read-only, or a broadcast view; give it memory of its own"

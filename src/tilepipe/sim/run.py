@@ -109,8 +109,8 @@ def run(
         BindError: the arguments do not fit the kernel.
     """
     number = plain_int(seed)
-    if number is None:
-        raise BindError(f"seed= is an integer, got {shown(seed)}")
+    if number is None or number < 0:  # of which Python's generator takes the absolute value
+        raise BindError(f"seed= is an integer of at least 0, got {shown(seed)}")
     seed = number
     rules = require_rules(rules)
     world, compiled = world_of(launch, rules, on_event), compile_kernel(launch.kernel)

@@ -298,11 +298,11 @@ def test_options_of_a_debug_launch(options: dict[str, Any], words: str) -> None:
         kernel().bind(X, 1, cfg=1).launch(**options)
 
 
-def test_a_seed_is_an_integer() -> None:
+def test_a_seed_is_an_integer_of_at_least_0() -> None:
     program = kernel().bind(X, 1, cfg=1)
     assert program.run(seed=np.int64(3)).seed == 3  # type: ignore[arg-type]
-    for bad in ("x", 1.5, None):
-        with refused(tp.BindError, "seed= is an integer", repr(bad)):
+    for bad in ("x", 1.5, None, -1):
+        with refused(tp.BindError, "seed= is an integer of at least 0", repr(bad)):
             program.run(seed=bad)  # type: ignore[arg-type]
 
 

@@ -188,7 +188,7 @@ def _ops_scaled() -> Any:
     }
 
 
-_OP = {"out": {"None"}, "out_dtype": {"None"}, "seed": WHOLE, "progress": FUNCTION}
+_OP = {"out": {"None"}, "out_dtype": {"None"}, "seed": WHOLE - {"-1"}, "progress": FUNCTION}
 _CONFIGS: dict[str, Any] = {
     "GemmConfig": GemmConfig,
     "AttentionConfig": AttentionConfig,
@@ -222,7 +222,7 @@ CALLS: dict[str, Call] = {
             program().run,
             {"seed": 0, "rules": "practice", "progress": None, "on_event": None},
         ),
-        {"seed": WHOLE, "progress": FUNCTION, "on_event": FUNCTION},
+        {"seed": WHOLE - {"-1"}, "progress": FUNCTION, "on_event": FUNCTION},
     ),
     "Program.check": Call(
         lambda: (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
@@ -23,7 +24,6 @@ from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import ProductPlan, Views
 from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
 from tilepipe.ops.torch.views import TensorView
-from tilepipe.program import Program
 
 Call = GroupedCall[torch.Tensor]
 SCHEMA = (
@@ -70,7 +70,7 @@ def _prepare(call: Call) -> ProductPlan:
     inputs = array_dtype(call.a)
     given = config(call.settings, inputs)
 
-    def bind(views: Views, written: TensorView, chip: Chip) -> Program:
+    def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, offsets = views
         assert a is not None
         assert b is not None

@@ -16,7 +16,7 @@ from tilepipe.ops.types import Array, Progress
 
 def grouped_matmul(call: GroupedCall[Array], seed: int, progress: Progress | None) -> Array:
     """`ops.grouped_matmul` of NumPy arrays, with all its options."""
-    require_arrays(NAME, "a and b", offsets=call.offsets, out=call.out)
+    require_arrays(NAME, "a and b", ("offsets", call.offsets), out=call.out)
     found, dtype = checked(call)
     cfg = config(call.settings, array_dtype(call.a))
     # the kernel refuses arrays that share memory with C; C is new, so none does

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 import torch
 
+import tilepipe as tp
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import heuristics
@@ -26,7 +27,6 @@ from tilepipe.ops.torch.products import ProductPlan, Views
 from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
 from tilepipe.ops.torch.views import TensorView
 from tilepipe.ops.types import Shape
-from tilepipe.program import Program
 
 Call = MatmulCall[torch.Tensor]
 _SOURCE = 3  # of the operands
@@ -73,7 +73,7 @@ def _prepare(call: Call) -> ProductPlan:
     shapes, dtype = checked_tensors(call)
     source = call.source if call.source_scale else None
 
-    def bind(views: Views, written: TensorView, chip: Chip) -> Program:
+    def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, bias, addend = views
         assert a is not None
         assert b is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+import tilepipe as tp
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import Chip
@@ -31,7 +32,6 @@ from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import ProductPlan, Views
 from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
 from tilepipe.ops.torch.views import TensorView
-from tilepipe.program import Program
 
 Call = ScaledCall[torch.Tensor]
 SCHEMA = (
@@ -86,7 +86,7 @@ def _prepare(call: Call) -> ProductPlan:
     shape = found.m, found.n
     check_shape(NAME, "out", call.out, shape)
 
-    def bind(views: Views, written: TensorView, chip: Chip) -> Program:
+    def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, scale_a, scale_b, bias = views
         assert a is not None
         cfg = _config(found, call, array_dtype(a), dtype, chip)

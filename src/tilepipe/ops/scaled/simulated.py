@@ -37,10 +37,8 @@ def scaled_matmul(call: ScaledCall[Array], seed: int, progress: Progress | None)
     a, b, bias = call.a, call.b, call.bias
     scale_a, whole_a = _split("scale_a", call.scale_a)
     scale_b, whole_b = _split("scale_b", call.scale_b)
-    for name, x in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if x is None:
-            raise BindError(f"{NAME}: {name} must be a NumPy array as a and b are, got NoneType")
-    require_arrays(NAME, "a and b", scale_a=scale_a, scale_b=scale_b, bias=bias, out=call.out)
+    scales = ("scale_a", scale_a), ("scale_b", scale_b)
+    require_arrays(NAME, "a and b", *scales, bias=bias, out=call.out)
     found = recipe(*(ArrayKind.of(x) for x in (a, b, scale_a, scale_b)))
     wanted = result_dtype(NAME, call.out, call.out_dtype, tp.bfloat16)
     found.check_bias(None if bias is None else ArrayKind.of(bias), str(wanted.numpy))

@@ -18,7 +18,7 @@ from tilepipe.ops.torch.views import TensorView
 from tilepipe.ops.types import Shape
 
 if TYPE_CHECKING:
-    from tilepipe.program import Program
+    import tilepipe as tp
 
 Operands = tuple[torch.Tensor | None, ...]
 Views = list[TensorView | None]
@@ -116,7 +116,7 @@ def prepare(
     out: torch.Tensor | None,
     shape: Shape,
     dtype: torch.dtype,
-    bind: Callable[[Views, TensorView, Chip], Program],
+    bind: Callable[[Views, TensorView, Chip], tp.Program],
     *,
     empty: bool,
     written_shape: Shape | None = None,
