@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 
-from tests.check.guarded_rings import Loop, Ring, generate, launch
+from tests.support.check.guarded_rings import Loop, Ring, generate, launch
 from tilepipe.check import Bounds, Verdict, check
 from tilepipe.check.proofs import guards
 from tilepipe.check.proofs.guards import Conditions

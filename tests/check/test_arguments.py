@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.check import recipes
+from tests.support.check import recipes
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled
 from tilepipe.check import Bounds, Fault, Reductions, check, combine, replay

@@ -10,9 +10,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
-from tests.check import oracle
-from tests.check.acts import Act, Part, Program, launch
-from tests.check.agreement import (
+from tests.support.check import oracle
+from tests.support.check.agreement import (
     EVERYTHING,
     disagreement,
     seeds_that_fail,
@@ -20,8 +19,15 @@ from tests.check.agreement import (
     timeless,
     word_of,
 )
-from tests.check.families import FAMILIES
-from tests.check.generated import generate, generate_group, generate_plain, mutated, programs
+from tests.support.check.families import FAMILIES
+from tests.support.check.generated import (
+    generate,
+    generate_group,
+    generate_plain,
+    mutated,
+    programs,
+)
+from tests.support.check.programs import Act, Part, Program, launch
 from tilepipe import check, sim
 from tilepipe.errors import SimFault
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.check.acts import SLOT_BYTES, Act, Part, Program
-from tests.check.acts import launch as launch_of
 from tests.support.build import RANK, Builder, binary
+from tests.support.check.programs import SLOT_BYTES, Act, Part, Program
+from tests.support.check.programs import launch as launch_of
 from tilepipe.check import Reductions, Verdict, check
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import const

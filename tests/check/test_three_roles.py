@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.check.three_roles import Shape, bind, operands, program
+from tests.support.check.three_roles import Shape, bind, operands, program
 from tilepipe import check
 
 SHAPES = [

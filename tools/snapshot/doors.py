@@ -168,7 +168,7 @@ def cases() -> Iterator[tuple[str, Any]]:
 
 def small_kernel() -> Any:
     """The small kernel of the mutation tests, bound."""
-    return module(["tests.check.mutation.kernels", "tests.mutation.kernels"]).program()
+    return module(["tests.support.check.copies", "tests.mutation.kernels"]).program()
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.check.acts import Program, launch
+from tests.support.check.programs import Program, launch
 from tilepipe import check, sim
 from tilepipe.check import Reductions, Verdict
 from tilepipe.errors import SimFault

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import tilepipe as tp
-from tests.mutation.kernels import arguments, copies, program
+from tests.support.check.copies import arguments, copies, program
 from tilepipe.check import sensitivity
 from tilepipe.check.sensitivity import Line, Rebinding, Sensitivity, stage_settings
 
@@ -31,29 +31,29 @@ def line(report: Sensitivity, what: str) -> Line:
         (
             "mbar_wait bar=ring.full",
             "wait",
-            "PoisonError at kernels.py:38: role 'store' reads tiles[0]",
+            "PoisonError at copies.py:38: role 'store' reads tiles[0]",
         ),
         (
             "mbar_wait bar=ring.empty",
             "wait",
-            "BarrierError at kernels.py:27: over-arrival on ring.full[0]",
+            "BarrierError at copies.py:27: over-arrival on ring.full[0]",
         ),
         (
             "mbar_arrive bar=ring.empty",
             "arrive",
-            "DeadlockError at kernels.py:26: deadlock: 2 of 2 agents",
+            "DeadlockError at copies.py:26: deadlock: 2 of 2 agents",
         ),
         (
             "fence_proxy_async",
             "fence",
-            "RaceError at kernels.py:46: race between proxies on result",
+            "RaceError at copies.py:46: race between proxies on result",
         ),
         (
             "tma_store_wait pending=0 read=True",
             "wait",
-            "RaceError at kernels.py:38: race on result",
+            "RaceError at copies.py:38: race on result",
         ),
-        ("setup_barrier", "fence", "BarrierError at kernels.py:36: mbar_wait ring.full[stage]"),
+        ("setup_barrier", "fence", "BarrierError at copies.py:36: mbar_wait ring.full[stage]"),
     ],
 )
 def test_load_bearing_lines_say_what_goes_wrong_without_them(
@@ -67,7 +67,7 @@ def test_load_bearing_lines_say_what_goes_wrong_without_them(
 def test_the_lines_are_those_of_the_user() -> None:
     row = line(REPORT, "fence_proxy_async")
     assert (row.loc.short, row.source, row.roles) == (
-        "kernels.py:43",
+        "copies.py:43",
         "ctx.fence_proxy_async()",
         ("store",),
     )
@@ -85,7 +85,7 @@ def test_a_syncwarp_behind_a_fence_is_for_strict_proxies() -> None:
     fence is accepted, with advice.
     """
     lax = [x for x in REPORT.redundant if x.kind == "syncwarp"]
-    assert [x.loc.short for x in lax] == ["kernels.py:44"]
+    assert [x.loc.short for x in lax] == ["copies.py:44"]
     assert "a fence on the reader's side instead, which is accepted with advice" in lax[0].says
     assert sensitivity.report(program(), rules="strict").redundant == []
 
@@ -140,7 +140,7 @@ def test_stages_that_are_refused_or_wrong_below_a_number() -> None:
         program(), rebind=lambda name, n: program(fences=n - 1), stages={"depth": 3}
     ).stages[0]
     assert found.fewest == 2
-    assert found.below.startswith("1: RaceError at kernels.py:46: race between proxies on result")
+    assert found.below.startswith("1: RaceError at copies.py:46: race between proxies on result")
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ def test_as_json_and_as_a_table() -> None:
     assert told["kernel"] == "copies"
     assert told["instance"] == "5 tiles"
     row = next(x for x in told["lines"] if x["op"] == "fence_proxy_async")
-    assert row["without"].startswith("RaceError at kernels.py:46: race between proxies on result")
+    assert row["without"].startswith("RaceError at copies.py:46: race between proxies on result")
     assert {k: row[k] for k in ("at", "answer", "kind", "count", "roles")} == {
-        "at": "kernels.py:43",
+        "at": "copies.py:43",
         "answer": "load-bearing",
         "kind": "fence",
         "count": 1,

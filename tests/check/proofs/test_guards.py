@@ -10,9 +10,9 @@ from dataclasses import fields
 import pytest
 
 from tests.check.guarded_campaign import NAMES, both_ways, differs, main
-from tests.check.guarded_rings import Do, Ring, launch
-from tests.check.three_roles import Shape, program
 from tests.support.build import LANE, Builder, binary
+from tests.support.check.guarded_rings import Do, Ring, launch
+from tests.support.check.three_roles import Shape, program
 from tilepipe.check import Bounds, check
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.ir import dtypes, ops

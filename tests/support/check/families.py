@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.check.acts import SLOT_BYTES, Act, Part, Program
+from tests.support.check.programs import SLOT_BYTES, Act, Part, Program
 
 Family = Callable[[Random], Program]
 

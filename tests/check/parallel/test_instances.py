@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tests.check import recipes
+from tests.support.check import recipes
 from tilepipe.check import Bounds, Verdict
 from tilepipe.check.parallel import Instance, InstanceError, check_all
 from tools.docs.readme import ROOT, blocks
@@ -132,7 +132,7 @@ def test_a_recipe_that_cannot_travel() -> None:
 
 SCRIPT = """
 import functools, sys
-from tests.check import recipes
+from tests.support.check import recipes
 from tilepipe.check.parallel import check_all
 if {guard}:
     sleepers = [(f"sleeper {{i}}", functools.partial(recipes.sleeps, sys.argv[1])) for i in range(5)]

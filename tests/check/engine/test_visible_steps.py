@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.check.acts import Act, Part, Program, launch
 from tests.check.test_cases_checked import CASES
 from tests.scenarios import test_dynamic_work as dynamic
+from tests.support.check.programs import Act, Part, Program, launch
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState

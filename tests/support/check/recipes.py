@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.check.three_roles import Shape, program
+from tests.support.check.three_roles import Shape, program
 from tilepipe.check.parallel import Instance
 
 

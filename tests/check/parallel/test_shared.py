@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 import tilepipe as tp
-from tests.check import recipes
+from tests.support.check import recipes
 from tilepipe.check import Bounds, Reductions, Verdict
 from tilepipe.check.parallel import InstanceError, check_all
 

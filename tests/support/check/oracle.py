@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.check.acts import SLOT_BYTES, Act, Program, flat, with_jumps
+from tests.support.check.programs import SLOT_BYTES, Act, Program, flat, with_jumps
 
 KINDS = {"wait", "parity", "try", "arrive", "expect", "announce", "credit", "copy", "jump"}
 CLEAN = "clean"

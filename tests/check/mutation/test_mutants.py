@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.mutation.kernels import program
+from tests.support.check.copies import program
 from tilepipe import sim
 from tilepipe.check.mutation import rewriting
 from tilepipe.check.mutation.judging import judge, outputs
@@ -40,7 +40,7 @@ def test_every_mutant_is_another_kernel_and_the_kernel_stays_as_it_is() -> None:
     assert len(found) > 80
     assert str(PROGRAM) == before
     assert all(text != before for text in texts)
-    assert all(m.loc.short.startswith("kernels.py:") and m.what and m.operator for m in found)
+    assert all(m.loc.short.startswith("copies.py:") and m.what and m.operator for m in found)
 
 
 def test_the_order_of_mutants_is_fixed() -> None:
@@ -95,7 +95,7 @@ WORDS = [
         "move expect",
         (
             "after tma_load tensor=a coords=(i * 8, 0) dst=tiles[stage] bar=ring.full[stage]"
-            " (kernels.py:28): mbar_expect"
+            " (copies.py:28): mbar_expect"
         ),
     ),
     ("wait kind", "waits until read, not until written: tma_store_wait pending=0 read=False"),
@@ -106,7 +106,7 @@ WORDS = [
 def test_a_mutant_says_what_it_changes_and_where(operator: str, words: str) -> None:
     mutant = the(operator, words)
     line = mutant.place.op.loc.line
-    assert str(mutant).endswith(f" at kernels.py:{line}")
+    assert str(mutant).endswith(f" at copies.py:{line}")
 
 
 FATES = [

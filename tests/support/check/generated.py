@@ -7,9 +7,9 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from tests.check import oracle
-from tests.check.acts import SLOTS, Program
-from tests.check.families import OFTEN, group
+from tests.support.check import oracle
+from tests.support.check.families import OFTEN, group
+from tests.support.check.programs import SLOTS, Program
 
 LIMIT = 520  # of `Program.size`
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.check.three_roles import Shape, program
 from tests.support.build import Builder, special
+from tests.support.check.three_roles import Shape, program
 from tilepipe.check import Bounds, Reductions, Verdict, check, replay
 from tilepipe.check.counterexamples.text import as_text
 from tilepipe.check.decide import STATE_SEARCH_FIRST
