@@ -39,7 +39,7 @@ def test_cluster_launch_control_is_refused_for_hopper() -> None:
     words = (
         "uses cluster launch control, which sm_90a does not have",
         "compile for sm_100a, or take an AtomicScheduler",
-        "dealing.py",
+        "scheduler_orders.py",
     )
     refuses(lambda: problem("clc").source("sm_90a"), tp.CompileError, *words)
 

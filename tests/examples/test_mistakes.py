@@ -414,7 +414,7 @@ MISTAKES = {
         ":",
         TraceError,
         (
-            "the even one issues it for both, but the odd one comes here too",
+            "the even one issues it for both, but the odd one executes this too",
             "tp.elect_one_cta(ctx)",
         ),
         ("ctx.mma(acc",),

@@ -43,7 +43,7 @@ def four_warps(ctx: tp.Context, *, typed: int | None, raw: int) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "consequence"),
-    [(128, "waits would never pass"), (1, "phases would complete before everybody has arrived")],
+    [(128, "waits would never pass"), (1, "phases would complete before all have arrived")],
 )
 def test_a_typed_count_that_is_not_the_arrivals(typed: int, consequence: str) -> None:
     words = (

@@ -112,14 +112,36 @@ float8_e8m0 = _make("float8_e8m0", 8, ml_dtypes.float8_e8m0fnu, "float")
 phase = _make("phase", 32, np.int32, "phase")
 
 ALL: tuple[DType, ...] = (
-    boolean, int8, uint8, int32, uint32, int64, uint64,
-    float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2, float4_e2m1, float8_e8m0,
-)  # fmt: skip
+    boolean,
+    int8,
+    uint8,
+    int32,
+    uint32,
+    int64,
+    uint64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    float8_e4m3,
+    float8_e5m2,
+    float4_e2m1,
+    float8_e8m0,
+)
 _BY_NAME = {t.name: t for t in ALL} | {
-    "bf16": bfloat16, "fp16": float16, "fp32": float32, "half": float16,
-    "float8_e4m3fn": float8_e4m3, "e4m3": float8_e4m3, "e5m2": float8_e5m2, "float4_e2m1fn": float4_e2m1,
-    "float4_e2m1fn_x2": float4_e2m1, "e2m1": float4_e2m1, "float8_e8m0fnu": float8_e8m0, "e8m0": float8_e8m0,
-}  # fmt: skip
+    "bf16": bfloat16,
+    "fp16": float16,
+    "fp32": float32,
+    "half": float16,
+    "float8_e4m3fn": float8_e4m3,
+    "e4m3": float8_e4m3,
+    "e5m2": float8_e5m2,
+    "float4_e2m1fn": float4_e2m1,
+    "float4_e2m1fn_x2": float4_e2m1,
+    "e2m1": float4_e2m1,
+    "float8_e8m0fnu": float8_e8m0,
+    "e8m0": float8_e8m0,
+}
 _BY_NUMPY = {t.numpy: t for t in ALL}
 
 

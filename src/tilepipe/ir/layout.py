@@ -15,7 +15,9 @@ SWIZZLES = (0, 32, 64, 128)  # bytes; the CU_TENSOR_MAP_SWIZZLE_* modes
 
 
 class TileLayout(Protocol):
-    """What of a buffer decides where the elements of one of its tiles lie (`ir.memory.SmemBuffer`)."""
+    """What of a buffer decides where the elements of one of its tiles lie
+    (`ir.memory.SmemBuffer`).
+    """
 
     @property
     def rows(self) -> int: ...

@@ -99,7 +99,8 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
     for role in kernel.roles:
         if role.registers is not None and role.registers not in SETMAXNREG:
             raise LimitError(
-                f"role '{role.name}' asks for {role.registers} registers; setmaxnreg takes a multiple of 8 in 24..256",
+                f"role '{role.name}' asks for {role.registers} registers; setmaxnreg takes a"
+                " multiple of 8 in 24..256",
                 role.loc,
             )
     for first in range(0, kernel.warps, 4):
@@ -125,7 +126,8 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
             if r.registers is None and groups[r.first_warp // 4] is None
         ]
         raise LimitError(
-            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each warpgroup a register count",
+            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each"
+            " warpgroup a register count",
             kernel.loc,
         )
     broken = broken_pool_rule(kernel, launch_registers(kernel.threads, chip))

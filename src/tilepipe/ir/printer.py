@@ -23,9 +23,24 @@ from tilepipe.ir.memory import (
 from tilepipe.ir.program import Kernel
 
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor": "^",
-    "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+}
 _COLUMN = 96  # where the source line starts
 
 
@@ -144,7 +159,10 @@ def statement(op: ops.Op) -> str:
         case ops.Assign():
             return f"{op.var.name} := {expr(op.value)}"
         case ops.CursorDefine():
-            return f"cursor {op.cursor.name}: {op.cursor.stages} stages, from phase {op.cursor.start_phase}"
+            return (
+                f"cursor {op.cursor.name}: {op.cursor.stages} stages, from phase"
+                f" {op.cursor.start_phase}"
+            )
         case ops.CursorRead():
             return f"{op.stage.name}, {op.phase.name} = {op.cursor.name}"
         case ops.CursorStep():
@@ -216,11 +234,15 @@ def _lines(k: Kernel) -> Iterator[str]:
             box = (
                 ""
                 if p.box is None
-                else f", box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}{', ragged' if p.ragged else ''}"
+                else f", box {'×'.join(map(str, p.box))}, swizzle"
+                f" {p.swizzle}{', ragged' if p.ragged else ''}"
             )
             yield f"  param {p.name}: {p.rank}-d {p.dtype}, {p.order} order{box}"
     for b in sorted(k.buffers, key=lambda b: b.offset):
-        yield f"  smem {b.offset:>7} {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order} order, swizzle {b.swizzle}"
+        yield (
+            f"  smem {b.offset:>7} {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order}"
+            f" order, swizzle {b.swizzle}"
+        )
     for a in k.barriers:
         count = "counts given by the program" if a.count is None else f"count {a.count}"
         yield f"  smem {a.offset:>7} {a.name}: {a.size} mbarriers, {count}"
@@ -231,5 +253,8 @@ def _lines(k: Kernel) -> Iterator[str]:
     yield from _block(k.setup, 1)
     for role in sorted(k.roles, key=lambda r: r.first_warp):
         registers = "" if role.registers is None else f", {role.registers} registers"
-        yield f"role {role.name}: warps {role.first_warp}..{role.first_warp + role.warps - 1}{registers}"
+        yield (
+            f"role {role.name}: warps"
+            f" {role.first_warp}..{role.first_warp + role.warps - 1}{registers}"
+        )
         yield from _block(role.body, 1)

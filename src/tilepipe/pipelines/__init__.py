@@ -1,3 +1,1 @@
-"""The pipeline types: barriers, rings, input tiles, payloads, tile schedulers. Each file is one
-idea.
-"""
+"""The pipeline types: barriers, rings of stages, accumulators, tile schedulers, attention."""

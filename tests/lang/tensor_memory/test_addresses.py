@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[str, type[tp.TilepipeError], tuple[str, ...]]] = {
             "        tp.MmaOp(ctx).mma(*tiles, stage.tmem_offset())"
         ),
         tp.TraceError,
-        ("mma in a loop without init_c", "init_c=k == 0 adds up the rounds"),
+        ("mma in a loop without init_c", "init_c=k == 0 adds up the iterations"),
     ),
     "an address that is a number": (
         "tp.TmemAddress(16)",

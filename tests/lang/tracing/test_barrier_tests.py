@@ -56,7 +56,7 @@ def test_lanes_do_not_test_apart(under: str, test: str, size: str) -> None:
     kind = "elect" if "elect" in under else "branch"
     words = (
         f"a test of a barrier under the {kind} block at <cell",
-        "one answer",
+        "one result",
         "may hang",
         "Test outside that block",
         test,
@@ -140,9 +140,9 @@ APART = {
 def test_warps_of_a_warpgroup_do_not_act_apart(text: str) -> None:
     with refused(
         tp.TraceError,
-        "answer of a test",
+        "result of a test",
         "in warpgroup role 'asks'",
-        "has an answer of its own",
+        "has its own result",
         "wait_producer_if_needed",
     ):
         role(f"ready = bars[0].try_wait(0)\n{text}", "warpgroups=1")
@@ -161,7 +161,7 @@ TOGETHER = {
 
 @pytest.mark.parametrize("text", TOGETHER.values(), ids=TOGETHER)
 def test_a_warpgroup_does_nothing_together_behind_an_answer(text: str) -> None:
-    with refused(tp.TraceError, "in warpgroup role 'asks'", "has an answer of its own"):
+    with refused(tp.TraceError, "in warpgroup role 'asks'", "has its own result"):
         role(f"ready = bars[0].try_wait(0)\n{text}", "warpgroups=1")
 
 
@@ -230,8 +230,8 @@ def test_nor_on_an_answer_of_the_iteration_before(text: str) -> None:
     with refused(
         tp.TraceError,
         "Store",
-        "the answer of a test, in warpgroup role 'asks'",
-        "only waits may depend on an answer",
+        "the result of a test, in warpgroup role 'asks'",
+        "only waits may depend on a result",
         "<cell",
     ):
         role(text, "warpgroups=1")
@@ -255,7 +255,7 @@ def test_without_the_refusal_the_warps_have_one_answer_in_common(
     monkeypatch.setattr(answers, "refuse_divergent_effects", lambda role: None)
     assert role(text, "warpgroups=1").check().ok
     monkeypatch.undo()
-    with refused(tp.TraceError, "Store with the answer of a test"):
+    with refused(tp.TraceError, "Store with the result of a test"):
         role(text, "warpgroups=1")
 
 
@@ -280,7 +280,7 @@ ctx.sync_warpgroup()
 with ctx.when((ctx.load(word[0, 0]) == 1) & (ctx.load(word[0, 1]) == 0)):
     ctx.store(out[999], 1)
 """
-    with refused(tp.TraceError, "Store with the answer of a test"):
+    with refused(tp.TraceError, "Store with the result of a test"):
         role(seen, "warpgroups=1")
 
 

@@ -123,7 +123,7 @@ def test_elect_takes_the_lowest_active_lane() -> None:
 
 @pytest.mark.parametrize("scope", ["warpgroup", "role"])
 def test_nobody_is_elected_where_the_first_warp_is_kept_out(scope: str) -> None:
-    with refused(tp.TraceError, "first warp", "nobody would be elected"):
+    with refused(tp.TraceError, "first warp", "no lane would be elected"):
         role_from_text(
             f"with ctx.when(ctx.warp == 1), ctx.elect_one('{scope}'):\n    ctx.print('x')",
             warps=GROUP,

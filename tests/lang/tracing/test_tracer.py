@@ -125,7 +125,7 @@ PIPE = (
     [
         (
             "with ctx.when(ctx.lane == 0):\n    state.step()",
-            ("'state'", "lane condition", "stay behind"),
+            ("'state'", "lane condition", "would not step"),
         ),
         ("with ctx.elect_one():\n    state.step()", ("'state'", "lane condition")),
         (

@@ -392,7 +392,7 @@ def test_init_barriers_with_the_counts_of_the_rule(group: int) -> None:
                 "'outputs.empty' is given a count of 4",
                 "gets 128 arrivals",
                 "role 'epilogue'",
-                "before everybody has arrived",
+                "before all have arrived",
             ),
         ),
         (
@@ -401,7 +401,7 @@ def test_init_barriers_with_the_counts_of_the_rule(group: int) -> None:
             (
                 "'outputs.empty' is given a count of 128",
                 "gets 256 arrivals",
-                "before everybody has arrived",
+                "before all have arrived",
             ),
         ),
         (2, (2, 256), ("'outputs.full' is given a count of 2", "gets 1 arrivals")),

@@ -328,7 +328,7 @@ def test_the_barriers_alone_know_no_tiles() -> None:
             step.tile()
 
     words = (
-        "given the barriers 'inputs' alone, which know no tiles",
+        "given the barriers 'inputs' alone, which have no tiles",
         "inputs.payload.get_tile(step.input_stage_index, k_group_size=1)",
     )
     with refused(tp.TraceError, *words):

@@ -327,7 +327,7 @@ def test_an_epilogue_of_more_threads_than_were_said() -> None:
                 pass
 
     words = (
-        "256 threads of role 'epilogue' meet the MMA warp, but the barrier is for 128",
+        "256 threads of role 'epilogue' synchronise with the MMA warp, but the barrier is for 128",
         "epilogue_threads=256",
     )
     with refused(tp.TraceError, *words):

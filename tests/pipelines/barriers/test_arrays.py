@@ -207,7 +207,7 @@ def test_a_copy_is_at_the_same_place(steps: int, start: int) -> None:
 
 
 def test_a_copy_in_a_loop() -> None:
-    with refused(tp.TraceError, "is copied in a loop", "take it in front of the loop"):
+    with refused(tp.TraceError, "is copied in a loop", "make it before the loop"):
         one_role("for i in ctx.range(3):\n    pipe.copy()")
 
 

@@ -319,6 +319,6 @@ def test_a_barrier_used_before_the_array_is_divided() -> None:
 
     with pytest.raises(
         tp.TraceError,
-        match=r"a barrier of this array was used at test_barriers\.py:.*before a pipeline divides",
+        match=r"a barrier of this array was used at test_mbarriers\.py:.*before a pipeline divides",
     ):
         k.bind()

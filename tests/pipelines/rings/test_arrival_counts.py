@@ -256,7 +256,7 @@ def test_refused_masks(mask: str) -> None:
                 "each phase gets 64 arrivals",
                 "32 × 2 warps = 64",
                 "role 'use'",
-                "before everybody has arrived",
+                "before all have arrived",
             ),
         ),
         (

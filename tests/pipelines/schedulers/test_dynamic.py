@@ -278,7 +278,7 @@ def test_what_a_role_does_not_say(kind: str) -> None:
         refuses(lambda: bound(lambda ctx, counter: part(ctx, counter, say)), tp.TraceError, *words)
 
     bound(lambda ctx, counter: part(ctx, counter, lambda work: None)).run(seed=1)
-    refused(twice, "throttle_signal() is said twice for one tile", "test_dynamic.py")
+    refused(twice, "throttle_signal() is called twice for one tile", "test_dynamic.py")
     refused(lambda work: work.share(0, 2), "Scheduler has no share()", "Take a StaticScheduler")
     refused(lambda work: work.ahead(), "Scheduler has no ahead()", "Take a StaticScheduler")
 
@@ -302,7 +302,7 @@ def test_a_grid_too_small_for_cluster_launch_control() -> None:
         problem.bind,
         tp.BindError,
         "every cluster of the grid its own tiles first: 23 clusters for 24 steps",
-        "dealing.py",
+        "scheduler_orders.py",
     )
     problem.clusters, problem.taken = 24, np.zeros(24, np.int32)
     problem.bind().run()

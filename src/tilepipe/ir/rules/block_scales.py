@@ -38,16 +38,22 @@ MAX_N = 256
 def broken_scales_rule(rows: object, blocks: object, dtype: DType) -> str | None:
     """Of a matrix of scale factors, (rows, blocks of K)."""
     if dtype not in (dtypes.float8_e8m0, dtypes.float8_e4m3):
-        return f"scale factors are float8_e8m0, of blocks of 32, or float8_e4m3, of blocks of 16 float4_e2m1; not {dtype}"
+        return (
+            "scale factors are float8_e8m0, of blocks of 32, or float8_e4m3, of blocks of 16"
+            f" float4_e2m1; not {dtype}"
+        )
     whole = all(isinstance(x, int) and not isinstance(x, bool) and x >= 1 for x in (rows, blocks))
     if whole and isinstance(rows, int) and rows <= MAX_N:
         return None
-    return f"scale factors are (rows, blocks of K): 1 to {MAX_N} rows of A or B, and at least one block; got ({rows!r}, {blocks!r})"
+    return (
+        f"scale factors are (rows, blocks of K): 1 to {MAX_N} rows of A or B, and at least one"
+        f" block; got ({rows!r}, {blocks!r})"
+    )
 
 
 def broken_scaled_mma_rule(
     acc: Tmem, a: Tile | Tmem, b: Tile, sfa: TmemScales, sfb: TmemScales, cta_group: int
-) -> str | None:  # fmt: skip
+) -> str | None:
     """What keeps tcgen05.mma from computing acc (m, n) += (A (m, k) · sfa) (B (n, k) · sfb)ᵀ, or
     None.
     """
@@ -78,7 +84,10 @@ def broken_scaled_mma_rule(
         return f"m = {acc.rows}: a block-scaled accumulator has {PIECE_ROWS} rows in each CTA"
     if acc.cols % step or acc.cols > MAX_N:
         pair = " of a pair" if cta_group == 2 else ""
-        return f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} for a block-scaled accumulator{pair}"
+        return (
+            f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} for a block-scaled"
+            f" accumulator{pair}"
+        )
     for name, scales, matrix, rows in (("sfa", sfa, "A", acc.rows), ("sfb", sfb, "B", n)):
         if (scales.rows, scales.blocks) != (rows, a.cols // scaling.block):
             whole = (
@@ -91,7 +100,10 @@ def broken_scaled_mma_rule(
             )
     for t in (a, b):
         if t.cta is not None:
-            return f"tcgen05.mma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
+            return (
+                "tcgen05.mma reads this CTA's shared memory, not a peer's copy of"
+                f" '{t.buffer.name}'"
+            )
         broken = broken_descriptor_rule(t, "tcgen05.mma")
         if broken is not None:
             return broken
@@ -106,7 +118,10 @@ def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:
         or dst.first.value
         or dst.stride != PIECE_COLUMNS * -(-dst.rows // PIECE_ROWS)
     ):
-        return "scale factors are copied by whole pieces of 128 rows: copy to the whole matrix, not to part of its rows"
+        return (
+            "scale factors are copied by whole pieces of 128 rows: copy to the whole matrix, not"
+            " to part of its rows"
+        )
     if b.dtype is not dst.dtype:
         return f"scale factors of {dst.dtype} are copied from a tile of {b.dtype}; they must agree"
     if src.nbytes != count * PIECE_BYTES:

@@ -84,7 +84,10 @@ def lines(t: Tile) -> tuple[Expr, int]:
 def _where(x: Expr, unit: int, what: str) -> str:
     """Says that `x` is not a multiple of `unit`, or not known to be one."""
     if isinstance(x, e.Const):
-        return f"it starts at {what} {x.value}, which is no multiple of {unit} ({x.value} mod {unit} = {int(x.value) % unit})"
+        return (
+            f"it starts at {what} {x.value}, which is no multiple of {unit} ({x.value} mod {unit}"
+            f" = {int(x.value) % unit})"
+        )
     return (
         f"it starts at {what} {text(x)}, which is not known to be a multiple of {unit}; write the"
         f" offset as `i * {unit}`,"
@@ -100,7 +103,10 @@ def _names(t: Tile) -> tuple[str, str]:
 def _part(t: Tile) -> str:
     b = t.buffer
     swizzle = f"{b.swizzle}-byte swizzle" if b.swizzle else "no swizzle"
-    return f"the {t.rows}×{t.cols} part of '{b.name}' ({b.rows}×{b.cols} {b.dtype}, {b.order} order, {swizzle})"
+    return (
+        f"the {t.rows}×{t.cols} part of '{b.name}' ({b.rows}×{b.cols} {b.dtype}, {b.order} order,"
+        f" {swizzle})"
+    )
 
 
 def broken_tma_rule(t: Tile) -> str | None:
@@ -121,7 +127,10 @@ def broken_tma_rule(t: Tile) -> str | None:
             " buffer of its own."
         )
     if b.swizzle and extent % panel:
-        return f"TMA copies whole panels of {panel_text}; {_part(t)} has {extent} {inner}s, which is no multiple of {panel}"
+        return (
+            f"TMA copies whole panels of {panel_text}; {_part(t)} has {extent} {inner}s, which is"
+            f" no multiple of {panel}"
+        )
     if b.swizzle and not is_multiple(start, panel):
         return (
             f"TMA copies whole panels of {panel_text} of {_part(t)}: {_where(start, panel, inner)}"
@@ -138,7 +147,10 @@ def broken_tma_rule(t: Tile) -> str | None:
             f" {_where(line, unit, outer)}"
         )
     unit = TMA_ALIGNMENT * 8 // gcd(TMA_ALIGNMENT * 8, at)
-    return f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes in {_part(t)}: {_where(start, unit, inner)}"
+    return (
+        f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes in {_part(t)}:"
+        f" {_where(start, unit, inner)}"
+    )
 
 
 def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
@@ -167,20 +179,35 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
         remedy = (
             f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {k}"
         )
-        return f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {has}. {remedy}."
+        return (
+            f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have"
+            f" {has}. {remedy}."
+        )
     if not is_multiple(line, ATOM):
-        return f"{reader} reads {_part(t)} by swizzle atoms of {ATOM} {outer}s: {_where(line, ATOM, outer)}"
+        return (
+            f"{reader} reads {_part(t)} by swizzle atoms of {ATOM} {outer}s:"
+            f" {_where(line, ATOM, outer)}"
+        )
     if b.order == "col":
         if is_multiple(start, panel):
             return None
-        return f"{reader} reads {_part(t)} by panels of {has} bytes along M or N: {_where(start, panel, inner)}"
+        return (
+            f"{reader} reads {_part(t)} by panels of {has} bytes along M or N:"
+            f" {_where(start, panel, inner)}"
+        )
     if not is_multiple(start, k):
-        return f"one {reader} takes {k} elements of K, {MMA_K_BYTES} bytes within a line, of {_part(t)}: {_where(start, k, inner)}"
+        return (
+            f"one {reader} takes {k} elements of K, {MMA_K_BYTES} bytes within a line, of"
+            f" {_part(t)}: {_where(start, k, inner)}"
+        )
     known = gcd(divisor(start), panel)
     if isinstance(start, e.Const) or known == panel or extent <= known:
         return None  # where it crosses from one panel to the next, if it does, is known now
     unit = extent if panel % extent == 0 else panel
-    return f"{extent} elements of K of {_part(t)} could cross a panel of {panel} anywhere: {_where(start, unit, inner)}"
+    return (
+        f"{extent} elements of K of {_part(t)} could cross a panel of {panel} anywhere:"
+        f" {_where(start, unit, inner)}"
+    )
 
 
 def takes_stmatrix(t: Tile, shape: tuple[int, ...]) -> bool:
@@ -206,5 +233,8 @@ def broken_stmatrix_rule(t: Tile) -> str | None:
             f" Pad its {inner}s to a multiple of {unit}."
         )
     if not is_multiple(start, unit):
-        return f"stmatrix writes {unit} elements to a multiple of {MATRIX_ROW} bytes of {_part(t)}: {_where(start, unit, inner)}"
+        return (
+            f"stmatrix writes {unit} elements to a multiple of {MATRIX_ROW} bytes of {_part(t)}:"
+            f" {_where(start, unit, inner)}"
+        )
     return None

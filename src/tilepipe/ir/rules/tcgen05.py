@@ -41,7 +41,10 @@ def broken_columns_rule(columns: object) -> str | None:
         and columns & (columns - 1) == 0
     ):
         return None
-    return f"tensor memory is allocated in columns of 32 bits, a power of two from {MIN_COLUMNS} to {COLUMNS}; got {columns!r}"
+    return (
+        f"tensor memory is allocated in columns of 32 bits, a power of two from {MIN_COLUMNS} to"
+        f" {COLUMNS}; got {columns!r}"
+    )
 
 
 def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
@@ -49,7 +52,10 @@ def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
     if cta_group not in (1, 2) or isinstance(cta_group, bool):
         return f"cta_group is 1, or 2 for a pair of CTAs; got {cta_group!r}"
     if cta_group == 2 and cluster_size % 2:
-        return f"cta_group=2 pairs CTAs 2 i and 2 i + 1 of a cluster; a cluster of {cluster_size} has no pairs"
+        return (
+            f"cta_group=2 pairs CTAs 2 i and 2 i + 1 of a cluster; a cluster of {cluster_size}"
+            " has no pairs"
+        )
     return None
 
 
@@ -99,7 +105,10 @@ def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str |
             )
         )
     if isinstance(a, Tmem) and (left.nbytes != 2 or cta_group != 1):
-        return f"A in tensor memory is bfloat16 or float16, of one CTA; this is {left} with cta_group={cta_group}"
+        return (
+            f"A in tensor memory is bfloat16 or float16, of one CTA; this is {left} with"
+            f" cta_group={cta_group}"
+        )
     if isinstance(a, Tmem) and (broken := _broken_half_rule(acc, a)) is not None:
         return broken
     if a.cols % mma_k(left):
@@ -110,12 +119,18 @@ def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str |
         return f"m = {acc.rows}: an accumulator has {takes}"
     if acc.cols % step or acc.cols > MAX_N:
         pair = " of a pair" if cta_group == 2 else ""
-        return f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} where an accumulator{pair} has {acc.rows} rows"
+        return (
+            f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} where an"
+            f" accumulator{pair} has {acc.rows} rows"
+        )
     for t in (a, b):
         if not isinstance(t, Tile):
             continue
         if t.cta is not None:
-            return f"tcgen05.mma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
+            return (
+                "tcgen05.mma reads this CTA's shared memory, not a peer's copy of"
+                f" '{t.buffer.name}'"
+            )
         broken = broken_descriptor_rule(t, "tcgen05.mma")
         if broken is not None:
             return broken
@@ -126,15 +141,24 @@ def broken_copy_rule(dst: Tmem, src: Tile) -> str | None:
     """What keeps tcgen05.cp from copying a tile to tensor memory."""
     b = src.buffer
     if src.rows not in (32, LANES) or dst.rows != LANES:
-        return f"tcgen05.cp copies tiles of {LANES} rows, or of 32 to each group of 32 lanes; got {src.rows}×{src.cols} of '{b.name}'"
+        return (
+            f"tcgen05.cp copies tiles of {LANES} rows, or of 32 to each group of 32 lanes; got"
+            f" {src.rows}×{src.cols} of '{b.name}'"
+        )
     wide = src.cols * b.dtype.nbytes
     if wide != dst.columns * 4 or wide % 16:
-        return f"tcgen05.cp copies rows of a multiple of 16 bytes; {wide} bytes of '{b.name}' to {dst.columns} columns of 4"
+        return (
+            f"tcgen05.cp copies rows of a multiple of 16 bytes; {wide} bytes of '{b.name}' to"
+            f" {dst.columns} columns of 4"
+        )
     if b.swizzle or b.order != "row" or src.cols != b.cols or src.cta is not None:
         return (
             f"tcgen05.cp reads whole rows of an unswizzled row-major tile of this CTA; '{b.name}'"
             f" is {b.order} order, swizzle {b.swizzle}"
         )
     if wide != 16:
-        return f"rows of '{b.name}' have {wide} bytes; a core matrix of tcgen05.cp has rows of 16: give the tile 16 bytes a row"
+        return (
+            f"rows of '{b.name}' have {wide} bytes; a core matrix of tcgen05.cp has rows of 16:"
+            " give the tile 16 bytes a row"
+        )
     return None

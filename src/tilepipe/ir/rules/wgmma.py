@@ -52,7 +52,10 @@ def broken_mma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     if acc.rows % 64 or acc.cols % 8:
         return f"m = {acc.rows} must be a multiple of 64 and n = {acc.cols} of 8"
     if acc.cols > MAX_N:
-        return f"n = {acc.cols}, one wgmma takes at most {MAX_N} columns; split the tile over two accumulators"
+        return (
+            f"n = {acc.cols}, one wgmma takes at most {MAX_N} columns; split the tile over two"
+            " accumulators"
+        )
     for f in (acc, a):
         if isinstance(f, Fragment) and f.layout != "wgmma":
             return f"fragment '{f.name}' has layout \"{f.layout}\"; wgmma's operands have its own"

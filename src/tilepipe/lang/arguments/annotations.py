@@ -44,7 +44,9 @@ class Printable:
 
 @dataclass(frozen=True)
 class Several:
-    """A tuple or a list of objects of the class called `element`, one at least. `words`: in messages."""
+    """A tuple or a list of objects of the class called `element`, one at least. `words`: in
+    messages.
+    """
 
     element: str
     words: str

@@ -18,7 +18,7 @@ def array_dtype(array: Any) -> DType:
     """The element type of a NumPy or DLPack-style array (`torch.bfloat16` by its name).
 
     Raises:
-        BindError: it has none, or one that tilepipe does not know.
+        BindError: it has no dtype, or one that tilepipe does not support.
     """
     raw = getattr(array, "dtype", None)
     if raw is None:
@@ -29,8 +29,8 @@ def array_dtype(array: Any) -> DType:
 
 
 def item_bytes(array: Any) -> int:
-    """Bytes of an element of an array as its framework counts them: of packed 4-bit ones, of each
-    two.
+    """Bytes of an element as the array's framework counts them; a byte of two packed 4-bit elements
+    is one.
     """
     return max(array_dtype(array).bits // 8, 1)
 
@@ -54,7 +54,8 @@ def byte_strides(array: Any) -> tuple[int, ...]:
 def array_order(array: Any) -> str:
     """Which of the last two dimensions is contiguous: "row", the last, or "col", the one before it.
 
-    Where both would do, because one of them has extent 1: the first whose other strides TMA takes.
+    Where both are possible, because one of them has extent 1: the first whose other strides TMA
+    accepts.
 
     Raises:
         BindError: neither is.

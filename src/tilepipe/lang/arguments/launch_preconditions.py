@@ -1,4 +1,4 @@
-"""What a kernel requires of its launch, checked on the host: `ir.program.Requirement`."""
+"""Launch preconditions, checked on the host (`ir.program.Requirement`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tilepipe.ir.static_evaluation import IntArray, evaluate
 def check_conditions(
     kernel: Kernel, grid: int, args: Mapping[str, tuple[int, ...] | int | float | None]
 ) -> None:
-    """Checks the conditions on arguments; `args`: numbers, and the shapes of tensors. One that
-    depends on more is not checked.
+    """Checks the conditions on arguments; `args`: numbers, and the shapes of tensors. A condition
+    that depends on more is not checked.
 
     Raises:
         BindError: a condition does not hold.
@@ -40,10 +40,10 @@ def check_conditions(
 
 
 def check_zeros(launch: Launch) -> None:
-    """Checks the tensors that must hold zeros, those that are NumPy arrays.
+    """Checks the NumPy arrays among the tensors that must hold zeros.
 
     Raises:
-        BindError: one does not.
+        BindError: one holds another value.
     """
     for requirement in launch.kernel.requirements:
         arg = (

@@ -1,10 +1,10 @@
 """Arguments of public members, checked by their annotations, in one place.
 
-Each public member refuses, before its own code runs, what cannot be meant: a number for a tile,
-None for a barrier, a text for a count. What is known while tracing is made plain on the way:
-integers of NumPy become `int`, its booleans `bool`. Ranges and choices are annotations of
-`lang.arguments.annotations`; what is traced (`object`) is the member's own matter.
-`tilepipe.public_members` says which classes and functions are public.
+Each public member rejects impossible arguments before its own code runs: a number for a tile, None
+for a barrier, a string for a count. Values known while tracing are normalised: integers of NumPy
+become `int`, its booleans `bool`. Ranges and choices are annotations of
+`lang.arguments.annotations`; traced arguments (`object`, `Scalar`) are checked by the member
+itself. `tilepipe.public_members` says which classes and functions are public.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import OneOf, Printable, Several, Static, Traced
 
-_NO = object()  # what an atom gives for what it does not take
+_NO = object()  # the result of an atom that does not accept a value
 _Atom = Callable[[Any], Any]
 
 
@@ -67,7 +67,7 @@ def _dtype(x: Any) -> Any:
 
 
 class _Kind(NamedTuple):
-    """What an annotation takes. `words`: in a message. `name`: a text of it is a `Printable`."""
+    """What an annotation accepts. `words`: in a message. `name`: a string must be a `Printable`."""
 
     atoms: tuple[_Atom, ...]
     words: str
@@ -91,8 +91,8 @@ _ALIAS = {"MbarPtr": "SharedMemBarrier", "Mbar": "SharedMemBarrier", "SMemPtr": 
 
 
 def _atom(text: str, names: Mapping[str, Any]) -> tuple[_Atom, str] | None:
-    """What one part of an annotation takes, its names being those of a module; None where that is
-    not for here.
+    """What one part of an annotation accepts, with the names of a module; None where it is not
+    checked here.
     """
     if text in _ATOMS:
         return _ATOMS[text]
@@ -205,18 +205,18 @@ class _Parameter:
         self.name = name
         self.annotation = annotation
         self._kind: _Kind | object | None = _NO
-        # of which all objects are taken as they are: found out call by call
+        # types whose objects are all accepted unchanged, learnt call by call
         self.sure: set[type] = set()
 
     def __call__(self, value: Any) -> Any:
-        """The value, made plain.
+        """The value, normalised.
 
         Raises:
             TraceError: it is not what the parameter takes.
         """
         kind = self._kind
         if kind is _NO:
-            # not before: classes that it names may have come later
+            # on the first call: classes that it names may be registered later
             kind = self._kind = _kind(self.annotation, self._names)
         if kind is None:
             self.sure.add(type(value))
@@ -234,7 +234,8 @@ class _Parameter:
 
     def _refuse(self, value: object, kind: _Kind) -> NoReturn:
         raise TraceError(
-            f"{self.label}: {self.name}= takes {kind.words}, got {shown(value)}{_hint(value, self.annotation)}",
+            f"{self.label}: {self.name}= takes {kind.words}, got"
+            f" {shown(value)}{_hint(value, self.annotation)}",
             caller(),
         )
 
@@ -310,8 +311,20 @@ def _is_made_by_the_library(cls: type) -> bool:
 
 _done: set[type] = set()
 # What the library calls of itself, often, though it has no underscore.
-_INTERNAL = {"bind_commit", "check_held", "checked_part", "define", "fragment_operand", "ir", "load_tmem", "operand", "ref", "refuse_twice",
-             "split", "written"}  # fmt: skip
+_INTERNAL = {
+    "bind_commit",
+    "check_held",
+    "checked_part",
+    "define",
+    "fragment_operand",
+    "ir",
+    "load_tmem",
+    "operand",
+    "ref",
+    "refuse_twice",
+    "split",
+    "written",
+}
 _SURE = (bool, type(None), float)  # and the classes of this library: a type of theirs decides alone
 _UNCHECKED = {"object", "Any", "Scalar", inspect.Parameter.empty}
 
@@ -319,8 +332,8 @@ _UNCHECKED = {"object", "Any", "Scalar", inspect.Parameter.empty}
 def _best(
     error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]
 ) -> TilepipeError:
-    """The error to raise where `error` says that an argument is refused: the member's own, if it
-    has one, knows what to write instead.
+    """The error to raise in place of `error`: the member's own where it raises one, which knows
+    what to write instead.
     """
     if any(
         isinstance(x, int) and not INT32_MIN <= x <= INT32_MAX for x in (*args, *given.values())

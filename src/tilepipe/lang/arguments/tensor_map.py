@@ -24,8 +24,8 @@ from tilepipe.lang.arguments.arrays import array_dtype, array_order, byte_stride
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """What a kernel is traced for (`dtype`, `rank`, `order`, `box`, `swizzle`), and the array it
-    runs on.
+    """The static facts that a kernel is traced for (`dtype`, `rank`, `order`, `box`, `swizzle`),
+    and the array that it runs on.
 
     Attributes:
         order: "row" when the last dimension is contiguous in memory, "col" when the one before it
@@ -74,7 +74,8 @@ def tensor_map(
         box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than
             the swizzle span is copied in panels).
         swizzle: bytes; the widest that divides the box's contiguous extent unless given.
-        order: "row" or "col", for arrays where both would do; found from the strides unless given.
+        order: "row" or "col", for arrays where both are possible; found from the strides unless
+            given.
         dtype: what the bytes of a uint8 array are: a float of 8 bits, or float4_e2m1, of which each
             byte holds two neighbours along the last dimension, the first in its low half. The
             tensor is then twice as long there; shapes and boxes count elements.
@@ -84,7 +85,7 @@ def tensor_map(
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
     """
-    # or a tile, a tensor of a kernel
+    # tiles and tensors of a kernel have a shape, but a DType
     if not hasattr(array, "shape") or isinstance(getattr(array, "dtype", None), DType):
         raise BindError(f"expected an array, got {type(array).__name__}")
     ragged = require_bool(ragged, "ragged=")
@@ -120,7 +121,8 @@ def tensor_map(
     if box is None:
         return TensorMap(kind, rank, order, None, 0, array)
     if isinstance(box, tuple | list):
-        box = tuple(extent if plain_int(extent) is None else plain_int(extent) for extent in box)  # type: ignore[misc]
+        plain = ((extent, plain_int(extent)) for extent in box)
+        box = tuple(extent if found is None else found for extent, found in plain)
     _check_box(box, rank, kind)
     lines, contiguous = (1, *box)[-2:] if order == "row" else (box[-1], box[-2])
     if swizzle is None:
@@ -135,7 +137,9 @@ def tensor_map(
 
 
 def _element_type(array: Any, wanted: object) -> DType:
-    """What the elements of an array are, or the bytes of one of uint8."""
+    """The dtype of an array's elements; for an array of uint8, of the floats that its bytes
+    hold.
+    """
     found = array_dtype(array)
     kind = found if wanted is None else dtypes.dtype(wanted)
     if kind is not found and not (found is dtypes.uint8 and kind.is_float and kind.bits <= 8):
@@ -169,8 +173,8 @@ def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
 
 def _check_array(array: Any, dtype: DType, order: str) -> None:
     shape = tuple(array.shape)
-    # What is not PyTorch's is looked at when it is launched; a NumPy array is copied to where it is
-    # aligned.
+    # Only PyTorch gives the address here; others are checked at the launch, and a NumPy array is
+    # copied to an aligned address.
     address = array.data_ptr() if hasattr(array, "data_ptr") else 0
     inner = len(shape) - (1 if order == "row" else 2)
     broken = broken_array_rule(shape, byte_strides(array), inner, item_bytes(array), address)

@@ -16,7 +16,7 @@ from tilepipe.lang.tracing.tracer import Tracer
 
 
 class Mbar(Protocol):
-    """Anything that stands for one mbarrier."""
+    """One mbarrier: a `SharedMemBarrier`, or a pointer to one."""
 
     def ref(self) -> memory.BarrierRef:
         """The operand."""
@@ -48,14 +48,14 @@ class Commit:
     loc: Loc
 
     def describe(self) -> str:
-        """The barrier, as in messages."""
+        """The barrier in messages."""
         from tilepipe.ir.printer import barrier
 
         return barrier(self.ref)
 
 
 def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
-    """What one commit by every warpgroup of the role causes."""
+    """The arrivals that one commit by every warpgroup of the role causes."""
     role = tracer.role.role
     leaders = tracer.all_active(role)
     leaders &= (np.arange(role.agent_threads) == 0)[None, None, :]
@@ -72,13 +72,12 @@ def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
 def arrival_op(
     commit: Commit, index: exprs.Expr | None = None, published: bool = True
 ) -> ops.Elect:
-    """The arrival of a retired commit, by one lane of the warpgroup; `index` replaces the barrier's
-    index.
-
-    A remote arrive after nothing but wgmma reads is "relaxed": it has nothing of its own to
-    publish, and a release at cluster scope costs a quarter of a GEMM's speed. `published`: the body
-    also touched the slot with ordinary accesses, so it must release.
+    """The arrival of a retired commit, by one lane of the warpgroup. `index` replaces the barrier's
+    index. `published`: the body also accessed the slot by ordinary loads or stores, which the
+    arrival must release.
     """
+    # An arrive on a peer's barrier after wgmma reads alone is relaxed: it publishes no access of
+    # this thread, and a release at cluster scope costs a quarter of a GEMM's speed.
     body = ops.Block()
     at = commit.ref.index if index is None else index
     ctas = (

@@ -38,7 +38,8 @@ def _coords(
 def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
     if tensor.box is None:
         raise TraceError(
-            f"{what} needs a tensor map with a box: pass `tp.tensor_map(array, box=...)`, not the bare array",
+            f"{what} needs a tensor map with a box: pass `tp.tensor_map(array, box=...)`, not the"
+            " bare array",
             caller(),
         )
     if not isinstance(tile, SmemTile):
@@ -50,17 +51,21 @@ def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
     outer = tensor.box[:-2]
     if box != tile.shape or any(extent != 1 for extent in outer):
         raise TraceError(
-            f"the box of '{tensor.param.name}' is {'×'.join(map(str, tensor.box))}, the tile is {tile.shape[0]}×{tile.shape[1]}",
+            f"the box of '{tensor.param.name}' is {'×'.join(map(str, tensor.box))}, the tile is"
+            f" {tile.shape[0]}×{tile.shape[1]}",
             caller(),
         )
     buffer = tile._tile.buffer
     facts = {
-        "dtype": (tensor.dtype, tile.dtype), "order": (tensor.order, tile.order), "swizzle": (tensor.swizzle, buffer.swizzle)
-    }  # fmt: skip
+        "dtype": (tensor.dtype, tile.dtype),
+        "order": (tensor.order, tile.order),
+        "swizzle": (tensor.swizzle, buffer.swizzle),
+    }
     for name, (theirs, ours) in facts.items():
         if theirs != ours:
             raise TraceError(
-                f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}' is {ours}; they must agree",
+                f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of"
+                f" '{buffer.name}' is {ours}; they must agree",
                 caller(),
             )
     require_place(what, geometry.broken_tma_rule(tile._tile))
@@ -79,7 +84,8 @@ def tma_load(
     _check_box(tensor, tile, "tma_load")
     if tensor.param.ragged:
         raise TraceError(
-            f"tma_load: the map of '{tensor.param.name}' is ragged, which only stores take: load by another map",
+            f"tma_load: the map of '{tensor.param.name}' is ragged, which only stores take: load"
+            " by another map",
             caller(),
         )
     mask = (
@@ -109,7 +115,8 @@ def tma_store(
     _check_box(tensor, tile, "tma_store")
     if rows is not None and not tensor.param.ragged:
         raise TraceError(
-            f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array, box=..., ragged=True)`",
+            f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array,"
+            " box=..., ragged=True)`",
             caller(),
         )
     count = None if rows is None else require_integer(to_expr(tracer, rows), "rows= of tma_store")

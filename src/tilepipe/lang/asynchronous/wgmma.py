@@ -22,7 +22,8 @@ def mma(tracer: Tracer, acc: object, a: object, b: object, accumulate: object = 
     adds = to_expr(tracer, accumulate)
     if adds.dtype is not dtypes.boolean:
         raise TraceError(
-            f"mma: accumulate is True, False or a traced condition such as `k > 0`, got {accumulate!r}; compare it with `!= 0`",
+            "mma: accumulate is True, False or a traced condition such as `k > 0`, got"
+            f" {accumulate!r}; compare it with `!= 0`",
             caller(),
         )
     require_uniform(adds, "mma: accumulate")
@@ -76,7 +77,9 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
 
 
 def close_group(tracer: Tracer) -> list[Commit]:
-    """Emits wgmma.commit_group; returns the list of what is bound to the group."""
+    """Emits wgmma.commit_group; returns the list of the commits bound to the group, empty so
+    far.
+    """
     require_warpgroup(tracer, "wgmma_commit")
     tracer.emit(ops.WgmmaCommit(caller()))
     tracer.scope.group_open = False
@@ -89,7 +92,8 @@ def wgmma_wait(tracer: Tracer, pending: int) -> None:
     """See `Context.wgmma_wait`."""
     if not isinstance(pending, int) or not 0 <= pending <= 7:
         raise TraceError(
-            f"wgmma_wait takes the number of groups that may still be running, 0..7, got {pending!r}",
+            "wgmma_wait takes the number of groups that may still be running, 0..7, got"
+            f" {pending!r}",
             caller(),
         )
     require_warpgroup(tracer, "wgmma_wait")

@@ -1,6 +1,4 @@
-"""Members of `ctx` that reach beyond the cluster: atomic adds, cluster launch control, the kernels
-before and after this one.
-"""
+"""Members of `ctx` beyond the cluster: atomic adds, cluster launch control, dependent launches."""
 
 from __future__ import annotations
 
@@ -32,16 +30,17 @@ class GridMembers:
         return WhileLoop(self.tracer, more)
 
     def atomic_add(self, ref: ElementRef, value: object) -> Value:
-        """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; gives what it held
+        """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; returns the value
         before. One lane only.
 
-        Relaxed: no other access is ordered by it. In a warpgroup role, what it gives under
-        `per_warp` may not be used: the order in which the four warps add is open.
+        Relaxed: it orders no other access. In a warpgroup role the result may not be used under
+        `per_warp`, where the order in which the four warps add is unspecified.
         """
         require_one_lane(self.tracer, "atomic_add")
         if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
             raise TraceError(
-                f"atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to {ref!r}",
+                "atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not"
+                f" to {ref!r}",
                 caller(),
             )
         if ref.dtype not in (dtypes.int32, dtypes.uint32):
@@ -61,7 +60,7 @@ class GridMembers:
     def clc_try_cancel(self, tile: SmemTile, mbar: Mbar, *, multicast: bool = False) -> None:
         """Asks for a cluster of this grid that has not started (Blackwell). The response arrives in
         `tile`, one row of 16 bytes, and its 16 bytes are credited to `mbar`; `multicast`: in every
-        CTA of the cluster. One lane only; not again after a response that said no.
+        CTA of the cluster. One lane only; not again after a response without a cluster.
         """
         require_one_lane(self.tracer, "clc_try_cancel")
         _require_response(tile, "clc_try_cancel")
@@ -75,8 +74,8 @@ class GridMembers:
         """(whether a cluster was cancelled, its index in the grid if so), from the response in
         `tile`.
 
-        Every thread that calls it reads the response; after that it needs `fence_proxy_async()`
-        before it hands the row back.
+        Every thread that calls it reads the response; it must then execute `fence_proxy_async()`
+        before it releases the row.
         """
         _ = self.tracer.role
         _require_response(tile, "clc_query")
@@ -90,16 +89,16 @@ class GridMembers:
 
     def launch_dependents(self) -> None:
         """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one
-        leaves free: a hint, worth a microsecond of a short kernel. Best said by the load warp when
-        it has issued its last load.
+        leaves free: a hint, worth a microsecond of a short kernel. Best issued by the load warp
+        after its last load.
         """
         _ = self.tracer.role
         self.tracer.emit(ops.LaunchDependents(caller()))
 
     def grid_dependency_wait(self) -> None:
-        """Waits until the kernels before this one have ended and what they wrote is visible. A
-        kernel that says so itself does not wait at the end of set-up, and may before read what no
-        kernel before it writes (weights). What it writes must come after.
+        """Waits until the kernels before this one have ended and their writes are visible. In a
+        kernel that calls it, set-up does not end with this wait: before the call the kernel may
+        read data that no earlier kernel writes (weights), and must not write.
         """
         self.tracer.emit(ops.GridDependencyWait(caller()))
 

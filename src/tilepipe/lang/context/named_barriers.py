@@ -20,7 +20,8 @@ class NamedBarrier:
             raise TraceError("a named barrier is created in set-up code, outside roles", caller())
         if not isinstance(threads, int) or threads < WARP or threads % WARP:
             raise TraceError(
-                f"a named barrier counts whole warps: a multiple of {WARP} threads, got {threads!r}",
+                f"a named barrier counts whole warps: a multiple of {WARP} threads, got"
+                f" {threads!r}",
                 caller(),
             )
         self._tracer = tracer
@@ -29,7 +30,7 @@ class NamedBarrier:
 
     @property
     def threads(self) -> int:
-        """How many arrive."""
+        """The number of threads that arrive."""
         return self._bar.threads
 
     def sync(self) -> None:
@@ -57,8 +58,8 @@ class NamedBarrier:
 
 
 def role_barrier(tracer: Tracer, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
-    """The barrier of the role's own at which its threads, or those of each of its warpgroups,
-    meet.
+    """The barrier that synchronises the threads of the role, or of each of its warpgroups; made on
+    first use.
     """
     name = f"{tracer.role.name}.{kind}"
     for bar in tracer.kernel.named_barriers:

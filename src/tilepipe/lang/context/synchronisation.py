@@ -1,5 +1,5 @@
-"""Members of `ctx` by which threads of a role, a CTA or a cluster meet, and order what they have
-written.
+"""Members of `ctx` that synchronise the threads of a role, a CTA or a cluster, and order their
+writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SynchronisationMembers:
         self.tracer.emit(ops.SyncWarp(caller()))
 
     def sync_warpgroup(self) -> None:
-        """All 128 threads of the warpgroup meet, at a named barrier of their own."""
+        """Synchronises all 128 threads of the warpgroup, by a named barrier of the role."""
         require_warpgroup(self.tracer, "sync_warpgroup")
         role = self.tracer.role.role
         bar = role_barrier(self.tracer, "warpgroup", WARPGROUP, role.agents)
@@ -41,7 +41,7 @@ class SynchronisationMembers:
         self.tracer.emit(ops.NamedSync(caller(), bar, rank))
 
     def sync_role(self) -> None:
-        """All threads of the role meet, at a named barrier of their own."""
+        """Synchronises all threads of the role, by a named barrier of the role."""
         require_role(self.tracer, "sync_role")
         role = self.tracer.role.role
         self.tracer.emit(
@@ -65,20 +65,20 @@ class SynchronisationMembers:
         self.tracer.emit(ops.ClusterWait(caller()))
 
     def fence_barrier_init(self) -> None:
-        """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does
-        this by itself.
+        """Makes mbarrier.init visible to the cluster, before the cluster barrier; the library emits
+        it at the end of set-up code.
         """
         self.tracer.emit(ops.FenceBarrierInit(caller()))
 
     def fence_proxy_async(self, space: str = "shared") -> None:
         """Makes this thread's ordinary writes visible to TMA and the tensor cores; before the sync
-        or arrive that hands them over.
+        or arrive that publishes them.
 
         Args:
             space: the memory that the writes are in: "shared", that of this CTA; "cluster", that of
                 every CTA of the cluster, where tiles of a peer were written; "global", where TMA
-                then loads or stores what was written; "all" of these. What lies elsewhere it does
-                not order. "cluster" and "all" cost a fence of the whole GPU (MEMBAR.ALL.GPU).
+                then loads or stores what was written; "all" of these. Writes to other memory are
+                not ordered. "cluster" and "all" cost a fence of the whole GPU (MEMBAR.ALL.GPU).
 
         Raises:
             TraceError: another space.
@@ -86,7 +86,8 @@ class SynchronisationMembers:
         if not isinstance(space, str) or space not in ops.PROXY_SPACES:
             names = ", ".join(map(repr, ops.PROXY_SPACES))
             raise TraceError(
-                f"fence_proxy_async takes the memory whose accesses it orders, one of {names}; got {space!r}",
+                f"fence_proxy_async takes the memory whose accesses it orders, one of {names};"
+                f" got {space!r}",
                 caller(),
             )
         _ = self.tracer.role

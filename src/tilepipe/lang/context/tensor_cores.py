@@ -39,7 +39,8 @@ class TensorCoreMembers:
         layout: str = "wgmma",
     ) -> Fragment:
         """A new fragment with the shape, dtype, layout and contents of `value`, or undefined with
-        `shape`, `dtype` and `layout`: "tmem" for 128 rows that meet a fragment from tensor memory.
+        `shape`, `dtype` and `layout`: "tmem" for 128 rows that are combined with a fragment from
+        tensor memory.
         """
         return make(self.tracer, value, shape, dtype, layout)
 
@@ -48,7 +49,7 @@ class TensorCoreMembers:
         ctx.row_index(64) < limit, x, 0.0)`.
 
         Args:
-            layout: "tmem" for 128 rows that meet a fragment from tensor memory.
+            layout: "tmem" for 128 rows that are combined with a fragment from tensor memory.
 
         Raises:
             TraceError: a number of rows that no fragment has, or not in a warpgroup role.
@@ -79,12 +80,12 @@ class TensorCoreMembers:
         set.
 
         A and B both bfloat16, float16 or float32 (read as tf32), or float8_e4m3 and float8_e5m2 in
-        any mix (`ir.rules.wgmma`); A may be a 16-bit fragment. `acc` and the tiles are in use until the
-        group, before which stands wgmma.fence, has been waited for.
+        any mix (`ir.rules.wgmma`); A may be a 16-bit fragment. `acc` and the tiles are in use until
+        the group has been waited for; wgmma.fence precedes the group.
 
-        `acc` in tensor memory: tcgen05.mma, by one lane (`ir.rules.tcgen05`; A may be in tensor memory
-        too). In a pair of CTAs the even one issues it for both, B is its half of the tile, and
-        `acc` its rows. `acc` may be an address, such as `stage.tmem_offset()`: of a float32
+        `acc` in tensor memory: tcgen05.mma, by one lane (`ir.rules.tcgen05`; A may be in tensor
+        memory too). In a pair of CTAs the even one issues it for both, B is its half of the tile,
+        and `acc` its rows. `acc` may be an address, such as `stage.tmem_offset()`: of a float32
         accumulator of the product's shape.
 
         `sfa`, `sfb` (m, blocks of K) and (n, blocks of K): scale factors in tensor memory, acc +=

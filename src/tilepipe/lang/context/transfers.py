@@ -1,5 +1,5 @@
-"""Members of `ctx` that take shared memory and move data: ordinary loads and stores, fragments, TMA
-copies.
+"""Members of `ctx` that allocate shared memory and move data: ordinary loads and stores, fragments,
+TMA copies.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TransferMembers:
                 (1, n); the others are indices.
             shape: (m, n), (m, 1) or (1, n). The dtype is the tensor's; float32 where that has 8
                 bits.
-            layout: "tmem" for 128 rows that are to meet a fragment from tensor memory.
+            layout: "tmem" for 128 rows that are combined with a fragment from tensor memory.
 
         Raises:
             TraceError: not a tensor of floats, a coordinate too few, one that varies within the
@@ -92,9 +92,9 @@ class TransferMembers:
     def store_global(
         self, tensor: GlobalTensor, coords: Sequence[object], value: FragmentValue
     ) -> None:
-        """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; what lies
-        outside the tensor is dropped. For outputs that TMA cannot write. `coords` and errors: as in
-        `load_global`.
+        """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; elements
+        outside the tensor are dropped. For outputs that TMA cannot write. `coords` and errors: as
+        in `load_global`.
         """
         fragment_memory.store_global(self.tracer, tensor, coords, value)
 
@@ -109,8 +109,8 @@ class TransferMembers:
         """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into
         `tile`; its bytes are credited to `mbar`.
 
-        What lies outside the tensor arrives as zeros and is credited all the same. `multicast`: a
-        mask of CTA ranks; the box lands in each, and each one's `mbar` is credited. One lane only.
+        Elements outside the tensor arrive as zeros, and are credited too. `multicast`: a mask of
+        CTA ranks; the box lands in each, and each one's `mbar` is credited. One lane only.
         """
         tma.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
 
@@ -122,8 +122,8 @@ class TransferMembers:
         *,
         rows: Extent | None = None,
     ) -> None:
-        """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One
-        lane only; see tma_store_commit.
+        """Starts a TMA copy of `tile` to the tensor at `coords`; elements outside it are
+        dropped. One lane only; see tma_store_commit.
 
         Args:
             rows: only the first so many rows of the tile are written, none where it is 0 or less:
@@ -141,8 +141,8 @@ class TransferMembers:
         self.tracer.emit(ops.TmaStoreCommit(caller()))
 
     def tma_store_wait(self, pending: int = 0, *, read: bool = False) -> None:
-        """Waits until at most `pending` of this thread's store groups are unfinished; `read`: have
-        still to read shared memory.
+        """Waits until at most `pending` of this thread's store groups are unfinished; `read`:
+        until at most so many have still to read shared memory.
 
         Groups belong to the thread that committed them: the same elected lane must wait.
         """

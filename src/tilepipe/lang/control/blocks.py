@@ -1,4 +1,4 @@
-"""What the `with` blocks of `ctx` have in common: each is entered, and none is left by a jump."""
+"""Rules of all `with` blocks of `ctx`: each must be entered, and none may be left by a jump."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class MustEnter(AbstractContextManager[T]):
 
 
 def refuse_jumps(what: str, consequence: str) -> None:
-    """Raises TraceError where `break`, `continue` or `return` leaves the `with` block of `what` that
-    the user's frame is entering.
+    """Raises TraceError where `break`, `continue` or `return` leaves the `with` block of `what`
+    that the user's frame is entering.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (

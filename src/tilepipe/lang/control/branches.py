@@ -62,8 +62,8 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
 
 
 def _active_threads(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, bool]:
-    """The threads for which `cond` holds, None if that is not known; and whether it is all of them
-    or none, by data.
+    """The threads for which `cond` holds, None if that is unknown; and whether either all take the
+    branch or none, depending on data.
     """
     uniform = cond.vary is Vary.UNIFORM
     if parent.active is None or parent.role is None:
@@ -84,8 +84,8 @@ def _side(
     splits: Vary,
     first: rebinding.Snapshot | None = None,
 ) -> Iterator[Scope]:
-    """One side of a branch: Python state must come out of it as it went in. `first`: the state
-    before the other side.
+    """Opens one side of a branch, and checks that it leaves Python state unchanged. `first`: the
+    state before the first side, where this is the second.
     """
     refuse_jumps("ctx.when", "the rest of the block would be dropped without a trace of it")
     before = rebinding.take(tracer.entry)
@@ -107,6 +107,7 @@ def _side(
         raise TraceError(
             f"'{name}' is rebound in a branch: both sides are traced, so after it '{name}' would"
             " be what the branch made it, taken or not."
-            f" Keep it in a variable of the kernel (`{name} = ctx.var(start)`, then `{name}.set(...)`), or use `ctx.select`.",
+            f" Keep it in a variable of the kernel (`{name} = ctx.var(start)`, then"
+            f" `{name}.set(...)`), or use `ctx.select`.",
             scope.loc,
         )

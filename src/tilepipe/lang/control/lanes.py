@@ -52,8 +52,7 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
     """One lane, the lowest active one, of each warp, or of the first warp of the warpgroup or role.
 
     Raises:
-        TraceError: an enclosing condition keeps that first warp out, so that nobody would be
-            elected.
+        TraceError: an enclosing condition excludes that first warp, so no lane would be elected.
     """
     lanes = active.reshape(*active.shape[:2], -1, WARP)
     chosen = lanes & (np.cumsum(lanes, axis=-1) == 1)
@@ -65,7 +64,7 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
         raise TraceError(
             f'elect_one("{scope}") elects a lane of the first warp of the {scope}, which an'
             " enclosing condition of role"
-            f" '{role.name}' keeps out: nobody would be elected",
+            f" '{role.name}' excludes: no lane would be elected",
             caller(),
         )
     elected: Mask = chosen.reshape(active.shape)
@@ -74,13 +73,14 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
 
 @contextmanager
 def per_warp(tracer: Tracer) -> Iterator[Value]:
-    """`with ctx.per_warp() as w:` traces the body as executed by each warp of the warpgroup on its
-    own.
+    """`with ctx.per_warp() as w:` traces the body as executed by each warp of the warpgroup
+    separately.
     """
     role = tracer.role.role
     if not role.is_warpgroup:
         raise TraceError(
-            f"per_warp needs a role of warpgroups; each warp of '{role.name}' runs on its own already",
+            f"per_warp needs a role of warpgroups; each warp of '{role.name}' runs on its own"
+            " already",
             caller(),
         )
     if tracer.scope.inside("per_warp") or tracer.scope.inside("elect"):

@@ -49,14 +49,19 @@ class Range:
 
 
 def loop(
-    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i",
+    tracer: Tracer,
+    start: object,
+    stop: object,
+    step: object,
+    make: Callable[[Value], Any],
+    name: str = "i",
     end: Callable[[], None] | None = None,
-) -> Iterator[Any]:  # fmt: skip
-    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives; `end`
-    adds to the body what follows the user's part.
+) -> Iterator[Any]:
+    """Traces `for index in range(start, stop, step)`. Yields `make(index)` once; `end` adds ops to
+    the body after the user's part.
 
     Raises:
-        TraceError: something else than a `for` statement iterates it.
+        TraceError: anything but a `for` statement iterates it.
     """
     python_source.require_for_statement(sys._getframe(1))
     return _loop(tracer, start, stop, step, make, name, end)
@@ -112,12 +117,12 @@ class WhileLoop:
 def while_loop(
     tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None = None
 ) -> Iterator[Any]:
-    """Traces `while more:`, yielding once what `begin` gives in the body; `end` adds to the body
-    what follows the user's part.
+    """Traces `while more:`. Yields `begin()` once, in the body; `end` adds ops to the body after
+    the user's part.
 
     Raises:
-        TraceError: something else than a `for` statement iterates it; `more` is no boolean
-            variable, or not one for all threads, or is not set in the body.
+        TraceError: anything but a `for` statement iterates it; `more` is no boolean variable,
+            varies between the threads that run the loop, or is not set in the body.
     """
     python_source.require_for_statement(sys._getframe(1))
     return _while(tracer, more, begin, end)
@@ -129,37 +134,39 @@ def _while(
     python_source.require_driven_by_for(sys._getframe(1))
     if not isinstance(more, Var) or more.variable.dtype is not dtypes.boolean:
         raise TraceError(
-            f"a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`), got {more!r}",
+            "a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`),"
+            f" got {more!r}",
             caller(),
         )
     if more.variable.vary > _at_most(tracer):
         raise TraceError(
-            f"{more!r} must be the same in every thread that runs the loop: make it from a value that does not vary",
+            f"{more!r} must be the same in every thread that runs the loop: make it from a value"
+            " that does not vary",
             caller(),
         )
     body, loc = yield from _body(tracer, begin, end, None)
     if not any(isinstance(op, ops.Assign) and op.var is more.variable for op in walk(body)):
         raise TraceError(
-            f"nothing in this loop sets {more!r}, so it would never end: {more.variable.name}.set(...) in its body",
+            f"nothing in this loop sets {more!r}, so it would never end:"
+            f" {more.variable.name}.set(...) in its body",
             loc,
         )
     tracer.emit(ops.While(loc, more.variable, body))
 
 
 def _at_most(tracer: Tracer) -> Vary:
-    """Over what a loop's trip count may vary: a plain warp runs on its own."""
+    """How far a loop's trip count may vary: in a role of warps each warp runs on its own."""
     return Vary.UNIFORM if tracer.role.role.is_warpgroup else Vary.WARP
 
 
 def _body(
     tracer: Tracer, begin: Callable[[], Any], end: Callable[[], None] | None, times: int | None
 ) -> Generator[Any, None, tuple[ops.Block, Loc]]:
-    """Traces the body of a loop that runs `times` times, None where that is not known, and gives it
-    with its line.
+    """Traces the body of a loop that runs `times` times (None: unknown); returns it and its line.
 
     The generator is resumed when the Python body has ended; it then closes the block. If the body
-    changed Python state, it is traced once more, and that trace thrown away, to see whether the
-    change is carried from one iteration to the next.
+    changed Python state, it is traced once more and that trace discarded, to find out whether one
+    iteration depends on the change that the one before made (`rebinding`).
     """
     counter = dict(tracer.counter)
     body = ops.Block()
@@ -176,7 +183,8 @@ def _body(
                     tracer.deferred = TraceError(
                         "a traced loop was left by `break` or `return`: its body is traced once,"
                         " for all iterations, so there"
-                        " is nothing to leave. Bound the loop, or guard the rest of the body with `ctx.when`.",
+                        " is nothing to leave. Bound the loop, or guard the rest of the body with"
+                        " `ctx.when`.",
                         loc,
                     )
                 raise
@@ -195,9 +203,14 @@ def _body(
 
 
 def _second_pass(
-    tracer: Tracer, trace: Callable[[ops.Block], Iterator[Any]], counter: dict[str, int], changed: dict[tuple[Any, ...], Any],
-    body: ops.Block, first: rebinding.Snapshot, loc: Any,
-) -> Iterator[Any]:  # fmt: skip
+    tracer: Tracer,
+    trace: Callable[[ops.Block], Iterator[Any]],
+    counter: dict[str, int],
+    changed: dict[tuple[Any, ...], Any],
+    body: ops.Block,
+    first: rebinding.Snapshot,
+    loc: Any,
+) -> Iterator[Any]:
     from tilepipe.ir.printer import block_text
 
     names = {path: rebinding.path_name(path) for path in changed}
@@ -217,9 +230,11 @@ def _second_pass(
     tracer.counter = kept
     second = rebinding.take(tracer.entry)
     drifting = [
-        path for path in changed
-        if isinstance(second.state.get(path), int | float | str | bool) and second.state[path] != first.state.get(path)
-    ]  # fmt: skip
+        path
+        for path in changed
+        if isinstance(second.state.get(path), int | float | str | bool)
+        and second.state[path] != first.state.get(path)
+    ]
     if drifting or block_text(again) != block_text(body):
         raise TraceError(
             rebound_message(*(names.get(p) or rebinding.path_name(p) for p in drifting or names)),

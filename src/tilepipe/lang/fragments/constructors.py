@@ -28,7 +28,8 @@ def make(
     if value is not None:
         if not isinstance(value, FragmentValue):
             raise TraceError(
-                f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)",
+                f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as"
+                " shape=(m, n)",
                 caller(),
             )
         result = Fragment.define(tracer, value.shape, value.dtype, "frag", value.layout)
@@ -56,7 +57,8 @@ def columns_of(tracer: Tracer, cols: int) -> FragmentValue:
         raise TraceError(f"ctx.col_index takes a multiple of 8 columns, got {cols!r}", caller())
     if not tracer.role.role.is_warpgroup:
         raise TraceError(
-            f"fragments live in the registers of a warpgroup; role '{tracer.role.role.name}' needs warpgroups=",
+            f"fragments live in the registers of a warpgroup; role '{tracer.role.role.name}'"
+            " needs warpgroups=",
             caller(),
         )
     return FragmentValue(tracer, Iota(dtypes.int32, shape=(1, cols), nonneg=True), {})

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def _scalar(tracer: Tracer, x: object) -> Expr:
-    """A scalar operand of a fragment, which all threads of the warpgroup must share."""
+    """A scalar operand of fragment arithmetic, checked to be the same in the whole warpgroup."""
     expr = to_expr(tracer, x)
     if expr.vary > Vary.UNIFORM:
         by = "lane" if expr.vary is Vary.LANE else "warp"
         raise TraceError(
-            f"a scalar that varies by {by} cannot be combined with a fragment: which elements a"
-            " thread holds is the fragment's matter."
+            f"a scalar that varies by {by} cannot be combined with a fragment, whose layout"
+            " alone decides which elements a thread holds."
             " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one"
             " (`ctx.load_global`); others go through a"
             " shared tile (`fragment.load`).",
@@ -37,9 +37,9 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
 
 
 class FragmentValue(Operators["FragmentValue"]):
-    """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a
-    fragment's `set`, a store or a reduction. Shapes broadcast: (m, n) with (m, 1), one value a row,
-    and with (1, n), one value a column.
+    """A fragment-shaped expression: the result of arithmetic on fragments. It is consumed by a
+    fragment's `set`, a store or a reduction, before any fragment that it reads is written again.
+    Shapes broadcast: (m, n) with (m, 1), one value a row, and with (1, n), one value a column.
     """
 
     _elementwise = True
@@ -63,8 +63,8 @@ class FragmentValue(Operators["FragmentValue"]):
 
     @property
     def layout(self) -> str:
-        """Which rows a warp holds, see `ir.memory.Fragment`: "tmem" where it holds 32 consecutive
-        ones of 128, else "wgmma".
+        """The layout (`ir.memory.Fragment`): "tmem" where each warp holds 32 consecutive rows of
+        128, else "wgmma".
         """
         return next((f._ir.layout for f in self._dependencies() if f._ir.rows > 1), "wgmma")
 
@@ -72,7 +72,7 @@ class FragmentValue(Operators["FragmentValue"]):
         """The expression.
 
         Raises:
-            TraceError: a fragment it reads has been written since: it would now give another value.
+            TraceError: a fragment that it reads has been written since, so its value would differ.
         """
         self._tracer.check_alive(self._scope, "fragment expression", self)
         for fragment, version in self._reads.items():
@@ -86,7 +86,7 @@ class FragmentValue(Operators["FragmentValue"]):
         return self._expr
 
     def to(self, dtype: object) -> FragmentValue:
-        """Converted to another dtype by the rules of `Value.to`."""
+        """The expression converted to another dtype by the rules of `Value.to`."""
         t = dtypes.dtype(dtype)
         broken = dtypes.broken_register_rule(t)
         if broken is not None:
@@ -95,7 +95,7 @@ class FragmentValue(Operators["FragmentValue"]):
         return self if t is x.dtype else self._new(cast(x, t))
 
     def _dependencies(self) -> dict[Fragment, int]:
-        """The fragments read, each with its version."""
+        """The fragments that the expression reads, each with the version that it read."""
         return self._reads
 
     def _new(self, expr: Expr, other: object = None) -> FragmentValue:
@@ -146,11 +146,11 @@ class FragmentValue(Operators["FragmentValue"]):
         return self._reduce("max")
 
     def any(self) -> Value:
-        """Whether a condition holds for any element that the warp has of it, under `per_warp`: the
-        same in all its lanes, so that `ctx.when` takes it.
+        """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
+        in all its lanes, so that `ctx.when` may use it.
 
         Raises:
-            TraceError: not under per_warp, or not of comparisons.
+            TraceError: outside per_warp, or the expression is no condition.
         """
         require_fragment(self._tracer, "any()")
         x = self.ir()
@@ -161,7 +161,8 @@ class FragmentValue(Operators["FragmentValue"]):
             )
         if not self._tracer.scope.inside("per_warp"):
             raise TraceError(
-                "any() asks the lanes of one warp: put it, and what depends on it, under `with ctx.per_warp():`",
+                "any() asks the lanes of one warp: put it, and what depends on it, under `with"
+                " ctx.per_warp():`",
                 caller(),
             )
         result = self._tracer.local("any", dtypes.boolean)
@@ -188,14 +189,15 @@ class FragmentValue(Operators["FragmentValue"]):
 
 
 def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
-    """Raises TraceError when fragments of 128 rows and of different layouts meet: their registers
-    hold different rows.
+    """Raises TraceError where fragments of 128 rows with different layouts are combined: their
+    registers hold different rows.
     """
     by_layout = {f._ir.layout: f._ir for f in reads if f._ir.rows > 1}
     if len(by_layout) > 1:
         named = ", ".join(f"'{f.name}' has layout \"{layout}\"" for layout, f in by_layout.items())
         raise TraceError(
-            f"these fragments hold different rows in the same registers: {named}. Make them alike: `layout=`.",
+            f"these fragments hold different rows in the same registers: {named}. Make them"
+            " alike: `layout=`.",
             caller(),
         )
     return reads
@@ -207,7 +209,8 @@ class Fragment(FragmentValue):
     `f.fill(0)`, `f += x`, `f -= x`, `f *= x`, `f /= x`.
     """
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # identity: a fragment is a place, not a value
+    # identity: a fragment is a place, not a value
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(self, tracer: Tracer, ir: memory.Fragment) -> None:
         self._ir = ir
@@ -229,7 +232,8 @@ class Fragment(FragmentValue):
         role = tracer.role.role
         if not role.is_warpgroup:
             raise TraceError(
-                f"fragments live in the registers of a warpgroup; role '{role.name}' needs warpgroups=, not warps=",
+                f"fragments live in the registers of a warpgroup; role '{role.name}' needs"
+                " warpgroups=, not warps=",
                 caller(),
             )
         if (
@@ -255,7 +259,8 @@ class Fragment(FragmentValue):
             )
         if layout not in ("wgmma", "tmem") or (layout == "tmem" and rows > 128):
             raise TraceError(
-                f'the layout of a fragment is "wgmma", or "tmem" for up to 128 rows; got {layout!r} for {rows} rows',
+                'the layout of a fragment is "wgmma", or "tmem" for up to 128 rows; got'
+                f" {layout!r} for {rows} rows",
                 caller(),
             )
         ir = memory.Fragment(
@@ -265,7 +270,9 @@ class Fragment(FragmentValue):
         return cls(tracer, ir)
 
     def written(self) -> None:
-        """Notes a register write: expressions made before are stale, and wgmma needs a fence."""
+        """Records a register write: earlier expressions become stale, and the next wgmma needs a
+        fence.
+        """
         self.version += 1
         scope: Scope | None = self._tracer.scope
         while scope is not None:
@@ -280,7 +287,7 @@ class Fragment(FragmentValue):
         return {self: self.version}
 
     def operand(self) -> memory.Fragment:
-        """The fragment itself, as the operand of an op."""
+        """The fragment as an operand."""
         self.ir()
         return self._ir
 
@@ -297,7 +304,8 @@ class Fragment(FragmentValue):
         """
         if not isinstance(col, int) or col % 8 or not 0 <= col < self._ir.cols:
             raise TraceError(
-                f"columns of a fragment of {self._ir.cols} are set from a multiple of 8 on, got {col!r}",
+                f"columns of a fragment of {self._ir.cols} are set from a multiple of 8 on, got"
+                f" {col!r}",
                 caller(),
             )
         if isinstance(value, FragmentValue):
@@ -309,7 +317,8 @@ class Fragment(FragmentValue):
                 or (cols not in (self._ir.cols, 1) and cols % 8)
             ):
                 raise TraceError(
-                    f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}",
+                    f"a value of {rows}×{cols} at column {col} does not fit a fragment of"
+                    f" {self._ir.rows}×{self._ir.cols}",
                     caller(),
                 )
             if rows > 1:
@@ -336,7 +345,8 @@ class Fragment(FragmentValue):
         """Columns [start, start + count), both multiples of 8."""
         if start % 8 or count % 8 or count < 8 or start < 0 or start + count > self._ir.cols:
             raise TraceError(
-                f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need multiples of 8 inside it",
+                f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need"
+                " multiples of 8 inside it",
                 caller(),
             )
         return self._new(
@@ -345,13 +355,14 @@ class Fragment(FragmentValue):
 
     def load(self, tile: SmemTile) -> None:
         """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a
-        peer. A fragment (m, 1) also reads a tile (1, m), whose column i is its row i: what TMA
-        brings of a vector along the rows.
+        peer. A fragment (m, 1) also reads a tile (1, m), whose column i becomes row i: the tile
+        that TMA fills from a vector along the rows.
         """
         turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
         if (tile.shape != self.shape and not turned) or tile.dtype is not self.dtype:
             raise TraceError(
-                f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}",
+                f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols}"
+                f" {self.dtype}",
                 caller(),
             )
         require_fragment(self._tracer, "a load of a fragment")
@@ -391,7 +402,8 @@ class Fragment(FragmentValue):
 
     def _no_such_update(self, other: object) -> NoReturn:
         raise TraceError(
-            "a fragment is updated in place by `+=`, `-=`, `*=` and `/=`; write anything else as `f.set(...)`",
+            "a fragment is updated in place by `+=`, `-=`, `*=` and `/=`; write anything else as"
+            " `f.set(...)`",
             caller(),
         )
 

@@ -1,4 +1,4 @@
-"""Fragments to and from memory: shared tiles, of this CTA or of a peer, and tensors."""
+"""Loads and stores of fragments: shared tiles, of this CTA or of a peer, and global tensors."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ _ELEMENTS = (
 
 
 def store(tracer: Tracer, tile: object, value: object) -> None:
-    """A fragment-shaped value to a shared tile. See `Context.store`.
+    """Stores a fragment-shaped value to a shared tile. See `Context.store`.
 
     Raises:
-        TraceError: not a tile or not a fragment; the shapes differ, some threads of the warpgroup
-            do not come here, stmatrix cannot write there.
+        TraceError: not a tile or not a fragment; different shapes; only some threads of the
+            warpgroup execute it; a tile that stmatrix cannot write.
     """
     if not isinstance(tile, SmemTile):
         raise TraceError(
             "ctx.store writes one element (`tile[r, c]`, `tensor[i, j]`) or a whole shared tile,"
             f" not {tile!r}."
-            " A fragment reaches global memory through a shared tile and ctx.tma_store, or by ctx.store_global.",
+            " A fragment reaches global memory through a shared tile and ctx.tma_store, or by"
+            " ctx.store_global.",
             caller(),
         )
     if not isinstance(value, FragmentValue):
         raise TraceError(
-            "a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c], value)`",
+            "a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c],"
+            " value)`",
             caller(),
         )
     require_fragment(tracer, "a store of a fragment")
@@ -49,7 +51,8 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
     if tracer.scope.inside("per_warp"):
         if rows == 1:
             raise TraceError(
-                "one value a column is stored by the whole warpgroup: move ctx.store out of per_warp",
+                "one value a column is stored by the whole warpgroup: move ctx.store out of"
+                " per_warp",
                 caller(),
             )
         rows //= 4
@@ -72,7 +75,7 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
 def _place(
     tracer: Tracer, tensor: object, coords: Sequence[object], shape: object, what: str
 ) -> tuple[GlobalTensor, tuple[Expr, ...]]:
-    """The tensor and its coordinates, checked."""
+    """The tensor and its coordinates, after the checks of a load or store by a whole warpgroup."""
     require_fragment(tracer, what)
     if tracer.scope.inside("per_warp"):
         raise TraceError(
@@ -89,7 +92,8 @@ def _place(
         )
     if tensor.dtype not in _ELEMENTS:
         raise TraceError(
-            f"{what}: '{tensor.param.name}' is {tensor.dtype}; fragments move {', '.join(map(str, _ELEMENTS))}",
+            f"{what}: '{tensor.param.name}' is {tensor.dtype}; fragments move"
+            f" {', '.join(map(str, _ELEMENTS))}",
             caller(),
         )
     if not isinstance(coords, Sequence) or isinstance(coords, str) or len(coords) != tensor.rank:
@@ -132,7 +136,8 @@ def store_global(
     """See `Context.store_global`."""
     if not isinstance(value, FragmentValue):
         raise TraceError(
-            "store_global writes a fragment; for one element write `ctx.store(tensor[i, j], value)`",
+            "store_global writes a fragment; for one element write `ctx.store(tensor[i, j],"
+            " value)`",
             caller(),
         )
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")

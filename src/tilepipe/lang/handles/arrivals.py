@@ -1,11 +1,11 @@
-"""Counts arrivals on pipeline barriers while a kernel is traced, and derives what mbarrier.init is
-given.
+"""Counts arrivals on pipeline barriers while a kernel is traced, and derives the count given to
+mbarrier.init.
 
-The rule (one place): the count of a full or empty barrier is, summed over the roles that acquire
-its stages, the arrivals that one acquired stage causes on it, by all agents that take the stage,
-from every CTA that targets it. Arrivals are counted per handle, not per arrive op: a release in the
-loop and the flush behind it are two sites of one arrival. All sites of a role must agree. Too high
-a count deadlocks, too low a count lets the other side in early.
+The rule: the count of a full or empty barrier is the number of arrivals that one acquired stage
+causes on it, made by all agents that take the stage, from every CTA that targets it, summed over
+the roles that acquire its stages. Arrivals are counted per handle, not per arrive op: a release in
+the loop and the flush after the loop are two sites of one arrival. All sites of a role must agree.
+A count that is too high deadlocks; one that is too low lets the other side in early.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ class Arrivals:
         return Arrivals(self.received * times, self.known)
 
     def same(self, other: Arrivals) -> bool:
+        """Whether both reach the same CTAs from the same agents."""
         return self.known == other.known and bool(np.array_equal(self.received, other.received))
 
     @property
     def none(self) -> bool:
+        """Whether there is known to be no arrival."""
         return self.known and not self.received.any()
 
     @property
     def per_stage(self) -> int:
-        """Arrivals on the barrier of a CTA that gets any, from the whole role."""
+        """The most arrivals that one CTA's barrier gets from the whole role."""
         return int(self.received.sum(axis=1).max())
 
 
@@ -64,8 +66,8 @@ def count_arrivals(
     target: Expr | None,
     mask: Expr | None = None,
 ) -> Arrivals:
-    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own),
-    or on those of the CTAs of `mask`, cause on every CTA's copy.
+    """The arrivals on every CTA's copy of a barrier when `active` threads arrive `each` times on
+    the copy in CTA `target` (None: their own), or on the copies in the CTAs of `mask`.
     """
     shape = (cluster_size, role.agents, role.agent_threads)
     received = np.zeros((cluster_size, role.agents), dtype=np.int64)
@@ -83,7 +85,9 @@ def count_arrivals(
 
 @dataclass(eq=False)
 class Site:
-    """Arrivals caused by one kind of stage in one role."""
+    """Arrivals that each stage acquired at `loc` causes. `shared`: every agent of the role takes
+    every stage; else they take turns.
+    """
 
     role: Role
     loc: Loc
@@ -93,11 +97,12 @@ class Site:
 
 @dataclass(eq=False)
 class Account:
-    """All that is known of one barrier array's arrivals.
+    """What is known about the arrivals on one barrier array.
 
-    `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which
-    makes the count underivable. `flat`: of a pipeline without handles, in which every arrival is
-    all that its role causes in a phase.
+    Attributes:
+        typed: the count that the user gave.
+        loose: the line of an arrival outside any handle, which makes the count underivable.
+        flat: the pipeline has no handles; every arrival is the only one of its role in a phase.
     """
 
     array: BarrierArray
@@ -117,14 +122,15 @@ class Ledger:
     def open(
         self, array: BarrierArray, side: str, typed: int | None, *, flat: bool = False
     ) -> None:
-        """Starts counting for an array; `side` is what arrives there, for messages."""
+        """Starts counting for an array; `side`: which side arrives there, for messages."""
         self.accounts[array] = Account(array, side, typed, flat=flat)
 
     def loose(self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals) -> None:
-        """Notes an arrival that belongs to no handle.
+        """Records an arrival that belongs to no handle.
 
         Raises:
-            CountError: the pipeline has none, and another line of the role causes other arrivals.
+            CountError: the pipeline has no handles, and another line of the role causes other
+                arrivals.
         """
         account = self.accounts.get(array)
         if account is None:
@@ -137,10 +143,10 @@ class Ledger:
     def record(
         self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals, shared: bool = True
     ) -> None:
-        """Notes what one stage, acquired at `loc`, causes.
+        """Records the arrivals of one stage, acquired at `loc`.
 
         Raises:
-            CountError: another stage of the role causes something else.
+            CountError: another stage of the role causes different arrivals.
         """
         account = self.accounts.get(array)
         if account is None:
@@ -160,7 +166,7 @@ class Ledger:
             account.sites.append(Site(role, loc, arrivals, shared))
 
     def settle(self, waited_on: Collection[BarrierArray]) -> None:
-        """Gives every array its count; one that nobody arrives or waits on gets 1.
+        """Gives every array its count; an array without arrivals and waits gets 1.
 
         Raises:
             CountError: a typed count contradicts the derived one, or there is neither.
@@ -195,32 +201,37 @@ def _settle(account: Account) -> int:
         " + ".join(
             f"{_term(site)} (role '{site.role.name}', {site.loc.short})" for site in account.sites
         )
-        or "nobody"
+        or "none"
     )
     if derived == 0:
         if typed is not None:
             return typed
         raise CountError(
-            f"no role arrives on '{array.name}', so a wait on it would never pass. {_MISSING[account.side]}",
+            f"no role arrives on '{array.name}', so a wait on it would never pass."
+            f" {_MISSING[account.side]}",
             array.loc,
         )
     if typed is not None and typed != derived:
         consequence = (
             "waits would never pass"
             if typed > derived
-            else "phases would complete before everybody has arrived"
+            else "phases would complete before all have arrived"
         )
         raise CountError(
-            f"'{array.name}' is given a count of {typed}, but each phase gets {derived} arrivals: {terms}. With {typed}, {consequence}.",
+            f"'{array.name}' is given a count of {typed}, but each phase gets {derived} arrivals:"
+            f" {terms}. With {typed}, {consequence}.",
             array.loc,
         )
     return derived
 
 
 _MISSING = {
-    "producer": "Its producer must announce what it loads (expect_bytes; `get_tile(e=1)`, `get_k(..., e=1)`), arrive, or commit.",
-    "epilogue": "Each epilogue thread must say that it has done with tensor memory: signal_complete().",
-    "consumer": "Its consumer must release what it has waited for (release, release_k, release_v), arrive, or commit its MMAs.",
+    "producer": "Its producer must announce what it loads (expect_bytes; `get_tile(e=1)`,"
+    " `get_k(..., e=1)`), arrive, or commit.",
+    "epilogue": "Each epilogue thread must signal that it has finished with tensor memory:"
+    " signal_complete().",
+    "consumer": "Its consumer must release what it has waited for (release, release_k,"
+    " release_v), arrive, or commit its MMAs.",
 }
 
 

@@ -1,7 +1,6 @@
-"""Linear handles: a stage that was acquired is released exactly once, in the block it was acquired
-in.
+"""Linear handles: an acquired stage is released exactly once, in the block that acquired it.
 
-The tracer sees every path, so this is settled before anything runs.
+The tracer sees every path, so this is checked before anything runs.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """Base of everything acquired.
+    """Base class of everything that is acquired and must be released.
 
     Attributes:
         array, index: the mbarrier this handle is responsible for signalling; arrivals on it while
             the handle is held are the handle's.
-        how_to_release: what to tell somebody who forgot.
+        how_to_release: the cure in the message about a handle that was not released.
     """
 
     how_to_release = "Call release() on every path, or use it in a with statement."
@@ -51,7 +50,7 @@ class Handle:
         self.home.handles.append(self)
 
     def describe(self) -> str:
-        """For messages: the producer stage of 'inputs' acquired at gemm.py:41."""
+        """The handle in messages: `the producer stage of 'inputs' acquired at gemm.py:41`."""
         return f"the {self.what} acquired at {self.acquired_at.short}"
 
     def _is_dead(self) -> bool:
@@ -63,12 +62,14 @@ class Handle:
         """
         if self.released_at is not None:
             raise HandleError(
-                f"{self.describe()} is {use} after its release at {self.released_at.short}. Its slot may already belong to the other side.",
+                f"{self.describe()} is {use} after its release at {self.released_at.short}. Its"
+                " slot may already belong to the other side.",
                 caller(),
             )
         if self.home.closed:
             raise HandleError(
-                f"{self.describe()} is {use} outside the block it was acquired in, which has closed",
+                f"{self.describe()} is {use} outside the block it was acquired in, which has"
+                " closed",
                 caller(),
             )
 
@@ -91,7 +92,8 @@ class Handle:
         """Raises HandleError when the handle may not be released here."""
         if self.released_at is not None:
             raise HandleError(
-                f"{self.describe()} is released twice: first at {self.released_at.short}. One acquire, one release.",
+                f"{self.describe()} is released twice: first at {self.released_at.short}. One"
+                " acquire, one release.",
                 caller(),
             )
         self.check_held("released")
@@ -99,15 +101,16 @@ class Handle:
             raise HandleError(
                 f"{self.describe()} is released in a nested {self._tracer.scope.kind} block: on"
                 " the other paths, or in other"
-                " iterations, it would be released never or twice. Release it in the block that acquired it.",
+                " iterations, it would be released never or twice. Release it in the block that"
+                " acquired it.",
                 caller(),
             )
 
     def must_signal(self) -> bool:
-        """Whether a release has to signal, since the body has not.
+        """Whether a release must signal, because the body has not.
 
         Raises:
-            HandleError: it has to, and may not be made here.
+            HandleError: it must, and a release is not allowed here.
         """
         self._tracer.flush_branch()
         if self.released_at is not None or self.signals is not None:
@@ -124,13 +127,13 @@ class Handle:
 
     @property
     def signals(self) -> Arrivals | None:
-        """Arrivals made so far for this handle in its own block; None: none."""
+        """The arrivals made so far for this handle in its own block, None if there are none."""
         return self.home.signals.get(self)
 
 
 def _on_the_way(earlier: Scope, now: Scope) -> bool:
-    """Whether whoever executes `now` has also executed `earlier`: it is not a side of a branch on
-    data that `now` is not in.
+    """Whether threads that execute `now` have also executed `earlier`: no branch on data contains
+    `earlier` and not `now`.
     """
     ways: list[Scope] = []
     scope: Scope | None = now
@@ -146,7 +149,7 @@ def _on_the_way(earlier: Scope, now: Scope) -> bool:
 
 
 def _overlap(earlier: Scope, now: Scope) -> bool:
-    """Whether some thread executes both blocks; unknown counts as no."""
+    """Whether some thread is known to execute both blocks."""
     return (
         earlier.active is not None
         and now.active is not None
@@ -166,30 +169,31 @@ def owner_of(tracer: Tracer, array: BarrierArray, index: Expr) -> Handle | None:
 
 
 def note_signal(tracer: Tracer, handle: Handle, arrivals: Arrivals) -> None:
-    """Books arrivals for a handle in the current block."""
+    """Records arrivals for a handle in the current block."""
     signals = tracer.scope.signals
     present = signals.get(handle)
     signals[handle] = arrivals if present is None else present + arrivals
 
 
 def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
-    """Adds what a finished block signalled to the enclosing one; `times`: how often it ran, None if
-    that is not known.
+    """Adds the arrivals of a closed block to the enclosing one. `times`: how often it runs, None if
+    that is unknown.
     """
     for handle, arrivals in child.signals.items():
         if handle.home is child or arrivals.none:
             continue
         if times is None:
             raise HandleError(
-                f"{handle.describe()} is signalled inside a loop: once an iteration, not once a stage. Signal it outside the loop.",
+                f"{handle.describe()} is signalled inside a loop: once an iteration, not once a"
+                " stage. Signal it outside the loop.",
                 child.loc,
             )
         note_signal(tracer, handle, arrivals * times)
 
 
 def merge_branch(tracer: Tracer, op: ops.If, then: Scope, orelse: Scope | None) -> None:
-    """Adds what a finished branch signalled to the enclosing block."""
-    # a mask of threads: each arrival counts where it is made
+    """Adds the arrivals of both sides of a branch to the enclosing block."""
+    # A branch that masks threads: each side's arrivals are made by its own threads, so both count.
     if not then.on_data or op.cond.vary is not Vary.UNIFORM:
         merge_signals(tracer, then)
         if orelse is not None:

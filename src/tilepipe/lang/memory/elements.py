@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ElementRef:
-    """One element, to be read by `ctx.load` or written by `ctx.store`."""
+    """A reference to one element, for `ctx.load` and `ctx.store`."""
 
     def __init__(
         self, tracer: Tracer, ir: memory.Element, dtype: DType, owner: Handle | None
@@ -70,10 +70,11 @@ def element_indices(
 
 
 def load(tracer: Tracer, ref: ElementRef) -> Value:
-    """Ordinary load of one element."""
+    """Emits an ordinary load of one element."""
     if not isinstance(ref, ElementRef):
         raise TraceError(
-            f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment reads a tile: `f.load(tile)`",
+            f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment"
+            " reads a tile: `f.load(tile)`",
             caller(),
         )
     if ref.owner is not None:
@@ -92,7 +93,7 @@ def load(tracer: Tracer, ref: ElementRef) -> Value:
 
 
 def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
-    """Ordinary store of one element, converted to the element's dtype."""
+    """Emits an ordinary store of one element, converted to the element's dtype."""
     if ref.owner is not None:
         ref.owner.check_held()
         ref.owner.touched = True

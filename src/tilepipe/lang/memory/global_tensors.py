@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Destination(Protocol):
-    """Where a TMA load writes, and which barrier gets its bytes."""
+    """The target of a TMA load: a tile, and the barrier that its bytes are credited to."""
 
     @property
     def smem(self) -> SmemTile:
@@ -66,13 +66,15 @@ class GlobalTensor:
 
     def __iter__(self) -> NoReturn:
         raise TraceError(
-            f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and index it",
+            f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and"
+            " index it",
             caller(),
         )
 
     def __len__(self) -> NoReturn:
         raise TraceError(
-            f"len() of {self!r} is not known while tracing: `{self.param.name}.shape[0]` is, when the kernel runs",
+            f"len() of {self!r} is not known while tracing: `{self.param.name}.shape[0]` is, when"
+            " the kernel runs",
             caller(),
         )
 
@@ -80,13 +82,14 @@ class GlobalTensor:
         self, dst: Destination, coords: Sequence[object], multicast: MulticastMask | None = None
     ) -> None:
         """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the
-        box at `coords` (elements, outermost first) to where `dst`, a `TMADestination`, says.
+        box at `coords` (elements, outermost first) to `dst`, a `TMADestination`.
         """
         from tilepipe.lang.asynchronous.tma import tma_load
 
         if not hasattr(dst, "smem") or not hasattr(dst, "mbar"):
             raise TraceError(
-                f"async_copy goes to a TMADestination, as get_k(...) and get_v(...) give; got {dst!r}",
+                "async_copy takes a TMADestination, as get_k(...) and get_v(...) return; got"
+                f" {dst!r}",
                 caller(),
             )
         tma_load(self._tracer, self, coords, dst.smem, dst.mbar, multicast)

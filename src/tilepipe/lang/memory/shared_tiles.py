@@ -73,8 +73,11 @@ class SmemTile:
         return self._scope.closed or (self._owner is not None and self._owner._is_dead())
 
     def ir(self, use: str) -> memory.Tile:
-        """The operand; raises when the stage it belongs to has been released or its block has
-        closed.
+        """The tile as an operand.
+
+        Raises:
+            HandleError: the stage it belongs to has been released.
+            TraceError: the block that it was made in has closed.
         """
         if self._owner is not None:
             self._owner.check_held(use)
@@ -116,7 +119,7 @@ class SmemTile:
                 )
         part = memory.Tile(
             t.buffer, t.index, self._sum(t.row, r), self._sum(t.col, c), height, width, t.cta
-        )  # fmt: skip
+        )
         return SmemTile(self._tracer, part, self._owner)
 
     def rows(self, start: Index, count: int) -> SmemTile:
@@ -131,8 +134,8 @@ class SmemTile:
         """The same rectangle in the shared memory of another CTA of the cluster, for ordinary loads
         and stores of elements and of fragments.
 
-        They are published as other ordinary accesses are: by an arrive on a barrier of that CTA, or
-        by the cluster's barrier.
+        Like other ordinary accesses they are published by an arrive on a barrier of that CTA, or by
+        the cluster barrier.
         """
         t = self.ir("addressed")
         c = to_expr(self._tracer, cta)
@@ -143,12 +146,11 @@ class SmemTile:
         )
 
     def fragment_operand(self, use: str) -> memory.Tile:
-        """The operand of an op that moves a fragment, by the ordinary accesses of a whole
+        """The tile as an operand of an op that moves a fragment by the ordinary accesses of a whole
         warpgroup.
 
         Raises:
-            TraceError: `ir`'s reasons, or threads of the warpgroup would mean the tiles of
-                different CTAs.
+            TraceError: as `ir`, or the rank of the CTA differs between threads of the warpgroup.
         """
         t = self.ir(use)
         if t.cta is not None:
@@ -183,7 +185,7 @@ class SmemTile:
 
 
 def require_place(what: str, broken: str | None) -> None:
-    """Raises TraceError with the rule of `ir.geometry` that a tile breaks, if it breaks one."""
+    """Raises TraceError where a tile breaks a rule of `ir.rules.operand_tiles`; `broken`: which."""
     if broken is not None:
         raise TraceError(f"{what}: {broken}", caller())
 
@@ -216,12 +218,12 @@ class SmemTileArray:
         """The same slots as tiles of another shape or order: tile i of the view begins where tile i
         of this array does.
 
-        A slot holds what was last written, as a tile of the view through which it was written: the
-        simulator takes a read through another view for one of memory that nothing has written, and
-        any two accesses through different views for accesses to common bytes. In set-up code.
+        A slot holds what was written last, in the layout of the view through which it was written.
+        In the simulator a read through another view is a read of uninitialised memory, and any two
+        accesses through different views touch common bytes. In set-up code.
 
         Raises:
-            TraceError: tiles larger than the slots, or the reasons of `Context.smem`.
+            TraceError: the tiles are larger than the slots; or as `Context.smem`.
         """
         b = self.buffer
         made = allocate(self._tracer, name, b.count, shape, b.dtype, order, swizzle, b.step)
@@ -240,7 +242,7 @@ class SmemTileArray:
         return self.tile(index)
 
     def tile(self, index: Index, owner: Handle | None = None) -> SmemTile:
-        """Tile `index`; `owner`: the stage handle with whose release the view ends."""
+        """Tile `index`. `owner`: the stage handle whose release ends the view."""
         i = require_integer(to_expr(self._tracer, index), "the index of a tile")
         i = require_uniform(i, "the index of a tile", exprs.Vary.WARP)
         if isinstance(i, Const) and not 0 <= i.value < self.buffer.count:
@@ -274,13 +276,15 @@ def allocate(
     """
     if tracer.scope.role is not None:
         raise TraceError(
-            "shared memory is allocated in set-up code, outside roles: the layout is fixed before roles start",
+            "shared memory is allocated in set-up code, outside roles: the layout is fixed before"
+            " roles start",
             caller(),
         )
     t = dtypes.dtype(dtype)
     if len(shape) != 2 or any(not isinstance(x, int) or x < 1 for x in (*shape, count)):
         raise TraceError(
-            f"a shared tile needs a static shape (rows, cols) >= 1 and a count >= 1, got {shape} × {count}",
+            f"a shared tile needs a static shape (rows, cols) >= 1 and a count >= 1, got {shape}"
+            f" × {count}",
             caller(),
         )
     if order not in ("row", "col"):
@@ -288,19 +292,22 @@ def allocate(
     lines, contiguous = shape if order == "row" else shape[::-1]
     if contiguous % t.per_byte:
         raise TraceError(
-            f"two {t} share a byte: the contiguous extent of a tile is even, got {shape[0]}×{shape[1]}, {order} order",
+            f"two {t} share a byte: the contiguous extent of a tile is even, got"
+            f" {shape[0]}×{shape[1]}, {order} order",
             caller(),
         )
     if swizzle is None:
         swizzle = default_swizzle(contiguous, lines, t)
     if swizzle not in SWIZZLES or (swizzle and t.bytes_of(contiguous) % swizzle):
         raise TraceError(
-            f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of {t.bytes_of(contiguous)} bytes",
+            f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of"
+            f" {t.bytes_of(contiguous)} bytes",
             caller(),
         )
     if swizzle and lines % 8:
         raise TraceError(
-            f"a swizzled tile repeats every 8 lines; {lines} lines are not a multiple of 8. Pass swizzle=0.",
+            f"a swizzled tile repeats every 8 lines; {lines} lines are not a multiple of 8. Pass"
+            " swizzle=0.",
             caller(),
         )
     align = 8 * swizzle if swizzle else 128

@@ -1,4 +1,4 @@
-"""TmemAddress: a place in tensor memory by its address alone, without a shape."""
+"""TmemAddress: an address in tensor memory, without a shape."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ class TmemAddress:
     """
 
     def __init__(self, addr: Value) -> None:
-        """At a traced address, such as `stage.tmem_offset()`.
+        """The address `addr`, a traced integer such as `stage.tmem_offset()`.
 
         Raises:
             TraceError: not a traced integer.
         """
         if not isinstance(addr, Value) or not addr.dtype.is_integer:
             raise TraceError(
-                f"an address in tensor memory is a traced uint32, such as stage.tmem_offset(); got {addr!r}",
+                "an address in tensor memory is a traced uint32, such as stage.tmem_offset();"
+                f" got {addr!r}",
                 caller(),
             )
         self.addr = addr.to(dtypes.uint32)
         self._tracer: Tracer = addr._tracer
 
     def __add__(self, columns: object) -> TmemAddress:
-        """`columns` of 32 bits further on."""
+        """The address `columns` columns of 32 bits further on."""
         return TmemAddress(self.addr + self._tracer.value(to_expr(self._tracer, columns)))
 
     def upper_addr(self) -> Value:
@@ -65,7 +66,7 @@ class TmemAddress:
         return self._half(self.upper_addr(), cols).load()
 
     def load_lower(self, cols: int) -> Fragment:
-        """The same of lanes 16..31."""
+        """`load_upper` of lanes 16..31."""
         return self._half(self.lower_addr(), cols).load()
 
     def store_upper(self, value: FragmentValue) -> None:
@@ -73,16 +74,20 @@ class TmemAddress:
         self._half(self.upper_addr(), _columns(value)).store(value)
 
     def store_lower(self, value: FragmentValue) -> None:
-        """The same to lanes 16..31."""
+        """`store_upper` to lanes 16..31."""
         self._half(self.lower_addr(), _columns(value)).store(value)
 
     def wait_load(self) -> None:
-        """tcgen05.wait::ld: what was loaded may be read (`ctx.tmem_wait_load()`)."""
+        """tcgen05.wait::ld: the fragments loaded before may be read after it
+        (`ctx.tmem_wait_load()`).
+        """
         require_fragment(self._tracer, "wait_load")
         self._tracer.emit(ops.TmemWaitLoad(caller()))
 
     def wait_store(self) -> None:
-        """tcgen05.wait::st: what was stored may be used (`ctx.tmem_wait_store()`)."""
+        """tcgen05.wait::st: the data stored before may be used after it
+        (`ctx.tmem_wait_store()`).
+        """
         require_fragment(self._tracer, "wait_store")
         self._tracer.emit(ops.TmemWaitStore(caller()))
 
@@ -105,11 +110,12 @@ def accumulator_at(
     A, rows of B), in a pair of CTAs (rows of A, rows of both halves of B).
 
     Raises:
-        TraceError: an address that is no integer; operands that have no such product.
+        TraceError: the address is no integer; A or B is no operand of such a product.
     """
     if not isinstance(a, SmemTile | TmemTensor) or not isinstance(b, SmemTile):
         raise TraceError(
-            f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}",
+            f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and"
+            f" {b!r}",
             caller(),
         )
     place = address if isinstance(address, TmemAddress) else TmemAddress(address)

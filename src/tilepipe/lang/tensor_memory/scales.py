@@ -37,10 +37,10 @@ class TmemScales:
         dtype: object = "float8_e8m0",
         owner: Handle | None = None,
     ) -> None:
-        """At `address`, a uint32 of lane 0 (PTX ISA, "Tensor Memory Addressing").
+        """The scale factors at `address`, a uint32 of lane 0 (PTX ISA, "Tensor Memory Addressing").
 
         Raises:
-            TraceError: a dtype that is none of scale factors, or a shape that no MMA takes.
+            TraceError: not a dtype of scale factors, or a shape that no MMA takes.
         """
         kind = dtypes.dtype(dtype)
         rows, blocks = shape if isinstance(shape, tuple) and len(shape) == 2 else (shape, None)
@@ -56,7 +56,8 @@ class TmemScales:
         self._scope: Scope = tracer.scope
         if self.columns > tensor_memory.COLUMNS:
             raise TraceError(
-                f"{self!r} take {self.columns} columns of tensor memory, which has {tensor_memory.COLUMNS}",
+                f"{self!r} take {self.columns} columns of tensor memory, which has"
+                f" {tensor_memory.COLUMNS}",
                 caller(),
             )
 
@@ -79,8 +80,11 @@ class TmemScales:
         return self._scope.closed or (self._owner is not None and self._owner._is_dead())
 
     def ir(self, use: str) -> memory.TmemScales:
-        """The operand; raises when the stage it belongs to has been released or its block has
-        closed.
+        """The scale factors as an operand.
+
+        Raises:
+            HandleError: the stage they belong to has been released.
+            TraceError: the block that they were made in has closed.
         """
         if self._owner is not None:
             self._owner.check_held(use)
@@ -88,7 +92,7 @@ class TmemScales:
         return self._scales
 
     def offset(self) -> Value:
-        """Its address in tensor memory."""
+        """Their address in tensor memory."""
         return self._tracer.value(self.ir("addressed").address)
 
     def rows(self, start: Index, count: int) -> TmemScales:

@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 
 
 def use_group(tracer: Tracer, cta_group: int) -> None:
-    """Notes how many CTAs share an MMA in this kernel; the same everywhere (PTX ISA, tcgen05:
-    .cta_group).
+    """Sets how many CTAs share an MMA in this kernel (PTX ISA, tcgen05: .cta_group): the same in
+    all its instructions.
 
     Raises:
-        TraceError: not 1 or 2, no pairs in the cluster, or not what the kernel has elsewhere.
+        TraceError: not 1 or 2, a cluster without pairs, or another number elsewhere in the kernel.
     """
     broken = tcgen05.broken_group_rule(cta_group, tracer.kernel.cluster_size)
     present = tracer.kernel.cta_group
     if broken is None and present not in (0, cta_group):
-        broken = f"all tcgen05 instructions of a kernel have one cta_group; this is {cta_group}, others have {present}"
+        broken = (
+            f"all tcgen05 instructions of a kernel have one cta_group; this is {cta_group}, others"
+            f" have {present}"
+        )
     if broken is not None:
         raise TraceError(broken, caller())
     tracer.kernel.cta_group = cta_group
@@ -47,7 +50,7 @@ def require_even_cta(tracer: Tracer, what: str) -> None:
     if tracer.kernel.cta_group == 2 and active is not None and active[1::2].any():
         raise TraceError(
             f"{what}: of a pair of CTAs (cta_group 2) the even one issues it for both, but the"
-            " odd one comes here too: put it under"
+            " odd one executes this too: put it under"
             " `with ctx.when(tp.elect_one_cta(ctx)):`",
             caller(),
         )
@@ -67,12 +70,14 @@ def mma(
     require_even_cta(tracer, "mma")
     if not isinstance(a, SmemTile | TmemTensor) or not isinstance(b, SmemTile):
         raise TraceError(
-            f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}",
+            f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and"
+            f" {b!r}",
             caller(),
         )
     if not (sfa is sfb is None or (isinstance(sfa, TmemScales) and isinstance(sfb, TmemScales))):
         raise TraceError(
-            f"mma: sfa and sfb are both scale factors in tensor memory, from `tmem.scales`; got {sfa!r} and {sfb!r}",
+            "mma: sfa and sfb are both scale factors in tensor memory, from `tmem.scales`; got"
+            f" {sfa!r} and {sfb!r}",
             caller(),
         )
     group, left = tracer.kernel.cta_group, a._tmem if isinstance(a, TmemTensor) else a._tile
@@ -87,7 +92,8 @@ def mma(
     adds = to_expr(tracer, accumulate)
     if adds.dtype is not dtypes.boolean:
         raise TraceError(
-            f"mma: accumulate is True, False or a traced condition such as `k > 0`, got {accumulate!r}; compare it with `!= 0`",
+            "mma: accumulate is True, False or a traced condition such as `k > 0`, got"
+            f" {accumulate!r}; compare it with `!= 0`",
             caller(),
         )
     adds = require_uniform(adds, "mma: accumulate", exprs.Vary.WARP)

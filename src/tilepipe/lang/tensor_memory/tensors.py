@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class TmemTensor:
-    """A matrix (rows, cols) in tensor memory: an accumulator, or A of an MMA. 128 rows, or 64.
+    """A matrix (rows, cols) of 64 or 128 rows in tensor memory: an accumulator, or A of an MMA.
 
-    `t.cols(start, count)` narrows it; `t.load()` brings it into registers, `t.store(x)` writes it.
+    `t.cols(start, count)` narrows it; `t.load()` loads it into registers, `t.store(x)` writes it.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class TmemTensor:
         dtype: object = "float32",
         owner: Handle | None = None,
     ) -> None:
-        """At `address`, a uint32: lane << 16 | column (PTX ISA, "Tensor Memory Addressing").
+        """The matrix at `address`, a uint32: lane << 16 | column (PTX ISA, "Tensor Memory
+        Addressing").
 
         Raises:
             TraceError: a shape or dtype that tensor memory does not hold.
@@ -49,13 +50,15 @@ class TmemTensor:
             or not all(type(x) is int for x in shape)
         ):
             raise TraceError(
-                f"the shape of a matrix in tensor memory is (rows, cols), two static integers, got {shape!r}",
+                "the shape of a matrix in tensor memory is (rows, cols), two static integers,"
+                f" got {shape!r}",
                 caller(),
             )
         rows, cols = shape
         if not kind.is_float or kind.bits not in (16, 32):
             raise TraceError(
-                f"tensor memory holds matrices of float32, bfloat16 and float16 here, not of {kind}",
+                "tensor memory holds matrices of float32, bfloat16 and float16 here, not of"
+                f" {kind}",
                 caller(),
             )
         if (
@@ -94,8 +97,11 @@ class TmemTensor:
         return self._scope.closed or (self._owner is not None and self._owner._is_dead())
 
     def ir(self, use: str) -> memory.Tmem:
-        """The operand; raises when the stage it belongs to has been released or its block has
-        closed.
+        """The matrix as an operand.
+
+        Raises:
+            HandleError: the stage it belongs to has been released.
+            TraceError: the block that it was made in has closed.
         """
         if self._owner is not None:
             self._owner.check_held(use)
@@ -166,7 +172,7 @@ class TmemTensor:
         `ctx.tmem_wait_store()`. Under `per_warp`, the rows of the warp.
 
         Raises:
-            TraceError: not a fragment of this shape, or of 128 rows and another layout than "tmem".
+            TraceError: not a fragment of this shape, or 128 rows in a layout other than "tmem".
         """
         if not isinstance(value, FragmentValue):
             raise TraceError(f"tensor memory is stored from a fragment, got {value!r}", caller())

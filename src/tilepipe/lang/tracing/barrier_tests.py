@@ -1,18 +1,19 @@
-"""What a test of an mbarrier (`try_wait`, `try_acquire`) answers: to whom, and what may depend on
-it.
+"""Tests of mbarriers (`try_wait`, `try_acquire`): which threads get which result, and what may
+depend on it.
 
-A warp has one answer: its lanes test and vote, so that what follows is the same for all of them.
-That takes the whole warp: lanes that test apart would each have an answer of its own, and some
-might wait where others go on.
+A warp has one result: its lanes test and vote, so that all of them take the same path. That needs
+the whole warp. Lanes that test separately would each have their own result, and some might wait
+where others do not.
 
-The four warps of a warpgroup test one after the other and do not vote, so that each has an answer
-of its own, while they are simulated as one, with one answer; under `per_warp` in the order of their
-numbers, so that a later warp is never told less. So in a warpgroup role only a wait may depend on
-an answer: a warp that was told yes has acquired what it would have waited for. What warps would do
-apart otherwise (arrive, store, copy, meet) is refused.
+The four warps of a warpgroup test one after the other and do not vote, so each has its own result.
+The simulator runs them as one agent with one result. Therefore only a wait may depend on a result
+in a warpgroup role: a warp whose test succeeded has acquired what a wait would have acquired.
+Anything else that the warps would do separately (arrive, store, copy, synchronise) is an error.
+Under `per_warp` the simulator tests in the order of warp numbers, so a later warp never sees an
+earlier phase than the warp before it.
 
-The values that the warps of a warpgroup draw under `per_warp` with `atomic_add` are refused for the
-same reason: on a GPU the warps draw in any order, and the simulator has only that of their numbers.
+The results of `atomic_add` under `per_warp` are restricted for the same reason: on a GPU the warps
+add in any order, and the simulator has only the order of their numbers.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from tilepipe.lang.tracing.tracer import Tracer
     from tilepipe.lang.values.scalars import Value
 
-# What may stand in a branch on an answer of a warp of a warpgroup, besides ops that only name a
-# value.
+# Ops allowed in a branch on a test in a warpgroup role, besides those that only name a value: none
+# of them is visible to another agent, and a wait only makes up for a test that failed.
 _ALLOWED = (
     ops.MbarWait,
     ops.MbarTryWait,
@@ -49,14 +50,14 @@ _ALLOWED = (
 
 
 def emit_test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
-    """Emits a test of one barrier and gives its answer.
+    """Emits a test of one barrier and returns its result.
 
     Raises:
-        TraceError: lanes of a warp would test apart.
+        TraceError: only some lanes of a warp would test.
     """
     require_whole_warp(tracer)
-    # One value in the model, also where the warps of a warpgroup may be told different things:
-    # nothing but waits depends on it then.
+    # Uniform in the model even where the warps of a warpgroup may get different results: only waits
+    # may depend on those.
     result = tracer.local("ready", dtypes.boolean, Vary.UNIFORM)
     tracer.emit(ops.MbarTryWait(caller(), ref, phase, result))
     if tracer.role.role.is_warpgroup:
@@ -70,19 +71,17 @@ def require_whole_warp(tracer: Tracer) -> None:
     if split is Vary.LANE and cause is not None:
         raise TraceError(
             f"a test of a barrier under the {cause.kind} block at {cause.loc.short}, where not"
-            " all lanes of a warp come: the lanes of a"
-            " warp test together and vote, so that all of them have one answer; lanes that test"
-            " apart have one each, and where some then"
-            " wait and others do not, the kernel may hang. Test outside that block, `ready ="
-            " bar.try_wait(phase)`, and use the answer"
-            " in it.",
+            " all lanes of a warp are active: the lanes of a warp test together and vote, so that"
+            " all of them have one result; lanes that test separately have one each, and where"
+            " some then wait and others do not, the kernel may hang. Test outside that block,"
+            " `ready = bar.try_wait(phase)`, and use the result in it.",
             caller(),
         )
 
 
 def depends_on_test(tracer: Tracer, x: Expr) -> bool:
-    """Whether a value depends on an answer that each warp of a warpgroup has for itself, as far as
-    the trace has come.
+    """Whether a value depends on the result of a test in a warpgroup role, as far as the kernel has
+    been traced.
     """
     return bool(tracer.test_results) and any(
         isinstance(n, Local) and n in tracer.test_results for n in nodes(x)
@@ -90,9 +89,9 @@ def depends_on_test(tracer: Tracer, x: Expr) -> bool:
 
 
 def track(tracer: Tracer, op: ops.Op) -> None:
-    """Notes a name that an op makes depend on an answer, so that a branch on it is known for one
-    while the kernel is traced. What is carried round a loop is not known yet where the loop begins:
-    `refuse_divergent_effects` looks at the whole role.
+    """Records a name that depends on a test through this op, so that a later branch on it is
+    recognised while the kernel is traced. Values carried round a loop are unknown where the loop
+    begins; `refuse_divergent_effects` therefore examines the whole role afterwards.
     """
     target = _named_by(op)
     if target is not None and (
@@ -103,10 +102,10 @@ def track(tracer: Tracer, op: ops.Op) -> None:
 
 
 def refuse_divergent_effects(role: Role) -> None:
-    """Raises TraceError where something of a warpgroup role, which has been traced, depends on an
-    answer and is not a wait.
+    """Raises TraceError where an op of a traced warpgroup role depends on the result of a test and
+    is not a wait.
 
-    The names that depend on answers are found by data flow to a fixed point: a variable that is set
+    The names that depend on tests are found by data flow to a fixed point: a variable that is set
     at the end of a loop's body is read at its beginning.
     """
     tests = [op.result for op in walk(role.body) if isinstance(op, ops.MbarTryWait)]
@@ -121,27 +120,28 @@ def refuse_divergent_effects(role: Role) -> None:
             if target is not None:
                 names.add(target)
     for op, branch in _dependent(role.body, names, None):
-        # warps would go round it apart
+        # its trip count would differ between warps
         counts = isinstance(op, ops.For) and any(x in names for x in reads(op))
         if _named_by(op) is None and (counts or not isinstance(op, _ALLOWED)):
             where = (
-                f"in the branch at {branch.loc.short} on the answer of a test"
+                f"in the branch at {branch.loc.short} on the result of a test"
                 if branch is not None
-                else "with the answer of a test"
+                else "with the result of a test"
             )
             raise TraceError(
                 f"{type(op).__name__} {where}, in warpgroup role '{role.name}': each of the four"
-                " warps of a warpgroup has an answer"
-                " of its own, so some would do this and others not. Of a warpgroup, only waits"
-                " may depend on an answer"
-                " (`pipe.wait_producer_if_needed(ready)`). Test in a role of warps (`warps=`), or wait.",
+                " warps of a warpgroup has its own"
+                " result, so some would do this and others not. In a warpgroup only waits may"
+                " depend on a result"
+                " (`pipe.wait_producer_if_needed(ready)`). Test in a role of warps (`warps=`), or"
+                " wait.",
                 op.loc,
             )
 
 
 def refuse_per_warp_atomics(role: Role) -> None:
-    """Raises TraceError where a warpgroup role, which has been traced, uses what an `atomic_add`
-    under `per_warp` gives.
+    """Raises TraceError where a traced warpgroup role uses the result of an `atomic_add` under
+    `per_warp`.
     """
     if not role.is_warpgroup:
         return
@@ -152,21 +152,18 @@ def refuse_per_warp_atomics(role: Role) -> None:
             raise TraceError(
                 f"atomic_add under per_warp, in warpgroup role '{role.name}', whose result is"
                 " used at"
-                f" {user.loc.short}: on a GPU the four warps draw in any order, while the"
-                " simulator runs them in"
-                " the order of their numbers, so that neither a run nor a check sees what another"
-                " order does."
-                " Draw once for the warpgroup, outside per_warp, `with"
+                f" {user.loc.short}: on a GPU the four warps add in any order, while the"
+                " simulator runs them in the order of their numbers, so neither a run nor a check"
+                " would show another order. Add once for the warpgroup, outside per_warp, `with"
                 ' ctx.elect_one("warpgroup"):`, or in a role'
-                " of one warp (`warps=1`), and hand the result on in shared memory. An add whose"
-                " result nothing"
-                " uses may stay.",
+                " of one warp (`warps=1`), and pass the result on in shared memory. An add whose"
+                " result is unused is allowed.",
                 draw.loc,
             )
 
 
 def _named_by(op: ops.Op) -> Local | Variable | None:
-    """The name that an op gives a value, where it does nothing else."""
+    """The name that an op binds, where it has no other effect."""
     match op:
         case ops.Let(local=target) | ops.Read(local=target):
             return target
@@ -178,7 +175,7 @@ def _named_by(op: ops.Op) -> Local | Variable | None:
 def _dependent(
     block: ops.Block, names: set[Local | Variable], branch: ops.If | None
 ) -> Iterator[tuple[ops.Op, ops.If | None]]:
-    """The ops of a block that read one of `names`, or stand in a branch on one, each with the
+    """The ops of a block that read one of `names`, or are inside a branch on one, each with the
     innermost such branch.
     """
     for op in block.ops:

@@ -1,4 +1,4 @@
-"""Which threads of a role execute the present block together, and what needs them to.
+"""Which threads of a role execute the present block together, and which ops need all of them.
 
 A branch whose condition varies, an elected lane and per-warp code split a role. Ops that hardware
 defines for whole warps or warpgroups (wgmma, stmatrix, fragments in registers, named barriers,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def divergence(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:
-    """Over what the threads that execute this block vary, and the block that splits them, below
-    `up_to` (the role unless given).
+    """How the threads that execute this block diverge (by lane, by warp, or not), and the block
+    that splits them, inside `up_to` (the role unless given).
 
     In a role of plain warps each warp runs on its own, so what varies by warp splits nothing.
     """
@@ -77,7 +77,7 @@ def _require(
     if split > allowed and cause is not None:
         raise TraceError(
             f"{what} is executed by {whom} together, but the {cause.kind} block at"
-            f" {cause.loc.short} lets only some of them come here."
+            f" {cause.loc.short} lets only some of them reach it."
             " Move it out of that block.",
             caller(),
         )
@@ -97,7 +97,8 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
             raise TraceError(
                 f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of"
                 f" warpgroup role '{role.name}' share their place"
-                " in a ring and wait together. Give warps that wait apart a role of their own (`warps=`).",
+                " in a ring and wait together. Give warps that wait apart a role of their own"
+                " (`warps=`).",
                 caller(),
             )
         scope = scope.parent

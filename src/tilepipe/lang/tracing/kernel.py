@@ -23,13 +23,16 @@ from tilepipe.lang.tracing.tracer import Tracer
 
 
 def trace(
-    function: Callable[..., object], args: Mapping[str, TensorMap | int | float | None], static: Mapping[str, object],
-    cluster: tuple[int, int, int], chip: Chip,
-) -> Kernel:  # fmt: skip
-    """Runs `function(ctx, *args, **static)` once and returns what it means.
+    function: Callable[..., object],
+    args: Mapping[str, TensorMap | int | float | None],
+    static: Mapping[str, object],
+    cluster: tuple[int, int, int],
+    chip: Chip,
+) -> Kernel:
+    """Runs `function(ctx, *args, **static)` once and returns the kernel that it describes.
 
     Raises:
-        TraceError: and its subclasses, for whatever cannot be traced.
+        TraceError: or a subclass: the function cannot be traced.
         LimitError: the chip has less than the kernel needs.
     """
     code = function.__code__
@@ -52,7 +55,8 @@ def trace(
             )
         if not kernel.roles:
             raise TraceError(
-                f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).",
+                f"kernel '{kernel.name}' has no role, so it would do nothing. Put its code under"
+                " @ctx.role(...).",
                 kernel.loc,
             )
         tracer.ledger.settle(
@@ -68,7 +72,7 @@ def trace(
 
 @contextmanager
 def explain_none(what: str, given: Mapping[str, object]) -> Iterator[None]:
-    """An error that an argument which is None brings about, told as that.
+    """Reports an error that an argument of None causes as an error of that argument.
 
     Raises:
         BindError: in place of an AttributeError or a TypeError about None, where an argument is
@@ -83,7 +87,8 @@ def explain_none(what: str, given: Mapping[str, object]) -> Iterator[None]:
         last = traceback.extract_tb(error.__traceback__)[-1]
         names = ", ".join(f"'{name}'" for name in absent)
         raise BindError(
-            f"argument{'s' if len(absent) > 1 else ''} {names} {'are' if len(absent) > 1 else 'is'} None, which {what} uses: {error}",
+            f"argument{'s' if len(absent) > 1 else ''} {names}"
+            f" {'are' if len(absent) > 1 else 'is'} None, which {what} uses: {error}",
             Loc(last.filename, last.lineno or 0, last.name),
         ) from None
 

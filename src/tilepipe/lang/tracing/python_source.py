@@ -1,5 +1,6 @@
-"""The Python source of a kernel, read for lint only, never for meaning: jumps out of `with` blocks,
-targets of loops, and who iterates a traced loop.
+"""Checks on the Python source of a kernel: jumps out of `with` blocks, targets of loops, and the
+code that iterates a traced loop. The source is read for these errors only; what a kernel means
+comes from executing it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from tilepipe.ir.location import caller, is_library_file
 
 @dataclass
 class _Source:
-    """A file as it was parsed: its text's hash, its tree, and line of a `with` -> the jump that
-    leaves it, once looked for.
+    """A parsed file.
+
+    Attributes:
+        key: the hash of its text.
+        tree: its syntax tree, None where it does not parse.
+        withs: line of a `with` -> the jump that leaves it; None until it is needed.
     """
 
     key: int
@@ -78,8 +83,8 @@ def _jumps(body: list[ast.stmt], loops: bool) -> Iterator[tuple[str, int]]:
 
 
 def only_loop_target(frame_code: CodeType, name: str) -> bool:
-    """Whether every binding of `name` in the function is the target of a `for`: bound afresh
-    wherever it is read.
+    """Whether every binding of `name` in the function is the target of a `for`: assigned anew
+    before every read.
     """
     tree = _source(frame_code).tree
     if tree is None:
@@ -107,11 +112,10 @@ def _stores(node: ast.AST, name: str) -> bool:
 
 def require_for_statement(frame: FrameType | None) -> None:
     """Raises TraceError unless what iterates a traced loop here is a `for` statement, or `yield
-    from`, whose iterable is the loop
-    itself: a traced loop gives one item, which stands for all, so that whoever collects, counts or
-    pairs items gets it wrong.
+    from`, whose iterable is the loop itself. A traced loop yields one item, which stands for all
+    iterations, so code that collects, counts or pairs items would be wrong.
 
-    `frame`: whence iter() was called.
+    `frame`: the frame that called iter().
     """
     while (
         frame is not None
@@ -126,14 +130,15 @@ def require_for_statement(frame: FrameType | None) -> None:
         " body is traced once, for all iterations."
         " enumerate, zip, map, list, iter, next and unpacking would take that one iteration for"
         " the first or only one. The index that"
-        " ctx.range gives is the count: write `xs[i]` or `start + i` in the body, and nest loops for pairs.",
+        " ctx.range gives is the count: write `xs[i]` or `start + i` in the body, and nest loops"
+        " for pairs.",
         caller(),
     )
 
 
 def require_driven_by_for(frame: FrameType | None) -> None:
-    """The same of the generators of the user's through which a traced loop is iterated. `frame`:
-    whence next() was called.
+    """The same check for user generators through which a traced loop is iterated. `frame`: the
+    frame that called next().
     """
     while frame is not None and inspect.CO_GENERATOR & frame.f_code.co_flags:
         frame = frame.f_back
@@ -144,9 +149,10 @@ def require_driven_by_for(frame: FrameType | None) -> None:
             frame = frame.f_back
         if frame is not None and (_opcode(frame).startswith("CALL") or _wrapped(frame)):
             raise TraceError(
-                "a traced loop in a generator is iterated by something else than a `for`"
+                "a traced loop in a generator is iterated by something other than a `for`"
                 " statement: its body is traced once, for all"
-                " iterations, so that enumerate, zip, list and their like would take one item for all. Write `for ... in` the generator.",
+                " iterations, so enumerate, zip, list and the like would take one item for all."
+                " Write `for ... in` the generator.",
                 caller(),
             )
 
@@ -173,7 +179,7 @@ _WRAPPERS = {
 
 
 def _wrapped(frame: FrameType) -> bool:
-    """Whether the `for` at the frame's line iterates a call of enumerate, zip or their like."""
+    """Whether the `for` at the frame's line iterates a call of enumerate, zip or the like."""
     tree = _source(frame.f_code).tree
     for node in ast.walk(tree) if tree is not None else ():
         call = node.iter if isinstance(node, ast.For) else None

@@ -1,12 +1,14 @@
-"""Finds Python state that a traced block changes: the silent wrong answer of tracing, made an
-error.
+"""Detects Python state that a traced block changes, which would silently make a wrong program.
 
 A loop body is traced once. If it rebinds a Python name, or changes a list, dict or attribute, and
-reads it in the next iteration, the kernel would mean something else than the Python text says. So
-the state reachable from the frames of the kernel is recorded before a body and compared after it.
-In a loop, what changed is tried: the body is traced a second time (and discarded); if it comes out
-different, or the state goes on changing, the change was carried from one iteration to the next:
-`TraceError`. In a branch there is no second iteration; there a surviving change is the error.
+reads it in the next iteration, the program would differ from the Python text. So the state
+reachable from the frames of the kernel is recorded before a body and compared after it.
+
+In a loop a change alone is no error: a temporary that every iteration assigns before it reads is
+harmless. The body is therefore traced a second time, and that trace discarded. If the second trace
+differs, or the state changes again, one iteration depends on the one before: `TraceError`. In a
+branch there is no second iteration: both sides are traced, so a change that outlives the branch is
+itself the error.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from tilepipe.ir.location import is_library_file
 from tilepipe.lang.values.scalars import Value
 
 _PLAIN = (int, float, str, bytes, bool, type(None))
-_DEPTH = 6  # containers and objects inside one another
+_DEPTH = 6  # nesting of containers and objects that is followed
 _ITEMS = 4096  # a container longer than this is compared by length and by its first items
 _LIBRARIES = ("tilepipe.lang", "tilepipe.pipelines", "tilepipe.ir", "numpy", "builtins", "torch")
-_PATHS = 50_000  # of one snapshot; what lies deeper is not looked at
-_ARRAY_BYTES = 1 << 20  # a larger array is not looked at
+_PATHS = 50_000  # paths of one snapshot; breadth first, so deeper state is what is left out
+_ARRAY_BYTES = 1 << 20  # contents of larger arrays are not compared
 
-LENGTH, CONTENTS = "len()", "contents"  # parts of a path that are no key
+LENGTH, CONTENTS = "len()", "contents"  # parts of a path other than keys
 
 State = dict[tuple[Any, ...], Any]
 
@@ -79,8 +81,8 @@ def take(entry: FrameType | None) -> Snapshot:
 
 
 def _inside(value: Any) -> list[tuple[Any, Any]]:
-    """What a thing holds, by index, key or name; of what has no parts, a number that changes with
-    its contents.
+    """What an object holds, by index, key or name; for an object without parts, a number that
+    changes with its contents.
     """
     if isinstance(value, tuple):
         return list(enumerate(value[:_ITEMS]))
@@ -103,7 +105,7 @@ def _contents(value: Any) -> int | None:
         return hash(bytes(value))
     if isinstance(value, random.Random):
         return hash(value.getstate())
-    # loaded only where somebody draws numbers: importing it takes 10 ms
+    # looked up only if loaded already: importing it takes 10 ms
     drawn = sys.modules.get("numpy.random")
     if drawn is not None and isinstance(value, drawn.Generator):
         return hash(repr(value.bit_generator.state))
@@ -111,8 +113,8 @@ def _contents(value: Any) -> int | None:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """What else can hold state: attributes, closures, default arguments, the object of a bound
-    method, the place of an iterator.
+    """Other state of an object: attributes, closures, default arguments, the object of a bound
+    method, the position of an iterator.
     """
     if isinstance(value, MethodType):
         return [(".__self__", value.__self__)]
@@ -125,7 +127,7 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
         ]
     if isinstance(value, GeneratorType):
         if is_library_file(value.gi_code.co_filename):
-            return []  # of a traced loop, in a comprehension
+            return []  # the library's own: a traced loop in a comprehension
         return [(".gi_frame", value.gi_frame.f_lasti if value.gi_frame is not None else -1)]
     if isinstance(value, Iterator):
         return [
@@ -160,7 +162,9 @@ def _slots(c: type) -> tuple[str, ...]:
 
 
 def _is_users_class(c: type) -> bool:
-    """Whether a class is a user's: attributes of its objects are a user's state."""
+    """Whether a class is defined outside the library, so that its objects' attributes are user
+    state.
+    """
     module = c.__module__ or ""
     return not any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES)
 
@@ -185,7 +189,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def is_dead(thing: object) -> bool:
-    """Whether any use of a traced object would raise, so that rebinding its name loses nothing."""
+    """Whether any use of a traced object would raise, so that rebinding its name is harmless."""
     if isinstance(thing, Value):
         return thing._scope.closed
     dead = getattr(type(thing), "_is_dead", None)
@@ -193,7 +197,7 @@ def is_dead(thing: object) -> bool:
 
 
 def path_name(path: tuple[Any, ...]) -> str:
-    """`x`, `state['k']`, `self.count`: how the user writes a path."""
+    """A path as the user writes it: `x`, `state['k']`, `self.count`."""
     parts = path[2:] if path[0] == "global" else path[1:]
     text = str(parts[0])
     for part in parts[1:]:

@@ -1,9 +1,9 @@
 """The tracer: open blocks, what belongs to which block, and emission of ops.
 
 A kernel function is executed once. Every traced statement appends an op to the innermost open
-block. Values, handles and tile views remember the block they were made in; when the block closes
-they die, so that a value of a loop body used after the loop, a handle carried round a loop, or
-anything of one role used in another is an error and not a wrong answer.
+block. Values, handles and tile views belong to the block that they were made in, and end with it:
+a value of a loop body used after the loop, a handle carried round a loop, or an object of one role
+used in another is an error instead of a wrong result.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class Scope:
     """One open block.
 
     Attributes:
-        active: which threads execute it, [CTA of the cluster, agent of the role, thread of the
-            agent]; None when that is not known while tracing (a branch on data).
+        active: the threads that execute it, [CTA of the cluster, agent of the role, thread of the
+            agent]; None where tracing cannot tell (a branch on data).
         handles: linear handles acquired here and not yet released.
         signals: arrivals made here for handles, by handle.
-        group_open: a wgmma group is open and its registers are fenced.
-        splits: over what the threads that enter the block vary: a branch's condition, an elected
-            lane, per-warp code.
+        group_open: whether a wgmma group is open and its registers are fenced.
+        splits: how the threads that enter the block diverge: by a branch's condition, an elected
+            lane, or per-warp code.
         groups: wgmma groups closed here and not yet waited for, oldest first, each with the
             barriers that `mma_commit` bound to it.
-        on_data: of a branch: all its threads take it or none, by data.
-        on_test: of a branch: by the answer of a test, which each warp of a warpgroup has for
-            itself (`answers`).
-        before: of a branch: the Python state before either of its sides.
-        unused: blocks and ranges made here that nothing has entered or iterated yet.
+        on_data: of a branch: either all threads take it or none, depending on data.
+        on_test: of a branch: it depends on the result of an mbarrier test, of which each warp of a
+            warpgroup has its own (`barrier_tests`).
+        before: of a branch: the Python state before its first side.
+        unused: blocks and ranges made here and not yet entered or iterated.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Scope:
         return scope
 
     def inside_test_branch(self) -> Scope | None:
-        """The nearest enclosing branch on an answer, this one included."""
+        """The nearest enclosing branch on the result of a test, this one included."""
         scope: Scope | None = self
         while scope is not None and not scope.on_test:
             scope = scope.parent
@@ -104,14 +104,19 @@ class Scope:
 
 @dataclass(eq=False)
 class RoleState:
-    """What belongs to one role while it is traced."""
+    """What belongs to one role while it is traced.
+
+    Attributes:
+        cursors: the place of each pipeline that the role steps.
+        prologue: ops at the top of the role.
+        addresses: addresses of tensor memory that the role has read.
+        columns: columns of tensor memory that the role has allocated.
+    """
 
     role: Role
     cursors: dict[object, Cursor] = field(default_factory=dict)
     prologue: ops.Block = field(default_factory=ops.Block)
-    # of tensor memory that the role knows
     addresses: dict[object, Value] = field(default_factory=dict)
-    # of tensor memory that the role has allocated
     columns: dict[object, Handle] = field(default_factory=dict)
 
     @property
@@ -120,7 +125,7 @@ class RoleState:
 
 
 class _Running(threading.local):
-    """The trace that this thread is running; the innermost one where a kernel binds another while
+    """The trace that this thread is running: the innermost one where a kernel binds another while
     it is traced.
     """
 
@@ -146,17 +151,17 @@ class Tracer:
         # id of a value rebound in a loop -> its name, while the body is traced again
         self.carried: dict[int, str] = {}
         self.entry: FrameType | None = None
-        self.ended = False  # the trace is over, or was given up
-        # what depends on an answer that each warp of a warpgroup has for itself
+        self.ended = False  # the trace has finished or failed
+        # names that depend on the result of an mbarrier test in a warpgroup role
         self.test_results: set[Local | Variable] = set()
         self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
         self._scope = Scope("setup", kernel.setup, kernel.loc)
 
-    # -- whose trace it is -------------------------------------------------------------
+    # -- the running trace -------------------------------------------------------------
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """For the duration of a with statement this is the trace that the thread is running;
+        """Makes this the trace that the thread is running, for the duration of a with statement;
         afterwards it has ended.
         """
         outer, _RUNNING.tracer = _RUNNING.tracer, self
@@ -172,8 +177,8 @@ class Tracer:
             self.refuse()
 
     def refuse(self) -> None:
-        """Raises TraceError: something of this trace is used outside it, where it would have no
-        effect, or one on another kernel.
+        """Raises TraceError: an object of this trace is used outside it, where it would have no
+        effect, or an effect on another kernel.
         """
         kernel, other = self._kernel, _RUNNING.tracer
         whose = f"kernel '{kernel.name}' ({kernel.loc.short})"
@@ -190,7 +195,8 @@ class Tracer:
             " become part of no kernel. A ctx and its tiles,"
             " barriers, pipelines, handles and values are good for one trace, in the thread that"
             " runs it. Make them from the ctx that this"
-            " kernel function is given, and keep none in a global, a closure or a default argument.",
+            " kernel function is given, and keep none in a global, a closure or a default"
+            " argument.",
             caller(),
         )
 
@@ -214,7 +220,7 @@ class Tracer:
 
     @property
     def ledger(self) -> Ledger:
-        """Its arrivals."""
+        """The arrivals counted on its barriers."""
         if _RUNNING.tracer is not self:
             self.refuse()
         return self._ledger
@@ -232,8 +238,8 @@ class Tracer:
         return base if n == 0 else f"{base}_{n}"
 
     def cursor_name(self, base: str) -> str:
-        """As `name`, for what is hoisted to the top of the role; counted apart, since a body traced
-        again does not hoist again.
+        """As `name`, for an op hoisted to the top of the role. Counted separately, since the second
+        pass over a loop body does not hoist again.
         """
         n = self.counter.get(f"cursor {base}", 0)
         self.counter[f"cursor {base}"] = n + 1
@@ -247,11 +253,13 @@ class Tracer:
         nonneg: bool = False,
         multiple: int = 1,
     ) -> Local:
-        """A fresh immutable name, of something that `multiple` divides."""
+        """A fresh immutable name for a value that is known to be a multiple of `multiple`."""
         return Local(dtype, vary, nonneg, name=self.name(base), multiple=multiple)
 
     def value(self, expr: Expr, scope: Scope | None = None) -> Value:
-        """Wraps an expression; binds it to a name first when it has grown large."""
+        """A traced value of an expression, which is bound to a name first where it has grown
+        large.
+        """
         if expr.size > MAX_EXPRESSION and not expr.shape and self.scope.role is not None:
             local = self.local("t", expr.dtype, expr.vary, expr.nonneg, divisor(expr))
             self.emit(ops.Let(caller(), local, expr))
@@ -306,14 +314,14 @@ class Tracer:
         return op
 
     def flush_branch(self) -> None:
-        """Books the signals of a `when` that turned out to have no `otherwise`."""
+        """Records the arrivals of a `when` that has no `otherwise`."""
         pending = self.scope.closed_branch
         if pending is not None:
             self.scope.closed_branch = None
             handles.merge_branch(self, pending[0], pending[1], None)
 
     def raise_deferred(self) -> None:
-        """Raises an error that could not be raised where it was noticed (a `break` out of a traced
+        """Raises an error that could not be raised where it was detected (a `break` out of a traced
         loop).
         """
         if self.deferred is not None:
@@ -321,7 +329,7 @@ class Tracer:
             raise error
 
     def let(self, base: str, x: object) -> Value:
-        """Binds an expression to a name now."""
+        """Binds an expression to a name at this point of the program."""
         expr = to_expr(self, x)
         if isinstance(expr, exprs.Const | Local | exprs.Param):
             return self.value(expr)
@@ -356,8 +364,8 @@ class Tracer:
         active: Mask | None = None,
         role: RoleState | None = None,
     ) -> Iterator[Scope]:
-        """Opens a block for the duration of a with statement; checks on a clean exit that no handle
-        is left in it.
+        """Opens a block for the duration of a with statement, and checks at its end that no handle
+        is still held in it.
         """
         parent = self.scope
         scope = Scope(kind, block, caller(), parent, role or parent.role, active)
@@ -366,7 +374,8 @@ class Tracer:
             raise TraceError(
                 f"{scope.loops} loops inside each other; at most {MAX_LOOPS} are printed"
                 if scope.loops > MAX_LOOPS
-                else f"{scope.depth} blocks (loops, branches, elected lanes) inside each other; at most {MAX_BLOCKS} are printed",
+                else f"{scope.depth} blocks (loops, branches, elected lanes) inside each other; at"
+                f" most {MAX_BLOCKS} are printed",
                 caller(),
             )
         self.scope = scope
@@ -391,7 +400,8 @@ class Tracer:
             raise TraceError(f"{what}: by itself it does nothing", loc)
         for handle in scope.handles:
             raise HandleError(
-                f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}",
+                f"{handle.describe()} is still held when the {scope.kind} block ends."
+                f" {handle.how_to_release}",
                 handle.acquired_at,
             )
         for commit in (c for group in scope.groups for c in group):
@@ -405,8 +415,8 @@ class Tracer:
             )
 
     def unused(self, what: str) -> Callable[[], None]:
-        """Notes that something must be used before the present block ends; call what is returned
-        when it is.
+        """Registers an object that must be used before the present block ends. Returns the function
+        to call when it is used; `what` begins the message.
         """
         noted, scope = (what, caller()), self.scope
         scope.unused.append(noted)
@@ -426,7 +436,7 @@ class Tracer:
 
 
 def rebound_message(*names: str) -> str:
-    """What to say of Python names that a traced loop rebinds, or whose contents it changes."""
+    """The message about Python names that a traced loop rebinds, or whose contents it changes."""
     listed, them = ", ".join(f"'{name}'" for name in names), "it" if len(names) == 1 else "each"
     first = "x" if "(" in names[0] else names[0]
     return (

@@ -1,9 +1,9 @@
-"""What an op names once for all threads that execute it together: barriers, tiles, boxes of
-tensors, counts.
+"""Operands that must be the same in all threads that execute an op together: barriers, tiles, boxes
+of tensors, counts.
 
 The threads of a warp execute such an op as one, and so do the four warps of a warpgroup outside
-`per_warp`. Where they would name different things the simulator has no answer and a GPU does
-something else, so that it is refused where the op is traced.
+`per_warp`. Where their operands would differ, the simulator has no single value and a GPU would do
+something else, so tracing the op raises an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EACH_THREAD = (ops.MbarArrive, ops.MbarExpect)  # each thread may name a CTA of
 
 
 def _shared_expressions(op: ops.Op) -> Iterator[tuple[Expr, str]]:
-    """The expressions of an op that its threads must agree on, each with what it is."""
+    """The expressions of an op that its threads share, each with its description for messages."""
     match op:
         case ops.MbarArrive(count=n):
             yield n, "the count of an arrive"
@@ -53,9 +53,7 @@ def _shared_expressions(op: ops.Op) -> Iterator[tuple[Expr, str]]:
 
 
 def require_uniform_operands(tracer: Tracer, op: ops.Op) -> None:
-    """Raises TraceError where threads that execute an op of a role together would name different
-    things by it.
-    """
+    """Raises TraceError where threads that execute an op together would have different operands."""
     for x, what in _shared_expressions(op):
         if x.vary is not Vary.UNIFORM:
             _require(tracer, op, x, what)
@@ -80,7 +78,8 @@ def _require(tracer: Tracer, op: ops.Op, x: Expr, what: str) -> None:
         raise TraceError(
             f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role"
             f" '{role.name}' execute {type(op).__name__} together."
-            " Put it under `with ctx.per_warp() as w:`, where each warp runs on its own, w is 0..3, and it may depend on w.",
+            " Put it under `with ctx.per_warp() as w:`, where each warp runs on its own, w is"
+            " 0..3, and it may depend on w.",
             op.loc,
         )
 

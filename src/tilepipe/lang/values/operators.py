@@ -1,5 +1,5 @@
-"""The operators of traced things, in one place: each is `_binary(op, other, swap)` or `_unary(op)`
-of the class that has them.
+"""The operators of traced values: each calls `_binary(op, other, swap)` or `_unary(op)` of its
+class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Operators(Generic[R]):
 
     def _meet(self, op: str, other: object, swap: bool = False) -> R:
         if isinstance(other, Operators) and other._elementwise and not self._elementwise:
-            return NotImplemented  # type: ignore[no-any-return]  # the reflected operator of the fragment takes over
+            # the reflected operator of the fragment takes over
+            return NotImplemented  # type: ignore[no-any-return]
         return self._binary(op, other, swap)
 
     def _unary(self, op: str) -> R:

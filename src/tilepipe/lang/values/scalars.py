@@ -1,4 +1,4 @@
-"""Traced scalars: the objects that `ctx.range`, shapes, loads and arithmetic give to a kernel."""
+"""Traced scalars: the objects that `ctx.range`, shapes, loads and arithmetic return to a kernel."""
 
 from __future__ import annotations
 
@@ -23,11 +23,26 @@ MAX_EXPRESSION = 24
 
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _FOLD: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
-    "min": min, "max": max, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": numbers.shl,
-    "shr": numbers.shr, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge, "div": operator.truediv,
-}  # fmt: skip
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": numbers.shl,
+    "shr": numbers.shr,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "div": operator.truediv,
+}
 _NONNEG_IF_BOTH = {
     "add",
     "mul",
@@ -45,7 +60,8 @@ _NONNEG_IF_BOTH = {
 
 
 class Value(Operators["Value"]):
-    """A traced scalar, known when the kernel runs. Immutable; belongs to the block it was made in.
+    """A traced scalar: a number known only when the kernel runs. Immutable; belongs to the block
+    that it was made in.
 
     Arithmetic, comparison and bitwise operators build expressions. Anything that needs the number
     now (`if`, `and`, `int()`, `range()`, an index of a Python list) raises `TraceError` and says
@@ -83,7 +99,7 @@ class Value(Operators["Value"]):
         x = self._tracer.use(self)
         return self if t is x.dtype else self._tracer.value(cast(x, t))
 
-    # -- what cannot be traced ---------------------------------------------------------
+    # -- operations that need the number -----------------------------------------------
 
     def __bool__(self) -> NoReturn:
         raise TraceError(
@@ -140,7 +156,7 @@ def to_expr(tracer: Tracer, x: object) -> Expr:
         if x != x:
             raise TraceError("a constant is NaN; write the computation that gives it", caller())
         return exprs.const(x)
-    now = getattr(type(x), "_now", None)  # a variable: its present value
+    now = getattr(type(x), "_now", None)  # a variable stands for its present value
     if now is not None:
         return to_expr(tracer, now(x))
     item = getattr(x, "item", None)  # NumPy scalars
@@ -159,14 +175,15 @@ def _broadcast(a: exprs.Shape, b: exprs.Shape) -> exprs.Shape:
     if all(x == y or 1 in (x, y) for x, y in zip(a, b, strict=True)):
         return tuple(map(max, a, b))
     raise TraceError(
-        f"fragments of shapes {a} and {b} do not broadcast: each extent must be the same in both, or 1 in one of them",
+        f"fragments of shapes {a} and {b} do not broadcast: each extent must be the same in both,"
+        " or 1 in one of them",
         caller(),
     )
 
 
 def _unify(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
-    """Gives two operands one dtype: literals follow the other side, integers meet floats as
-    floats.
+    """Converts two operands to one dtype: a literal takes the other side's, an integer becomes a
+    float beside a float.
     """
     if op == "div" and not (a.dtype.is_float or b.dtype.is_float):
         a, b = _cast(a, dtypes.float32), _cast(b, dtypes.float32)
@@ -308,25 +325,26 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
 
 
 def require_integer(x: Expr, what: str) -> Expr:
-    """`x`, if it is an integer.
+    """`x`, checked to be an integer.
 
     Raises:
         TraceError: it is a float or a boolean.
     """
     if not x.dtype.is_integer:
         raise TraceError(
-            f"{what} must be an integer, got {f'the {x.dtype} {x.value}' if isinstance(x, Const) else x.dtype}",
+            f"{what} must be an integer, got"
+            f" {f'the {x.dtype} {x.value}' if isinstance(x, Const) else x.dtype}",
             caller(),
         )
     return x
 
 
 def require_fits(x: Expr, dtype: DType) -> Expr:
-    """`x`, unless it is a constant that an integer of `dtype` cannot hold, signed or not: what is
-    stored would be something else.
+    """`x`, checked to fit: a constant outside the range of `dtype`, signed or unsigned, would be
+    stored as another number.
 
     Raises:
-        TraceError: it is.
+        TraceError: it does not fit.
     """
     if (
         isinstance(x, Const)
@@ -339,7 +357,7 @@ def require_fits(x: Expr, dtype: DType) -> Expr:
 
 
 def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:
-    """`x`, if all threads that execute it agree on it.
+    """`x`, checked to be the same in all threads that execute it together.
 
     Raises:
         TraceError: it varies by lane (or by warp).
@@ -347,7 +365,8 @@ def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:
     if x.vary > at_most:
         by = "lane" if x.vary == Vary.LANE else "warp"
         raise TraceError(
-            f"{what} must be the same in every thread of a {'warp' if at_most else 'role'}, but varies by {by}",
+            f"{what} must be the same in every thread of a {'warp' if at_most else 'role'}, but"
+            f" varies by {by}",
             caller(),
         )
     return x

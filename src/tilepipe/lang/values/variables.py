@@ -28,7 +28,7 @@ class Var(Operators[Value]):
             )
         self._tracer = tracer
         self._home = tracer.scope
-        tracer.role  # noqa: B018  # a variable belongs to a role
+        tracer.role  # noqa: B018  # raises in set-up code: a variable belongs to a role
         self._var = Variable(tracer.name(name), value.dtype, value.vary)
         tracer.emit(ops.Define(caller(), self._var, value))
 
@@ -45,7 +45,7 @@ class Var(Operators[Value]):
         self._tracer.emit(ops.Read(caller(), local, self._var))
         return self._tracer.value(local)
 
-    _now = get  # what `to_expr` takes a variable for
+    _now = get  # `to_expr` reads a variable by this
 
     def set(self, value: object) -> None:
         """Replaces the value."""

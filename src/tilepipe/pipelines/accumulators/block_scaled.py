@@ -1,5 +1,5 @@
-"""Tensor memory of a block-scaled kernel: accumulators, and the scale factors of the tiles that are
-multiplied.
+"""Tensor memory of a block-scaled kernel: accumulators, and the scale factors of the present
+tiles.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class BlockScaledTmem(TmemAllocation):
     The accumulators are an `OutputTilePipeline`'s: `OutputTilePipeline.allocate(ctx, config,
     tmem=...)`. There is room for the scale factors of one K tile: copies to tensor memory and MMAs
     of one lane are executed in the order in which it issues them, so those of the next tile are
-    copied to the same columns. (The PTX ISA promises that of an MMA behind its copies; of a copy
-    behind an MMA it is the practice of kernels for this hardware. No Blackwell GPU has run ours.)
+    copied to the same columns. (The PTX ISA guarantees this for an MMA after its copies; for a copy
+    after an MMA it is the practice of kernels for this hardware. No Blackwell GPU has run ours.)
 
     Attributes:
         num_accum_stages, stage_stride_cols: of the accumulators. sfa_offset, sfb_offset: first
@@ -51,11 +51,11 @@ class BlockScaledTmem(TmemAllocation):
         *,
         name: Name = "tmem",
     ) -> None:
-        """In set-up code; `config` says what the accumulators take, `payload` of which shapes and
-        types the scale factors are.
+        """In set-up code; `config` gives the columns of the accumulators, `payload` the shapes and
+        types of the scale factors.
 
         Raises:
-            TraceError: all of it together is more than 512 columns.
+            TraceError: accumulators and scale factors need more than 512 columns.
         """
         self.num_accum_stages, self.stage_stride_cols = config.num_stages, config.stage_stride_cols
         self._payload = payload
@@ -70,7 +70,8 @@ class BlockScaledTmem(TmemAllocation):
             raise TraceError(
                 f"{config.num_stages} accumulators × {config.stage_stride_cols} columns +"
                 f" {self.sfa_cols} of SFA + {self.sfb_cols} of SFB ="
-                f" {used}, but tensor memory has {tensor_memory.COLUMNS}: fewer accumulators, a smaller n, or a K tile of fewer blocks",
+                f" {used}, but tensor memory has {tensor_memory.COLUMNS}: fewer accumulators, a"
+                " smaller n, or a K tile of fewer blocks",
                 caller(),
             )
         super().__init__(

@@ -39,19 +39,19 @@ class MmaOp:
         sfa: TmemScales | None = None,
         sfb: TmemScales | None = None,
     ) -> None:
-        """The accumulator at `c_tmem` becomes A · Bᵀ where `init_c` holds, else it grows by that.
+        """The accumulator at `c_tmem` becomes A · Bᵀ where `init_c` holds, else A · Bᵀ is added to
+        it.
 
-        `init_c` may be left out of an MMA that is alone, outside every loop of its stage; it then
-        holds.
+        `init_c` may be left out of an MMA outside every loop of its stage; it then holds.
 
         Raises:
             TraceError: `init_c` is left out in a loop; what `ctx.mma` raises.
         """
         if init_c is None and self._in_a_loop():
             raise TraceError(
-                "mma in a loop without init_c: each round would overwrite the accumulator, or the"
-                " first would add to what nobody has"
-                " written. Say which: init_c=k == 0 adds up the rounds, init_c=True keeps the last.",
+                "mma in a loop without init_c: each iteration would overwrite the accumulator, or"
+                " the first would add to undefined contents. Give init_c: init_c=k == 0 adds up the"
+                " iterations, init_c=True keeps the last.",
                 caller(),
             )
         fresh = True if init_c is None else init_c
@@ -60,12 +60,12 @@ class MmaOp:
 
     def commit(self, mbar: MbarPtr, mask: MulticastMask | None = None) -> None:
         """One arrival on `mbar`, in every CTA of `mask`, when the MMAs that this lane has issued
-        are done.
+        have finished.
         """
         self._ctx.mma_commit(mbar, mask)
 
     def _in_a_loop(self) -> bool:
-        """Whether a loop lies between here and the block that acquired the accumulator."""
+        """Whether this is inside a loop of the block that acquired the accumulator."""
         scope: Scope | None = self._ctx.tracer.scope
         while scope is not None and not any(
             isinstance(handle, MmaStage) for handle in scope.handles

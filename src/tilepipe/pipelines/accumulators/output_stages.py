@@ -1,5 +1,5 @@
-"""Accumulators of an OutputTilePipeline that are held: the handles, what the views give, and the
-arrival that frees one.
+"""Acquired accumulators of an OutputTilePipeline: the handles, the stages that views return, and
+the arrival that frees one.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ S = TypeVar("S", bound="AccumulatorStage")
 
 @dataclass(frozen=True)
 class AccumBarrier:
-    """The arrival by which epilogue threads free an accumulator: on their own CTA's barrier, or of
+    """The arrival by which epilogue threads free an accumulator: on their own CTA's barrier, or in
     a pair on the even CTA's.
     """
 
     cta_group: CtaGroup = 1
 
     def arrive(self, pipeline: ProducerConsumerPipeline, stage: Index) -> None:
-        """Every epilogue thread, behind its last load from the stage, so that the MMAs go on while
-        the tile is stored: waits for the loads, fences, arrives on empty[stage].
+        """Waits for the loads from tensor memory, fences, and arrives on empty[stage]. Every
+        epilogue thread calls it after its last load from the stage, so that MMAs run while the tile
+        is stored.
 
         Raises:
             TraceError: the kernel has another cta_group.
@@ -51,7 +52,8 @@ class AccumBarrier:
             raise TraceError(
                 f"AccumBarrier({self.cta_group}) in a kernel of cta_group {group}: the MMAs wait"
                 " for the epilogue of"
-                f" {'both CTAs on the even one' if group == 2 else 'their own CTA'}. Make it AccumBarrier({group}).",
+                f" {'both CTAs on the even one' if group == 2 else 'their own CTA'}. Make it"
+                f" AccumBarrier({group}).",
                 caller(),
             )
         ctx.tmem_wait_load()
@@ -64,14 +66,14 @@ class AccumBarrier:
 
 
 class AccumulatorStage(StageHandle):
-    """An accumulator that is held."""
+    """An acquired accumulator."""
 
     def __init__(self, outputs: OutputTilePipeline, stage: Value, side: str) -> None:
         self.outputs = outputs
         super().__init__(outputs.pipeline, stage, side)
 
     def tmem(self) -> TmemStage:
-        """Its place in tensor memory."""
+        """Its stage of tensor memory."""
         self.check_held()
         return TmemStage(self.outputs.tmem, self._stage, self.outputs.stage_stride_cols, self)
 
@@ -117,10 +119,11 @@ class EpilogueStage(AccumulatorStage):
 
 
 class OutputStage:
-    """One accumulator, as the views give it.
+    """One accumulator, as the views return it.
 
     Attributes:
-        index: its number in the ring. tmem: its place in tensor memory.
+        index: its number in the ring.
+        tmem: its stage of tensor memory.
         pipeline: for its barriers (the page's original has a snapshot here: never step it).
     """
 
@@ -132,8 +135,8 @@ class OutputStage:
     def from_raw(
         cls, pipeline: ProducerConsumerPipeline, index: Index, tmem_offset: object
     ) -> RawOutputStage:
-        """A stage by its parts, of which nothing keeps account."""
-        Context(pipeline._tracer)._value(index)  # it must be one of this kernel, used or not
+        """A stage made of its parts, which is not tracked as a handle."""
+        Context(pipeline._tracer)._value(index)  # raises if it belongs to another kernel
         return RawOutputStage(
             pipeline,
             index,
@@ -147,13 +150,13 @@ class OutputStage:
 
     @property
     def tmem(self) -> TmemStage:
-        """Its place in tensor memory."""
+        """Its stage of tensor memory."""
         return self._handle.tmem()
 
 
 @dataclass(frozen=True, eq=False)
 class RawOutputStage:
-    """What `OutputStage.from_raw` gives."""
+    """The result of `OutputStage.from_raw`."""
 
     pipeline: ProducerConsumerPipeline
     index: object
@@ -161,7 +164,7 @@ class RawOutputStage:
 
 
 class StageView(Handle, Generic[S]):
-    """A context manager for one accumulator; obtained and never entered, it is an error."""
+    """A context manager for one accumulator; it is an error to obtain one and never enter it."""
 
     how_to_release = "Enter it: `with ... as stage:`."
 
@@ -201,8 +204,8 @@ class OutputProducer(StageView[MmaStage]):
 
 
 class OutputConsumer(StageView[EpilogueStage]):
-    """`with outputs.consumer() as stage:` waits until an accumulator is done; leaving frees it,
-    unless the body has, and steps.
+    """`with outputs.consumer() as stage:` waits until the MMAs of an accumulator have finished;
+    leaving frees it, unless the body has, and steps.
     """
 
     def __init__(self, outputs: OutputTilePipeline) -> None:

@@ -67,13 +67,14 @@ class OutputPipelineConfig:
         used = self.num_stages * self.stage_stride_cols
         if used > tensor_memory.COLUMNS:
             raise TraceError(
-                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but tensor memory has {tensor_memory.COLUMNS}",
+                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but"
+                f" tensor memory has {tensor_memory.COLUMNS}",
                 caller(),
             )
 
     @property
     def columns(self) -> int:
-        """What to allocate: the power of two, 32 at least, that holds the ring."""
+        """Columns to allocate: the power of two, at least 32, that holds the ring."""
         return max(
             tcgen05.MIN_COLUMNS, 1 << (self.num_stages * self.stage_stride_cols - 1).bit_length()
         )
@@ -108,12 +109,14 @@ class OutputTilePipeline:
         """
         if tmem.cta_group != config.cta_group:
             raise TraceError(
-                f"the tensor memory has cta_group {tmem.cta_group}, the pipeline {config.cta_group}",
+                f"the tensor memory has cta_group {tmem.cta_group}, the pipeline"
+                f" {config.cta_group}",
                 caller(),
             )
         if tmem.columns < config.num_stages * config.stage_stride_cols:
             raise TraceError(
-                f"{config.num_stages} stages × {config.stage_stride_cols} columns do not fit the {tmem.columns} of '{tmem.name}'",
+                f"{config.num_stages} stages × {config.stage_stride_cols} columns do not fit the"
+                f" {tmem.columns} of '{tmem.name}'",
                 caller(),
             )
         self.pipeline = ProducerConsumerPipeline(barriers_ptr, config.num_stages, name=name)
@@ -131,11 +134,18 @@ class OutputTilePipeline:
 
     @classmethod
     def allocate(
-        cls, ctx: Context, config: OutputPipelineConfig, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
-        epilogue_threads: int = WARPGROUP, tmem: TmemAllocation | None = None, name: Name = "outputs",
-    ) -> OutputTilePipeline:  # fmt: skip
-        """Tensor memory, barriers, `init_barriers`, the pipeline, and what `mma_warp` and
-        `epilogue_warp` need. Arrival counts are derived unless given. `tmem`: an allocation whose
+        cls,
+        ctx: Context,
+        config: OutputPipelineConfig,
+        *,
+        producer_arrivals: int | None = None,
+        consumer_arrivals: int | None = None,
+        epilogue_threads: int = WARPGROUP,
+        tmem: TmemAllocation | None = None,
+        name: Name = "outputs",
+    ) -> OutputTilePipeline:
+        """Tensor memory, barriers, `init_barriers`, the pipeline, and the barriers of `mma_warp`
+        and `epilogue_warp`. Arrival counts are derived unless given. `tmem`: an allocation whose
         first columns are the ring's, where a kernel has more in it.
         """
         if not isinstance(config, OutputPipelineConfig):
@@ -168,7 +178,7 @@ class OutputTilePipeline:
         )
 
     def copy(self) -> OutputTilePipeline:
-        """The same barriers and tensor memory with cursors of its own, at the places of this
+        """The same barriers and tensor memory with separate cursors, at the positions of this
         pipeline's.
         """
         other = object.__new__(type(self))
@@ -178,12 +188,12 @@ class OutputTilePipeline:
 
     @property
     def cta_group(self) -> int:
-        """CTAs that share an MMA."""
+        """The number of CTAs that share an MMA."""
         return self.config.cta_group
 
     @property
     def num_stages(self) -> int:
-        """Accumulators."""
+        """The number of accumulators."""
         return self.config.num_stages
 
     @property
@@ -216,7 +226,8 @@ class OutputTilePipeline:
         if isinstance(stage, RawOutputStage):
             if stage.pipeline._full is not self.pipeline._full:
                 raise HandleError(
-                    f"release_from_mma of '{self.name}' is given a stage of '{stage.pipeline.name}', whose barriers are others",
+                    f"release_from_mma of '{self.name}' is given a stage of"
+                    f" '{stage.pipeline.name}', whose barriers are others",
                     caller(),
                 )
             MmaStage(self, self._ctx._value(stage.index)).release()
@@ -227,7 +238,8 @@ class OutputTilePipeline:
             or handle.outputs.pipeline._full is not self.pipeline._full
         ):
             raise HandleError(
-                "release_from_mma takes the stage that acquire_for_mma gave, or one of OutputStage.from_raw",
+                "release_from_mma takes the stage that acquire_for_mma gave, or one of"
+                " OutputStage.from_raw",
                 caller(),
             )
         handle.release()
@@ -316,7 +328,8 @@ class OutputTilePipeline:
     def _made_by_allocate(self) -> tuple[TmemDeallocBarrier, NamedBarrier]:
         if self._lifetime is None:
             raise TraceError(
-                f"'{self.name}' was not made by OutputTilePipeline.allocate: build MmaWarpContext and EpilogueWarpContext yourself",
+                f"'{self.name}' was not made by OutputTilePipeline.allocate: build MmaWarpContext"
+                " and EpilogueWarpContext yourself",
                 caller(),
             )
         return self._lifetime

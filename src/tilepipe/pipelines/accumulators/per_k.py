@@ -1,8 +1,8 @@
-"""The per-K views of OutputTilePipeline: each step of K is an accumulator of its own, which the
+"""The per-K views of OutputTilePipeline: each step of K has a separate accumulator, which the
 epilogue adds up in registers.
 
 For products whose operands carry scales along K (blockwise fp8): the MMA warp overwrites an
-accumulator in each step, the epilogue multiplies it by the step's scales. The scales of A lie in
+accumulator in each step, the epilogue multiplies it by the step's scales. The scales of A are in
 the input stage, so that stage has two kinds of consumers: the MMAs, which commit to its empty
 barrier, and the epilogue, which arrives there when it has read them.
 """
@@ -33,7 +33,8 @@ from tilepipe.pipelines.rings.stages import StageHandle
 if TYPE_CHECKING:
     from types import TracebackType
 
-PROMOTED_COLUMNS = 32  # columns of an accumulator that are in registers beside the sums at a time
+# Columns of an accumulator loaded at a time: they occupy registers beside the totals.
+PROMOTED_COLUMNS = 32
 
 
 class OutputKPipeline:
@@ -55,12 +56,12 @@ class OutputKPipeline:
         return PerKConsumerStage(self._outputs)
 
     def acquire_k_stage_linear(self) -> MmaStage:
-        """As `produce`, to be released by hand."""
+        """Waits as `produce`; the handle must be released exactly once."""
         return self._outputs.acquire_mma_linear()
 
 
 class MmaKStage(StageView[MmaStage]):
-    """What `OutputKPipeline.produce` gives."""
+    """The context manager of `OutputKPipeline.produce`."""
 
     def __init__(self, outputs: OutputTilePipeline) -> None:
         super().__init__(outputs, "per-K producer stage")
@@ -70,7 +71,7 @@ class MmaKStage(StageView[MmaStage]):
 
 
 class PerKConsumerStage(StageView[EpilogueStage]):
-    """What `OutputKPipeline.consume` gives."""
+    """The context manager of `OutputKPipeline.consume`."""
 
     def __init__(self, outputs: OutputTilePipeline) -> None:
         super().__init__(outputs, "per-K consumer stage")
@@ -80,8 +81,8 @@ class PerKConsumerStage(StageView[EpilogueStage]):
 
 
 class InputPartStage(StageHandle):
-    """The epilogue's share of an input stage. Nobody waits for it: that the MMAs are done says that
-    the copies have landed.
+    """The epilogue's part of an input stage. It is acquired without a wait: finished MMAs imply
+    that the copies have landed.
     """
 
     def __init__(self, pipe: ProducerConsumerPipeline, inputs: InputTilePipeline | None) -> None:
@@ -95,13 +96,13 @@ class InputPartStage(StageHandle):
         self._finish()
 
     def arrive(self) -> None:
-        """Each warp, once its lanes have read: on the barriers of all CTAs of the cluster, since
-        each of them may copy into this one.
+        """Arrives once for each warp, after its lanes have read, on the barriers of all CTAs of the
+        cluster, since each of them may copy into this CTA.
 
-        Not at cluster scope: what the epilogue reads of a stage only this CTA's own copies refill,
-        and to its own CTA the plain form releases; the other CTAs refill what the MMAs read, of
-        which their commits tell. `.release.cluster` would fence the whole GPU (MEMBAR.ALL.GPU) in
-        every step of K.
+        The arrivals are relaxed beyond this CTA: only this CTA's own copies refill what the
+        epilogue reads, and within its CTA the plain form releases. Other CTAs refill what the MMAs
+        read, which the MMAs' commits order. `.release.cluster` would fence the whole GPU
+        (MEMBAR.ALL.GPU) in every step of K.
         """
         ctx = Context(self._tracer)
         ctx.syncwarp()
@@ -135,7 +136,7 @@ class EpilogueKStage:
 
     @property
     def tmem(self) -> TmemStage:
-        """The accumulator's place in tensor memory."""
+        """The accumulator's stage of tensor memory."""
         return self._output.tmem()
 
     def tile(self) -> tuple[SmemTile, ...]:
@@ -148,8 +149,9 @@ class EpilogueKStage:
         if inputs is None:
             raise TraceError(
                 f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which"
-                " know no tiles: give it the InputTilePipeline,"
-                " or take the tiles from its payload, `inputs.payload.get_tile(step.input_stage_index, k_group_size=1)`",
+                " have no tiles: give it the InputTilePipeline,"
+                " or take the tiles from its payload,"
+                " `inputs.payload.get_tile(step.input_stage_index, k_group_size=1)`",
                 caller(),
             )
         return inputs.payload.get_tile(
@@ -157,15 +159,16 @@ class EpilogueKStage:
         )
 
     def arrive_input(self) -> None:
-        """Says that this epilogue has read its part of the input stage; leaving the step does so
+        """Signals that this epilogue has read its part of the input stage; leaving the step does so
         where the body has not.
         """
         self._part.arrive()
 
 
 class EpilogueKContext(Handle):
-    """`with outputs.per_k_epilogue(inputs) as stage:` enters when the MMAs of the step are done;
-    leaving steps the input, frees the accumulator, and steps the output, in this order.
+    """`with outputs.per_k_epilogue(inputs) as stage:` waits on entry until the MMAs of the step
+    have finished; leaving steps the input, frees the accumulator, and steps the output, in this
+    order.
     """
 
     how_to_release = "Enter it: `with outputs.per_k_epilogue(inputs) as stage:`."
@@ -175,7 +178,8 @@ class EpilogueKContext(Handle):
     ) -> None:
         if not isinstance(inputs, InputTilePipeline | ProducerConsumerPipeline):
             raise TraceError(
-                f"per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumerPipeline; got {inputs!r}",
+                "per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its"
+                f" ProducerConsumerPipeline; got {inputs!r}",
                 caller(),
             )
         if isinstance(inputs, InputTilePipeline) and inputs.k_group_size != 1:
@@ -211,7 +215,7 @@ class EpilogueKContext(Handle):
 
 
 class BlockwiseFP8Accumulator:
-    """Sums in registers of products whose steps of K have scales; the `accum` of the page's
+    """The total, in registers, of products whose steps of K have scales; the `accum` of the page's
     example.
 
     `total`: a float32 fragment (rows, cols) of layout "tmem".
@@ -223,7 +227,7 @@ class BlockwiseFP8Accumulator:
         self.total: Fragment = ctx.fragment(shape=shape, layout="tmem")
 
     def clear(self) -> None:
-        """A new tile begins."""
+        """Sets the total to 0, for a new tile."""
         self.total.fill(0)
 
     def promote(self, stage: EpilogueKStage, a_scales: SmemTile, b_scale: Any) -> None:
@@ -244,7 +248,8 @@ class BlockwiseFP8Accumulator:
         whole = isinstance(b_scale, FragmentValue)
         if whole and b_scale.shape != (1, cols):
             raise TraceError(
-                f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a column, (1, {cols})",
+                f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a"
+                f" column, (1, {cols})",
                 caller(),
             )
         if whole and not isinstance(b_scale, Fragment):

@@ -1,5 +1,5 @@
-"""Tensor memory between the MMA warp and the epilogue: its allocation, a stage of it, and the
-barrier before it is freed.
+"""Tensor memory between the MMA warp and the epilogue: its allocation, its stages, and the barrier
+that precedes its release.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each wa
 
 
 class TmemAllocation:
-    """Columns of tensor memory that a kernel reserves for its life: allocate, release_lock, use,
-    wait for the epilogue, deallocate.
+    """Columns of tensor memory that a kernel reserves: allocate, release_lock, use, wait for the
+    epilogue, deallocate.
 
     Made in set-up code, where it takes one word of shared memory. The MMA warp calls `allocate()`;
-    the other roles call `from_shared()` once they know, by a barrier, that it has. Each role that
-    uses it calls one of the two (seed page OutputTilePipeline, comptime member Tmem).
+    the other roles call `from_shared()` after a barrier that follows it. Each role that uses it
+    calls one of the two (seed page OutputTilePipeline, comptime member Tmem).
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TmemAllocation:
         CTAs of a pair.
 
         Raises:
-            TraceError: in a role, or numbers that tensor memory does not have.
+            TraceError: in a role, or a number of columns that cannot be allocated.
         """
         broken = tcgen05.broken_columns_rule(columns)
         if broken is not None:
@@ -63,8 +63,8 @@ class TmemAllocation:
 
     def allocate(self) -> None:
         """tcgen05.alloc by one whole warp: reserves the columns and writes their address to shared
-        memory, from where this role reads it. Waits while the columns are taken. In a pair, a warp
-        of each CTA calls it.
+        memory, where this role reads it. Waits while the columns are taken. In a pair, a warp of
+        each CTA calls it.
         """
         t = self._tracer
         self._require_warp("allocate")
@@ -74,7 +74,7 @@ class TmemAllocation:
         self.from_shared()
 
     def from_shared(self) -> None:
-        """Reads the address that `allocate` has written; between the two stands a barrier."""
+        """Reads the address that `allocate` has written; a barrier must order the two."""
         self._tracer.role.addresses[self] = self._ctx.load(self._word[0])
 
     def _slot(self) -> memory.Tile:
@@ -92,8 +92,9 @@ class TmemAllocation:
         ):
             raise TraceError(
                 f"tcgen05: {what} of '{self.name}' is executed by one whole warp; role"
-                f" '{self._tracer.role.name}' comes here with another"
-                " number of threads. Give the role one warp, or write `with ctx.when(ctx.warp == 0):`.",
+                f" '{self._tracer.role.name}' executes it with another"
+                " number of threads. Give the role one warp, or write `with ctx.when(ctx.warp =="
+                " 0):`.",
                 caller(),
             )
 
@@ -109,7 +110,8 @@ class TmemAllocation:
             raise TraceError(
                 f"role '{self._tracer.role.name}' does not know where '{self.name}' is: call"
                 f" {self.name}.allocate() in the role that owns"
-                " it, and in the others, behind a barrier, from_shared() (`with outputs.epilogue_warp():` does both)",
+                " it, and in the others, after a barrier, from_shared() (`with"
+                " outputs.epilogue_warp():` does both)",
                 caller(),
             )
         columns = self._tracer.role.columns.get(self)
@@ -131,7 +133,8 @@ class TmemAllocation:
         first = (col & COLUMN_BITS if col > 0 else col) if isinstance(col, int) else 0
         if first < 0 or first + made.columns > self.columns:
             raise TraceError(
-                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits",
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has"
+                f" {self.columns} columns of 32 bits",
                 caller(),
             )
         return made
@@ -152,15 +155,16 @@ class TmemAllocation:
         first = col if isinstance(col, int) else 0
         if first < 0 or first + made.columns > self.columns:
             raise TraceError(
-                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits",
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has"
+                f" {self.columns} columns of 32 bits",
                 caller(),
             )
         return made
 
     def release_lock(self) -> None:
         """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns
-        may. Right behind the last `allocate()`: until then another CTA on the SM waits in its own,
-        even where columns are free.
+        may. Call it right after the last `allocate()`: until then another CTA on the SM waits in
+        its own allocation, even where columns are free.
         """
         self._require_warp("release_lock")
         columns = self._tracer.role.columns.get(self)
@@ -169,7 +173,7 @@ class TmemAllocation:
         self._tracer.emit(ops.TmemRelinquish(caller(), self.cta_group))
 
     def deallocate(self) -> None:
-        """tcgen05.dealloc by the warp that allocated, when nothing uses the columns any more.
+        """tcgen05.dealloc by the warp that allocated, when the columns are no longer used.
 
         Raises:
             HandleError: not allocated in this role, or freed already.
@@ -178,7 +182,8 @@ class TmemAllocation:
         columns = self._tracer.role.columns.get(self)
         if columns is None:
             raise TraceError(
-                f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not allocated it",
+                f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not"
+                " allocated it",
                 caller(),
             )
         columns.check_releasable()
@@ -188,11 +193,14 @@ class TmemAllocation:
 
 
 class TmemColumns(Handle):
-    """What `TmemAllocation.allocate` has acquired: to be freed once, in the block that
-    allocated.
+    """The columns that `TmemAllocation.allocate` has acquired: to be freed once, in the block that
+    allocated them.
     """
 
-    how_to_release = "Free it: deallocate() when the epilogue is done, or use `with outputs.mma_warp():`, which does."
+    how_to_release = (
+        "Free it: deallocate() when the epilogue has finished, or use `with"
+        " outputs.mma_warp():`, which does."
+    )
 
     def __init__(self, allocation: TmemAllocation) -> None:
         super().__init__(allocation._tracer, f"tensor memory '{allocation.name}'")
@@ -216,7 +224,7 @@ class TmemStage:
     @classmethod
     def from_offset(cls, offset: Value, index: Index = 0) -> TmemStage:
         """The stage at an address."""
-        Context(offset._tracer)._value(index)  # of this kernel, though nothing is computed with it
+        Context(offset._tracer)._value(index)  # raises if it belongs to another kernel
         return cls(offset, index, 0)
 
     def offset(self) -> Value:
@@ -227,7 +235,7 @@ class TmemStage:
         return base + Context(self._tracer)._value(self.index) * self._stride
 
     def tensor(self, shape: tuple[int, int], dtype: object = "float32") -> TmemTensor:
-        """The matrix (rows, cols) at its beginning.
+        """The matrix (rows, cols) at the start of the stage.
 
         Raises:
             TraceError: it is wider than the stage.
@@ -240,8 +248,6 @@ class TmemStage:
 
     def _check_width(self, col: int, t: TmemTensor) -> None:
         end = col + t.columns
-        if col < 0:
-            raise TraceError(f"{t!r} begins at column {col} of a stage", caller())
         if self._stride and end > self._stride:
             raise TraceError(
                 f"{t!r} ends at column {end} of a stage of {self._stride} columns"
@@ -257,10 +263,14 @@ class TmemStage:
         return self._half(cols, col, 0)
 
     def load_lower(self, cols: int, col: int = 0) -> Fragment:
-        """The same of lanes 16..31: row 16 w + r is lane 32 w + 16 + r."""
+        """`load_upper` of lanes 16..31: row 16 w + r is lane 32 w + 16 + r."""
         return self._half(cols, col, LOWER_LANES)
 
     def _half(self, cols: int, col: int, lanes: int) -> Fragment:
+        if col < 0:
+            raise TraceError(
+                f"a load of {cols} columns begins at column {col} of a stage", caller()
+            )
         address = to_expr(self._tracer, self.offset() + (lanes + col))
         half = TmemTensor(self._tracer, address, (64, cols), "float32", self._owner)
         self._check_width(col, half)
@@ -269,8 +279,8 @@ class TmemStage:
 
 @dataclass(frozen=True, eq=False)
 class TmemFragments:
-    """The registers of a slice of an accumulator, by halves of each warp's lanes; `lower` is None
-    of an accumulator of 64 rows.
+    """The registers of a slice of an accumulator, by halves of each warp's lanes; `lower` is
+    None for an accumulator of 64 rows.
 
     `TmemTensor.load()` gives both in one fragment of layout "tmem".
     """
@@ -291,8 +301,8 @@ class TmemFragments:
 
 
 class TmemDeallocBarrier:
-    """The mbarrier by which the epilogue's threads, of both CTAs of a pair, say that they are done
-    with tensor memory. Single use.
+    """The mbarrier on which the epilogue's threads, in a pair those of both CTAs, signal that they
+    have finished with tensor memory. Single use.
     """
 
     def __init__(
@@ -308,8 +318,8 @@ class TmemDeallocBarrier:
         init_barriers(self._tracer, self._barrier.ref(), None, 1)
 
     def signal_complete(self) -> None:
-        """Every epilogue thread, after its last load has been waited for: arrives on the peer's
-        barrier, if there is one, and its own.
+        """Arrives on the barrier of the peer CTA, if there is one, and of this CTA. Every epilogue
+        thread calls it after it has waited for its last load.
         """
         t, ctx = self._tracer, self._ctx
         ctx.tcgen05_fence_before()
@@ -333,8 +343,8 @@ class TmemDeallocBarrier:
             t.emit(ops.MbarArrive(caller(), ref, index))
 
     def complete_dealloc(self, tmem: TmemAllocation) -> None:
-        """The MMA warp: gives up the right to allocate, unless it has, waits for the epilogue,
-        frees the columns.
+        """Gives up the permit to allocate, where that has not been done, waits for the epilogue,
+        and frees the columns. The MMA warp calls it.
         """
         columns = self._tracer.role.columns.get(tmem)
         if not isinstance(columns, TmemColumns) or not columns.relinquished:

@@ -1,5 +1,5 @@
-"""The life of tensor memory in the two roles that share it: the MMA warp owns it, the epilogue
-reads it.
+"""Allocation and release of tensor memory in the two roles that share it: the MMA warp owns it, the
+epilogue reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _WarpContext(Handle):
-    view = ""  # what makes it
+    view = ""  # the call that makes one, for messages
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class _WarpContext(Handle):
     def create(
         cls, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier
     ) -> Self:
-        """Begins it by hand; `release()` ends it, in the same block."""
+        """Begins it outside a with statement; `release()` ends it, in the same block."""
         made = cls(tmem, dealloc, published, cls.__name__)
         made._begin()
         return made
@@ -58,13 +58,13 @@ class _WarpContext(Handle):
         raise NotImplementedError
 
     def release(self) -> None:
-        """Ends it."""
+        """Ends the use of tensor memory in this role."""
         raise NotImplementedError
 
 
 class MmaWarpContext(_WarpContext):
-    """The MMA warp: allocates tensor memory, gives up the right to allocate more, and announces the
-    address; in the end waits for the epilogue and frees it.
+    """The MMA warp's use of tensor memory: entering allocates it, gives up the permit to allocate
+    more and publishes the address; leaving waits for the epilogue and frees it.
 
     `published`: a named barrier of this warp and the epilogue's threads, at which this warp only
     arrives.
@@ -75,7 +75,8 @@ class MmaWarpContext(_WarpContext):
 
     def _begin(self) -> None:
         self._tmem.allocate()
-        # here, not at the end: until then a second CTA on the SM waits in its alloc
+        # Here, not at the end: until the permit is given up a second CTA on the SM waits in its
+        # alloc.
         self._tmem.release_lock()
         self._published.arrive()
 
@@ -86,8 +87,8 @@ class MmaWarpContext(_WarpContext):
 
 
 class EpilogueWarpContext(_WarpContext):
-    """The epilogue's warps: wait for the address; in the end say that they are done with tensor
-    memory.
+    """The epilogue's use of tensor memory: entering waits for the address; leaving signals that
+    every thread has finished with it.
     """
 
     view = "epilogue_warp()"
@@ -98,9 +99,10 @@ class EpilogueWarpContext(_WarpContext):
         threads = 0 if active is None else int(active.sum(axis=(1, 2)).max())
         if threads > expected:
             raise TraceError(
-                f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}' meet"
-                " the MMA warp, but the barrier is for"
-                f" {expected}: give the role {expected}, or OutputTilePipeline.allocate epilogue_threads={threads}",
+                f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}'"
+                " synchronise with the MMA warp, but the barrier is for"
+                f" {expected}: give the role {expected}, or OutputTilePipeline.allocate"
+                f" epilogue_threads={threads}",
                 caller(),
             )
         self._published.sync()

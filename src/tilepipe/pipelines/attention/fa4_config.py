@@ -274,22 +274,23 @@ class FA4Config:
             f"BM = {self.BM} is none of {', '.join(map(str, rows))}": self.BM in rows,
             f"BN = {self.BN} must be a multiple of 16 up to {MAX_BN}": self.BN % 16 == 0
             and 16 <= self.BN <= MAX_BN,
-            f"the padded depth of Q and K, {qk}, is not divisible by num_qk_stages = {self.num_qk_stages}": qk
-            % self.num_qk_stages
-            == 0,
+            f"the padded depth of Q and K, {qk}, is not divisible by num_qk_stages ="
+            f" {self.num_qk_stages}": qk % self.num_qk_stages == 0,
             f"a part of K is {qk} / {self.num_qk_stages} = {self.BK0} deep, which is no multiple"
             f" of the {self.swizzle_elems} elements that"
             f" swizzle_mode = {self.swizzle_mode} spans": self.BK0 % self.swizzle_elems == 0,
             f"pair_cta halves BN = {self.BN} and the depth {self.padded_ov_depth};"
             f" {self.v_cols_per_cta()} columns of V are no multiple of"
-            f" the {self.swizzle_elems} elements that swizzle_mode = {self.swizzle_mode} spans": not self.pair_cta
-            or self.v_cols_per_cta() % self.swizzle_elems == 0,
-            f"BN = {self.BN} and page_size = {self.page_size}: one must divide the other": not self.page_size
+            f" the {self.swizzle_elems} elements that swizzle_mode = {self.swizzle_mode}"
+            " spans": not self.pair_cta or self.v_cols_per_cta() % self.swizzle_elems == 0,
+            f"BN = {self.BN} and page_size = {self.page_size}: one must divide the"
+            " other": not self.page_size
             or self.page_size % self.BN == 0
             or self.BN % self.page_size == 0,
-            f"rope of {self.rope_dtype} beside K of {self.qkv_dtype}: a K tile has one type": not self._rope_apart,
-            f"one ring for K and V has whole tiles: num_qk_stages must be 1, not {self.num_qk_stages}": not fused
-            or self.num_qk_stages == 1,
+            f"rope of {self.rope_dtype} beside K of {self.qkv_dtype}: a K tile has one"
+            " type": not self._rope_apart,
+            "one ring for K and V has whole tiles: num_qk_stages must be 1, not"
+            f" {self.num_qk_stages}": not fused or self.num_qk_stages == 1,
             f"num_kv_stages = {self.num_kv_stages}: a ring{why} needs at least {least}, or the"
             " load of the next tile and the MMAs of this"
             " one wait for each other": self.num_kv_stages >= least,

@@ -21,8 +21,8 @@ from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 
 @dataclass(frozen=True, eq=False)
 class TMADestination:
-    """Where a TMA load writes, and which barrier gets its bytes: `k.async_copy(dst, coords)`, the
-    same as `ctx.tma_load(k, coords, dst.smem, dst.mbar)`.
+    """The target of a TMA load: a tile, and the barrier that its bytes are credited to.
+    `k.async_copy(dst, coords)` is `ctx.tma_load(k, coords, dst.smem, dst.mbar)`.
     """
 
     mbar: MbarPtr
@@ -35,8 +35,8 @@ class KVTiles:
 
     Attributes:
         k, v: the slots as tiles of K, (keys, depth) with the depth contiguous, and as tiles of V,
-            (columns, keys) with the columns contiguous. A slot holds what was written last; reading
-            it as the other is a fault in the simulator.
+            (columns, keys) with the columns contiguous. A slot holds the tile that was written
+            last; reading it as the other kind is a fault in the simulator.
     """
 
     k: SmemTileArray
@@ -68,6 +68,10 @@ class KVTiles:
         v = tile_layout_mn_major(kind, c.v_cols_per_cta(), c.BK1, c.swizzle_mode)
         first, second = (k, v) if k.nbytes >= v.nbytes else (v, k)
         tiles = first.allocate(ctx, c.num_kv_stages, f"{name}_{'k' if first is k else 'v'}")
-        view = tiles.view((second.rows, second.cols), order=second.order, swizzle=second.swizzle,
-                          name=f"{name}_{'v' if first is k else 'k'}")  # fmt: skip
+        view = tiles.view(
+            (second.rows, second.cols),
+            order=second.order,
+            swizzle=second.swizzle,
+            name=f"{name}_{'v' if first is k else 'k'}",
+        )
         return cls(tiles, view) if first is k else cls(view, tiles)

@@ -1,4 +1,4 @@
-"""StagedPipeline: a ring of K or V tiles whose stages are parts with barriers of their own.
+"""StagedPipeline: a ring of K or V tiles whose stages have parts, each with its own barriers.
 
 A stage holds one tile of `num_qk_stages` parts along the depth. Each part has a full and an empty
 barrier, so that an MMA starts when the first part has landed, and the load of a part when the MMA
@@ -34,8 +34,8 @@ class StagedPipeline:
 
     Attributes:
         mbar: the 2 · num_stages barriers: the array, or the pointer to the first.
-        state: the place in the ring. It starts at phase 0, a consumer's; that of `copy(phase=1)` is
-            a producer's.
+        state: the position in the ring. It starts at phase 0, as a consumer's; that of
+            `copy(phase=1)` starts as a producer's.
         num_stages: num_kv_stages · num_qk_stages.
         full, empty: pointers to the two halves of `mbar`.
     """
@@ -81,7 +81,7 @@ class StagedPipeline:
         )
         self._phase = phase
         self._other: Self | None = None
-        # by which of two views that share the place, K's or V's, and where
+        # which view, K's or V's, has drained the ring in a role, and where
         self._drained: dict[RoleState, tuple[bool, Loc]] = {}
 
     @property
@@ -98,9 +98,15 @@ class StagedPipeline:
 
     @classmethod
     def allocate(
-        cls, ctx: Context, num_kv_stages: int, num_qk_stages: int = 1, *, producer_arrivals: int | None = None,
-        consumer_arrivals: int | None = None, name: Name = "kv",
-    ) -> Self:  # fmt: skip
+        cls,
+        ctx: Context,
+        num_kv_stages: int,
+        num_qk_stages: int = 1,
+        *,
+        producer_arrivals: int | None = None,
+        consumer_arrivals: int | None = None,
+        name: Name = "kv",
+    ) -> Self:
         """Barriers, initialisation and pipeline in one call. Arrival counts are derived from the
         kernel unless given: each role signals a part once a phase, at whichever of its lines.
 
@@ -132,8 +138,8 @@ class StagedPipeline:
         return 2 * self.num_stages
 
     def copy(self, phase: int | None = None) -> Self:
-        """The same barriers with a state of its own, at the place of this one's. With `phase` at
-        the start of the ring: a producer's with 1, a consumer's with 0.
+        """The same barriers with a separate state, at the position of this one's. With `phase` it
+        is at the start of the ring: a producer's with 1, a consumer's with 0.
         """
         made = type(self)(
             self.mbar,
@@ -208,14 +214,15 @@ class StagedPipeline:
         at once on the first lap.
 
         Raises:
-            TraceError: the state is a consumer's, so that the first lap would wait for a release
-                that nobody can make.
+            TraceError: the state is a consumer's, so the first lap would wait for a release of
+                tiles that have never been loaded.
         """
         if not self._phase:
             raise TraceError(
                 "producer_acquire with a state that starts at phase 0: the first lap of"
                 f" '{self.name}' would wait for a release of tiles"
-                " that have never been loaded. A producer starts at phase 1: take `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
+                " that have never been loaded. A producer starts at phase 1: take"
+                " `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
                 caller(),
             )
         self._wait(self._empty, qk_stage)
@@ -231,7 +238,8 @@ class StagedPipeline:
             raise TraceError(
                 "consumer_wait with a state that starts at phase 1: the first lap of"
                 f" '{self.name}' would pass before anything has"
-                " landed. A consumer starts at phase 0: take `pipe.copy(phase=0)`, or a TMAConsumerPipeline.",
+                " landed. A consumer starts at phase 0: take `pipe.copy(phase=0)`, or a"
+                " TMAConsumerPipeline.",
                 caller(),
             )
         self._wait(self._full, qk_stage)
@@ -249,8 +257,8 @@ class StagedPipeline:
         )
 
     def drain_producer(self) -> None:
-        """Waits until every part of every stage has been freed; the producer's last words, so that
-        nothing arrives on this CTA's shared memory after it has exited.
+        """Waits until every part of every stage has been freed. The producer calls it last, so that
+        no arrival reaches this CTA's shared memory after the CTA has exited.
         """
         for _ in Context(self._tracer).range(self.num_kv_stages):
             for q in range(self.num_qk_stages):
@@ -270,7 +278,7 @@ class StagedPipeline:
 
     def consumer_release_at(self, idx: Index | None, e: Predicate | None = None) -> None:
         """Frees the last part of stage `idx`, which is not the present one, and does not step: for
-        a tile that is let go later than it was waited for.
+        a tile that is released later than the next ones are waited for.
         """
         commit(self.consumer_mbar(idx, qk_stage=self.num_qk_stages - 1), e)
 
@@ -299,12 +307,12 @@ def open_flat(tracer: Tracer, array: memory.BarrierArray, side: str, count: int 
 
 
 def commit(mbar: MbarPtr, e: object = None) -> None:
-    """One arrival on `mbar` when the MMAs issued so far are done, by whoever issues them.
+    """One arrival on `mbar` when the MMAs that the role has issued so far have finished.
 
     tcgen05: `tcgen05.commit` by one lane, which is elected here unless `e` is given: then by the
     lanes in which it is not 0, and those must be one; in a pair of CTAs on both copies. wgmma: the
     group is closed and the arrival bound to it, by the whole warpgroup, one for each; the
-    `ctx.wgmma_wait` that retires the group makes it. `e` says 0, no arrival, or 1 there.
+    `ctx.wgmma_wait` that retires the group makes it. `e` is 0, no arrival, or 1 there.
 
     Raises:
         TraceError: with wgmma, an `e` that is traced.

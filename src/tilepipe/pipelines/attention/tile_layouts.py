@@ -79,7 +79,10 @@ class TileLayout:
         return TileLayout(b.dtype, b.rows, b.cols, b.order, b.swizzle)
 
     def __str__(self) -> str:
-        return f"{self.rows}×{self.cols} {self.dtype} ({self.order} order, swizzle {self.swizzle}) = {self.nbytes:,} bytes"
+        return (
+            f"{self.rows}×{self.cols} {self.dtype} ({self.order} order, swizzle {self.swizzle}) ="
+            f" {self.nbytes:,} bytes"
+        )
 
 
 def tile_layout_k_major(dtype: DType | str, mn: int, k: int, swizzle_mode: int = 128) -> TileLayout:

@@ -25,10 +25,10 @@ from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
 
 
 class TilePipeline:
-    """What both sides have: the ring, the tiles, and the arithmetic of a tile.
+    """Base class of both sides of a ring: the ring, the tiles, and the arithmetic of a tile.
 
     Attributes:
-        pipeline: the barriers, and this side's place in the ring.
+        pipeline: the barriers, and this side's position in the ring.
         smem: the tiles, in the order [stage][part]; in a ring for K and V in turn this side's view
             of the slots.
         config: the shape of the attention kernel.
@@ -56,7 +56,8 @@ class TilePipeline:
         self.is_k = self.KIND is not False if is_k is None else is_k
         if self.KIND is not None and self.is_k is not self.KIND:
             raise TraceError(
-                f"{type(self).__name__} is for {'K' if self.KIND else 'V'}; it is given is_k={is_k!r}",
+                f"{type(self).__name__} is for {'K' if self.KIND else 'V'}; it is given"
+                f" is_k={is_k!r}",
                 caller(),
             )
         if not isinstance(config, FA4Config):
@@ -65,7 +66,8 @@ class TilePipeline:
             )
         if not isinstance(pipeline, StagedPipeline | SMemArray | SharedMemBarrier):
             raise TraceError(
-                f"{type(self).__name__}: it stands on a StagedPipeline, or on an array of barriers for one; got {pipeline!r}",
+                f"{type(self).__name__}: it takes a StagedPipeline, or an array of barriers for"
+                f" one; got {pipeline!r}",
                 caller(),
             )
         self.config = config
@@ -76,8 +78,8 @@ class TilePipeline:
         if config.use_fused_kv and not isinstance(pipeline, StagedPipeline):
             raise TraceError(
                 f"{type(self).__name__}: with use_fused_kv K and V take turns in one ring and"
-                " step one place, so both stand on the same"
-                " StagedPipeline: make it first, and give it to both",
+                " share one position, so both take the same"
+                " StagedPipeline: make it first, and pass it to both",
                 caller(),
             )
         if not isinstance(pipeline, StagedPipeline):
@@ -95,8 +97,9 @@ class TilePipeline:
         raise NotImplementedError
 
     def _own(self, pipeline: StagedPipeline) -> StagedPipeline:
-        """The pipeline with a state for this side; as it is where it has one, so that two views may
-        share a place. In a ring for K and V in turn they must: there is one state for each side.
+        """The pipeline with a state for this side; unchanged where it has one, so that two views
+        may share a position. In a ring that K and V share they must: it has one state for each
+        side.
         """
         if pipeline._phase == self._phase():
             return pipeline
@@ -140,7 +143,8 @@ class TilePipeline:
                 f" {'K' if self.is_k else 'V'} tile is"
                 f" {want}: tile i would start at byte i × {have.nbytes} for one side and at i ×"
                 f" {want.nbytes} for the other. Allocate it as"
-                f" `{'tile_layout_k_major' if self.is_k else 'tile_layout_mn_major'}(...).allocate(ctx, count)`.",
+                f" `{'tile_layout_k_major' if self.is_k else 'tile_layout_mn_major'}(...)"
+                ".allocate(ctx, count)`.",
                 caller(),
             )
         need = self.config.num_kv_stages * self.num_qk_stages_effective
@@ -154,7 +158,7 @@ class TilePipeline:
         return tiles
 
     def copy(self) -> Self:
-        """The same barriers and tiles with a state of its own, at the place of this one's."""
+        """The same barriers and tiles with a separate state, at the position of this one's."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.pipeline = self.pipeline.copy()
@@ -169,7 +173,9 @@ class TilePipeline:
 
     @property
     def tile_layout(self) -> TileLayout:
-        """Of one part: K-major (k_rows_per_cta, BK0) of K, MN-major (v_cols_per_cta, BK1) of V."""
+        """The layout of one part: K-major (k_rows_per_cta, BK0) of K, MN-major (v_cols_per_cta,
+        BK1) of V.
+        """
         c = self.config
         if self.is_k:
             return tile_layout_k_major(self.dtype, c.k_rows_per_cta(), c.BK0, c.swizzle_mode)
@@ -211,7 +217,8 @@ class TilePipeline:
         if self.is_k is not is_k:
             k, v = ("K", "V") if self.is_k else ("V", "K")
             raise TraceError(
-                f"{what} is of {v}; '{self.pipeline.name}' is a pipeline of {k} (is_k={self.is_k}): call {_other(what, self.is_k)}",
+                f"{what} is of {v}; '{self.pipeline.name}' is a pipeline of {k}"
+                f" (is_k={self.is_k}): call {_other(what, self.is_k)}",
                 caller(),
             )
 
@@ -227,6 +234,7 @@ def _pointed_to(pointer: ElementRef, tracer: object) -> SmemTileArray:
     ):
         return SmemTileArray(tracer, base.buffer)  # type: ignore[arg-type]
     raise TraceError(
-        f"smem is an array of tiles, or a pointer to its first element (`tiles[0][0, 0]`); got {pointer!r}",
+        "smem is an array of tiles, or a pointer to its first element (`tiles[0][0, 0]`); got"
+        f" {pointer!r}",
         caller(),
     )

@@ -19,8 +19,8 @@ class TMAProducerPipeline(TilePipeline):
     each part; then `commit_step`.
 
     Its state starts at phase 1, so that the first lap does not wait. `expect_bytes` is the one
-    arrival of a part; where one announcement covers more than the part (Q and the first K, say),
-    take `get_tile` without e and expect the sum on its `mbar`.
+    arrival of a part; where one announcement covers more than the part (Q and the first K, for
+    instance), call `get_tile` without `e` and expect the total on its `mbar`.
     """
 
     PairType = TMADestination
@@ -35,8 +35,8 @@ class TMAProducerPipeline(TilePipeline):
         return self._tile(self.pipeline.state.index(), qk_stage)
 
     def get_tile(self, e: Predicate | None = None, *, qk_stage: int = 0) -> TMADestination:
-        """The same, and its full barrier. With `e`, and where that is not 0, `tile_bytes` are
-        expected there, by one lane: say `e=1` under `ctx.elect_one()`.
+        """Part `qk_stage` of the present stage, and its full barrier. With `e`, where it is not 0,
+        `tile_bytes` are expected there by one lane: pass `e=1` under `ctx.elect_one()`.
         """
         index = self.pipeline.state.index()
         mbar = self.pipeline.producer_mbar(index, qk_stage=qk_stage)
@@ -54,12 +54,12 @@ class TMAProducerPipeline(TilePipeline):
         self.pipeline.producer_acquire(qk_stage=qk_stage)
 
     def commit_step(self) -> None:
-        """The next stage. Nothing is signalled: the bytes of the copies complete the phases."""
+        """Steps to the next stage without a signal: the bytes of the copies complete the phases."""
         self.pipeline.state.step()
 
     def drain(self) -> None:
-        """Waits until every stage has been freed: behind the last stage, before the role ends.
-        Once, of a ring for K and V in turn.
+        """Waits until every stage has been freed: after the last stage, before the role ends. Once
+        for a ring that K and V share.
 
         Raises:
             TraceError: the other view of the ring is drained in this role already.
@@ -109,9 +109,9 @@ class TMAProducerPipeline(TilePipeline):
 class TMAConsumerPipeline(TilePipeline):
     """The MMA side: `wait`, `ctx.mma(..., get())`, `release`.
 
-    K and V are released apart, since an MMA of each is in flight: S of the next tile, and O of this
-    one. On Hopper a release closes the group of wgmmas issued so far; `ctx.wgmma_wait(1)` behind
-    the release of K and that of V makes the arrival of K, and `ctx.wgmma_wait(0)` that of V.
+    K and V are released separately, since an MMA of each is in flight: S of the next tile, and O of
+    this one. On Hopper a release closes the group of wgmmas issued so far: after the releases of K
+    and V, `ctx.wgmma_wait(1)` makes the arrival of K, and `ctx.wgmma_wait(0)` that of V.
     """
 
     def _phase(self) -> int:
@@ -121,7 +121,7 @@ class TMAConsumerPipeline(TilePipeline):
         """Part `qk_stage` of the present stage, as operand B of an MMA.
 
         Raises:
-            TraceError: a stage has several parts, and it is not said which.
+            TraceError: a stage has several parts, and `qk_stage` is missing.
         """
         parts = self.num_qk_stages_effective
         if qk_stage is None and parts > 1:

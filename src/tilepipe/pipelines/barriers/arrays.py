@@ -65,7 +65,7 @@ class SMemArray(Generic[E]):
         self._tracer = tracer
         self.size = size
         self.segments: list[memory.BarrierArray] = []
-        self._taken: Loc | None = None  # where the first op that names a barrier stands
+        self._taken: Loc | None = None  # the line of the first op that names a barrier
         self._scalars: SmemTileArray | None = None
         if type is SharedMemBarrier:
             self._add(name, size)
@@ -100,13 +100,13 @@ class SMemArray(Generic[E]):
     def carve(
         self, start: int, sizes: Sequence[int], names: Sequence[str]
     ) -> list[memory.BarrierArray]:
-        """Gives consecutive ranges of the array, from `start` on, names of their own. What a
-        pipeline has divided in the same way before is given again: `init_barriers` and the
-        constructor take the same pointer.
+        """Divides consecutive ranges of the array, from `start` on, into named arrays. The same
+        division again returns the same arrays: `init_barriers` and the constructor of a pipeline
+        take the same pointer.
 
         Raises:
-            TraceError: the ranges leave the array, something uses its barriers already, or another
-                pipeline has some of them.
+            TraceError: the ranges leave the array, its barriers have been used, or another pipeline
+                has some of them.
         """
         self._tracer.require_running()
         bounds: list[int] = [start, *(start + total for total in accumulate(sizes))]
@@ -128,7 +128,8 @@ class SMemArray(Generic[E]):
             raise TraceError(
                 f"barriers {bounds[0]} to {bounds[-1] - 1} of an array of {self.size}, which is"
                 " divided into"
-                f" {', '.join(f'{x.name!r}: {at} to {at + x.size - 1}' for at, x in places)}: a pipeline takes barriers that no other has",
+                f" {', '.join(f'{x.name!r}: {at} to {at + x.size - 1}' for at, x in places)}: a"
+                " pipeline takes barriers that no other has",
                 caller(),
             )
         if self._taken is not None:
@@ -158,14 +159,14 @@ class SMemArray(Generic[E]):
         ]
 
     def _places(self) -> list[tuple[int, memory.BarrierArray]]:
-        """The parts that the array is divided into, each with its first index."""
+        """The arrays that it is divided into, each with the index of its first barrier."""
         starts = [0]
         for array in self.segments[:-1]:
             starts.append(starts[-1] + array.size)
         return list(zip(starts, self.segments, strict=True))
 
     def find(self, position: int) -> tuple[memory.BarrierArray, int]:
-        """The part that holds barrier `position`, and its index there."""
+        """The array that holds barrier `position`, and its index there."""
         self._tracer.require_running()
         return next(
             (array, position - at)
@@ -182,10 +183,11 @@ class SMemArray(Generic[E]):
         if not 0 <= position < self.size:
             raise TraceError(f"barrier {position} of an array of {self.size}", caller())
         array, index = self.find(position)
-        return SharedMemBarrier(self._tracer, array, exprs.const(index), home=(self, position))  # type: ignore[arg-type]
+        at, home = exprs.const(index), (self, position)
+        return SharedMemBarrier(self._tracer, array, at, home=home)  # type: ignore[arg-type]
 
     def note_use(self) -> None:
-        """An op names a barrier of this array: it cannot be divided any more."""
+        """Records that an op names a barrier of this array, which may not be divided afterwards."""
         self._tracer.require_running()
         self._taken = self._taken or caller()
 
@@ -196,7 +198,7 @@ class SMemArray(Generic[E]):
 
     @property
     def storage_size(self) -> int:
-        """Bytes."""
+        """Its size in bytes."""
         return self.size * (
             BARRIER_BYTES if self._scalars is None else self._scalars.buffer.dtype.nbytes
         )
@@ -215,7 +217,8 @@ class SMemArray(Generic[E]):
             return self.pointer(int(i.value))
         if len(self.segments) > 1:
             raise TraceError(
-                "an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods",
+                "an array that a pipeline has split into full and empty takes constant indices;"
+                " use the pipeline's methods",
                 caller(),
             )
         self.note_use()
@@ -231,19 +234,20 @@ Barriers = SMemArray[SharedMemBarrier] | SharedMemBarrier
 def array_of(
     ptr: object, count: int | None, what: str
 ) -> tuple[SMemArray[SharedMemBarrier], int, int]:
-    """What a pipeline's barriers are: the array, the index of the first, and how many there are.
+    """A pipeline's barriers: the array, the index of the first, and their number.
 
-    `ptr`: an array, or a pointer into one, which stands for the barriers from there on: `count` of
-    them, or all.
+    `ptr`: an array, or a pointer into one, meaning the barriers from there on: `count` of them, or
+    all.
 
     Raises:
-        TraceError: neither, a pointer whose place is not static, or fewer than `count` barriers
-            behind it.
+        TraceError: neither of them, a pointer with a traced index, or fewer than `count` barriers
+            from there on.
     """
     if isinstance(ptr, SharedMemBarrier):
         if ptr._home is None:
             raise TraceError(
-                f"{what} takes an array of barriers or a pointer into one, such as `storage[4]`; got {ptr!r}",
+                f"{what} takes an array of barriers or a pointer into one, such as `storage[4]`;"
+                f" got {ptr!r}",
                 caller(),
             )
         array, start = ptr._home
@@ -255,7 +259,8 @@ def array_of(
         return array, start, have if count is None else count
     if not isinstance(ptr, SMemArray) or not ptr.segments:
         raise TraceError(
-            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a pointer into one; got {ptr!r}",
+            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a"
+            f" pointer into one; got {ptr!r}",
             caller(),
         )
     return ptr, 0, ptr.size

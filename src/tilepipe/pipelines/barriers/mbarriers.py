@@ -37,8 +37,8 @@ class SharedMemBarrier:
     "mbarrier").
 
     A phase completes when no arrival is pending and the transaction bytes are zero; the next begins
-    at once. In Python the barrier and a pointer to it are one thing: `MbarPtr` is this class. As a
-    pointer into an array, `ptr[i]` and `ptr + i` are the barrier i places behind it.
+    at once. In Python the barrier and a pointer to it are the same object: `MbarPtr` is this class.
+    As a pointer into an array, `ptr[i]` and `ptr + i` are the barrier i places after it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SharedMemBarrier:
         self._operand = memory.BarrierRef(array, index, cta)
         self._handle = handle
         self._scope = tracer.scope
-        # the array that the pointer was taken from, and the place in it, where that is static
+        # the array that the pointer was taken from, and its index there, where that is static
         self._home = home
 
     @property
@@ -67,13 +67,16 @@ class SharedMemBarrier:
         return self._operand
 
     def __getitem__(self, index: object) -> SharedMemBarrier:
-        """The barrier `index` places behind this one, in the same array.
+        """The barrier `index` places after this one, in the same array.
 
         Raises:
             TraceError: there is none, or the index differs between the lanes of a warp.
         """
-        offset = require_uniform(require_integer(to_expr(self._tracer, index), "the index of a barrier"), "the index of a barrier",
-                                 exprs.Vary.WARP)  # fmt: skip
+        offset = require_uniform(
+            require_integer(to_expr(self._tracer, index), "the index of a barrier"),
+            "the index of a barrier",
+            exprs.Vary.WARP,
+        )
         ref = self._ref
         if self._home is not None and isinstance(offset, exprs.Const):
             return self._home[0].pointer(self._home[1] + int(offset.value))
@@ -85,7 +88,7 @@ class SharedMemBarrier:
         return SharedMemBarrier(self._tracer, ref.array, at, None, ref.cta)
 
     def __add__(self, offset: object) -> SharedMemBarrier:
-        """A pointer `offset` barriers further on: the same as `self[offset]`."""
+        """A pointer to the barrier `offset` places after this one: `self[offset]`."""
         return self[offset]
 
     @staticmethod
@@ -98,7 +101,11 @@ class SharedMemBarrier:
         return barrier
 
     def ref(self) -> memory.BarrierRef:
-        """The operand of an op; raises when the stage it came from has been released."""
+        """The barrier as an operand.
+
+        Raises:
+            HandleError: the stage it belongs to has been released.
+        """
         if self._handle is not None:
             self._handle.check_held("signalled or waited on")
         self._tracer.check_alive(self._scope, "barrier")
@@ -159,9 +166,9 @@ class SharedMemBarrier:
         cluster.
 
         Args:
-            relaxed: the plain form, which releases to this CTA alone and spares a fence of the
-                whole GPU. To another CTA it then hands over finished reads of MMAs, accesses of
-                tensor memory behind `ctx.tcgen05_fence_before()`, and reads of a response behind
+            relaxed: the plain form, which releases to this CTA alone and saves a fence of the
+                whole GPU. For another CTA it then orders finished reads of MMAs, accesses of
+                tensor memory before `ctx.tcgen05_fence_before()`, and reads of a response before
                 `ctx.fence_proxy_async()`, but no ordinary write.
 
         Raises:
@@ -195,8 +202,8 @@ class SharedMemBarrier:
         self._expect(self.ref(), bytes, arrive=True)
 
     def expect_bytes_relaxed(self, bytes: TransactionBytes) -> None:
-        """`expect_bytes` with relaxed ordering; here the same, since nothing is published by arming
-        a barrier.
+        """`expect_bytes` with relaxed ordering; the same here, since arming a barrier publishes
+        nothing.
         """
         self._expect(self.ref(), bytes, arrive=True)
 
@@ -222,7 +229,8 @@ class SharedMemBarrier:
         n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
         if isinstance(n, exprs.Const) and not 0 <= n.value <= MAX_TX_BYTES:
             raise TraceError(
-                f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage",
+                f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less"
+                " in one stage",
                 caller(),
             )
         if arrive:
@@ -247,8 +255,8 @@ class SharedMemBarrier:
         """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier
         wait(1) passes and wait(0) blocks.
 
-        `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no
-        meaning.
+        `ticks`: the limit of one hardware try in nanoseconds. It has no effect here; the seed page
+        has it.
         """
         require_whole_warpgroup_waits(self._tracer, "a wait")
         self._tracer.emit(ops.MbarWait(caller(), self.ref(), self._phase(phase)))

@@ -19,17 +19,17 @@ from tilepipe.pipelines.rings.state import PipelineState
 
 
 class OrderedBarrier:
-    """`groups` groups of threads do each of `depth` things one group after the other: 0, 1, ...,
-    and 0 again.
+    """An order in which groups of threads execute `depth` sections of code, one group after the
+    other: group 0, 1, ..., and 0 again.
 
-    In every round a group has one turn at each thing, in order: with a depth of 2, say the MMAs of
-    a tile and then its epilogue, group 1 issues its MMAs while group 0 is in its epilogue, and no
-    two groups are at the same thing. What a group has read and written in its turn is seen by the
-    next. A group may leave when it has no more turns, provided no group before it in the round has
-    one left that comes after.
+    In every round a group has one turn at each section, in order. With a depth of 2, say the MMAs
+    of a tile and then its epilogue, group 1 issues its MMAs while group 0 executes its epilogue,
+    and no two groups execute the same section. A turn happens before the next turn at the same
+    section. A group may leave when it has no more turns, provided no group before it in the round
+    still has a later turn.
 
-    Over depth · groups mbarriers, each of `threads` arrivals: barrier [thing, group] completes when
-    it is that group's turn.
+    Uses depth · groups mbarriers, each of `threads` arrivals: barrier [section, group] completes
+    when it is that group's turn.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class OrderedBarrier:
         self._array = memory.BarrierArray(t.name(name), depth * groups, threads, loc=caller())
         t.kernel.barriers.append(self._array)
         self._state = PipelineState(t, depth, 0, name)
-        # Everything is group 0's first: its barriers get the arrivals that the last group would
-        # make.
+        # Group 0 has the first turn at every section: its barriers get the arrivals that the last
+        # group of the round before would have made.
         opening: list[ops.Op] = [
             ops.MbarInit(caller(), self._bar(exprs.const(0)), None, depth * groups)
         ]
@@ -69,7 +69,7 @@ class OrderedBarrier:
         t.emit(ops.Elect(caller(), "role", ops.Block(opening)))
 
     def turn(self, group: Index) -> AbstractContextManager[None]:
-        """`with order.turn(ctx.warpgroup_rank):` waits for the group's turn at its next thing;
+        """`with order.turn(ctx.warpgroup_rank):` waits for the group's turn at its next section;
         leaving gives the turn to the next group.
         """
         return MustEnter(self._tracer, f"{self._array.name}.turn", self._turn(group))
@@ -81,7 +81,7 @@ class OrderedBarrier:
         self.pass_on(group)
 
     def wait(self, group: Index) -> None:
-        """Waits until it is the group's turn at its next thing."""
+        """Waits for the group's turn at its next section."""
         stage, phase = self._state.read()
         SharedMemBarrier(self._tracer, self._array, self._index(stage, group)).wait(phase)
 

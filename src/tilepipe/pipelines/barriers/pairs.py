@@ -32,7 +32,7 @@ def elect_one_cta(ctx: Context) -> Value:
 
 
 def elected_cta(ctx: Context, cta_group: int) -> AbstractContextManager[None]:
-    """A block that the even CTA of a pair executes, or every CTA."""
+    """A block that only the even CTA of a pair executes; every CTA where `cta_group` is 1."""
     return ctx.when(ctx.cta_rank % 2 == 0) if cta_group == 2 else nullcontext()
 
 
@@ -47,8 +47,8 @@ def pair_mask(ctx: Context) -> Value:
 
 
 def mma_arrive(mbar: MbarPtr) -> None:
-    """tcgen05.commit: one arrival on `mbar` when the MMAs that this lane has issued are done. One
-    lane.
+    """tcgen05.commit: one arrival on `mbar` when the MMAs that this lane has issued have finished.
+    One lane.
     """
     Context(mbar._tracer).mma_commit(mbar)
 
@@ -59,8 +59,8 @@ def mma_arrive_multicast(mbar: MbarPtr, cta_mask: MulticastMask) -> None:
 
 
 def umma_arrive_leader_cta(mbar: MbarPtr) -> None:
-    """One arrival by every active thread on the even CTA's copy. It publishes loads from tensor
-    memory that are waited for and fenced (`ctx.tcgen05_fence_before()`), and no other access.
+    """One arrival by every active thread on the even CTA's copy. It releases loads from tensor
+    memory that have been waited for and fenced (`ctx.tcgen05_fence_before()`), and no other access.
     """
     ref = mbar.ref()
     handle = owner_of(mbar._tracer, ref.array, ref.index)
@@ -70,8 +70,8 @@ def umma_arrive_leader_cta(mbar: MbarPtr) -> None:
 
 
 def commit_by_one_lane(handle: StageHandle, mask: object) -> None:
-    """What the release of a stage does for a body that has not committed; `mask`: the CTAs to tell,
-    None: this one.
+    """Commits to the barrier of a stage, for a release whose body has not. `mask`: the CTAs to
+    signal, None: this one.
     """
     with Context(handle._tracer).elect_one("warp" if handle.role.role.warps == 1 else "role"):
         if mask is None:
@@ -81,7 +81,7 @@ def commit_by_one_lane(handle: StageHandle, mask: object) -> None:
 
 
 def require_both_signalled(handle: StageHandle) -> None:
-    """Before the release of a stage of a pair.
+    """Checks the signals of a stage of a pair before its release.
 
     Raises:
         CountError: its signal reaches one CTA of a pair and not the other.
@@ -93,12 +93,14 @@ def require_both_signalled(handle: StageHandle) -> None:
     for even in range(0, len(by_rank), 2):
         pair = by_rank[even : even + 2]
         if pair.any() and not pair.all():
-            told = even + int(pair[1] > 0)
+            signalled = even + int(pair[1] > 0)
             raise CountError(
-                f"{handle.describe()} is signalled in CTA rank {told} of the cluster and not in"
-                f" rank {told ^ 1}, the other of the pair"
+                f"{handle.describe()} is signalled in CTA rank {signalled} of the cluster and not"
+                " in"
+                f" rank {signalled ^ 1}, the other of the pair"
                 f" (arrivals by rank: {by_rank.tolist()}), whose roles would wait for ever."
                 " Commit to both:"
-                " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to the release.",
+                " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to"
+                " the release.",
                 caller(),
             )

@@ -78,7 +78,7 @@ class InputProducerStage(InputStage):
     def __init__(
         self, inputs: InputTilePipeline, stage: Value, barrier: MbarPtr | None = None
     ) -> None:
-        """`stage`: waited for. `barrier`: its full barrier, which is what it is unless given.
+        """`stage`: a stage that has been waited for. `barrier`: its full barrier; may be left out.
 
         Raises:
             TraceError: another barrier than full[stage].
@@ -122,9 +122,9 @@ def require_full_barrier(inputs: InputTilePipeline, stage: Value, barrier: objec
 
 
 class InputConsumerStage(InputStage):
-    """A stage to use. `release()` steps; where the body has neither committed nor arrived on
-    `mbar()`, it signals as
-    well: bound to the MMAs that read the stage if any did, else an arrive by the role's threads.
+    """A stage to use. `release()` steps; Where the body has neither committed nor arrived on
+    `mbar()`, the release signals too: by a commit of the MMAs that read the stage if any did, else
+    by an arrive of the role's threads.
     """
 
     def __init__(
@@ -145,7 +145,8 @@ class InputConsumerStage(InputStage):
         """
         if self._commit is not None:
             raise HandleError(
-                f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its phase would complete twice",
+                f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its"
+                " phase would complete twice",
                 commit.loc,
             )
         scope = self._tracer.scope
@@ -161,7 +162,7 @@ class InputConsumerStage(InputStage):
     def release(self) -> None:
         """Steps, and signals the stage free unless the body has."""
         if self.must_signal():
-            # tcgen05: in a pair both CTAs' loads wait for these MMAs
+            # tcgen05 in a pair: the loads of both CTAs wait for these MMAs
             if self.read_by_mma and self._tracer.kernel.cta_group:
                 commit_by_one_lane(
                     self, pair_mask(Context(self._tracer)) if self.inputs.cta_group == 2 else None
@@ -173,15 +174,15 @@ class InputConsumerStage(InputStage):
         self.release_without_signal()
 
     def release_without_signal(self) -> None:
-        """Steps; makes no arrival of its own, but one that a `mma_commit` of the body has bound is
-        still made when its group retires.
+        """Steps without an arrival. An arrival that the body has bound by `mma_commit` is still
+        made when its group retires.
         """
         if self.inputs.cta_group == 2:
             require_both_signalled(self)
         self._finish(self._shared)
         if self._commit is None:
             return
-        # arrivals by hand publish the ordinary accesses
+        # explicit arrivals have already published the ordinary accesses
         published = self.touched and not self._signalled
         if self._queue is not None:
             self._queue.push(self._commit, self._stage, published)
@@ -191,8 +192,8 @@ class InputConsumerStage(InputStage):
 
 
 class _Entered:
-    """`with` support for stages that were acquired before: entering does nothing, leaving
-    releases.
+    """`with` support for stages that are acquired before they are entered: entering does nothing,
+    leaving releases.
     """
 
     def __enter__(self) -> Self:

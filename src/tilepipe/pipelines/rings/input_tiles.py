@@ -1,5 +1,5 @@
-"""InputTilePipeline: synchronisation of input tiles (a ProducerConsumerPipeline) over any payload of
-tile arrays.
+"""InputTilePipeline: synchronisation of input tiles (a ProducerConsumerPipeline) over any payload
+of tile arrays.
 
 `k_group_size` consecutive K tiles share one pair of barriers: a stage is a group, expect_bytes is
 called once for all its tiles, and the MMA commits once. Barriers: 2 * num_group_stages; tile slots:
@@ -34,9 +34,9 @@ class InputTilePipeline:
     Attributes:
         pipeline: the barriers and cursors.
         payload: the tile arrays.
-        stage_bytes: bytes of one stage, for `expect_bytes`; of both CTAs where they are a pair.
-        cta_group: 2 where a pair of CTAs shares an MMA: each loads its part of the tiles, and the
-            bytes of both count on the full barrier of the even CTA, whose MMA warp uses them.
+        stage_bytes: bytes of one stage, for `expect_bytes`; in a pair, of both CTAs.
+        cta_group: 2 where a pair of CTAs shares an MMA. Each CTA loads its part of the tiles; the
+            bytes of both count on the full barrier of the even CTA, whose MMA warp waits for them.
     """
 
     Pipeline = ProducerConsumerPipeline
@@ -68,9 +68,17 @@ class InputTilePipeline:
 
     @classmethod
     def allocate(
-        cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: PositiveInt = 1, cta_group: CtaGroup = 1,
-        producer_arrivals: int | None = None, consumer_arrivals: int | None = None, name: Name = "inputs",
-    ) -> InputTilePipeline:  # fmt: skip
+        cls,
+        ctx: Context,
+        payload: TilePayload,
+        *,
+        num_group_stages: int,
+        k_group_size: PositiveInt = 1,
+        cta_group: CtaGroup = 1,
+        producer_arrivals: int | None = None,
+        consumer_arrivals: int | None = None,
+        name: Name = "inputs",
+    ) -> InputTilePipeline:
         """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts
         are derived unless given.
         """
@@ -88,9 +96,13 @@ class InputTilePipeline:
 
     @staticmethod
     def init_barriers(
-        storage_ptr: Barriers, producer_arv_count: int, consumer_arv_count: int, *, num_group_stages: int | None = None,
+        storage_ptr: Barriers,
+        producer_arv_count: int,
+        consumer_arv_count: int,
+        *,
+        num_group_stages: int | None = None,
         name: Name = "inputs",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's
         count; the second, empty, with the consumer's. Of a pointer, 2 · num_group_stages barriers
         from there on, or all.
@@ -105,7 +117,9 @@ class InputTilePipeline:
         return self.payload.tile_bytes * self.k_group_size * self.cta_group
 
     def copy(self) -> InputTilePipeline:
-        """The same barriers and tiles with cursors of its own, at the places of this pipeline's."""
+        """The same barriers and tiles with separate cursors, at the positions of this
+        pipeline's.
+        """
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.pipeline = self.pipeline.copy()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class InputProducer:
-    """The load warp's view of an input pipeline. Leaving it does not drain: call `drain()` behind
+    """The load warp's view of an input pipeline. Leaving it does not drain: call `drain()` after
     the last stage.
     """
 
@@ -125,7 +125,8 @@ class InputConsumer:
     def _entered(self) -> LagQueue | None:
         if self._lag and self._queue is None:
             raise TraceError(
-                "a consumer with a lag is used as `with inputs.consumer(lag=...) as consumer:`; leaving it frees the last stages",
+                "a consumer with a lag is used as `with inputs.consumer(lag=...) as consumer:`;"
+                " leaving it frees the last stages",
                 caller(),
             )
         return self._queue

@@ -1,9 +1,10 @@
-"""Freeing a stage some wgmma groups later: the queue behind `inputs.consumer(lag=n)`.
+"""The queue of `inputs.consumer(lag=n)`, which frees a stage n wgmma groups later.
 
-wgmma cannot signal an mbarrier. So the arrival that `mma_commit` binds to a group is made by the
-warpgroup once it has waited for that group. Waiting for the newest group would leave the tensor
+wgmma cannot signal an mbarrier, so the warpgroup itself makes the arrival that `mma_commit` binds
+to a group, once it has waited for that group. Waiting for the newest group would leave the tensor
 cores idle; with a lag, releasing stage i waits until at most `lag` groups run, and frees stage i -
-lag. The queue holds the last `lag` stages in role variables.
+lag. The queue holds the last `lag` stages in variables of the role, because the body of the loop is
+traced once and their numbers are known only when the kernel runs.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ class LagQueue:
         self._arrives: list[ops.MbarArrive] = []
 
     def push(self, commit: Commit, stage: Value, published: bool) -> None:
-        """Takes stage `stage`, whose group was just closed, and frees the one `lag` before it."""
+        """Adds stage `stage`, whose group has just been closed, and frees the one `lag` before
+        it.
+        """
         if self._commit is not None and self._commit.mask != commit.mask:
             raise TraceError(
-                f"mma_commit with mask {commit.mask} here and {self._commit.mask} at {self._commit.loc.short}: one view, one mask",
+                f"mma_commit with mask {commit.mask} here and {self._commit.mask} at"
+                f" {self._commit.loc.short}: one view, one mask",
                 commit.loc,
             )
         self._commit = commit
-        # one stage that ordinary accesses touch: every arrive must release
+        # One traced body stands for all stages: if it accesses any by ordinary loads or stores,
+        # every arrive must release, including those emitted before.
         if published and not self._published:
             self._published = True
             for arrive in self._arrives:

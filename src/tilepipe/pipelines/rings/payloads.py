@@ -132,7 +132,8 @@ class StandardTilePayload(TilePayload):
     def _tiles(self) -> tuple[SMemTileArray2D, SMemTileArray2D]:
         if self.a_tiles is None or self.b_tiles is None:
             raise TraceError(
-                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or InputTilePipeline.allocate",
+                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or"
+                " InputTilePipeline.allocate",
                 caller(),
             )
         return self.a_tiles, self.b_tiles

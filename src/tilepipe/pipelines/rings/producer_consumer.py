@@ -47,7 +47,7 @@ class ProducerConsumerPipeline:
     """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
 
     `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and
-    `empty[s]`. Every role has cursors of its own; `copy()` gives a second set, at the same places.
+    `empty[s]`. Every role has its own cursors; `copy()` gives a second set at the same positions.
     `p2 = p` is the same pipeline.
     """
 
@@ -99,15 +99,20 @@ class ProducerConsumerPipeline:
 
     @classmethod
     def allocate(
-        cls, ctx: Context, num_stages: PositiveInt, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
+        cls,
+        ctx: Context,
+        num_stages: PositiveInt,
+        *,
+        producer_arrivals: int | None = None,
+        consumer_arrivals: int | None = None,
         name: Name = "pipeline",
-    ) -> ProducerConsumerPipeline:  # fmt: skip
+    ) -> ProducerConsumerPipeline:
         """Shared memory, barriers and pipeline in one call. Arrival counts are derived from the
         kernel unless given.
 
         Raises:
-            CountError: (when the kernel is finished) a given count contradicts the arrivals that
-                the roles make, or none can be derived.
+            CountError: (at the end of the trace) a given count contradicts the arrivals that the
+                roles make, or none can be derived.
         """
         if not isinstance(num_stages, int) or num_stages < 1:
             raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
@@ -150,7 +155,7 @@ class ProducerConsumerPipeline:
         )
 
     def copy(self) -> ProducerConsumerPipeline:
-        """The same barriers with cursors of its own, at the places where this pipeline's are now in
+        """The same barriers with separate cursors, at the present positions of this pipeline's in
         this role.
         """
         other = object.__new__(type(self))
@@ -185,22 +190,22 @@ class ProducerConsumerPipeline:
         return SharedMemBarrier(self._tracer, array, index)
 
     def producer_step(self) -> None:
-        """The producer's next stage. No barrier traffic."""
+        """Steps the producer to its next stage, without barrier traffic."""
         self._producer.step()
 
     def consumer_step(self) -> None:
-        """The consumer's next stage. No barrier traffic."""
+        """Steps the consumer to its next stage, without barrier traffic."""
         self._consumer.step()
 
     def producer_advance(self, n: Extent) -> None:
-        """`n` stages on (n >= 0, may be traced): stages that other threads of the role fill. No
+        """Skips `n` stages (n >= 0, may be traced) that other threads of the role fill, without
         barrier traffic.
         """
         self._producer.advance(n)
 
     def consumer_advance(self, n: Extent) -> None:
-        """`n` stages on (n >= 0, may be traced): stages that other warpgroups of the role use, as
-        in ping-pong. No barrier traffic.
+        """Skips `n` stages (n >= 0, may be traced) that other warpgroups of the role use, as in
+        ping-pong, without barrier traffic.
         """
         self._consumer.advance(n)
 
@@ -292,8 +297,9 @@ class ProducerConsumerPipeline:
         )
 
     def drain_producer(self) -> None:
-        """Waits until the consumer has freed every stage: num_stages times wait and step. After the
-        last stage, so that nothing arrives on this CTA's shared memory after it has exited.
+        """Waits until the consumer has freed every stage: num_stages times wait and step. Call it
+        after the last stage, so that no arrival reaches this CTA's shared memory after the CTA has
+        exited.
         """
         for _ in Context(self._tracer).range(self.num_stages):
             self._wait_empty()

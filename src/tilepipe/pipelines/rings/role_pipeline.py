@@ -117,13 +117,13 @@ class RolePipeline:
         return cls(full, empty, is_producer=is_producer, cta_group=cta_group, name=name)
 
     def producer(self) -> ProducerPipeline:
-        """The producer's side of the same barriers, with a state of its own."""
+        """The producer's side of the same barriers, with a separate state."""
         return ProducerPipeline(
             self.producer_mbars, self.consumer_mbars, cta_group=self.cta_group, name=self.name
         )
 
     def consumer(self) -> ConsumerPipeline:
-        """The consumer's side of the same barriers, with a state of its own."""
+        """The consumer's side of the same barriers, with a separate state."""
         return ConsumerPipeline(
             self.producer_mbars, self.consumer_mbars, cta_group=self.cta_group, name=self.name
         )
@@ -167,7 +167,8 @@ class RolePipeline:
         if self.is_producer is not producer:
             mine, other = ("producer", "consumer") if self.is_producer else ("consumer", "producer")
             raise TraceError(
-                f"{what} is the {other}'s; this is the {mine}'s side of '{self.name}': take `pipe.{other}()`",
+                f"{what} is the {other}'s; this is the {mine}'s side of '{self.name}': take"
+                f" `pipe.{other}()`",
                 caller(),
             )
 

@@ -1,4 +1,6 @@
-"""Handles of the stages of a ProducerConsumerPipeline, and the context managers that acquire them."""
+"""Handles of the stages of a ProducerConsumerPipeline, and the context managers that acquire
+them.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class StageHandle(Handle):
         return SharedMemBarrier(self._tracer, array, index, self)
 
     def _finish(self, shared: bool = True) -> None:
-        """Ends the handle: its arrivals go to the ledger, the cursor steps."""
+        """Ends the handle: records its arrivals in the ledger and steps the cursor."""
         self._tracer.flush_branch()  # a `when` just before the release may hold arrivals
         array = self.array
         signals = self.signals
@@ -64,8 +66,8 @@ class StageHandle(Handle):
 
 
 def refuse_second_acquire(pipe: ProducerConsumerPipeline, side: str) -> None:
-    """Raises HandleError when this side holds a stage already: the cursor steps at its release, so
-    it would get the same stage again.
+    """Raises HandleError where this side already holds a stage: the cursor steps at the release, so
+    a second acquire would return the same stage.
     """
     scope: Scope | None = pipe._tracer.scope
     while scope is not None:
@@ -81,8 +83,8 @@ def refuse_second_acquire(pipe: ProducerConsumerPipeline, side: str) -> None:
 
 
 class ProducerStage(StageHandle):
-    """A stage to fill. `release()` only steps: what the stage holds is announced by an arrival on
-    `mbar()`, made by the body.
+    """A stage to fill. `release()` only steps: the body announces the contents by an arrival on
+    `mbar()`.
     """
 
     def __init__(self, pipe: ProducerConsumerPipeline, stage: Value) -> None:
@@ -143,8 +145,8 @@ class ConsumerStage(StageHandle):
 
 
 class StageContext(Handle, Generic[H]):
-    """A context manager for one stage. Obtained and never entered, it is an error: it would wait
-    for nothing and step nothing.
+    """A context manager for one stage. It is an error to obtain one and never enter it: it would
+    neither wait nor step.
     """
 
     how_to_release = "Enter it: `with ... as stage:`."

@@ -1,4 +1,4 @@
-"""PipelineState: a place in a ring."""
+"""PipelineState: a position in a ring of stages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tilepipe.lang.values.scalars import Value, binary, require_uniform, to_expr
 
 
 class PipelineState:
-    """Index, phase and steps taken in a ring of `num_stages`. Each role has its own, created on
+    """A position in a ring of `num_stages`: index and phase. Each role has its own, created on
     first use at the top of the role.
 
-    `p2 = p` is the same state; `p.copy()` one of its own, at the same place. `phase` 0 is a
-    consumer's start; a producer starts at 1, the parity of "the phase before the first", which a
-    fresh barrier reports as complete.
+    `p2 = p` is the same state; `p.copy()` is a separate one at the same position. A consumer starts
+    at `phase` 0. A producer starts at 1, the parity of the phase before the first, which a fresh
+    barrier reports as complete: its first lap does not wait.
     """
 
     def __init__(
@@ -38,7 +38,8 @@ class PipelineState:
     def _cursor(self) -> Cursor:
         if self._tracer.scope.role is None:
             raise TraceError(
-                f"'{self._name}' is read or stepped in set-up code, which all warps run; a place in a ring belongs to a role",
+                f"'{self._name}' is read or stepped in set-up code, which all warps run; a"
+                " position in a ring belongs to a role",
                 caller(),
             )
         cursors = self._tracer.role.cursors
@@ -51,8 +52,8 @@ class PipelineState:
         return cursor
 
     def read(self) -> tuple[Value, Value]:
-        """(stage, phase) as they are now. The phase keeps its full number for the simulator;
-        `phase()` gives the parity.
+        """The present (stage, phase). The phase is the full number, for the simulator; `phase()`
+        gives the parity.
         """
         t = self._tracer
         cursor = self._cursor()
@@ -70,7 +71,7 @@ class PipelineState:
         return binary(self._tracer, "and", self.read()[1].to(dtypes.int32), 1)
 
     def step(self) -> None:
-        """One stage on; the phase flips at the wrap."""
+        """Advances by one stage; the phase flips at the wrap."""
         self.advance(1)
 
     def next(self) -> PipelineState:
@@ -79,7 +80,7 @@ class PipelineState:
         return self
 
     def advance(self, n: Extent) -> None:
-        """`n` stages on (n >= 0, any size, may be traced); the phase flips at each wrap.
+        """Advances by `n` stages (n >= 0, any size, may be traced); the phase flips at each wrap.
 
         Raises:
             TraceError: under a condition that not all lanes of a warp share.
@@ -91,18 +92,18 @@ class PipelineState:
         require_whole_warpgroup_waits(self._tracer, "a step")
         if divergence(self._tracer)[0] is exprs.Vary.LANE:
             raise TraceError(
-                f"'{self._name}' is stepped under a lane condition: the other lanes of the warp would stay behind. Step outside it.",
+                f"'{self._name}' is stepped under a lane condition: the other lanes of the warp"
+                " would not step. Step outside it.",
                 caller(),
             )
         self._tracer.emit(ops.CursorStep(caller(), cursor, steps))
 
     def copy(self) -> PipelineState:
-        """A state of its own, at the place where this one is now in this role: stage and phase are
-        those of a copied value.
+        """A separate state at the present position of this one.
 
         Raises:
-            TraceError: in a loop: the copy is one variable of the role, which the next iteration
-                would find where this one left it.
+            TraceError: in a loop. The copy is one variable of the role, so the next iteration would
+                continue at the position where this iteration left it.
         """
         other = PipelineState(self._tracer, self.num_stages, self._start, self._name)
         t = self._tracer
@@ -110,7 +111,8 @@ class PipelineState:
             return other
         if t.scope.inside("loop") is not None:
             raise TraceError(
-                f"'{self._name}' is copied in a loop, but a copy is made once in a role: take it in front of the loop",
+                f"'{self._name}' is copied in a loop, but a copy is made once in a role: make it"
+                " before the loop",
                 caller(),
             )
         if self in t.role.cursors:  # otherwise it is still at the start of the ring

@@ -16,15 +16,23 @@ class SMemTileArray2D(SmemTileArray):
     """`num_tiles` contiguous tiles of (d0, d1) elements; tile i is at `i * d0 * d1`."""
 
     def __init__(
-        self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, order: MatrixOrder = "row", swizzle: Swizzle | None = None,
+        self,
+        ctx: Context,
+        dtype: DType | str,
+        d0: int,
+        d1: int,
+        num_tiles: int,
+        *,
+        order: MatrixOrder = "row",
+        swizzle: Swizzle | None = None,
         name: Name = "tiles",
-    ) -> None:  # fmt: skip
+    ) -> None:
         made = ctx.smem((d0, d1), dtype, count=num_tiles, order=order, swizzle=swizzle, name=name)
         super().__init__(ctx.tracer, made.buffer)
 
 
 class SMemTileArray2DRowMajor(SMemTileArray2D):
-    """As `SMemTileArray2D`, rows contiguous and unswizzled."""
+    """A `SMemTileArray2D` with contiguous rows and no swizzle."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Tile schedulers that deal out tiles while the kernel runs: by cluster launch control, or by an
 atomic counter.
 
-Both have one scheduler warp, of which CTA 0 of a cluster asks for the cluster's next tile, and a
-ring of answers, one in each CTA. Every role that iterates the schedule reads each answer, and every
-thread of it hands the answer back to CTA 0.
+Both have one scheduler warp: that of CTA 0 of a cluster requests the cluster's next tile. The
+responses go to a ring in each CTA. Every role that iterates the schedule reads each response, and
+every thread of the role then arrives on the empty barrier of CTA 0.
 """
 
 from __future__ import annotations
@@ -32,29 +32,36 @@ STAGES = 2
 
 
 class DynamicScheduler(TileOrder):
-    """What the two have in common.
+    """Base class of the dynamic schedulers.
 
-    `for tile in work:` is a traced loop in every role that handles tiles. The first tile is the
-    cluster's own: tile c of the order for cluster c. At the end of an iteration the role waits for
-    the answer to the cluster's next request, which was made meanwhile, and leaves the loop where
-    that is "no more".
+    `for tile in work:` is a traced loop in every role that handles tiles. The first tile of
+    cluster c is tile c of the order. At the end of an iteration the role waits for the response to
+    the next request, which was made meanwhile, and leaves the loop where there is no more tile.
 
     Attributes:
-        ring: the answers. Arrivals of an answer: on `full` of each CTA one, on `empty` of CTA 0 one
-            of every thread that iterates the schedule, in all CTAs of the cluster. The counts are
-            derived.
+        ring: the responses. Arrivals for a response: one on `full` of each CTA; on `empty` of CTA 0
+            one by every thread that iterates the schedule, in all CTAs of the cluster. The counts
+            are derived.
         throttle: `throttle_signal()` produces, `schedule()` consumes: a request is made only when
-            the cluster has begun to work on the tile before, so that no cluster runs away with
-            tiles that another could do.
+            the cluster has begun the tile before, so that no cluster takes tiles early that another
+            could compute.
     """
 
     needs_role = True
-    # whether the arrival by which CTA 0 gets an answer back need not release what this CTA wrote
+    # whether the arrival that frees a response in CTA 0 need not release writes of this CTA
     _hands_back_relaxed = False
 
     def __init__(
-        self, ctx: Context, tiles: tuple[object, ...], *, cluster: tuple[int, int] | None, raster: str, group: int, stages: int, name: Name
-    ) -> None:  # fmt: skip
+        self,
+        ctx: Context,
+        tiles: tuple[object, ...],
+        *,
+        cluster: tuple[int, int] | None,
+        raster: str,
+        group: int,
+        stages: int,
+        name: Name,
+    ) -> None:
         super().__init__(ctx, tiles, cluster=cluster, raster=raster, group=group)
         self.ring = ProducerConsumerPipeline.allocate(ctx, stages, name=name)
         self.throttle = ProducerConsumerPipeline.allocate(ctx, stages, name=f"{name}_throttle")
@@ -65,16 +72,17 @@ class DynamicScheduler(TileOrder):
         return iter(_Steps(self, self._tile))
 
     def throttle_signal(self) -> None:
-        """Says that the cluster begins to work on a tile, so that the next may be asked for. Once a
-        tile, by the first role that needs it (the load warp): in CTA 0 of the cluster every thread
-        of the role arrives, in the others none.
+        """Signals that the cluster begins a tile, so that the next may be requested. Called once
+        for each tile, by the first role that needs it (the load warp): in CTA 0 of the cluster
+        every thread of the role arrives, in the others none.
         """
         scope = self._ctx.tracer.scope
         if scope in self._throttled:
             raise TraceError(
-                "throttle_signal() is said twice for one tile: each asks for a tile more, and the"
-                " role would wait for requests that are"
-                " not made. Say it once, before the loads of the tile",
+                "throttle_signal() is called twice for one tile: each call permits one more"
+                " request,"
+                " and the role would wait for requests that are"
+                " not made. Call it once, before the loads of the tile",
                 caller(),
             )
         self._throttled.append(scope)
@@ -83,28 +91,28 @@ class DynamicScheduler(TileOrder):
 
     def share(self, rank: Index, of: int) -> NoReturn:
         """Of `StaticScheduler` only."""
-        self._static("share", "who takes which tile is known when it is taken")
+        self._static("share", "which cluster computes a tile is known only when it takes the tile")
 
     def ahead(self) -> NoReturn:
         """Of `StaticScheduler` only."""
-        self._static("ahead", "the tile after this one is known when this one ends")
+        self._static("ahead", "the next tile is known only when this one ends")
 
     def _static(self, name: str, why: str) -> NoReturn:
         raise TraceError(
-            f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for tile in work:`",
+            f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for"
+            " tile in work:`",
             caller(),
         )
 
     def schedule(self) -> None:
-        """The whole body of the scheduler role, one warp: for each tile of the cluster it asks for
-        the next one. Only CTA 0 of the cluster does anything; it leaves when all answers have been
-        read everywhere.
+        """The whole body of the scheduler role, one warp: for each tile of the cluster it requests
+        the next one. It is active in CTA 0 of the cluster only, and ends when all responses have
+        been read in all CTAs.
 
             if work.needs_role:
 
                 @ctx.role("schedule", warps=1)
-                def schedule():
-                    work.schedule()
+                def schedule(): work.schedule()
         """
         role = self._ctx.tracer.role.role
         if role.warps != 1:
@@ -136,13 +144,15 @@ class DynamicScheduler(TileOrder):
         raise NotImplementedError
 
     def _request(self, stage: ProducerStage) -> None:
-        """Has an answer written to a free stage of every CTA, and its full barriers signalled."""
+        """Requests a tile: the response is written to a free stage in every CTA, and signals its
+        full barrier.
+        """
         raise NotImplementedError
 
 
 class _Steps:
-    """The steps of a dynamic schedule in one role; `make` is given each step's place in the order,
-    and makes what is yielded.
+    """The steps of a dynamic schedule in one role; yields `make(index)`, with the step's index in
+    the order.
     """
 
     def __init__(self, work: DynamicScheduler, make: Callable[[Value], Any]) -> None:
@@ -153,7 +163,8 @@ class _Steps:
         work, ctx, t = self._work, self._work._ctx, self._work._ctx.tracer
         if t.role.name in work._iterated:
             raise TraceError(
-                f"role '{t.role.name}' iterates a dynamic schedule twice: the second loop would wait for answers that the first has read",
+                f"role '{t.role.name}' iterates a dynamic schedule twice: the second loop would"
+                " wait for responses that the first has read",
                 caller(),
             )
         work._iterated.add(t.role.name)
@@ -182,7 +193,7 @@ class ClcScheduler(DynamicScheduler):
     clusterlaunchcontrol). So CTAs start where an SM is free, as in an ordinary launch, and none
     pays for its set-up twice.
 
-    Args: those of `TileOrder`. stages: answers in the ring.
+    Args: those of `TileOrder`. stages: responses in the ring.
 
     Raises (when bound):
         BindError: the grid has fewer clusters than there are steps.
@@ -204,7 +215,10 @@ class ClcScheduler(DynamicScheduler):
         self._responses = ctx.smem((stages, 4), dtypes.int32, swizzle=0, name="responses")[0]
         t = ctx.tracer
         enough = to_expr(t, ctx.num_clusters >= self._total)
-        message = "ClcScheduler gives every cluster of the grid its own tiles first: {} clusters for {} steps of tiles would leave some out"
+        message = (
+            "ClcScheduler gives every cluster of the grid its own tiles first: {} clusters for"
+            " {} steps of tiles would leave some out"
+        )
         t.kernel.requirements.append(
             Requirement(
                 caller(), enough, message, (to_expr(t, ctx.num_clusters), to_expr(t, self._total))
@@ -212,7 +226,7 @@ class ClcScheduler(DynamicScheduler):
         )
 
     # The threads have read the response, and have fenced the read against the next one, a write of
-    # the async proxy. Nothing else is handed over: in its example of try_cancel the PTX ISA has
+    # the async proxy. No other access is published: in its example of try_cancel the PTX ISA has
     # fence.proxy.async and a relaxed arrival. `.release.cluster` would be a fence of the whole GPU
     # (MEMBAR.ALL.GPU) by every thread, for every tile.
     _hands_back_relaxed = True
@@ -240,10 +254,10 @@ class AtomicScheduler(DynamicScheduler):
     """Tiles by a counter in global memory, for a persistent grid on any GPU: cluster c begins with
     tile c, and each further tile is the number that the counter gives.
 
-    Args: those of `TileOrder`, and
-        counter: int32, one element, of this kernel alone. It must be 0 when the kernel starts; the
+    Args: those of `TileOrder`, and counter: int32, one element, of this kernel alone. It must be 0
+        when the kernel starts; the
             kernel leaves it at 0.
-        stages: answers in the ring.
+        stages: responses in the ring.
 
     Raises (when run with a NumPy counter):
         BindError: the counter is not 0.
@@ -266,14 +280,16 @@ class AtomicScheduler(DynamicScheduler):
             or counter.rank != 1
         ):
             raise TraceError(
-                f"the counter of an AtomicScheduler is an int32 tensor of one element, got {counter!r}",
+                "the counter of an AtomicScheduler is an int32 tensor of one element, got"
+                f" {counter!r}",
                 caller(),
             )
         if any(
             requirement.holds is counter.param for requirement in ctx.tracer.kernel.requirements
         ):
             raise TraceError(
-                f"another AtomicScheduler of this kernel draws from '{counter.param.name}': give each a counter",
+                f"another AtomicScheduler of this kernel draws from '{counter.param.name}': give"
+                " each a counter",
                 caller(),
             )
         super().__init__(
@@ -294,7 +310,7 @@ class AtomicScheduler(DynamicScheduler):
         ctx, at = self._ctx, stage.index()
         with ctx.elect_one():
             ticket = ctx.atomic_add(self._counter[0], 1)
-            # one ticket is drawn for each tile: this is the last
+            # each tile takes one ticket, so this is the last: set the counter back to 0
             with ctx.when(ticket == self._total - 1):
                 ctx.atomic_add(self._counter[0], -self._total)
             for cta in range(ctx.cluster_size):

@@ -1,6 +1,4 @@
-"""A schedule of the output tiles of many products whose numbers of rows are known on the GPU
-only.
-"""
+"""GroupedScheduler: the output tiles of many products whose numbers of rows only the GPU knows."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ class GroupedTile(WorkTile):
     the group.
 
     Attributes:
-        row: the tile's first row among those of all groups. end: the row after the group's last;
-            rows of the tile from there on are another group's, and must not be written. At or below
-            `row` where a CTA of a cluster has no tile.
+        row: the tile's first row among those of all groups.
+        end: the row after the group's last. Rows of the tile from there on belong to another group
+            and must not be written. At or below `row` where a CTA of a cluster has no tile.
     """
 
     row: Value
@@ -37,24 +35,25 @@ class GroupedTile(WorkTile):
 
 class GroupedScheduler:
     """A persistent schedule of the tiles of `offsets.shape[0]` products of different heights, whose
-    rows lie one behind the other.
+    rows follow each other.
 
     Group g has the rows from the end of group g - 1 (0 for the first) up to offsets[g], which the
     kernel reads while it runs: the host need not know them. An offset below the one before it makes
     an empty group; one above `rows` counts as `rows`. Rows beyond the last group belong to none.
 
     The tiles of a group begin at its first row, wherever that is. Its steps follow each other in
-    the order of `TileOrder`, those of the next group come after; cluster c takes steps c, c +
-    clusters, ... Each role walks through the offsets by itself, once: all find the same tiles.
+    the order of `TileOrder`, followed by those of the next group; cluster c takes steps c, c +
+    clusters, ... Each role reads the offsets itself, once, and finds the same tiles.
 
     Args:
         offsets: int32, one for each group.
-        rows: of all groups together, and perhaps more. tile_rows: of a tile.
+        rows: rows of the tensor: those of all groups, and perhaps more.
+        tile_rows: rows of a tile.
         columns: tiles along N, the same for all groups.
         cluster, raster, group: as of `TileOrder`.
 
     Raises:
-        TraceError: offsets that are no such tensor, a raster or a cluster that cannot be.
+        TraceError: offsets is no such tensor, or the raster or cluster is impossible.
     """
 
     def __init__(
@@ -75,7 +74,8 @@ class GroupedScheduler:
             or offsets.rank != 1
         ):
             raise TraceError(
-                f"the offsets of a GroupedScheduler are an int32 tensor with one element a group, got {offsets!r}",
+                "the offsets of a GroupedScheduler are an int32 tensor with one element a group,"
+                f" got {offsets!r}",
                 caller(),
             )
         if not isinstance(tile_rows, int) or isinstance(tile_rows, bool) or tile_rows < 1:
@@ -96,12 +96,12 @@ class GroupedScheduler:
         """Every `of`-th of the tiles, from the `rank`-th: as `StaticScheduler.share`."""
         if not isinstance(of, int) or of < 1:
             raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
-        self._ctx._value(rank)  # of this kernel, also where there is nothing to share
+        self._ctx._value(rank)  # raises if it belongs to another kernel, even where of=1
         return _Walk(self, rank, of)
 
 
 class _Walk:
-    """One role's way through the groups."""
+    """The tiles of all groups in one role."""
 
     def __init__(self, work: GroupedScheduler, rank: object, of: int) -> None:
         self._work = work
@@ -123,11 +123,13 @@ class _Walk:
         index = var(start, "step")
         group, steps, before = var(-1, "group"), var(0, "steps"), var(0, "steps_before")
         first, end = var(0, "group_start"), var(0, "group_end")
-        ahead = var(ctx.load(work._offsets[0]), "offset")  # of the group after this one
+        ahead = var(ctx.load(work._offsets[0]), "offset")  # offset of the group after this one
         more = Var(t, True, None, "more_work")
 
         def seek() -> None:
-            """On to the group that has step `index`; behind the last there is none."""
+            """Moves on to the group that contains step `index`; after the last group there is
+            none.
+            """
             searching = Var(t, index.get() >= before + steps, None, "searching")
             for _ in ctx.loop_while(searching):
                 group.set(group + 1)

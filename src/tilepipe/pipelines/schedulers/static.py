@@ -13,7 +13,9 @@ from tilepipe.lang.control.loops import loop
 from tilepipe.lang.values.scalars import Value
 
 RASTERS = ("rows", "columns", "grouped")
-GROUP = 8  # cluster tiles; a group's A panel stays in L2 while its columns are walked
+# Rows of cluster tiles in a band of the "grouped" raster: its part of A stays in L2 while the
+# raster moves along N.
+GROUP = 8
 
 
 class _Share:
@@ -57,8 +59,8 @@ class AheadTile(WorkTile):
     _next: WorkTile | None
 
     def following(self) -> WorkTile:
-        """Computes the tile after this one, here; where there is none, some tile. In the body of
-        the loop itself, not in a block of it.
+        """Computes the next tile at this point; where there is none, an arbitrary tile. Call it in
+        the body of the loop itself, not in a nested block.
         """
         if self._next is None:
             object.__setattr__(self, "_next", self._compute())
@@ -67,10 +69,10 @@ class AheadTile(WorkTile):
 
 
 class Ahead:
-    """The tiles of a schedule, each computed while the one before is worked on.
+    """The tiles of a schedule, each computed during the one before.
 
     Attributes:
-        first: this CTA's first; where it has none, some tile.
+        first: this CTA's first tile; where it has none, an arbitrary tile.
     """
 
     def __init__(self, work: StaticScheduler) -> None:
@@ -104,7 +106,7 @@ class Ahead:
 
 @dataclass(frozen=True, eq=False)
 class Raster:
-    """In which order the tiles of one matrix follow each other; see `TileOrder`."""
+    """The order of the tiles of one matrix; see `TileOrder`."""
 
     cluster: tuple[int, int]
     order: str
@@ -114,8 +116,8 @@ class Raster:
     def checked(
         cls, ctx: Context, cluster: tuple[int, int] | None, order: str, group: int
     ) -> Raster:
-        """Raises TraceError for an order that there is not, and a cluster that the kernel's does
-        not hold.
+        """Raises TraceError for an unknown order, and for a cluster that does not fit into the
+        kernel's.
         """
         if order not in RASTERS:
             raise TraceError(f"raster must be one of {', '.join(RASTERS)}, got {order!r}", caller())
@@ -124,7 +126,8 @@ class Raster:
         shape = (ctx.cluster_size, 1) if cluster is None else cluster
         if min(shape) < 1 or ctx.cluster_size % (shape[0] * shape[1]):
             raise TraceError(
-                f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has {ctx.cluster_size} CTAs",
+                f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has"
+                f" {ctx.cluster_size} CTAs",
                 caller(),
             )
         return cls(shape, order, group)
@@ -150,19 +153,18 @@ class Raster:
 
 
 class TileOrder:
-    """One fixed order of a problem's tiles, in steps of a cluster's tiles: what all schedulers deal
-    out.
+    """The order of a problem's tiles, in steps of one cluster's tiles, which all schedulers follow.
 
     With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile
-    (m + r % x, n + r // x % y); at the edge some lie outside the matrix, and must still take part
-    (loads give zeros, stores are clipped).
+    (m + r % x, n + r // x % y); at the edge some tiles are outside the matrix; their CTAs still
+    execute everything (loads give zeros, stores are clipped).
 
     Args:
         tiles: (rows, columns) of output tiles, or (batches, rows, columns); may be traced.
         cluster: tiles of a cluster along (m, n). x · y must divide the kernel's cluster size; where
-            it is less, CTAs that are x · y ranks apart work on the same tile.
-        raster: "rows" walks along n first, "columns" along m first, "grouped" walks m within bands
-            of `group` and then n, so that what neighbouring CTAs read stays in L2.
+            it is less, CTAs that are x · y ranks apart compute the same tile.
+        raster: "rows" goes along n first, "columns" along m first, "grouped" along m within bands
+            of `group` tiles and then along n, so that what neighbouring CTAs read stays in L2.
     """
 
     def __init__(
@@ -211,11 +213,11 @@ class StaticScheduler(TileOrder):
     """A persistent schedule: cluster c of the grid takes tiles c, c + clusters, ... of the order.
 
     Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role
-    that iterates it sees the same tiles. Arguments: those of `TileOrder`. What the dynamic
-    schedulers need besides does nothing here, so that a kernel may take either.
+    that iterates it sees the same tiles. Arguments: those of `TileOrder`. The members that only
+    dynamic schedulers need have no effect here, so that a kernel may take either.
     """
 
-    needs_role = False  # of its own, that runs `schedule()`
+    needs_role = False  # whether a role must run `schedule()`
 
     def __iter__(self) -> Iterator[WorkTile]:
         return iter(_Share(self, 1, 0))
@@ -237,9 +239,9 @@ class StaticScheduler(TileOrder):
         return Ahead(self)
 
     def throttle_signal(self) -> None:
-        """Nothing: the tiles are known."""
+        """No effect: the tiles are known."""
         self._ctx.tracer.require_running()
 
     def schedule(self) -> None:
-        """Nothing: see `ClcScheduler.schedule`."""
+        """No effect; see `ClcScheduler.schedule`."""
         self._ctx.tracer.require_running()
