@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit, UnitQueue
-
-_SLOTS = {  # kind of op -> where its operands name a tile
-    "tma_load": (3,),
-    "tma_store": (3,),
-    "load": (2,),
-    "store": (3,),
-    "fragment_store": (2,),
-    "fragment_load": (3,),
-    "wgmma": (3, 5),
-    "tcgen05_mma": (3, 5),
-    "tmem_copy": (3,),
-    "clc_try_cancel": (3,),
-    "clc_query": (2,),
-}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,6 +46,10 @@ class RecordedStep:
     drawn: str = ""
 
 
+def _is_rect(x: object) -> bool:
+    return isinstance(x, tuple) and len(x) == 4 and all(isinstance(n, int) for n in x)
+
+
 class Recorder:
     """Records the steps of an execution in their order."""
 
@@ -67,13 +58,9 @@ class Recorder:
 
     def step(self, agent: Agent, site: Site, args: tuple[Any, ...]) -> None:
         """Records that an agent is about to perform an op."""
-        # loads and stores of a tensor name no tile
-        places = (
-            () if site.kind in ("load", "store") and site.tensor >= 0 else _SLOTS.get(site.kind, ())
-        )
-        if site.kind == "tcgen05_mma" and args[4] is None:
-            places = (5,)  # A is in tensor memory: its operand is an address
-        numbers = [args[i] for i in places if i < len(args) and isinstance(args[i], int)]
+        # a request names a tile by its number and the rectangle of it, which follows
+        pairs = pairwise(args[2:])
+        numbers = [n for n, rect in pairs if isinstance(n, int) and _is_rect(rect)]
         tiles = tuple(agent.cta.slots[n].name for n in numbers)
         self.steps.append(RecordedStep(agent, site, False, tiles))
 
