@@ -72,7 +72,7 @@ def test_interleavings_of_several_tiles_a_cluster(family: str, seed: int) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 150), min_size=1, max_size=9), st.integers(0, 40), st.integers(0, 2**16)
 )

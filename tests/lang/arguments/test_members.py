@@ -83,9 +83,12 @@ OF_THE_LIBRARY = {
 }
 
 
+MEMBERS = members()
+
+
 def parameters(member: str) -> list[str]:
     """The names of what a member takes, without self or cls."""
-    _, _, raw = members()[member]
+    _, _, raw = MEMBERS[member]
     names = list(
         inspect.signature(
             raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
@@ -94,9 +97,7 @@ def parameters(member: str) -> list[str]:
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 
-TRIED = sorted(
-    member for member in members() if parameters(member) and member not in OF_THE_LIBRARY
-)
+TRIED = sorted(member for member in MEMBERS if parameters(member) and member not in OF_THE_LIBRARY)
 
 
 @pytest.mark.sampled(12, suite=12)
