@@ -224,7 +224,9 @@ class Machine:
 
     def wake(self, waiters: Iterable[Actor]) -> None:
         """What agents waited for has happened: they can take a step again."""
-        self.ready.extend(self.agents[agent.uid] for agent in waiters)
+        agents, ready = self.agents, self.ready
+        for agent in waiters:
+            ready.append(agents[agent.uid])
 
     def issue(self, queue: UnitQueue, unit: Queued) -> None:
         """The unit may act from now on, after those before it in its queue."""

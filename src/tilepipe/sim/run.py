@@ -13,7 +13,6 @@ import numpy as np
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain_int, shown
-from tilepipe.ir.def_use import proxies_of, tensor_uses
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel
@@ -187,8 +186,8 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
             f"a grid of {launch.grid} CTAs is not a positive multiple of the cluster size"
             f" {kernel.cluster_size}"
         )
-    tensors, params = _arguments(launch)
     compiled = compile_kernel(kernel)
+    tensors, params = _arguments(launch, compiled)
     return World(
         compiled.program,
         compiled.body,
@@ -204,12 +203,14 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
     )
 
 
-def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:
+def _arguments(
+    launch: Launch, compiled: Compiled
+) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:
     """The tensors of a launch, and the values of its parameters."""
     tensors: list[GlobalTensor] = []
     params: dict[tuple[str, int], Any] = {}
-    written, read = tensor_uses(launch.kernel)
-    by_tma, ordinary = proxies_of(launch.kernel)
+    written, read = compiled.tensor_uses
+    by_tma, ordinary = compiled.proxies
     arrays = {p.name: launch.args.get(p.name) for p in launch.kernel.params}
     targets = [
         a.array

@@ -26,7 +26,8 @@ from tilepipe.machine.units.in_flight import (
 
 
 def _oldest(m: Machine, queue: UnitQueue) -> None:
-    act(m, queue.waiting.popleft())
+    unit = queue.waiting.popleft()
+    _ACTS[type(unit)](m, unit)
 
 
 _ACTS: dict[type, Callable[[Machine, Any], None]] = {

@@ -252,7 +252,7 @@ class WgmmaGroup:
     def add(self, agent: Actor, units: list[WgmmaUnit]) -> None:
         """An agent commits its part."""
         self.agents.append(agent)
-        self.units.extend((agent, unit) for unit in units)
+        self.units += [(agent, unit) for unit in units]
 
     def forget(self, dead: int) -> None:
         for _, unit in self.units:

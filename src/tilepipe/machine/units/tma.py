@@ -7,6 +7,10 @@ store reads shared memory at some moment before its group has been waited for.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy.typing as npt
+
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.rules.tma import broken_coordinate_rule
 from tilepipe.machine import cost
@@ -24,21 +28,22 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import ResponseUnit, StoreQueue, TmaLoadUnit, TmaStoreUnit
+from tilepipe.machine.units.in_flight import StoreQueue, TmaLoadUnit, TmaStoreUnit
 
 Coords = tuple[int, ...]
 
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
     """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
-    site, slot = unit.site, unit.slot
+    site = unit.site
+    fill(m, unit, m.world.tensors[site.tensor].read(unit.coords, site.rows, site.cols))
+
+
+def fill(m: Machine, unit: TmaLoadUnit, values: npt.NDArray[Any]) -> None:
+    """Writes what a copy brings into its tile."""
     r0, r1, c0, c1 = unit.write.rect
-    if isinstance(unit, ResponseUnit):
-        slot.data[r0:r1, c0:c1] = unit.words
-    else:
-        tensor = m.world.tensors[site.tensor]
-        slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
-    slot.written(unit.write.rect)
+    unit.slot.data[r0:r1, c0:c1] = values
+    unit.slot.written(unit.write.rect)
     credit_copy(m, unit)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.ir import ops
+from tilepipe.ir.def_use import proxies_of, tensor_uses
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import SmemBuffer, TensorParam
@@ -67,7 +68,8 @@ class Compiled:
     Attributes:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
-        program: what the machine is given.
+        program: what the machine is given. tensor_uses: names of the tensors that the kernel writes,
+            and reads. proxies: of those that it reaches by TMA, and by ordinary accesses.
         names: function of `source` -> the Python names in it, each with the object of the program
             that it stands for.
         lanes: those that are elected in turn, see `election`.
@@ -84,6 +86,8 @@ class Compiled:
     slot_base: dict[str, int] = field(default_factory=dict)
     lanes: tuple[int, ...] = (0,)
     program: Program = field(init=False)
+    tensor_uses: tuple[set[str], set[str]] = field(init=False)
+    proxies: tuple[set[str], set[str]] = field(init=False)
 
     def body(self, m: Any, ag: Agent) -> Body:
         """The body of an agent, at its start."""
@@ -155,6 +159,8 @@ class _Module:
     def build(self) -> Compiled:
         kernel = self.kernel
         self.out.program = self._program()
+        self.out.tensor_uses = tensor_uses(kernel)
+        self.out.proxies = proxies_of(kernel)
         self.out.lanes = election.lanes_of(kernel)
         self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
         functions = [Function(self, role) for role in kernel.roles]
