@@ -1,10 +1,12 @@
-"""Files that a user or an environment variable names."""
+"""Files that a user or an environment variable names, and stores that several processes share."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 # Opening a FIFO would wait for a writer without O_NONBLOCK. Windows has no such flag, and
@@ -29,3 +31,56 @@ def read(path: Path) -> bytes:
             return file.read()
     finally:
         os.close(descriptor)
+
+
+def user_directory(variable: str, default: str) -> Path | None:
+    """Where tilepipe keeps files of one kind for this user; None where there is no home directory.
+
+    Args:
+        variable: of the environment, which names the parent, such as XDG_CACHE_HOME. default: the
+            parent under the home directory unless it is set.
+    """
+    base = os.environ.get(variable)
+    try:
+        return (Path(base) if base else Path.home() / default) / "tilepipe"
+    except RuntimeError:  # no home directory
+        return None
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Writes a file of which readers and other writers see the old contents or the new, never a
+    part.
+
+    Raises:
+        OSError: it cannot be written; what was there is left as it was.
+    """
+    import tempfile
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a file, which one process has at a time; it ends with the process that
+    holds it. There are no locks where Python has none (Windows).
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    with open(path, "a") as file:
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

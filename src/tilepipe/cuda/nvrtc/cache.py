@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -36,11 +35,7 @@ def directory() -> Path | None:
         return None
     if said:
         return Path(said)
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "tilepipe"
-    except RuntimeError:  # no home directory
-        return None
+    return files.user_directory("XDG_CACHE_HOME", ".cache")
 
 
 def key(*parts: str) -> str:
@@ -86,15 +81,8 @@ def write(name: str, log: str, cubin: bytes) -> None:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _private(where):
             return
-        handle, temporary = tempfile.mkstemp(dir=where, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(MAGIC + _digest(name, body) + body)
-            os.replace(temporary, where / (name + _SUFFIX))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        path = where / (name + _SUFFIX)
+        files.write_atomically(path, MAGIC + _digest(name, body) + body)
         _trim(where)
 
 

@@ -15,10 +15,9 @@ beside it says how it was measured:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,11 +61,8 @@ def location() -> Path | None:
         return None
     if said:
         return Path(said)
-    base = os.environ.get("XDG_CONFIG_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".config") / "tilepipe" / "tuned.json"
-    except RuntimeError:  # no home directory
-        return None
+    directory = files.user_directory("XDG_CONFIG_HOME", ".config")
+    return None if directory is None else directory / "tuned.json"
 
 
 def entry(problem: Problem, chip: tp.Chip) -> str:
@@ -238,47 +234,16 @@ def _edit(change: Any) -> Path:
     path = Path(os.path.realpath(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_name(f".{path.name}.lock")):
+        with files.locked(path.with_name(f".{path.name}.lock")):
             found = _read(path) if path.exists() else _NOTHING
             if found.broken:
                 raise tp.BindError(
                     f"{found.problems[0]}. It is left as it is: correct it or move it away."
                 )
-            _replace(
-                path,
-                json.dumps(change(found.raw), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
-            )
+            entries = change(found.raw)
+            text = json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+            mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+            files.write_atomically(path, text.encode(), mode)
     except OSError as error:
         raise tp.BindError(f"cannot write {path}: {error.strerror}") from None
     return path
-
-
-def _replace(path: Path, text: str) -> None:
-    """Readers see the old file or the new one."""
-    import tempfile
-
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with the process that holds it. No locks where Python
-    has none.
-    """
-    with open(path, "a") as file:
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
