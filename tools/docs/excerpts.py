@@ -51,13 +51,6 @@ def excerpt(file: str, kind: str, name: str) -> str:
 
 
 def _is(node: ast.stmt, kind: str, name: str) -> bool:
-    if kind == "role" and isinstance(node, ast.FunctionDef) and node.decorator_list:
-        call = node.decorator_list[0]
-        return (
-            isinstance(call, ast.Call)
-            and ast.unparse(call.func) == "ctx.role"
-            and ast.literal_eval(call.args[0]) == name
-        )
     if kind == "function":
         return isinstance(node, ast.FunctionDef) and node.name == name
     return (

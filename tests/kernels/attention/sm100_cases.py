@@ -5,6 +5,7 @@ kernel with a mistake in their text.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -110,6 +111,7 @@ def planted(folder: Path, old: str, new: str, again: dict[str, str] | None = Non
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
     spec.loader.exec_module(module)
     return module
 

@@ -5,7 +5,6 @@ softmax of a tile's rows.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
@@ -28,7 +27,12 @@ class Work:
     """
 
     def __init__(
-        self, ctx: tp.Context, q: Any, k: Any, cfg: Sm100AttentionConfig, causal: bool
+        self,
+        ctx: tp.Context,
+        q: tp.GlobalTensor,
+        k: tp.GlobalTensor,
+        cfg: Sm100AttentionConfig,
+        causal: bool,
     ) -> None:
         self._ctx, self._bn, self._causal = ctx, cfg.bn, causal
         heads, s_q, self._s_kv = q.shape[1], q.shape[2], k.shape[2]
@@ -47,23 +51,23 @@ class Work:
         )
         self.blocks = ctx.let(ctx.ceil_div(seen, cfg.bn), "blocks")
 
-    def row(self, i: int) -> Any:
+    def row(self, i: int) -> tp.Value:
         """The first query of tile i."""
         return self._first + i * ROWS
 
-    def clear_blocks(self, i: int) -> Any:
+    def clear_blocks(self, i: int) -> tp.Value:
         """How many blocks tile i sees whole: all its queries see all their keys."""
         ctx, keys = self._ctx, self._s_kv
         if self._causal:
             keys = ctx.min(keys, ctx.max(self.row(i) + 1 + self._diagonal, 0))
         return ctx.let(ctx.min(keys // self._bn, self.blocks), "clear")
 
-    def hide(self, scores: Any, n: Any, i: int) -> None:
+    def hide(self, scores: tp.Fragment, n: tp.Value, i: int) -> None:
         """Scores (128, bn) of tile i and block n: -inf where there is no key, or the query does not
         see it.
         """
         ctx = self._ctx
-        limit = self._s_kv - n * self._bn
+        limit: tp.Value | tp.Fragment = self._s_kv - n * self._bn
         if self._causal:
             row = ctx.row_index(ROWS, layout=LAYOUT)
             limit = ctx.fragment(
@@ -80,7 +84,7 @@ class Softmax:
     `rescale_above` powers of 2 is kept, and with it the output so far.
     """
 
-    def __init__(self, ctx: tp.Context, scale: Any, cfg: Sm100AttentionConfig) -> None:
+    def __init__(self, ctx: tp.Context, scale: tp.Value, cfg: Sm100AttentionConfig) -> None:
         self._ctx, self._scale, self._above = ctx, scale, float(cfg.rescale_above)
         self._largest = ctx.fragment(shape=(ROWS, 1), layout=LAYOUT)
         # of every eighth key: added up at the end
@@ -88,7 +92,7 @@ class Softmax:
         self._largest.fill(-math.inf)
         self._sums.fill(0)
 
-    def begin(self, scores: Any) -> tuple[Any, Any]:
+    def begin(self, scores: tp.Fragment) -> tuple[tp.Fragment, tp.Fragment]:
         """(factor, shift), both (128, 1): what the output so far is to be multiplied by, and what
         `exponentials` subtracts.
         """
@@ -106,17 +110,19 @@ class Softmax:
         self._sums *= factor
         return factor, ctx.fragment(ctx.select(largest == -math.inf, 0.0, largest * scale))
 
-    def exponentials(self, scores: Any, col: int, width: int, shift: Any) -> Any:
+    def exponentials(
+        self, scores: tp.Fragment, col: int, width: int, shift: tp.Fragment
+    ) -> tp.FragmentValue:
         """Columns [col, col + width) of the scores, in place, become P; gives them."""
         scores.set((scores.cols(col, width) * self._scale - shift).apply("exp2"), col=col)
         return scores.cols(col, width)
 
-    def add(self, exponentials: Any, bn: int) -> None:
+    def add(self, exponentials: tp.Fragment, bn: int) -> None:
         """Adds the exponentials of a block to the sums."""
         parts = [exponentials.cols(at, 8) for at in range(0, bn, 8)]
         self._sums += sum(parts[1:], parts[0])
 
-    def end(self) -> tuple[Any, Any]:
+    def end(self) -> tuple[tp.FragmentValue, tp.FragmentValue]:
         """(1 / sum, natural logarithm of the sum of exp(score)), both (128, 1); (0, -inf) of rows
         that see no key.
         """

@@ -1,42 +1,109 @@
 """Attention for Hopper, forward: out = softmax(scale · Q · Kᵀ) · V for each head, and the logarithm
 of what each row is divided by.
 
-One TMA warp feeds 1 to 3 warpgroups. Each has 64 queries, whose scores stay in registers: S = Q ·
-Kᵀ of one tile of keys and O += P · V of the tile before are in flight together, and the softmax of
-S runs beside O's. Keys are walked from the last to the first, so that tiles with a mask come first.
-K and V go through the rings of `TMAProducerPipeline`.
+One TMA warp feeds 1 to 3 warpgroups. Each has 64 queries, whose scores stay in registers. Two
+overlaps keep the tensor cores busy. Within a warpgroup S = Q · Kᵀ of one tile of keys and O += P · V
+of the tile before are in flight together, and the softmax of S runs beside O's. Between warpgroups
+the order of turns lets one issue its MMAs while another takes its softmax. Time goes to the right,
+n counts tiles of keys:
+
+    load          K(n)  V(n)      K(n+1)  V(n+1)     K(n+2)  V(n+2)  ...        one warp
+    tensor core   | S_a(n) O_a(n-1) | S_b(n) O_b(n-1) | S_a(n+1) O_a(n) | ...
+    warpgroup a   issues            softmax S_a(n)    issues            ...
+    warpgroup b   softmax S_b(n-1)  issues            softmax S_b(n)    ...
+
+Within a step a warpgroup waits for S(n) only (`wgmma_wait(1)`); O(n-1) runs on beside its softmax,
+and is waited for before P(n) takes the registers of P(n-1).
+
+Keys are walked from the last to the first, so that tiles with a mask come first. K and V go through
+the rings of `TMAProducerPipeline`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config import ROWS
-from tilepipe.kernels.attention.config import AttentionConfig as AttentionConfig
-from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
+from tilepipe.kernels.attention.config import ROWS, AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 
 
-def attention_grid(q: tp.TensorMap, cfg: AttentionConfig, chip: tp.Chip) -> int:
+def grid(q: tp.TensorMap, cfg: AttentionConfig, chip: tp.Chip) -> int:
     """A CTA for each tile of queries, or as many as the chip has SMs."""
     batch, heads, s_q, _ = q.shape
     tiles = batch * heads * -(-s_q // cfg.bm)
     return int(tiles if cfg.schedule == "single" else min(tiles, chip.sms))
 
 
-@tp.kernel(grid=attention_grid)
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A tile of queries: its batch, head and first query, and how many tiles of keys it sees."""
+
+    batch: tp.Value
+    head: tp.Value
+    first: tp.Value
+    blocks: tp.Value
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What the roles share, made in set-up code.
+
+    Attributes:
+        shape: extents of the tiles. heads, s_q, s_kv: of the problem. q_blocks: tiles of queries.
+        queries: the ring of one tile of queries, `q_tile`. keys, values: the rings of K and V.
+        o_tile: of the output, where it is stored through shared memory.
+        turns: of the warpgroups that issue their MMAs one after the other.
+    """
+
+    ctx: tp.Context
+    cfg: AttentionConfig
+    causal: bool
+    shape: tp.FA4Config
+    heads: tp.Value
+    s_q: tp.Value
+    s_kv: tp.Value
+    q_blocks: tp.Value
+    queries: tp.ProducerConsumerPipeline
+    q_tile: tp.SmemTile
+    o_tile: tp.SmemTile | None
+    keys: tp.StagedPipeline
+    k_tiles: tp.SmemTileArray
+    values: tp.StagedPipeline
+    v_tiles: tp.SmemTileArray
+    work: tp.StaticScheduler
+    turns: tp.OrderedBarrier | None
+
+    def place(self, tile: tp.WorkTile) -> Place:
+        """The last tiles of queries first: under a causal mask they see the most keys."""
+        ctx, cfg = self.ctx, self.cfg
+        first = ctx.let((self.q_blocks - 1 - tile.n) * cfg.bm, "first")
+        blocks = ctx.ceil_div(self.s_kv, cfg.bn)
+        if self.causal:
+            seen = ctx.max(first + cfg.bm + self.s_kv - self.s_q, 0)
+            blocks = ctx.min(blocks, ctx.ceil_div(seen, cfg.bn))
+        return Place(
+            ctx.let(tile.m // self.heads, "batch"),
+            ctx.let(tile.m % self.heads, "head"),
+            first,
+            ctx.let(blocks, "blocks"),
+        )
+
+
+@tp.kernel(grid=grid)
 def attention(
     ctx: tp.Context,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any,
-    scale: Any,
+    q: tp.GlobalTensor,
+    k: tp.GlobalTensor,
+    v: tp.GlobalTensor,
+    out: tp.GlobalTensor,
+    lse: tp.GlobalTensor | None,
+    scale: tp.Value,
     *,
     cfg: AttentionConfig,
     causal: bool,
@@ -44,6 +111,7 @@ def attention(
     """q, out (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d, s_kv);
     `scale` times log2(e).
     """
+    assert q.box is not None
     shape = cfg.tiles(q.dtype, q.box[-1])
     heads, s_q, s_kv = q.shape[1], q.shape[2], k.shape[2]
     depth = shape.BK0
@@ -69,170 +137,178 @@ def attention(
         if cfg.order == "turns" and cfg.consumers > 1
         else None
     )
+    shared = Shared(
+        ctx, cfg, causal, shape, heads, s_q, s_kv, q_blocks, queries, q_tile, o_tile, keys, k_tiles,
+        values, v_tiles, work, turns,
+    )  # fmt: skip
+    load_registers, attend_registers = cfg.registers
+    ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, q, k, v))
+    ctx.role("attend", warpgroups=cfg.consumers, registers=attend_registers)(
+        partial(attend, shared, out, lse, scale)
+    )
 
-    def place(tile: Any) -> Place:
-        """The last tiles of queries first: under a causal mask they see the most keys."""
-        first = ctx.let((q_blocks - 1 - tile.n) * cfg.bm, "first")
-        blocks = ctx.ceil_div(s_kv, cfg.bn)
-        if causal:
-            seen = ctx.max(first + cfg.bm + s_kv - s_q, 0)
-            blocks = ctx.min(blocks, ctx.ceil_div(seen, cfg.bn))
-        return Place(
-            ctx.let(tile.m // heads, "batch"),
-            ctx.let(tile.m % heads, "head"),
-            first,
-            ctx.let(blocks, "blocks"),
-        )
 
-    @ctx.role("load", warps=1, registers=cfg.registers[0])
-    def load() -> None:
-        k_ring, v_ring = (
-            tp.KProducerPipeline(keys, k_tiles, shape),
-            tp.VProducerPipeline(values, v_tiles, shape),
-        )
-        group = heads // k.shape[1]
-        for tile in work:
-            at = place(tile)
-            kv_head = ctx.let(at.head // group, "kv_head")
-            for i in ctx.range(at.blocks):
-                key = (at.blocks - 1 - i) * cfg.bn
-                for part in range(cfg.qk_stages):
-                    k_ring.acquire_k(qk_stage=part)
-                    with ctx.elect_one():
-                        there = k_ring.get_k(qk_stage=part, e=1)
-                        ctx.tma_load(
-                            k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar
-                        )
-                k_ring.commit_step()
-                # Behind the first keys: their slots are free before the queries of the tile before
-                # have been read.
-                with ctx.when(i == 0), queries.produce() as stage, ctx.elect_one():
-                    stage.mbar().expect_bytes(q_tile.nbytes)
-                    ctx.tma_load(q, (at.batch, at.head, at.first, 0), q_tile, stage.mbar())
-                v_ring.acquire_v()
-                with ctx.elect_one():
-                    there = v_ring.get_v(e=1)
-                    ctx.tma_load(v, (at.batch, kv_head, 0, key), there.smem, there.mbar)
-                v_ring.commit_step()
-        queries.drain_producer()
-        k_ring.drain()
-        v_ring.drain()
-
-    @ctx.role("attend", warpgroups=cfg.consumers, registers=cfg.registers[1])
-    def attend() -> None:
-        k_ring, v_ring = (
-            tp.KConsumerPipeline(keys, k_tiles, shape),
-            tp.VConsumerPipeline(values, v_tiles, shape),
-        )
-        scores = ctx.accumulator((ROWS, cfg.bn))
-        weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=q.dtype)
-        sums = ctx.accumulator((ROWS, shape.depth))
-        softmax = OnlineSoftmax(ctx, scores, scale)
-        mine = q_tile.rows(ctx.warpgroup_rank * ROWS, ROWS)
-
-        def multiply_keys() -> None:
+def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTensor) -> None:
+    """The load role: K of a tile of keys and then V, as the products need them. The queries come
+    after the first K.
+    """
+    ctx, cfg, depth = shared.ctx, shared.cfg, shared.shape.BK0
+    k_ring, v_ring = (
+        tp.KProducerPipeline(shared.keys, shared.k_tiles, shared.shape),
+        tp.VProducerPipeline(shared.values, shared.v_tiles, shared.shape),
+    )
+    group = shared.heads // k.shape[1]
+    for tile in shared.work:
+        at = shared.place(tile)
+        kv_head = ctx.let(at.head // group, "kv_head")
+        for i in ctx.range(at.blocks):
+            key = (at.blocks - 1 - i) * cfg.bn
             for part in range(cfg.qk_stages):
-                k_ring.wait_k(qk_stage=part)
-                if part == 0 and turns is not None:
-                    turns.wait(ctx.warpgroup_rank)
-                ctx.mma(
-                    scores,
-                    mine.cols(part * depth, depth),
-                    k_ring.get(qk_stage=part),
-                    accumulate=part > 0,
-                )
-                k_ring.release_k(qk_stage=part)
-
-        def multiply_values() -> None:
-            v_ring.wait_v()
-            ctx.mma(sums, weights, v_ring.get())
-            v_ring.release_v()
-
-        def pass_on() -> None:
-            if turns is not None:
-                turns.pass_on(ctx.warpgroup_rank)
-
-        def store(at: Place, row: Any, value: Any) -> None:
-            where = (at.batch, at.head, row, 0)
-            if o_tile is None:
-                ctx.store_global(out, where, value)
-                return
-            rows = o_tile.rows(ctx.warpgroup_rank * ROWS, ROWS)
-            with ctx.elect_one("warpgroup"):
-                ctx.tma_store_wait(0, read=True)
-            ctx.sync_warpgroup()
-            ctx.store(rows, value)
-            ctx.fence_proxy_async()
-            ctx.sync_warpgroup()
-            with ctx.elect_one("warpgroup"):
-                ctx.tma_store(out, where, rows)
-                ctx.tma_store_commit()
-
-        def mask(at: Place, block: Any) -> None:
-            """Of the keys of a tile: behind the last, and, causal, those that a query does not
-            see.
-            """
-            last: Any = s_kv
-            if causal:
-                row = at.first + ctx.warpgroup_rank * ROWS + ctx.row_index(ROWS)
-                last = (row + (1 + s_kv - s_q)).minimum(s_kv)
-            softmax.mask(block * cfg.bn + ctx.col_index(cfg.bn) < last)
-
-        def steps(at: Place, start: Any, stop: Any, masked: bool) -> None:
-            """Scores of tiles [start, stop), and the products with V of the tiles before them."""
-            for i in ctx.range(start, stop):
-                multiply_keys()
-                multiply_values()
-                pass_on()
-                ctx.wgmma_wait(1)  # the scores
-                if masked:
-                    mask(at, at.blocks - 1 - i)
-                factor = softmax.update()
-                ctx.wgmma_wait(0)  # the weights are free, and the sums there
-                weights.set(scores)
-                sums.set(sums * factor)
-
-        for tile in work:
-            at = place(tile)
-            softmax.reset()
-            sums.fill(0)
-            with ctx.when(at.blocks > 0):
-                ready = queries.acquire_consumer()
-                multiply_keys()
-                pass_on()
-                ctx.wgmma_wait(0)
-                mask(at, at.blocks - 1)
-                softmax.update()
-                weights.set(scores)
-                # Of a causal mask, only tiles that reach beyond the first query's last key need it.
-                clear = ctx.let(
-                    ctx.min(at.blocks, 1 + (cfg.bm + cfg.bn - 2) // cfg.bn if causal else 1),
-                    "clear",
-                )
-                if causal:
-                    steps(at, 1, clear, masked=True)
-                steps(at, clear, at.blocks, masked=False)
-                ready.release()
-                multiply_values()
-                ctx.wgmma_wait(0)
-            row = at.first + ctx.warpgroup_rank * ROWS
-            inverse, logarithm = softmax.finish()
-            store(at, row, sums * inverse)
-            if lse is not None:
-                ctx.store_global(lse, (at.batch, at.head, row), logarithm)
-        if o_tile is not None:
-            with ctx.elect_one("warpgroup"):
-                ctx.tma_store_wait(0)
+                k_ring.acquire_k(qk_stage=part)
+                with ctx.elect_one():
+                    there = k_ring.get_k(qk_stage=part, e=1)
+                    ctx.tma_load(k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar)
+            k_ring.commit_step()
+            # Behind the first keys: their slots are free before the queries of the tile before
+            # have been read.
+            with ctx.when(i == 0), shared.queries.produce() as stage, ctx.elect_one():
+                stage.mbar().expect_bytes(shared.q_tile.nbytes)
+                ctx.tma_load(q, (at.batch, at.head, at.first, 0), shared.q_tile, stage.mbar())
+            v_ring.acquire_v()
+            with ctx.elect_one():
+                there = v_ring.get_v(e=1)
+                ctx.tma_load(v, (at.batch, kv_head, 0, key), there.smem, there.mbar)
+            v_ring.commit_step()
+    shared.queries.drain_producer()
+    k_ring.drain()
+    v_ring.drain()
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
-    """A tile of queries: its batch, head and first query, and how many tiles of keys it sees."""
+def attend(
+    shared: Shared,
+    out: tp.GlobalTensor,
+    lse: tp.GlobalTensor | None,
+    scale: tp.Value,
+) -> None:
+    """The role that multiplies, takes the softmax and stores. Scores never leave the registers of the
+    warpgroup: wgmma takes P as operand A from there. The MMAs of V lag by one tile of keys, so that
+    they run while the softmax of the next is computed; the first and the last tile are outside of
+    the loop.
+    """
+    ctx, cfg, depth = shared.ctx, shared.cfg, shared.shape.BK0
+    k_ring, v_ring = (
+        tp.KConsumerPipeline(shared.keys, shared.k_tiles, shared.shape),
+        tp.VConsumerPipeline(shared.values, shared.v_tiles, shared.shape),
+    )
+    scores = ctx.accumulator((ROWS, cfg.bn))
+    weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=shared.q_tile.dtype)
+    sums = ctx.accumulator((ROWS, shared.shape.depth))
+    softmax = OnlineSoftmax(ctx, scores, scale)
+    mine = shared.q_tile.rows(ctx.warpgroup_rank * ROWS, ROWS)
 
-    batch: Any
-    head: Any
-    first: Any
-    blocks: Any
+    def multiply_keys() -> None:
+        for part in range(cfg.qk_stages):
+            k_ring.wait_k(qk_stage=part)
+            if part == 0 and shared.turns is not None:
+                shared.turns.wait(ctx.warpgroup_rank)
+            ctx.mma(
+                scores,
+                mine.cols(part * depth, depth),
+                k_ring.get(qk_stage=part),
+                accumulate=part > 0,
+            )
+            k_ring.release_k(qk_stage=part)
+
+    def multiply_values() -> None:
+        v_ring.wait_v()
+        ctx.mma(sums, weights, v_ring.get())
+        v_ring.release_v()
+
+    def pass_on() -> None:
+        if shared.turns is not None:
+            shared.turns.pass_on(ctx.warpgroup_rank)
+
+    def mask(at: Place, block: tp.Value) -> None:
+        """Leaves out keys of a tile: those after the last, and, causal, those that a query does
+        not see.
+        """
+        # A scalar plus a fragment is a fragment, which its type does not say.
+        columns: Any = block * cfg.bn + ctx.col_index(cfg.bn)
+        if shared.causal:
+            row: Any = at.first + ctx.warpgroup_rank * ROWS + ctx.row_index(ROWS)
+            last = (row + (1 + shared.s_kv - shared.s_q)).minimum(shared.s_kv)
+            softmax.mask(columns < last)
+        else:
+            softmax.mask(columns < shared.s_kv)
+
+    def steps(at: Place, start: tp.Value | int, stop: tp.Value, masked: bool) -> None:
+        """Scores of tiles [start, stop), and the products with V of the tiles before them."""
+        for i in ctx.range(start, stop):
+            multiply_keys()
+            multiply_values()
+            pass_on()
+            ctx.wgmma_wait(1)  # the scores
+            if masked:
+                mask(at, at.blocks - 1 - i)
+            factor = softmax.update()
+            ctx.wgmma_wait(0)  # the weights are free, and the sums there
+            weights.set(scores)
+            sums.set(sums * factor)
+
+    for tile in shared.work:
+        at = shared.place(tile)
+        softmax.reset()
+        sums.fill(0)
+        with ctx.when(at.blocks > 0):
+            ready = shared.queries.acquire_consumer()
+            multiply_keys()
+            pass_on()
+            ctx.wgmma_wait(0)
+            mask(at, at.blocks - 1)
+            softmax.update()
+            weights.set(scores)
+            # Of a causal mask, only tiles that reach beyond the first query's last key need it.
+            clear = ctx.let(
+                ctx.min(at.blocks, 1 + (cfg.bm + cfg.bn - 2) // cfg.bn if shared.causal else 1),
+                "clear",
+            )
+            if shared.causal:
+                steps(at, 1, clear, masked=True)
+            steps(at, clear, at.blocks, masked=False)
+            ready.release()
+            multiply_values()
+            ctx.wgmma_wait(0)
+        row = at.first + ctx.warpgroup_rank * ROWS
+        inverse, logarithm = softmax.finish()
+        store(shared, out, at, row, sums * inverse)
+        if lse is not None:
+            ctx.store_global(lse, (at.batch, at.head, row), logarithm)
+    if shared.o_tile is not None:
+        with ctx.elect_one("warpgroup"):
+            ctx.tma_store_wait(0)
+
+
+def store(
+    shared: Shared, out: tp.GlobalTensor, at: Place, row: tp.Value, value: tp.FragmentValue
+) -> None:
+    """Writes the rows of a warpgroup: from registers, or through its part of a tile by TMA, which is
+    written again when the last store has read it.
+    """
+    ctx, o_tile = shared.ctx, shared.o_tile
+    where = (at.batch, at.head, row, 0)
+    if o_tile is None:
+        ctx.store_global(out, where, value)
+        return
+    rows = o_tile.rows(ctx.warpgroup_rank * ROWS, ROWS)
+    with ctx.elect_one("warpgroup"):
+        ctx.tma_store_wait(0, read=True)
+    ctx.sync_warpgroup()
+    ctx.store(rows, value)
+    ctx.fence_proxy_async()
+    ctx.sync_warpgroup()
+    with ctx.elect_one("warpgroup"):
+        ctx.tma_store(out, where, rows)
+        ctx.tma_store_commit()
 
 
 def bind(
@@ -263,7 +339,7 @@ def bind(
         )
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     causal = bool(causal)
-    cfg = choose(found.d, causal, found.s_kv) if cfg is None else cfg
+    cfg = choose_sm90(found.d, causal, found.s_kv) if cfg is None else cfg
     shape = cfg.tiles(found.dtype, found.d)
     return attention.bind(
         boxed("q", q, (cfg.bm, found.d)), boxed("k", k, (cfg.bn, shape.BK0)), boxed("v", v, (found.d, cfg.bn), turned=True),

@@ -5,7 +5,6 @@ exponentials below it.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tilepipe as tp
 
@@ -22,7 +21,7 @@ class OnlineSoftmax:
     weights · V are multiplied with.
     """
 
-    def __init__(self, ctx: tp.Context, scores: Any, scale: Any) -> None:
+    def __init__(self, ctx: tp.Context, scores: tp.Fragment, scale: tp.Value) -> None:
         """`scores`: an accumulator (rows, n). `scale`: a positive number, log2(e) included."""
         rows = scores.shape[0]
         self._ctx = ctx
@@ -32,15 +31,15 @@ class OnlineSoftmax:
         self._total = ctx.fragment(shape=(rows, LANES))
 
     def reset(self) -> None:
-        """For new rows."""
+        """Forgets the scores so far: what follows is of other rows."""
         self._largest.fill(-math.inf)
         self._total.fill(0)
 
-    def mask(self, seen: Any) -> None:
+    def mask(self, seen: tp.FragmentValue) -> None:
         """Takes the scores out that are not `seen`, a condition (rows, n) or (1, n)."""
         self._scores.set(self._ctx.select(seen, self._scores, -math.inf))
 
-    def update(self) -> Any:
+    def update(self) -> tp.Fragment:
         """A tile of scores -> weights; gives the factor (rows, 1) of earlier sums."""
         ctx, scores, scale = self._ctx, self._scores, self._scale
         before = ctx.fragment(self._largest)
@@ -55,7 +54,7 @@ class OnlineSoftmax:
         self._total.set(self._total * factor + part)
         return factor
 
-    def finish(self) -> tuple[Any, Any]:
+    def finish(self) -> tuple[tp.Fragment, tp.FragmentValue]:
         """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a
         row without keys.
         """
