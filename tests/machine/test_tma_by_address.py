@@ -84,7 +84,10 @@ def test_a_box_lies_where_the_swizzle_of_the_address_puts_it(
 
 def test_there_and_back() -> None:
     out = np.zeros((12, 40), np.float16)
-    into, back = TensorMap(0, dtypes.float16, (8, 32), 64), TensorMap(1, dtypes.float16, (8, 32), 64)
+    into, back = (
+        TensorMap(0, dtypes.float16, (8, 32), 64),
+        TensorMap(1, dtypes.float16, (8, 32), 64),
+    )
 
     def body(m: Machine, agent: Agent) -> Body:
         yield from loaded(into, (4, 8), 2048)

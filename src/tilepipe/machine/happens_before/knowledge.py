@@ -1,5 +1,10 @@
-"""What the threads of one agent know of each other's and other agents' accesses (see
-`ordering`).
+"""The vector clock of one agent, whose threads may be ordered after different accesses
+(`accesses`).
+
+Threads of a warp run in order each for itself; only a convergence (syncwarp, an aligned
+instruction, a barrier) orders what one lane did before what another does next (PTX ISA, Memory
+Consistency Model, "Release and Acquire Patterns"). So the clock has three levels: all
+threads, each warp, and sets of lanes.
 """
 
 from __future__ import annotations
@@ -49,15 +54,14 @@ class Pending:
 
 
 class Knowledge:
-    """What the threads of one agent know.
+    """The accesses that happen before the next step of each thread of one agent.
 
     Attributes:
-        k: known to every thread.
-        kw: known to every lane of warp w; None where no warp knows more than `k`.
-        pend: known to some lanes only.
+        k: before the next step of every thread.
+        kw: before that of every lane of warp w; None where no warp has more than `k`.
+        pend: before that of some lanes only.
         split: whether `kw` or `pend` is in use; False is the fast path.
-        released: grows whenever others, or other threads of the agent, may have learnt what is in
-            `pend`.
+        released: a count of the points at which what is in `pend` may have been published.
         fences: how many proxy fences its threads have executed.
     """
 

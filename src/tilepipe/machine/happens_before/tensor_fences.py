@@ -37,8 +37,8 @@ def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, 
 
 def _pipelined(old: Access, new: Access) -> bool:
     """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its
-    thread (tcgen05 memory consistency model, pipelined instructions): an MMA behind a copy, or
-    behind an MMA of the same accumulator, shape and kind.
+    thread (tcgen05 memory consistency model, pipelined instructions): an MMA after a copy, or
+    after an MMA of the same accumulator, shape and kind.
     """
     one, two = old.site, new.site
     if two.kind != "tcgen05_mma" or one.kind != "tcgen05_mma":

@@ -121,7 +121,7 @@ def clc_query(
     thread of `mask`.
 
     The response is a write of the async proxy, and so is the next one: unlike other reads, this one
-    needs a proxy fence behind it.
+    needs a proxy fence after it.
     """
     tile = ag.cta.slots[slot]
     for w in range(ag.warps):
