@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
+from tests.support.command import tilepipe
 from tilepipe.kernels.gemm import heuristics as gemm_choice
 from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -22,16 +23,6 @@ from tilepipe.kernels.gemm.heuristics import Problem
 @pytest.fixture(autouse=True)
 def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEPIPE_TUNED", str(tmp_path / "tuned.json"))
-
-
-def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tilepipe", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def run_json(*args: str) -> dict[str, Any]:

@@ -5,14 +5,13 @@ remembered.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tilepipe as tp
 from tests.conftest import missing_gpu
+from tests.support.command import tilepipe
 from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -26,16 +25,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEPIPE_TUNED", str(path))
     monkeypatch.setenv("COLUMNS", "200")
     return path
-
-
-def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tilepipe", *args],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.slow
