@@ -21,10 +21,16 @@ from tilepipe.check import Bounds, Fault, Reductions, check, combine, replay
 from tilepipe.check.parallel import InstanceError, check_all
 
 BOUNDS = "bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got "
-RULES = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '
+RULES = (
+    'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter);'
+    " got "
+)
 REDUCTIONS = "reductions= takes tilepipe.check.Reductions, such as Reductions(hashing=False); got "
 REPLAY = "replay takes a fault that check found, verdict.faults[0], or the verdict; got "
-PAIR = "an instance is (name, recipe), such as ('two steps', make), where make() gives the program; got "
+PAIR = (
+    "an instance is (name, recipe), such as ('two steps', make), where make() gives the program;"
+    " got "
+)
 Call = Callable[[Any], object]
 
 
@@ -130,12 +136,18 @@ def test_a_fault_or_its_verdict_is_replayed() -> None:
         ({}, ""),
         (
             "ring.json",
-            ". A file that `tilepipe check --save` wrote is replayed with `tilepipe replay FILE.json`",
+            (
+                ". A file that `tilepipe check --save` wrote is replayed with `tilepipe replay"
+                " FILE.json`"
+            ),
         ),
         (Path("ring.json"), ". A file that `tilepipe check --save`"),
         (
             (),
-            ". A schedule alone is replayed with tilepipe.check.replay(program.launch_args, schedule)",
+            (
+                ". A schedule alone is replayed with tilepipe.check.replay(program.launch_args,"
+                " schedule)"
+            ),
         ),
         ([Fault("RaceError", "race", "")], ". A schedule alone"),
     ],
@@ -172,11 +184,17 @@ def test_a_verdict_without_one_fault() -> None:
         ((1, recipes.poison), PAIR + "(1, "),
         (
             ("a", None),
-            "instance 'a' needs a recipe, a function without arguments that makes the program; got None",
+            (
+                "instance 'a' needs a recipe, a function without arguments that makes the program;"
+                " got None"
+            ),
         ),
         (
             ("a", bind_doubled()[0]),
-            "instance 'a' needs a recipe, a function without arguments that makes the program; got Program(",
+            (
+                "instance 'a' needs a recipe, a function without arguments that makes the program;"
+                " got Program("
+            ),
         ),
     ],
 )
@@ -197,7 +215,10 @@ def test_instances_that_are_none() -> None:
 def test_a_recipe_that_makes_something_else() -> None:
     with pytest.raises(
         InstanceError,
-        match=r"instance 'list': BindError: a recipe gives a program, as kernel\.bind.* this one gave \[\]",
+        match=(
+            r"instance 'list': BindError: a recipe gives a program, as kernel\.bind.* this one gave"
+            r" \[\]"
+        ),
     ):
         check_all([("list", list)])  # type: ignore[list-item]
 

@@ -71,7 +71,8 @@ def test_the_facts_that_one_execution_establishes() -> None:
     assert (verdict.method, verdict.traces) == ("single-execution", 1)
     assert (
         verdict.facts[0]
-        == "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"
+        == "no op of the kernel depends on which agent comes first: no try_wait, atomic add or"
+        " request"
         " for work"
     )
     assert "each of 8 arrivals" in verdict.facts[1]
@@ -317,7 +318,10 @@ def test_a_warp_that_the_other_warps_have_overtaken() -> None:
     assert fault.kind == "BarrierError"
     for words in (
         "full: warps 1, 2, 3 of role 'use' can be lapped by the other warps: mbar_arrive full at",
-        "completes phase 1, and does not follow the wait of warps 1, 2, 3 of role 'use' for phase 0",
+        (
+            "completes phase 1, and does not follow the wait of warps 1, 2, 3 of role 'use' for"
+            " phase 0"
+        ),
         "ctx.sync_warpgroup()",
     ):
         assert words in fault.message

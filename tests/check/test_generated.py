@@ -1,5 +1,5 @@
-"""Single-execution proofs, exploration and exploration without reductions say the same of generated programs, and so does
-a model with nothing in common.
+"""Single-execution proofs, exploration, exploration without reductions and an independent model
+agree on generated programs.
 """
 
 from __future__ import annotations
@@ -227,8 +227,9 @@ def test_one_clean_run_proves_nothing(
 def test_one_run_is_enough(program: Program) -> None:
     single, *explored = three_ways(program)
     assert single.ok
-    assert (single.method, single.traces) == ("single-execution", 1), (
-        "its facts show that one run stands for all"
-    )
+    assert (single.method, single.traces) == (
+        "single-execution",
+        1,
+    ), "its facts show that one run stands for all"
     assert single.facts
     assert all(v.ok and v.method == "explored" for v in explored)

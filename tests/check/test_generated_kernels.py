@@ -27,9 +27,18 @@ pytestmark = pytest.mark.slow
 
 SEEDS = 40  # of `run`; the campaign has 300
 SIGNS = {  # what the text of a kernel with a feature has
-    "peek": ".try_wait(", "poll": "ctx.loop_while(", "counter": "tries", "fragment": "warpgroups=1", "global": "ctx.store(",
-    "tma": "ctx.tma_", "atomic": "ctx.atomic_add(", "cluster": "cluster=2", "again": ".inval()", "elected": "== 5)", "four": "warps=4",
-}  # fmt: skip
+    "peek": ".try_wait(",
+    "poll": "ctx.loop_while(",
+    "counter": "tries",
+    "fragment": "warpgroups=1",
+    "global": "ctx.store(",
+    "tma": "ctx.tma_",
+    "atomic": "ctx.atomic_add(",
+    "cluster": "cluster=2",
+    "again": ".inval()",
+    "elected": "== 5)",
+    "four": "warps=4",
+}
 
 
 SETS = [

@@ -1,9 +1,9 @@
-"""Each hole through which a faulty kernel was once verified is put back, and the campaign of
-generated kernels finds it.
+"""Former bugs through which a faulty kernel was verified are put back, one at a time, and the
+campaign of generated kernels finds each of them.
 
-Three have tests of their own only: registers that do not fit, which no verdict depends on
-(tests/lang/arguments/test_launch_limits.py); bounds that are not kept (test_bounds.py); and what tcgen05.commit
-releases, which the strict rules ask for, on a chip that no generated kernel is for
+Three have tests of their own only: registers that do not fit, on which no verdict depends
+(tests/lang/arguments/test_launch_limits.py); bounds that are exceeded (test_bounds.py); and what
+tcgen05.commit releases under the strict rules, on a chip for which no kernel is generated
 (tests/sim/test_rules.py).
 """
 

@@ -191,27 +191,51 @@ def bound(hangs: bool) -> Launch:
 
 DEAD = ("role 'r1' uses b0 after it was invalidated", "Initialise it in set-up code")
 CASES = (
-    Case("a test in a test", acts(nested(True)), acts(nested(False)), "BarrierError", ("over-arrival on b2", "role 'r0' arrives 5")),
     Case(
-        "a wait in a test in a test", lambda: bound(True), lambda: bound(False), "DeadlockError",
+        "a test in a test",
+        acts(nested(True)),
+        acts(nested(False)),
+        "BarrierError",
+        ("over-arrival on b2", "role 'r0' arrives 5"),
+    ),
+    Case(
+        "a wait in a test in a test",
+        lambda: bound(True),
+        lambda: bound(False),
+        "DeadlockError",
         ("role 'use'", "done", "1 of 1 arrivals"),
     ),
     Case("phase -1 of a second life", acts(again(Act("wait", 0, -1))), None, "BarrierError", DEAD),
     Case("parity 1 of a second life", acts(again(Act("parity", 0, 1))), None, "BarrierError", DEAD),
-    Case("a test in vain, then the end", acts(ended(False)), acts(ended(True)), "BarrierError", ("mbar_try_wait b0", "role 'r0' uses b0")),
     Case(
-        "no bytes", acts(credited(0)), acts(credited(SLOT_BYTES)), "BarrierError",
+        "a test in vain, then the end",
+        acts(ended(False)),
+        acts(ended(True)),
+        "BarrierError",
+        ("mbar_try_wait b0", "role 'r0' uses b0"),
+    ),
+    Case(
+        "no bytes",
+        acts(credited(0)),
+        acts(credited(SLOT_BYTES)),
+        "BarrierError",
         ("role 'r0' waits for phase 0 of b0", "phases up to 1", "lapped"),
     ),
     Case(
-        "a fence of another role", lambda: fenced("f"), lambda: fenced("a"), "BarrierError",
+        "a fence of another role",
+        lambda: fenced("f"),
+        lambda: fenced("a"),
+        "BarrierError",
         ("role 'a' of CTA", "signals b of CTA", "before that CTA's initialisation"),
     ),
     Case(
-        "an allocation after the right is gone", lambda: relinquished(False), lambda: relinquished(True), "SimFault",
+        "an allocation after the right is gone",
+        lambda: relinquished(False),
+        lambda: relinquished(True),
+        "SimFault",
         ("role 'alloc' allocates 32 columns", "after role 'other' gave up the right"),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.mark.sampled(2)

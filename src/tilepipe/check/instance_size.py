@@ -1,8 +1,8 @@
 """Whether instances are large enough for their verdicts to be meaningful for the kernel.
 
 The size is measured in the executions, so that this works for any kernel: an mbarrier array stands
-for a ring, and the phases that its barriers complete for the laps. A mistake in a phase number shows
-when a ring is used for the third time; a mistake between CTAs, when there are two.
+for a ring, and the phases that its barriers complete for the laps. A mistake in a phase number
+shows when a ring is used for the third time; a mistake between CTAs, when there are two.
 """
 
 from __future__ import annotations

@@ -175,8 +175,8 @@ def report(
     progress: Progress | None = None,
     instance: str = "",
 ) -> Sensitivity:
-    """Removes each synchronising line in turn, all its ops of one kind together, and checks the rest
-    of the kernel.
+    """Removes each synchronising line in turn, all its ops of one kind together, and checks the
+    rest of the kernel.
 
     Args:
         program: a kernel that verifies, on a small instance.

@@ -52,7 +52,8 @@ class Answers(Pieces):
                         role.one,
                         "",
                         line(
-                            f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer}, {weight}, 0))",
+                            f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer},"
+                            f" {weight}, 0))",
                             "note",
                         ),
                     )
@@ -63,7 +64,8 @@ class Answers(Pieces):
                         role.one,
                         "",
                         line(
-                            f"ctx.store(seen[{self.mine(role)}, {at}], ctx.select({answer}, {weight}, 0))",
+                            f"ctx.store(seen[{self.mine(role)}, {at}], ctx.select({answer},"
+                            f" {weight}, 0))",
                             "note",
                         ),
                     )
@@ -74,7 +76,8 @@ class Answers(Pieces):
                         role.one,
                         "",
                         line(
-                            f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer}, {weight}, 0))",
+                            f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer},"
+                            f" {weight}, 0))",
                             "note",
                         ),
                     )
@@ -167,7 +170,8 @@ class Answers(Pieces):
                     line("ctx.fence_proxy_async()", "fence", certain=True),
                     line(role.meet, "meet"),
                     line(
-                        role.one, "",
+                        role.one,
+                        "",
                         line(f"ctx.tma_store(noted, ({self.mine(role)}, 0), seen_{role.name})"),
                         line("ctx.tma_store_commit()", "commit"),
                         line("ctx.tma_store_wait({pending})", "drain", pending=0),
@@ -176,7 +180,7 @@ class Answers(Pieces):
                     ),
                     line(f"{bar}.wait(0)", "wait", certain=True),
                     *self._decision(of(got, "0"), self.reach(role)),
-                ]  # fmt: skip
+                ]
             case "wide" | "wide global":
                 return self._decided_by_group(role, where)
         return []

@@ -33,17 +33,22 @@ class Around(Waiting):
             line(f"{bar}.wait(0)", "wait"),
             line(role.meet, "meet"),
             line(
-                role.one, "",
+                role.one,
+                "",
                 line(f"{bar}.inval()", "inval"),
                 line(f"{bar}.init(1)", "count"),
-                line(self.r.choice(("ctx.fence_proxy_async()", "ctx.fence_barrier_init()")), "fence", certain=True),
+                line(
+                    self.r.choice(("ctx.fence_proxy_async()", "ctx.fence_barrier_init()")),
+                    "fence",
+                    certain=True,
+                ),
                 line(f"{bar}.expect_bytes({nbytes})", "expect"),
                 line(f"ctx.tma_load({src}, ({self.tile[0]}, 0), {spare}, {bar})"),
             ),
             line(role.meet, "meet"),
             line(f"{bar}.wait(0)", "wait"),
             *([line(f"ctx.assert_(ctx.load({spare}[0, 0]) == 10)")]),
-        ]  # fmt: skip
+        ]
 
     def round_trip(self, role: Role) -> list[Line]:
         """A row of global memory is written by ordinary stores and read by a copy, or the other way
@@ -72,14 +77,15 @@ class Around(Waiting):
             line("ctx.fence_proxy_async()", "fence", certain=True),
             line(role.meet, "meet"),
             line(
-                role.one, "",
+                role.one,
+                "",
                 line(f"ctx.tma_store(trip, ({mine}, 0), {spare})"),
                 line("ctx.tma_store_commit()", "commit"),
                 line("ctx.tma_store_wait({pending})", "drain", pending=0),
             ),
             line(role.meet, "meet"),
             line(f"ctx.assert_(ctx.load(trip[{mine}, ctx.lane]) == 7)"),
-        ]  # fmt: skip
+        ]
 
     def elected(self, role: Role) -> list[Line]:
         """One elected lane stores a word, and reads it again."""
@@ -137,26 +143,28 @@ class Around(Waiting):
         more, tries = self.name("more"), self.name("tries")
         self.after["make"].append(
             line(
-                self.make.one, "elect",
+                self.make.one,
+                "elect",
                 line("ctx.store(word[0], 3)", "store"),
                 line("ctx.atomic_add(flag[0], 1)", "signal"),
                 line(f"{done}.arrive()", "arrive"),
             )
-        )  # fmt: skip
+        )
         ask = f"{more}.set((ctx.atomic_add(flag[0], 0) == 0) & ({tries} < {{limit}}))"
         loop = [line(f"{tries} += 1"), line(ask, "limit", limit=1)]
         if self.r.random() < 0.4:  # until the flag is there
             loop = [line(f"{more}.set(ctx.atomic_add(flag[0], 0) == 0)")]
         self.after["take"] += [
             line(
-                self.take.one, "elect",
+                self.take.one,
+                "elect",
                 line(f"{more} = ctx.var(True)"),
                 line(f"{tries} = ctx.var(0)"),
                 line(f"for _ in ctx.loop_while({more}):", "poll", *loop),
             ),
             line(f"{done}.wait(0)", "wait"),
             line("ctx.assert_(ctx.load(word[0]) == 3)"),
-        ]  # fmt: skip
+        ]
 
     def handed_on(self) -> None:
         """What the taker has noted is decided on by the maker."""

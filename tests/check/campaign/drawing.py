@@ -21,7 +21,7 @@ ATTEMPTS = 30  # to plant one that tracing does not refuse
 
 def drawn(
     seed: int, number: int, required: frozenset[str] | None = None, mistake: str | None = None
-) -> tuple[Kernel, tp.Program | tp.TilepipeError]:  # fmt: skip
+) -> tuple[Kernel, tp.Program | tp.TilepipeError]:
     """Kernel `number` of a campaign, traced; the error where it is refused, as it should be or
     because it is right by construction.
 

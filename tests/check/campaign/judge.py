@@ -190,9 +190,16 @@ def _judged(
     )
     found = verdict.faults[0] if verdict.faults else None
     outcome = replace(
-        base, verdict=verdict.verdict, kind=found.kind if found else "", message=found.message if found else "", traces=verdict.traces,
-        seconds=seconds, failing=failing, seed_kind=seed_kind, seeds=done,
-    )  # fmt: skip
+        base,
+        verdict=verdict.verdict,
+        kind=found.kind if found else "",
+        message=found.message if found else "",
+        traces=verdict.traces,
+        seconds=seconds,
+        failing=failing,
+        seed_kind=seed_kind,
+        seeds=done,
+    )
     return replace(outcome, violation=_violation(kernel, made, outcome, found, bounds))
 
 

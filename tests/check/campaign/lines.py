@@ -165,7 +165,10 @@ class Kernel:
             array = f"np.zeros({t.shape}, np.{t.dtype})"
             if t.filled:
                 rows = f" // {t.box[0]}" if t.box and t.box[0] > 1 else ""
-                array = f"{array} + 10 * (np.arange({t.shape[0]}){rows}).astype(np.{t.dtype}).reshape(-1, 1)"
+                array = (
+                    f"{array} + 10 *"
+                    f" (np.arange({t.shape[0]}){rows}).astype(np.{t.dtype}).reshape(-1, 1)"
+                )
             made.append(f"tp.tensor_map({array}, box={t.box}, swizzle=0)" if t.box else array)
         return (
             f"import numpy as np\n\nimport tilepipe as tp\n\n\n{self.text()}\n\nprogram ="

@@ -82,9 +82,15 @@ class Skeleton(Around):
             )
             if self.payload == "multicast":
                 load = line(
-                    "with ctx.when(ctx.cta_rank == 0):", "",
-                    line(f"ctx.tma_load({src}, ({rows} * i, 0), slots[{{index}}], full[{{index}}], multicast=3)", "copy", index=index),
-                )  # fmt: skip
+                    "with ctx.when(ctx.cta_rank == 0):",
+                    "",
+                    line(
+                        f"ctx.tma_load({src}, ({rows} * i, 0), slots[{{index}}], full[{{index}}],"
+                        " multicast=3)",
+                        "copy",
+                        index=index,
+                    ),
+                )
             expect = line(
                 "full[{index}].expect_bytes({bytes})", "expect", index=index, bytes=nbytes
             )
@@ -166,12 +172,13 @@ class Skeleton(Around):
                 ]
             use.append(
                 line(
-                    role.one, "elect",
+                    role.one,
+                    "elect",
                     line(f"ctx.tma_store({out}, {at}, slots[{{index}}])", "store", index=index),
                     line("ctx.tma_store_commit()", "commit"),
                     line("ctx.tma_store_wait({pending}, read=True)", "drain", pending=0),
                 )
-            )  # fmt: skip
+            )
             if self.r.random() < 0.5:
                 use.append(line(role.meet, "meet"))
             self.after[role.name].append(
@@ -240,9 +247,13 @@ class Skeleton(Around):
         self.setup += [
             line(f'full = tp.SMemArray(ctx, tp.SharedMemBarrier, {self.stages}, "full")'),
             line(f'empty = tp.SMemArray(ctx, tp.SharedMemBarrier, {self.stages}, "empty")'),
-            line(f"for s in range({self.stages}):", "", line("full[s].init({count})", "count", count=full),
-                 line("empty[s].init({count})", "count", count=empty)),
-        ]  # fmt: skip
+            line(
+                f"for s in range({self.stages}):",
+                "",
+                line("full[s].init({count})", "count", count=full),
+                line("empty[s].init({count})", "count", count=empty),
+            ),
+        ]
         decided = {
             role.name: self.decide(role) for role in self.roles if role.name not in self.asked
         }

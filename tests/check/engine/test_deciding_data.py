@@ -2,7 +2,8 @@
 """Data that decides something later is part of a state's key, wherever it lies in between.
 
 To put the holes back on purpose: `monkeypatch.setattr(DecidingData, "slot", ...)`, `"tensor"`,
-`"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.sim.analysis.data_flow`;
+`"fragment"` to return no contents, or `"leaves_out"` to name locals, of
+`tilepipe.sim.analysis.data_flow`;
 `monkeypatch.setattr(encoding, "digest", ...)` for keys that collide.
 """
 
@@ -40,8 +41,22 @@ from tilepipe.machine.units.in_flight import MmaUnit, UnitQueue
 from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY, DecidingData, Flow
 from tilepipe.sim.codegen.module import compile_kernel
 
-PATHS = ("local", "variable", "fragment", "tile by fragment", "tile by element", "tile by copy", "global by element", "global by fragment",
-         "global by copy", "tile by reduction", "trip count", "coordinate", "vote", "scale factor")  # fmt: skip
+PATHS = (
+    "local",
+    "variable",
+    "fragment",
+    "tile by fragment",
+    "tile by element",
+    "tile by copy",
+    "global by element",
+    "global by fragment",
+    "global by copy",
+    "tile by reduction",
+    "trip count",
+    "coordinate",
+    "vote",
+    "scale factor",
+)
 ROUNDS = 3
 EVERY = Reductions(hashing=False)
 
@@ -399,15 +414,37 @@ def test_a_counter_in_a_loop_without_steps_decides(work: str, decides: bool) -> 
 # go; those that fault on data that they read from memory or registers, which must be roots; and the
 # rest, which decide with all that they name, or name nothing.
 MOVES_DATA = {
-    "Assign", "AtomicAdd", "ClcQuery", "CursorRead", "CursorStep", "Define", "FragmentAny", "FragmentLoad", "FragmentLoadGlobal",
-    "FragmentReduce", "FragmentSet", "FragmentStore", "FragmentStoreGlobal", "Let", "Load", "Read", "Store", "Tcgen05Mma", "TmaLoad",
-    "TmaStore", "TmemCopy", "TmemLoad", "TmemStore", "Wgmma",
-}  # fmt: skip
+    "Assign",
+    "AtomicAdd",
+    "ClcQuery",
+    "CursorRead",
+    "CursorStep",
+    "Define",
+    "FragmentAny",
+    "FragmentLoad",
+    "FragmentLoadGlobal",
+    "FragmentReduce",
+    "FragmentSet",
+    "FragmentStore",
+    "FragmentStoreGlobal",
+    "Let",
+    "Load",
+    "Read",
+    "Shuffle",
+    "Store",
+    "Tcgen05Mma",
+    "TmaLoad",
+    "TmaStore",
+    "TmemCopy",
+    "TmemLoad",
+    "TmemStore",
+    "Wgmma",
+}
 FAULTS_ON_DATA = {
     "Assert",  # its condition
     "Store",  # of different values by several threads to one element
     "Tcgen05Mma",  # scale factors: negative, or not alike in the groups of lanes
-}  # fmt: skip
+}
 
 
 def test_every_op_that_moves_data_is_followed_below() -> None:
@@ -488,6 +525,9 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                 ends, made = (source, one), ops.Load(loc, one, b.element(x, 0, 0))
             case "Read":
                 ends, made = (var, one), ops.Read(loc, one, var)
+            case "Shuffle":
+                got = b.local("got", dtypes.int32)
+                ends, made = (one, got), ops.Shuffle(loc, got, one, const(1), True)
             case "Store":
                 ends, made = (one, target), ops.Store(loc, b.element(y, 0, 0), one)
             case "Tcgen05Mma":

@@ -135,8 +135,10 @@ import functools, sys
 from tests.support.check import recipes
 from tilepipe.check.parallel import check_all
 if {guard}:
-    sleepers = [(f"sleeper {{i}}", functools.partial(recipes.sleeps, sys.argv[1])) for i in range(5)]
-    check_all([*recipes.good(1), *sleepers], jobs=2, on_verdict=lambda number, v: print(v.verdict, flush=True))
+    sleeps = functools.partial(recipes.sleeps, sys.argv[1])
+    sleepers = [(f"sleeper {{i}}", sleeps) for i in range(5)]
+    said = lambda number, verdict: print(verdict.verdict, flush=True)
+    check_all([*recipes.good(1), *sleepers], jobs=2, on_verdict=said)
 """
 
 
@@ -146,11 +148,15 @@ def script(folder: Path, guard: str) -> subprocess.Popen[str]:
     noted = folder / "processes"
     noted.mkdir()
     return subprocess.Popen(
-        [sys.executable, str(path), str(noted)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, str(path), str(noted)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
         # which is ignored where the tests run in the background
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
 
 
 def alive(pid: int) -> bool:

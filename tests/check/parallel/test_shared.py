@@ -82,11 +82,17 @@ def test_progress_is_told() -> None:
     [
         (
             recipes.ends_elsewhere,
-            "instance 'asks': WorkerError: the process that explored it with others ended with exit code 7",
+            (
+                "instance 'asks': WorkerError: the process that explored it with others ended with"
+                " exit code 7"
+            ),
         ),
         (
             recipes.raises_elsewhere,
-            "WorkerError: a process cannot make the instance that it is to explore: BindError: not here",
+            (
+                "WorkerError: a process cannot make the instance that it is to explore: BindError:"
+                " not here"
+            ),
         ),
     ],
 )

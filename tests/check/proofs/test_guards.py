@@ -27,8 +27,10 @@ def test_the_idiom_of_the_pages_takes_one_execution(cfg: Shape) -> None:
     verdict = check(program(cfg).launch_args)
     assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "single-execution", 1)
     tests = cfg.cluster * cfg.tiles * cfg.k_steps
-    assert verdict.facts[0] == (
-        "no op of the kernel depends on which agent comes first: no atomic add or request for work,"
+    assert (
+        verdict.facts[0]
+        == "no op of the kernel depends on which agent comes first: no atomic add or request for"
+        " work,"
         f" and each of {tests} tests (try_wait) only decides whether the wait for the phase that it"
         " tests is performed, and follows the completion of the phase before"
     )
@@ -213,10 +215,24 @@ def names_the_barrier(k: Asking, ready: Local) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        nothing, stored, printed, asserted, selected, combined, inverted, trips, polled, guards_more, guards_two, has_an_otherwise,
-        guards_when_it_says_yes, of_each_lane, defines_for_others, names_the_barrier,
+        nothing,
+        stored,
+        printed,
+        asserted,
+        selected,
+        combined,
+        inverted,
+        trips,
+        polled,
+        guards_more,
+        guards_two,
+        has_an_otherwise,
+        guards_when_it_says_yes,
+        of_each_lane,
+        defines_for_others,
+        names_the_barrier,
     ],
-)  # fmt: skip
+)
 def test_what_else_an_answer_decides_is_explored(use: Callable[[Asking, Local], None]) -> None:
     assert Asking(use).counted == 0
 
@@ -258,8 +274,12 @@ def ring(*use: Do, fills: int = 2) -> Ring:
 TAKE = (Do("get", elected=True), Do("arrive", elected=True))
 LAST = Do("get", elected=True)
 STALE = ring(
-    Do("ask", 0, -1, parity=True), Do("wait", 0, 0, parity=True), *TAKE, Do("guarded", 0, 1, parity=True), LAST
-)  # fmt: skip
+    Do("ask", 0, -1, parity=True),
+    Do("wait", 0, 0, parity=True),
+    *TAKE,
+    Do("guarded", 0, 1, parity=True),
+    LAST,
+)
 OLD = ring(Do("ask", 0, 0), Do("wait", 0, 0), *TAKE, Do("guarded", 0, 1), LAST)
 ONE_LANE = Ring(
     1,

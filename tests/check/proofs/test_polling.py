@@ -1,7 +1,8 @@
 """Loops that poll: which rounds are followed, which are waits, and what is said of those that
 nobody ends.
 
-To put the hole of counters in memory back on purpose, patch `tilepipe.check.proofs.polling.Watch.state` to
+To put the hole of counters in memory back on purpose, patch
+`tilepipe.check.proofs.polling.Watch.state` to
 leave the memory out: `lambda self, world, ctas, ag: digest(self.front_end.registers(ag))`.
 """
 

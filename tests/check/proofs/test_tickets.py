@@ -1,9 +1,9 @@
 # ruff: noqa: PT009 (ctx.assert_ is an op of the kernel)
-"""Clusters that draw their work from a counter, decided one at a time, beside the exploration of
-all orders.
+"""Clusters that draw their work from a counter, explored one at a time, compared with the
+exploration of all orders.
 
-To put holes in on purpose, patch `tilepipe.check.proofs.tickets._Alone.apart` to return True, `_forget` to
-clear without poison, or `tilepipe.check.proofs.tickets.counter_of` for kernels that are of another kind.
+To put bugs in on purpose, patch in `tilepipe.check.proofs.tickets`: `_Alone.apart` to return True,
+`_forget` to clear without poison, or `counter_of` to accept other kernels.
 """
 
 from __future__ import annotations
@@ -22,8 +22,21 @@ from tilepipe.machine.journal import Journal
 # campaigns; other files of this folder have a quick test for each of their rules
 pytestmark = pytest.mark.slow
 
-KINDS = ("right", "shares a row", "first two", "three of one", "skips one", "block first", "reads back", "remembers", "late store",
-         "each ends", "own row", "two in a row of mine", "stuck after two")  # fmt: skip
+KINDS = (
+    "right",
+    "shares a row",
+    "first two",
+    "three of one",
+    "skips one",
+    "block first",
+    "reads back",
+    "remembers",
+    "late store",
+    "each ends",
+    "own row",
+    "two in a row of mine",
+    "stuck after two",
+)
 FAULTS = {
     "shares a row",
     "three of one",

@@ -131,9 +131,28 @@ def _changed(r: Random, side: list[Do], stages: int) -> list[Do]:
     names = [d.name for d in out if d.kind == "ask"]
     i, g = r.choice(asks), r.choice(guarded)
     match r.choice(
-        ("early", "early", "early", "late", "drop", "double", "again", "phase", "phase", "stage", "elect", "name", "name",
-         "more", "decide", "constant", "pass on", "plain", "lose")
-    ):  # fmt: skip
+        (
+            "early",
+            "early",
+            "early",
+            "late",
+            "drop",
+            "double",
+            "again",
+            "phase",
+            "phase",
+            "stage",
+            "elect",
+            "name",
+            "name",
+            "more",
+            "decide",
+            "constant",
+            "pass on",
+            "plain",
+            "lose",
+        )
+    ):
         case "early":
             ask = out.pop(i)
             out.insert(max(0, i - r.randint(1, 4)), ask)
@@ -178,9 +197,16 @@ def loop(r: Random) -> Loop:
     asks = r.choice(("fill", "use", "use", "both"))
     items = r.randint(1, 2 if asks == "both" else min(stages + 1, 3))
     return Loop(
-        stages, items, r.choice(("none", "word", "row")), asks, r.randint(0, 2),
-        r.choice(("test", "test", "no", "yes")), skew, r.random() < 0.3, r.random() < 0.2,
-    )  # fmt: skip
+        stages,
+        items,
+        r.choice(("none", "word", "row")),
+        asks,
+        r.randint(0, 2),
+        r.choice(("test", "test", "no", "yes")),
+        skew,
+        r.random() < 0.3,
+        r.random() < 0.2,
+    )
 
 
 def generate(seed: int) -> Ring | Loop:

@@ -22,7 +22,7 @@ from tilepipe.machine.rules import Rules, require_rules
 
 FORMAT = "tilepipe counterexample"
 VERSION = 1
-_PICK = ScheduleStep._fields
+_SCHEDULE_FIELDS = ScheduleStep._fields
 _STEP = tuple(f.name for f in fields(Step))
 # also of one that is damaged
 _HEAD = re.compile(rb'\s*\{.*"format"\s*:\s*"' + FORMAT.encode() + b'"', re.DOTALL)
@@ -133,8 +133,10 @@ def write(path: Path, saved: Saved) -> None:
             "program": saved.program,
             "fault": as_json(saved.fault),
             "lines": dict(saved.lines),
-            "picks": list(_PICK),
-            "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
+            "picks": list(_SCHEDULE_FIELDS),
+            "schedule": [
+                [getattr(pick, name) for name in _SCHEDULE_FIELDS] for pick in saved.fault.schedule
+            ],
         }
         text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         # what is no UTF-8 becomes what JSON writes for it
@@ -186,16 +188,18 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
         Step(*(_field(_is(step, dict, "a step"), name, str) for name in _STEP))
         for step in _field(told, "steps", list)
     )
-    if _field(report, "picks", list) != list(_PICK):
-        raise _Damaged(f"'picks' is {report['picks']}, not {list(_PICK)}")
+    if _field(report, "picks", list) != list(_SCHEDULE_FIELDS):
+        raise _Damaged(f"'picks' is {report['picks']}, not {list(_SCHEDULE_FIELDS)}")
     schedule = []
     for row in _field(report, "schedule", list):
         numbers = [
             _is(n, int, "an entry of the schedule")
             for n in _is(row, list, "an entry of the schedule")
         ]
-        if len(numbers) != len(_PICK):
-            raise _Damaged(f"an entry of the schedule has {len(_PICK)} numbers, not {len(numbers)}")
+        if len(numbers) != len(_SCHEDULE_FIELDS):
+            raise _Damaged(
+                f"an entry of the schedule has {len(_SCHEDULE_FIELDS)} numbers, not {len(numbers)}"
+            )
         schedule.append(ScheduleStep(*numbers))
     fault = Fault(
         _field(told, "kind", str),

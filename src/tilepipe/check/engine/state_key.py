@@ -233,20 +233,35 @@ class StateKeys:
 
     def _agent(self, execution: Execution, cluster: int, a: Agent, bits: _Bits) -> Hashable:
         stores = tuple(
-            (lane, tuple(bits(u.read.bit) for u in q.open), tuple(tuple(bits(u.read.bit) for u in g) for g in q.groups),
-             tuple(tuple(bits(u.write.bit) for u in g) for g in q.unwritten))
+            (
+                lane,
+                tuple(bits(u.read.bit) for u in q.open),
+                tuple(tuple(bits(u.read.bit) for u in g) for g in q.groups),
+                tuple(tuple(bits(u.write.bit) for u in g) for g in q.unwritten),
+            )
             for lane, q in sorted(a.stores.items())
-        )  # fmt: skip
+        )
         groups = tuple(
             tuple(sorted((bits.rename[by.uid], u.site.id, bits(u.bits)) for by, u in g.units))
             for g in a.wgmma_groups
         )
         opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
         return (
-            self.front_end.registers(a), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
-            _knowledge(a, bits), bits(a.retired), bits(a.handed_on), stores, groups, opened, _tensor_state(a, bits),
+            self.front_end.registers(a),
+            a.blocked,
+            a.fenced,
+            a.ticket,
+            a.cluster_ticket,
+            () if a.done else tuple(sorted(a.passed.items())),
+            _knowledge(a, bits),
+            bits(a.retired),
+            bits(a.handed_on),
+            stores,
+            groups,
+            opened,
+            _tensor_state(a, bits),
             race_state.of_agent(execution.causal_order, (cluster, a.uid), a.warps),
-        )  # fmt: skip
+        )
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
         life = (
@@ -308,8 +323,8 @@ class StateKeys:
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:
-        """A unit of a tensor core's queue that has not acted: its operands, which its site alone does
-        not determine. (A group of wgmma acts when it is committed, and a TMA
+        """A unit of a tensor core's queue that has not acted: its operands, which its site does not
+        determine. (A group of wgmma acts when it is committed, and a TMA
         store when it is issued: see `Execution._collect`.)
         """
         key: Hashable

@@ -39,13 +39,12 @@ def _error(race: Race, bar: Mbarrier) -> BarrierError:
         return BarrierError(
             f"{bar.where}: {late} can be lapped by the other warps: {_where(second)} completes"
             f" phase {race.phase + 1}, and does not follow the wait of {late} for phase"
-            f" {race.phase} (at {_short(first)}), only that of another warp.\n"
-            "  On hardware the parity has flipped back by the time the late warps look, and they"
-            " may wait for ever.\n"
-            "  The arrive that frees the stage must follow the waits of all warps: synchronise the"
-            " warps between the wait and that arrive (ctx.sync_warpgroup(), a ctx.named_barrier, an"
-            " MMA of the warpgroup that has been waited for), or let every warp arrive and raise the"
-            " count.",
+            f" {race.phase} (at {_short(first)}), only that of another warp.\n  On hardware the"
+            " parity has flipped back by the time the late warps look, and they may wait for"
+            " ever.\n  The arrive that frees the stage must follow the waits of all warps:"
+            " synchronise the warps between the wait and that arrive (ctx.sync_warpgroup(), a"
+            " ctx.named_barrier, an MMA of the warpgroup that has been waited for), or let every"
+            " warp arrive and raise the count.",
             _loc(first),
         )
     what = "waits for" if race.kind == "ahead" else "counts in"

@@ -198,9 +198,7 @@ class _Flow:
                 yield answers
 
     def _used(self, op: ops.Op) -> set[Name]:
-        """The answers that an op reads, except to copy them to a name that is the same for the whole
-        agent.
-        """
+        """The answers that an op reads, except to copy them to a name that is uniform."""
         copied = {source for source, target in _copies(op) if target.vary is Vary.UNIFORM}
         return {name for name in _read(op) - copied if name in self._above}
 

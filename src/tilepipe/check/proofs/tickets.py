@@ -339,8 +339,8 @@ class _Alone:
                 slot.data[...] = 0
 
     def apart(self) -> bool:
-        """Whether no element that is written is accessed in two segments; nor, if one cluster stands
-        for all, in a segment that each cluster has.
+        """Whether no element that is written is accessed in two segments; nor, if one cluster
+        stands for all, in a segment that each cluster has.
         """
         each = (
             [number for segment, number in self._labels.items() if len(segment) > 1]
