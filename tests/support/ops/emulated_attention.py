@@ -18,6 +18,7 @@ from tests.support.ops.memory import at
 from tilepipe.kernels.attention import reference as attention_reference
 from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.ops.attention import gpu as torch_attention
+from tilepipe.program import kernel_function
 
 bind = kernel.bind
 
@@ -88,7 +89,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     emulator = Emulator()
     monkeypatch.setattr(kernel, "bind", emulator.bind)
     # of what is bound, whose memory is no GPU's
-    monkeypatch.setattr("tilepipe.program._chip_of", lambda named: tp.H200)
+    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     take_cpu_for_gpu(monkeypatch)
     torch_attention.plans.forget()
     return emulator

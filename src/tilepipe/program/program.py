@@ -1,0 +1,264 @@
+"""A kernel bound to its arguments, and what the readers make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilepipe.errors import BindError
+from tilepipe.host_arguments import plain_int, require_bool, require_function, shown
+from tilepipe.ir import printer
+from tilepipe.ir.def_use import tensor_uses
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import Kernel
+from tilepipe.lang.arguments.launch_preconditions import check_zeros
+
+if TYPE_CHECKING:
+    from tilepipe.check import Bounds, Fault, Reductions, Verdict
+    from tilepipe.check.sensitivity import Sensitivity
+    from tilepipe.cuda import Compiled
+    from tilepipe.cuda.runtime.launching import Launcher
+    from tilepipe.cuda.runtime.loading import BoundLaunch
+    from tilepipe.errors import SimFault
+    from tilepipe.machine.machine import OnEvent
+    from tilepipe.machine.rules import Rules
+    from tilepipe.sim import Run
+
+TIMEOUT_MS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A traced kernel with its arguments. `print(program)` shows the ops, their source lines and
+    the thread layout.
+    """
+
+    kernel: Kernel
+    launch_args: Launch
+    _moved: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    # each copy has its own
+    _bounds: dict[tuple[bool, bool], BoundLaunch] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def run(
+        self,
+        seed: int = 0,
+        *,
+        rules: Rules = "practice",
+        progress: Callable[[int, int], None] | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Run:
+        """Runs it on the simulated GPU, in place on its NumPy arguments.
+
+        Args:
+            seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same
+                run.
+            rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
+                letter: docs/reference/rules.md.
+            progress: called with (CTAs done, CTAs of the grid).
+            on_event: called with (agent, site, start, end) for each asynchronous unit, times in
+                cycles since its CTA started.
+
+        Raises:
+            SimFault: a deadlock, race, wrong count, poison read, ...: the message has the story.
+        """
+        from tilepipe import sim
+
+        require_function(progress, "progress=")
+        require_function(on_event, "on_event=")
+        check_zeros(self.launch_args)
+        before = {name: array.copy() for name, array in self._counters().items()}
+        try:
+            return sim.run(
+                self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event
+            )
+        finally:
+            for name, array in self._counters().items():
+                known = self._moved.get(name)
+                first = (
+                    known[0]
+                    if known is not None and _same_bytes(before[name], known[1])
+                    else before[name]
+                )
+                self._moved[name] = first, array.copy()
+
+    def check(
+        self,
+        *,
+        explore: bool = False,
+        bounds: Bounds | None = None,
+        reductions: Reductions | None = None,
+        rules: Rules = "practice",
+        instance: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Verdict:
+        """Decides it over all its interleavings, for these arguments: verified, a fault with its
+        counterexample, or undecided.
+
+        The arrays are left as they are. Those that the kernel reads and writes, such as counters,
+        count as they were before `run` moved them, so that a check after a run is of the same
+        instance; unless something else has changed them since. What "verified" covers, and what it
+        does not, is in docs/verification-gaps.md.
+
+        Args:
+            explore: explore even where the facts of one execution would do.
+            bounds: when to give up, undecided. reductions: what an exploration may leave out.
+            rules: as for `run`. instance: what the verdict calls it.
+            progress: called with (executions done, executions that are known to be left).
+
+        Raises:
+            BindError: an argument that is not of its type.
+        """
+        from tilepipe import check
+
+        explore = require_bool(explore, "explore=")
+        check_zeros(self.launch_args)
+        return check.check(
+            self._as_bound(), explore=explore, bounds=check.Bounds() if bounds is None else bounds,
+            reductions=check.Reductions() if reductions is None else reductions,
+            rules=rules, instance=instance, progress=progress,
+        )  # fmt: skip
+
+    def _counters(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The NumPy arguments that the kernel both reads and writes: a run moves what the next one
+        starts from.
+        """
+        written, read = tensor_uses(self.kernel)
+        args = {
+            name: getattr(self.launch_args.args.get(name), "array", None) for name in written & read
+        }
+        return {name: array for name, array in args.items() if isinstance(array, np.ndarray)}
+
+    def _as_bound(self) -> Launch:
+        """The launch with such arrays as they were before `run` moved them, unless they have been
+        changed since.
+        """
+        args = dict(self.launch_args.args)
+        for name, array in self._counters().items():
+            known = self._moved.get(name)
+            if known is not None and _same_bytes(array, known[1]):
+                args[name] = TensorArg(known[0], getattr(args[name], "shape", array.shape))
+        return replace(self.launch_args, args=args)
+
+    def replay(self, fault: Fault | Verdict, *, rules: Rules = "practice") -> SimFault | None:
+        """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it
+        ends in, or None.
+
+        Args:
+            fault: it, or the verdict that has it. A file of `tilepipe check --save` is replayed
+                with `tilepipe replay`.
+            rules: as it was checked.
+
+        Raises:
+            BindError: no fault, or a verdict that has not exactly one.
+        """
+        from tilepipe import check
+        from tilepipe.check.verdict import fault_to_replay
+
+        return check.replay(self._as_bound(), fault_to_replay(fault).schedule, rules=rules)
+
+    def sensitivity(self, **options: Any) -> Sensitivity:
+        """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still
+        verify: see `check.sensitivity.report`, which takes the options.
+        """
+        from tilepipe.check.sensitivity import report
+
+        return report(self, **options)
+
+    def launch(
+        self,
+        stream: Any = None,
+        *,
+        debug: bool = False,
+        perturb: int | None = None,
+        timeout_ms: float = TIMEOUT_MS,
+    ) -> None:
+        """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few
+        microseconds.
+
+        Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where
+        they lie, and the call returns as soon as the kernel is queued; a CUDA graph can capture it.
+        NumPy arguments are copied to device 0, and what the kernel writes is copied back.
+
+        Args:
+            stream: an integer (CUstream), or a stream of PyTorch, CuPy or cuda.core; the current
+                stream of the arrays' framework unless given.
+            debug: a build whose waits are bounded, and wait for the kernel: a hang becomes a
+                `HangError`.
+            perturb: a build that waits a while at random at every synchronisation point; the number
+                is the seed.
+            timeout_ms: how long a wait of a debug build may take.
+
+        Raises:
+            UnavailableError: no driver, no GPU, or one that no code is printed for. BindError:
+            arrays on different devices. CompileError, LaunchError: compiling, loading or launching
+            failed. HangError: see `debug`.
+        """
+        if debug is not False or perturb is not None or timeout_ms is not TIMEOUT_MS:
+            debug = require_bool(debug, "debug=")
+            _check_debugging(perturb, timeout_ms)
+        if self.kernel.requirements:
+            check_zeros(self.launch_args)
+        self._bound(bool(debug), perturb is not None)(
+            stream, seed=perturb or 0, timeout_ms=timeout_ms
+        )
+
+    def launcher(self) -> Launcher:
+        """The compiled kernel on its arrays' device, to be called with other addresses for the same
+        shapes and strides. Raises what `launch` does.
+        """
+        return self._bound(False, False).launcher
+
+    def _bound(self, debug: bool, perturbed: bool) -> BoundLaunch:
+        bound = self._bounds.get((debug, perturbed))
+        if bound is None:
+            from tilepipe.cuda.runtime.loading import BoundLaunch
+
+            bound = self._bounds[debug, perturbed] = BoundLaunch(
+                self.launch_args, debug=debug, perturbed=perturbed
+            )
+        return bound
+
+    def source(self, arch: str | None = None) -> str:
+        """The kernel as CUDA C++, for sm_90a, or sm_100a, sm_100f, sm_103a or sm_103f: sm_90a or
+        sm_100a, whichever has its ops, unless given.
+        """
+        from tilepipe import cuda
+
+        return cuda.source(self.kernel, arch)
+
+    def compile(self, arch: str | None = None, emit: str = "cubin") -> Compiled:
+        """Compiles it with NVRTC; needs no GPU. `arch`: as for `source`. `emit`: "cuda", "ptx" or
+        "cubin".
+        """
+        from tilepipe import cuda
+
+        return cuda.compile(self.kernel, arch=arch, emit=emit)
+
+    def __str__(self) -> str:
+        return printer.text(self.kernel)
+
+
+def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _check_debugging(perturb: object, timeout_ms: object) -> None:
+    if perturb is not None and plain_int(perturb) is None:
+        raise BindError(f"perturb= is a seed, an integer; got {shown(perturb)}")
+    if (
+        isinstance(timeout_ms, bool)
+        or not isinstance(timeout_ms, int | float | np.integer | np.floating)
+        or not 0 < timeout_ms < math.inf
+    ):
+        raise BindError(
+            "timeout_ms is how long a wait may block, in milliseconds above 0; got"
+            f" {shown(timeout_ms)}"
+        )
