@@ -256,7 +256,7 @@ def line(name: str) -> str:
     """
     marked = "unequal trip counts"
     return (
-        "rings.py:" if name == marked else _where({"bytes off by 16": "bytes off"}.get(name, name))
+        "ring_kernels.py:" if name == marked else _where({"bytes off by 16": "bytes off"}.get(name, name))
     )
 
 

@@ -1,3 +1,3 @@
-"""The program that every reader reads: expressions, operands, ops, roles. Knows no reader and no
-tracer.
+"""The program that every reader reads: expressions, operands, ops, roles. It depends on no reader
+and no tracer.
 """

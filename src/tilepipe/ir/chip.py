@@ -1,6 +1,4 @@
-"""What a chip offers: the limits a kernel is built against, and the figures the cost model and
-grids use.
-"""
+"""Chips: the limits that a kernel must keep, and the figures for the cost model and grids."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ class Chip:
         registers: 32-bit registers of an SM.
         max_threads: threads of a CTA.
         max_cluster: CTAs of a portable cluster.
-        clusters: (CTAs, how many clusters of so many are resident at once) with one CTA on an SM.
-            SMs come in groups of 16 or 18, and a cluster stays within one.
+        clusters: (CTAs of a cluster, clusters resident at once) with one CTA on each SM. SMs come
+            in groups of 16 or 18, and a cluster stays within one.
         clock_ghz: sustained SM clock, for the cost model.
         dram_gbps: memory bandwidth, GB/s, for the cost model.
     """
@@ -40,8 +38,8 @@ class Chip:
     dram_gbps: float = 4300.0
 
     def resident_clusters(self, size: int) -> int:
-        """Clusters of `size` CTAs that run at once with one CTA on an SM: what a persistent grid
-        should not exceed.
+        """Clusters of `size` CTAs that run at once with one CTA on each SM: the most that a
+        persistent grid should have.
         """
         size = require_int(size, "size of a cluster", 1)
         return dict(self.clusters).get(size, self.sms // size)

@@ -49,7 +49,7 @@ class DType:
         return max(8 // self.bits, 1)
 
     def bytes_of(self, elements: int) -> int:
-        """Bytes of that many elements, one after the other.
+        """Bytes of that many consecutive elements.
 
         Raises:
             BindError: the last byte would be part of another element's.
@@ -65,8 +65,8 @@ class DType:
 
     @property
     def in_registers(self) -> bool:
-        """Whether threads compute with it. What only TMA moves and tensor cores read, they do not:
-        4 bits, and scales of e8m0.
+        """Whether threads compute with it. They do not with types that only TMA and tensor cores
+        handle: elements of 4 bits, and scale factors of e8m0.
         """
         return self.bits >= 8 and self.name != "float8_e8m0"
 
@@ -146,7 +146,7 @@ _BY_NUMPY = {t.numpy: t for t in ALL}
 
 
 def broken_register_rule(t: DType) -> str | None:
-    """What keeps threads from loading, storing and computing with elements of this type."""
+    """Why threads cannot load, store and compute with elements of this type; None if they can."""
     if t.in_registers:
         return None
     return (
@@ -161,7 +161,7 @@ def dtype(spec: object) -> DType:
     `DType`.
 
     Raises:
-        BindError: nothing of that name or NumPy type exists here.
+        BindError: there is no dtype of that name or NumPy type.
     """
     if isinstance(spec, DType):
         return spec

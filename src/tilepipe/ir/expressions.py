@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 class Vary(IntEnum):
-    """Over what a scalar differs within one agent (a warp, or a warpgroup of a warpgroup role)."""
+    """How a scalar varies within one agent (a warp, or a warpgroup of a warpgroup role)."""
 
     UNIFORM = 0
     WARP = 1
@@ -34,9 +34,7 @@ class Vary(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Expr:
-    """Base of all expressions. `nonneg`: known to be >= 0, which decides how // and % print in
-    C.
-    """
+    """Base class of all expressions. `nonneg`: known to be >= 0, so that // and % print as C's."""
 
     dtype: DType
     vary: Vary = Vary.UNIFORM
@@ -93,7 +91,7 @@ class Local(Expr):
     """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique
     within its role.
 
-    `multiple`: a number known to divide it, 0 if it is known to be 0 (see `geometry.divisor`).
+    `multiple`: a known divisor, 0 if it is known to be 0 (`rules.operand_tiles.divisor`).
     """
 
     name: str = ""
@@ -155,7 +153,7 @@ class FragmentRead(Expr):
 class Iota(Expr):
     """Each element's row number, `shape == (m, 1)`, or column number, `(1, n)`; int32, from 0.
 
-    `layout`: of the fragment that rows belong to, see `memory.Fragment`.
+    `layout`: that of the fragment whose rows they are (`memory.Fragment`).
     """
 
     layout: str = "wgmma"
@@ -174,8 +172,8 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def const(value: int | float | bool, dtype: DType | None = None) -> Const:
-    """A literal; booleans, ints and floats are boolean, int32 (int64 where it must be) and float32
-    unless said.
+    """A literal. Without a dtype, booleans are boolean, integers int32 (int64 where they need it)
+    and floats float32.
     """
     if dtype is None:
         whole = dtypes.int32 if -(2**31) <= value < 2**31 else dtypes.int64

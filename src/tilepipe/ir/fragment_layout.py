@@ -1,5 +1,5 @@
-"""Which rows of a fragment each warp of its warpgroup holds: the one place that knows
-(`ir.memory.Fragment` has the lanes).
+"""The rows of a fragment that each warp of its warpgroup holds (`ir.memory.Fragment` describes the
+lanes).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-
 
 
 def blocks(rows: int) -> int:
-    """How many blocks of 16 rows a warp holds of a fragment of `rows`."""
+    """The number of blocks of 16 rows that a warp holds of a fragment of `rows`."""
     return rows // (4 * BLOCK)
 
 
@@ -24,8 +24,8 @@ def first_row(layout: str, block: int, warp: int) -> int:
 
 @cache
 def warp_parts(layout: str, warp: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """The rows that a warp holds, as (first, one past the last) of consecutive ones, of a fragment
-    whose rows are numbered from `start` to `stop`.
+    """The rows that a warp holds of a fragment with rows `start` to `stop`, as (first, one past the
+    last) of each consecutive range.
     """
     span = SPAN[layout]
     return tuple((row, row + span // 4) for row in range(start + warp * (span // 4), stop, span))

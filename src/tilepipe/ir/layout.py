@@ -1,6 +1,4 @@
-"""Where the elements of a shared-memory tile lie: panels and swizzles. The one definition that
-every reader uses.
-"""
+"""The layout of a shared-memory tile, panels and swizzles: one definition for all readers."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ SWIZZLES = (0, 32, 64, 128)  # bytes; the CU_TENSOR_MAP_SWIZZLE_* modes
 
 
 class TileLayout(Protocol):
-    """What of a buffer decides where the elements of one of its tiles lie
-    (`ir.memory.SmemBuffer`).
-    """
+    """The properties of a buffer that determine the layout of a tile (`ir.memory.SmemBuffer`)."""
 
     @property
     def rows(self) -> int: ...

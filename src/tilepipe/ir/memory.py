@@ -1,5 +1,5 @@
-"""What ops operate on: shared-memory buffers and tiles, tensor maps, barriers, variables,
-fragments, cursors.
+"""Operands of ops: shared-memory buffers and tiles, tensor maps, barriers, variables, fragments,
+cursors.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from tilepipe.ir.rules.tensor_memory import SCALE_LANES, SCALES_A_COLUMN
 
 @dataclass(eq=False, slots=True)
 class SmemBuffer:
-    """One allocation in a CTA's shared memory: `count` tiles of (rows, cols) elements, one after
-    the other.
-
+    """One allocation in a CTA's shared memory: `count` tiles of (rows, cols) elements in sequence.
     The contiguous dimension is cols (`order == "row"`) or rows (`order == "col"`). A tile is stored
     in panels of `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`),
     each panel holding every index of the other dimension; within a panel the 16-byte chunks of each
     128-byte line are XORed with the line number (PTX ISA, "Swizzling modes"). `layout.byte_offsets`
-    is the single definition of this.
+    defines the layout
+    for all readers.
 
-    `stride`: bytes from one tile to the next, 0: as many as a tile has. `shares`: another buffer
+    `stride`: bytes from one tile to the next, 0: the size of a tile. `shares`: another buffer
     whose tile i begins at the same byte as tile i of this one, a second view of the same slots with
     its own shape and order; this one then takes no memory.
     """
@@ -119,8 +118,8 @@ class Element:
 class BarrierArray:
     """`size` mbarriers, 8 bytes each, in a CTA's shared memory.
 
-    `count` is the typed or derived expected arrival count, None while the program initialises them
-    itself with other counts.
+    `count` is the typed or derived expected arrival count, None where the program initialises them
+    itself with different counts.
     """
 
     name: str
@@ -141,7 +140,7 @@ class BarrierRef:
 
 @dataclass(eq=False, slots=True)
 class NamedBarrier:
-    """A hardware barrier (bar.sync); `id` 1..15 is assigned when the program is finished.
+    """A hardware barrier (bar.sync); `id` 1..15 is assigned by placement.
 
     `per_warpgroup`: one barrier for each warpgroup of the role that uses it (ids id, id + 1, ...).
     """
@@ -163,12 +162,12 @@ class Variable:
 
 @dataclass(eq=False, slots=True)
 class Cursor:
-    """A role's place in a ring: `stage` 0..stages-1, and the number of the phase to wait for, one
-    more at each wrap.
+    """A role's position in a ring: `stage` 0..stages-1, and the number of the phase to wait for,
+    which grows by one at each wrap.
 
     Phases of a barrier are numbered from 0. A consumer starts at `start_phase` 0; a producer at -1,
-    "the phase before the first", which is complete from the beginning. On hardware only the parity,
-    `phase & 1`, is kept; the simulator keeps the number.
+    the phase before the first, which counts as complete from the beginning. On hardware only the
+    parity, `phase & 1`, is kept; the simulator keeps the number.
     """
 
     name: str
@@ -219,7 +218,7 @@ class Tmem:
 
     @property
     def columns(self) -> int:
-        """32-bit columns."""
+        """The number of 32-bit columns."""
         return self.dtype.bytes_of(self.cols) // 4
 
 
@@ -230,9 +229,9 @@ class TmemScales:
 
     128 rows × 4 blocks are a piece of 4 columns: row 32 c + l of it is lane l of column c, block j
     its byte j, and all four groups of 32 lanes hold the same (PTX ISA, "Scale Factor A ID" and "B
-    ID" of tcgen05.mma). The pieces of further rows follow; `stride` columns on come those of the
-    next 4 blocks. `first`: the row of the piece at `address` at which the matrix starts, a multiple
-    of 64.
+    ID" of tcgen05.mma). The pieces of further rows follow; those of the next 4 blocks begin
+    `stride` columns further on. `first`: the row of the piece at `address` at which the matrix
+    starts, a multiple of 64.
     """
 
     address: Expr

@@ -1,5 +1,5 @@
-"""Last step of building a kernel: say what it is for, place roles on warps and allocations in
-shared memory, and check the chip's limits.
+"""Placement, the last step of a trace: roles get their warps and allocations their addresses, and
+the chip's limits are checked.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ def place(kernel: Kernel, chip: Chip = H200) -> None:
 
 
 def _place_roles(kernel: Kernel, chip: Chip) -> None:
-    """Warpgroup roles first, each from a multiple of 4; the others packed behind them, padded to a
-    whole warpgroup.
-
-    The padding warps execute their warpgroup's setmaxnreg and leave.
+    """Places warpgroup roles first, each from a multiple of 4, then the other roles, packed and
+    padded to a whole warpgroup. The padding warps execute their warpgroup's setmaxnreg and exit.
     """
     warp = 0
     for role in sorted(kernel.roles, key=lambda r: not r.is_warpgroup):
@@ -53,7 +51,9 @@ def _place_roles(kernel: Kernel, chip: Chip) -> None:
 
 
 def group_registers(kernel: Kernel) -> list[int | None]:
-    """What each warpgroup of the CTA asks setmaxnreg for, None where no role of it says."""
+    """The registers that each warpgroup of the CTA requests by setmaxnreg, None where no role of it
+    requests any.
+    """
     groups: list[int | None] = []
     for first in range(0, kernel.warps, 4):
         roles = [r for r in kernel.roles if _overlaps(r, first)]
@@ -67,18 +67,18 @@ def _overlaps(role: Role, first: int) -> bool:
 
 def launch_registers(threads: int, chip: Chip = H200) -> int:
     """Registers that each thread of a CTA is launched with, in a kernel that has setmaxnreg and
-    `__launch_bounds__(threads, 1)`: all that the SM has for so many, rounded down to a step. ptxas
-    reports this number, 255 for 256.
+    `__launch_bounds__(threads, 1)`: the registers of the SM divided by the threads, rounded down to
+    a step. ptxas reports this number, 255 for 256.
     """
     return min(chip.registers // max(threads, 1) // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 
 
 def broken_pool_rule(kernel: Kernel, registers: int) -> str | None:
-    """What is wrong with the registers that the warpgroups ask for, when each thread is launched
-    with `registers`; None: nothing.
+    """Why the warpgroups cannot get the registers that they request when each thread is launched
+    with `registers`; None if they can.
 
-    setmaxnreg.inc blocks until the pool of the CTA has enough, and the pool is what the CTA was
-    launched with (PTX ISA, setmaxnreg): not all that the SM has.
+    setmaxnreg.inc blocks until the pool of the CTA has enough, and the pool holds the registers
+    that the CTA was launched with (PTX ISA, setmaxnreg), not all of the SM.
     """
     groups = [g for g in group_registers(kernel) if g is not None]
     allocated = -(-registers // REGISTER_STEP) * REGISTER_STEP
@@ -136,7 +136,7 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
 
 
 def _place_memory(kernel: Kernel, chip: Chip) -> None:
-    """Tiles in order of falling alignment (so that nothing is lost to padding), then barriers."""
+    """Places tiles in order of decreasing alignment, which needs no padding, then barriers."""
     offset = 0
     own = [buffer for buffer in kernel.buffers if buffer.shares is None]
     for buffer in sorted(own, key=lambda b: -b.align):

@@ -84,7 +84,7 @@ def barrier(ref: BarrierRef) -> str:
 
 
 def tile(t: Tile) -> str:
-    """`a_tiles[stage] rows 64..127 columns 0..31`; a whole extent is not mentioned."""
+    """`a_tiles[stage] rows 64..127 columns 0..31`; a whole extent is left out."""
     text = f"{t.buffer.name}[{expr(t.index)}]"
     if t.rows != t.buffer.rows:
         text += f" rows {_span(t.row, t.rows)}"
@@ -215,12 +215,12 @@ def _block(block: ops.Block, depth: int) -> Iterator[str]:
 
 
 def block_text(block: ops.Block) -> str:
-    """The ops of a block."""
+    """The text of a block: its ops, one a line."""
     return "\n".join(_block(block, 0))
 
 
 def text(kernel: Kernel) -> str:
-    """The whole kernel."""
+    """The text of a whole kernel."""
     return "\n".join(_lines(kernel)) + "\n"
 
 

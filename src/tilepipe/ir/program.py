@@ -26,8 +26,7 @@ class Role:
     """Warps that run one body.
 
     `first_warp` is the warp of the CTA where the role starts; a warpgroup role (`is_warpgroup`)
-    starts at a multiple of 4. `registers`: what setmaxnreg asks for, of every warpgroup the role is
-    in.
+    starts at a multiple of 4. `registers`: what every warpgroup of the role requests by setmaxnreg.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Role:
 
     @property
     def agents(self) -> int:
-        """How many agents run it: one a warpgroup, or one a warp."""
+        """The number of agents that run it: one for each warpgroup, or for each warp."""
         return self.warps // 4 if self.is_warpgroup else self.warps
 
     @property
@@ -54,13 +53,13 @@ class Role:
 
 @dataclass(eq=False, slots=True)
 class Requirement:
-    """What must be so at a launch; checked on the host as far as it can tell.
+    """A launch precondition, checked on the host where its values are known there.
 
     Attributes:
         holds: a condition on arguments, extents and `num_clusters`; or a tensor that must hold
             zeros.
-        message: what is wrong otherwise, with `{}` for each value shown.
-        shows: the values; of a tensor its first element that is not 0 is shown.
+        message: the error otherwise, with `{}` for each value shown.
+        shows: the values; for a tensor, its first element other than 0 is shown.
     """
 
     loc: Loc

@@ -1,4 +1,4 @@
-"""Which integer expressions may leave the range of their dtype: those are checked where they are
+"""Integer expressions that may leave the range of their dtype, and are checked where they are
 computed.
 """
 
@@ -62,7 +62,7 @@ def narrows(x: e.Expr) -> bool:
 
 
 def overflows(x: e.Expr) -> bool:
-    """Whether the exact value of this node may not fit its dtype, as far as is known before the
+    """Whether the exact value of this node may not fit its dtype, by what is known before the
     kernel runs.
     """
     if not grows(x) and not narrows(x):
@@ -78,9 +78,7 @@ def checked(x: e.Expr) -> bool:
 
 
 def exact(x: e.Expr) -> Range:
-    """Bounds of the exact integer that a scalar expression stands for; of no use for other
-    expressions.
-    """
+    """Bounds of the exact integer value of a scalar expression; meaningless for other expressions."""
     match x:
         case e.Const():
             return int(x.value), int(x.value)

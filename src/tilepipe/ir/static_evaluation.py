@@ -1,5 +1,5 @@
-"""Static evaluation of expressions that depend on nothing but constants, lanes, warps and CTA
-ranks; on the host, also on arguments.
+"""Static evaluation of expressions that depend only on constants, lanes, warps and CTA ranks, and
+on the host also on arguments.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
 
 
 def _binary(x: e.Binary, a: IntArray, b: IntArray) -> IntArray | None:
-    """The value of an operation; None where it wraps round, or is undefined for some thread (which
-    a condition may exclude).
+    """The value of an operation; None where it wraps, or is undefined for some thread, which a
+    condition may exclude.
     """
     if x.dtype.kind == "uint" or (x.op in ("floordiv", "mod", "div") and not np.all(b)):
         return None

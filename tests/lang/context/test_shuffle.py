@@ -29,7 +29,7 @@ def misused(ctx: tp.Context, out: Any, *, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("some lanes", ("all lanes of a warp", "lets only some of them come here")),
+        ("some lanes", ("all lanes of a warp", "lets only some of them reach it")),
         ("64 bits", ("32 bits", "int64")),
         ("half a lane", ("number of a lane", "float32")),
     ],

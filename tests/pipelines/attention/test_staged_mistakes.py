@@ -176,7 +176,7 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
             "tp.KProducerPipeline(tp.ProducerConsumerPipeline.allocate(ctx, 2, name='k'), "
             "tiles, HOPPER)"
         ),
-        ("it stands on a StagedPipeline",),
+        ("it takes a StagedPipeline",),
     ),
     "no config": ("tp.KProducerPipeline(ring, tiles, None)", ("config is an FA4Config, got None",)),
     "another ring": (
@@ -253,7 +253,7 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "barriers for a ring of both": (
         "tp.KProducerPipeline(storage, tiles, FUSED)",
-        ("both stand on the same StagedPipeline",),
+        ("both take the same StagedPipeline",),
     ),
     "slots for a ring of one": (
         "tp.KVTiles.allocate(ctx, HOPPER)",

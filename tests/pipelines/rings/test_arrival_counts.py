@@ -269,7 +269,7 @@ def test_refused_masks(mask: str) -> None:
         ),
         (
             lambda: committed(2, counts=", consumer_arrivals=1"),
-            ("'inputs.empty'", "1 × 2 warpgroups = 2", "role 'mma'", "before everybody"),
+            ("'inputs.empty'", "1 × 2 warpgroups = 2", "role 'mma'", "before all"),
         ),
         (
             lambda: committed(2, mask="3", cluster=2, counts=", consumer_arrivals=2"),

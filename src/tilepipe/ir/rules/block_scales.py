@@ -1,9 +1,9 @@
-"""Block-scaled MMAs of Blackwell: which types go with which scale factors, how many of them an
-instruction takes, and where they are.
+"""Rules of block-scaled MMAs on Blackwell: types of operands and scale factors, their numbers and
+their positions.
 
-PTX ISA, "Block Scaling for tcgen05.mma": each row of A, and each row of B (n, k), is cut into
-blocks along K, and each block is multiplied by a scale factor of its own, (A · sfa) (B · sfb)ᵀ. The
-scale factors are in tensor memory (`ir.memory.TmemScales`).
+PTX ISA, "Block Scaling for tcgen05.mma": each row of A, and each row of B (n, k), is divided into
+blocks along K, and each block is multiplied by its scale factor, (A · sfa) (B · sfb)ᵀ. The scale
+factors are in tensor memory (`ir.memory.TmemScales`).
 
 | kind | A and B | scale factors | block | K of an instruction |
 |---|---|---|---|---|
@@ -13,7 +13,7 @@ scale factors are in tensor memory (`ir.memory.TmemScales`).
 
 M is 128 rows in each CTA, n a multiple of 8 (16 in a pair) up to 256, K contiguous. In a pair each
 CTA holds the scale factors of its own 128 rows of A, and those of all n rows of B. Not printed:
-.e2m1 with fp8 (it has a padded layout of its own), 6 bits, A in tensor memory, M 128 of a pair.
+.e2m1 with fp8 (it has a different, padded layout), 6 bits, A in tensor memory, M 128 of a pair.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def broken_scales_rule(rows: object, blocks: object, dtype: DType) -> str | None
 def broken_scaled_mma_rule(
     acc: Tmem, a: Tile | Tmem, b: Tile, sfa: TmemScales, sfb: TmemScales, cta_group: int
 ) -> str | None:
-    """What keeps tcgen05.mma from computing acc (m, n) += (A (m, k) · sfa) (B (n, k) · sfb)ᵀ, or
-    None.
+    """Why tcgen05.mma cannot compute acc (m, n) += (A (m, k) · sfa) (B (n, k) · sfb)ᵀ; None if it
+    can.
     """
     if isinstance(a, Tmem):
         return "A of a block-scaled MMA is a shared tile here, not in tensor memory"
@@ -111,7 +111,7 @@ def broken_scaled_mma_rule(
 
 
 def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:
-    """What keeps tcgen05.cp from copying a tile of scale factors to tensor memory."""
+    """Why tcgen05.cp cannot copy a tile of scale factors to tensor memory; None if it can."""
     b, count = src.buffer, len(pieces(dst))
     if (
         not isinstance(dst.first, Const)

@@ -1,9 +1,9 @@
-"""What TMA, wgmma and stmatrix ask of where a tile's rectangle lies in shared memory: the one set
-of rules, for tracing and for printing.
+"""Rules of TMA, wgmma and stmatrix for the position of a tile's rectangle in shared memory, used by
+tracing and by printing.
 
-Each rule takes a tile and returns None, or the sentence of what it breaks. Offsets known only when
-the kernel runs obey a rule if `divisor` shows it; a rule that cannot be shown counts as broken,
-because on the GPU it would be a wrong address and not an error.
+Each rule takes a tile and returns None, or a sentence that says what is broken. Offsets known only
+when the kernel runs obey a rule if `divisor` shows it; a rule that cannot be shown counts as
+broken, because on the GPU it would be a wrong address and not an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def mma_k(dtype: DType) -> int:
 
 
 def divisor(x: Expr) -> int:
-    """A number that surely divides `x`, the larger the better; 0 if `x` is surely 0."""
+    """A number known to divide `x`, as large as possible; 0 if `x` is known to be 0."""
     match x:
         case e.Const():
             return abs(int(x.value))
@@ -82,7 +82,7 @@ def lines(t: Tile) -> tuple[Expr, int]:
 
 
 def _where(x: Expr, unit: int, what: str) -> str:
-    """Says that `x` is not a multiple of `unit`, or not known to be one."""
+    """The part of a message that `x` is not a multiple of `unit`, or not known to be one."""
     if isinstance(x, e.Const):
         return (
             f"it starts at {what} {x.value}, which is no multiple of {unit} ({x.value} mod {unit}"
@@ -110,7 +110,7 @@ def _part(t: Tile) -> str:
 
 
 def broken_tma_rule(t: Tile) -> str | None:
-    """What keeps TMA from copying a box to or from a rectangle.
+    """Why TMA cannot copy a box to or from a rectangle; None if it can.
 
     A copy moves whole panels, line after line without a gap, to or from an address that is a
     multiple of 128 bytes (PTX ISA, cp.async.bulk.tensor; CUDA Driver API, cuTensorMapEncodeTiled).
@@ -154,11 +154,11 @@ def broken_tma_rule(t: Tile) -> str | None:
 
 
 def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
-    """What keeps a matrix descriptor from describing a rectangle, (m, k) or (n, k).
+    """Why a matrix descriptor cannot describe a rectangle, (m, k) or (n, k); None if it can.
 
     A descriptor steps through swizzle atoms of 8 lines (PTX ISA, "Matrix Descriptor Format" of
     wgmma, "Shared memory descriptor" of tcgen05); `reader` is the instruction, for the message.
-    Contiguous along K: each 32 bytes of K lie in one line. Contiguous along M or N, which only
+    Contiguous along K: each 32 bytes of K are in one line. Contiguous along M or N, which only
     16-bit elements may be (PTX ISA, wgmma.mma_async: imm-trans is for .f16 and .bf16): the
     rectangle starts at a panel.
     """
@@ -211,14 +211,14 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
 
 
 def takes_stmatrix(t: Tile, shape: tuple[int, ...]) -> bool:
-    """Whether a fragment-shaped value goes to a tile by stmatrix: a matrix of 16-bit elements, to
-    this CTA's memory (PTX ISA, stmatrix: .shared::cta only).
+    """Whether a fragment-shaped value is stored to a tile by stmatrix: a matrix of 16-bit elements,
+    to this CTA's memory (PTX ISA, stmatrix: .shared::cta only).
     """
     return t.buffer.dtype.bits == 16 and t.cta is None and 1 not in shape
 
 
 def broken_stmatrix_rule(t: Tile) -> str | None:
-    """What keeps stmatrix from storing a fragment to a rectangle of 16-bit elements.
+    """Why stmatrix cannot store a fragment to a rectangle of 16-bit elements; None if it can.
 
     Each of its rows is 8 elements at an address that is a multiple of 16 bytes (PTX ISA, stmatrix).
     """

@@ -1,13 +1,12 @@
-"""Which matrices tcgen05.mma multiplies, and what tensor memory holds: the one set of rules, for
-tracing and for printing.
+"""Rules of tcgen05.mma for operands, and of tensor memory, used by tracing and by printing.
 
 PTX ISA, "TensorCore 5th Generation Instructions". One instruction is m × n × 32 bytes of K. One
 CTA: m 64 with n a multiple of 8, or m 128 with n a multiple of 16, up to 256. A pair: m 256 (128
 rows in each CTA) with n a multiple of 32 up to 256; m 128 of a pair, which folds the columns, is
-not printed. With m 64 an A in tensor memory lies in the same 16 of each 32 lanes as the accumulator
+not printed. With m 64 an A in tensor memory is in the same 16 of each 32 lanes as the accumulator
 (data path layout F). Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory;
 kind::f8f6f4 .e4m3 and .e5m2 in any mix. The accumulator is .f32. Block-scaled MMAs are in
-`ir.block_scales`.
+`block_scales`.
 """
 
 from __future__ import annotations
@@ -60,9 +59,7 @@ def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
 
 
 def _based(address: Expr) -> tuple[Expr | None, int]:
-    """(what an address is counted from, None where it is a constant; the constant that is added to
-    it).
-    """
+    """An address as (base, constant offset); the base is None where the address is constant."""
     base, offset = address, 0
     while isinstance(base, Binary) and base.op == "add" and isinstance(base.b, Const):
         offset += int(base.b.value)
@@ -71,8 +68,8 @@ def _based(address: Expr) -> tuple[Expr | None, int]:
 
 
 def _broken_half_rule(acc: Tmem, a: Tmem) -> str | None:
-    """What is known while tracing: both addresses are counted from the same one. Otherwise the
-    simulator compares the lanes.
+    """The rule about halves of tensor memory, where both addresses have the same base, so that
+    tracing can tell. Otherwise the simulator compares the lanes.
     """
     (base, a_offset), (other, acc_offset) = _based(a.address), _based(acc.address)
     if acc.rows == LANES or base is not other or a_offset >> 16 == acc_offset >> 16:
@@ -81,7 +78,7 @@ def _broken_half_rule(acc: Tmem, a: Tmem) -> str | None:
 
 
 def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str | None:
-    """What keeps tcgen05.mma from computing acc (m, n) += A (m, k) · B (n, k)ᵀ, or None."""
+    """Why tcgen05.mma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
     left, right = operand_dtype(a), operand_dtype(b)
     n = b.rows * cta_group
     if (a.rows, n, a.cols) != (acc.rows, acc.cols, b.cols):

@@ -98,9 +98,8 @@ def scaling_of(a: DType, b: DType, scale: DType) -> Scaling | None:
 
 
 def pieces(dst: Scales) -> list[tuple[int, int]]:
-    """(column from `address`, 512 bytes from the start of the tile) of each piece that is copied to
-    a whole matrix: a tile has the pieces of the same rows one after the other along K, as global
-    memory does.
+    """(column from `address`, 512 bytes from the start of the tile) of each piece of a copy to a
+    whole matrix. A tile has the pieces of the same rows in sequence along K, as global memory does.
     """
     over, along = -(-dst.rows // PIECE_ROWS), -(-dst.blocks // SCALES_A_COLUMN)
     return [

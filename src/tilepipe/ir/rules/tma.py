@@ -1,6 +1,6 @@
-"""What TMA asks of a tensor in global memory and of a box: the rules of cuTensorMapEncodeTiled
-(CUDA Driver API) and of the tensor copies (PTX ISA, cp.async.bulk.tensor). Each rule gives None, or
-the sentence of what is broken. Of a tile in shared memory see `ir.geometry`.
+"""Rules of TMA for tensors in global memory and for boxes: cuTensorMapEncodeTiled (CUDA Driver API)
+and of the tensor copies (PTX ISA, cp.async.bulk.tensor). Each rule returns None, or a sentence that
+says what is broken. The rules for tiles in shared memory are in `operand_tiles`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def in_bytes(elements: int, dtype: DType) -> str:
 
 
 def takes_stride(extent: int, stride: int) -> bool:
-    """Whether a dimension that is not the contiguous one may have this stride, bytes; that of a
-    single element is not used.
+    """Whether a dimension other than the contiguous one may have this stride, bytes. The stride of
+    a dimension of extent 1 is not used.
     """
     return extent == 1 or (stride % ALIGNMENT == 0 and 0 < stride < MAX_STRIDE)
 
@@ -43,8 +43,8 @@ def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
 def broken_array_rule(
     shape: Sequence[int], strides: Sequence[int], inner: int, nbytes: int, address: int = 0
 ) -> str | None:
-    """Of an array whose dimension `inner` is the contiguous one; `strides` in bytes, of elements of
-    `nbytes`. Of 4-bit elements: of the array of their bytes.
+    """The rule that an array breaks, with contiguous dimension `inner`, `strides` in bytes and
+    elements of `nbytes`. For 4-bit elements: the array of their bytes.
     """
     if address % ALIGNMENT:
         return (
@@ -77,8 +77,9 @@ def broken_array_rule(
 def broken_coordinate_rule(
     coords: Sequence[int], inner: int, dtype: DType, *, store: bool
 ) -> str | None:
-    """Of the coordinates of a box, outermost first. Neither rule is in the PTX ISA; on an H200
-    breaking one is an illegal instruction, which costs the process its context.
+    """The rule that the coordinates of a box break, outermost first. Neither rule is in the PTX
+    ISA; on an H200 breaking one is an illegal instruction, which destroys the process's CUDA
+    context.
     """
     unit = ALIGNMENT * 8 // dtype.bits
     if coords[inner] % unit:
@@ -98,7 +99,7 @@ def broken_coordinate_rule(
 
 
 def broken_extent_rule(box: Sequence[int]) -> str | None:
-    """Of the extents of a box, elements."""
+    """The rule that the extents of a box, in elements, break."""
     for extent in box:
         if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent <= MAX_BOX:
             return f"each extent must be an integer in 1..{MAX_BOX}, got {extent!r}"
@@ -106,7 +107,7 @@ def broken_extent_rule(box: Sequence[int]) -> str | None:
 
 
 def broken_line_rule(contiguous: int, dtype: DType, swizzle: int = 0) -> str | None:
-    """Of the contiguous elements of a box."""
+    """The rule that the contiguous extent of a box, in elements, breaks."""
     unit = swizzle or ALIGNMENT
     if contiguous * dtype.bits % (unit * 8) == 0:
         return None

@@ -1,5 +1,4 @@
-"""Which matrices wgmma multiplies: the one set of rules about shapes and types, for tracing and for
-printing.
+"""Rules of wgmma for shapes and types, used by tracing and by printing.
 
 PTX ISA, wgmma.mma_async: one instruction is 64 × n × 32 bytes of K, n a multiple of 8 up to 256.
 Types of A and B: both .bf16 or both .f16, both .tf32 (float32 in memory, whose low 13 bits are not
@@ -24,7 +23,7 @@ def operand_dtype(x: Tile | Fragment) -> DType:
 
 
 def broken_mma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
-    """What keeps wgmma from computing acc (m, n) += A (m, k) · B (n, k)ᵀ, or None."""
+    """Why wgmma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
     left, right = operand_dtype(a), operand_dtype(b)
     if (a.rows, b.rows, a.cols) != (acc.rows, acc.cols, b.cols):
         return (
