@@ -8,8 +8,8 @@ the warpgroups of both CTAs, because a slot may be refilled only when both have 
 carries the mask of the cluster. And no CTA may exit while its peer can still arrive on its
 barriers: the producer drains the ring at the end.
 
-Still slow: the stores of a tile wait for one another within a warpgroup. tilepipe/kernels/gemm/sm90.py
-goes on from here.
+Still slow: the stores of a tile wait for one another within a warpgroup.
+tilepipe/kernels/gemm/sm90.py goes on from here.
 """
 
 from __future__ import annotations

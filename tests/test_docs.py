@@ -157,7 +157,7 @@ def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None
         row[0].strip(" `"): row[1].strip()
         for row in (
             line.strip("|").split("|")
-            for line in _section("accumulators", "## Who arrives where").splitlines()
+            for line in _section("accumulators", "## Arrivals on each barrier").splitlines()
         )
         if len(row) == 3 and row[0].strip().startswith("`")
     }
@@ -175,7 +175,7 @@ def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None
     assert {name: plain[name] for name in counts} == counts
     assert scaled["inputs.empty"] == counts["inputs.empty"] + 4 * x * y
     assert "| the same, blockwise fp8 | + 4 · x · y |" in _section(
-        "accumulators", "## Who arrives where"
+        "accumulators", "## Arrivals on each barrier"
     )
 
 

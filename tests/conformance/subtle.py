@@ -19,7 +19,7 @@ from typing import Any
 from tests.conformance.table import Target
 
 # calls that move a place in a ring
-STEPS = {"step", "advance", "producer_step", "consumer_step", "_finish"}
+STEPS = {"step", "advance", "producer_step", "consumer_step", "_end"}
 OTHER = {
     "_full": "_empty",
     "_empty": "_full",

@@ -256,7 +256,9 @@ def line(name: str) -> str:
     """
     marked = "unequal trip counts"
     return (
-        "ring_kernels.py:" if name == marked else _where({"bytes off by 16": "bytes off"}.get(name, name))
+        "ring_kernels.py:"
+        if name == marked
+        else _where({"bytes off by 16": "bytes off"}.get(name, name))
     )
 
 

@@ -1,4 +1,4 @@
-"""Who arrives where in the sm_100 GEMM: derived counts against formulas, arrivals of the simulated
+"""Arrivals on each barrier in the sm_100 GEMM: derived counts against formulas, arrivals of the simulated
 machine, masks against brute force.
 """
 

@@ -102,7 +102,7 @@ class MmaStage(AccumulatorStage):
             )
         if self.outputs.cta_group == 2:
             require_both_signalled(self)
-        self._finish()
+        self._end()
 
 
 class EpilogueStage(AccumulatorStage):
@@ -115,7 +115,7 @@ class EpilogueStage(AccumulatorStage):
         """Frees the accumulator, unless the body has (`AccumBarrier.arrive`); steps."""
         if self.must_signal():
             AccumBarrier(self.outputs.cta_group).arrive(self.pipe, self._stage)
-        self._finish()
+        self._end()
 
 
 class OutputStage:

@@ -93,7 +93,7 @@ class InputPartStage(StageHandle):
         """Arrives on the stage's empty barriers, unless the body has; steps."""
         if self.must_signal():
             self.arrive()
-        self._finish()
+        self._end()
 
     def arrive(self) -> None:
         """Arrives once for each warp, after its lanes have read, on the barriers of all CTAs of the

@@ -105,7 +105,7 @@ class InputProducerStage(InputStage):
     def release(self) -> None:
         """Steps to the next stage; the phase completes by the expected bytes."""
         check_announced(self)
-        self._finish()
+        self._end()
 
 
 def require_full_barrier(inputs: InputTilePipeline, stage: Value, barrier: object) -> None:
@@ -179,7 +179,7 @@ class InputConsumerStage(InputStage):
         """
         if self.inputs.cta_group == 2:
             require_both_signalled(self)
-        self._finish(self._shared)
+        self._end(self._shared)
         if self._commit is None:
             return
         # explicit arrivals have already published the ordinary accesses

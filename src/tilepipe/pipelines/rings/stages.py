@@ -52,7 +52,7 @@ class StageHandle(Handle):
         array = self.pipe._full if self.side == "producer" else self.pipe._empty
         return SharedMemBarrier(self._tracer, array, index, self)
 
-    def _finish(self, shared: bool = True) -> None:
+    def _end(self, shared: bool = True) -> None:
         """Ends the handle: records its arrivals in the ledger and steps the cursor."""
         self._tracer.flush_branch()  # a `when` just before the release may hold arrivals
         array = self.array
@@ -98,7 +98,7 @@ class ProducerStage(StageHandle):
                 consumer would wait forever.
         """
         check_announced(self)
-        self._finish()
+        self._end()
 
 
 def check_announced(handle: StageHandle) -> None:
@@ -137,11 +137,11 @@ class ConsumerStage(StageHandle):
         """Arrives by every active thread where the body has not, and steps."""
         if self.must_signal():
             self.arrive()
-        self._finish()
+        self._end()
 
     def release_without_signal(self) -> None:
         """Steps only: the body has arrived, or another thread will."""
-        self._finish()
+        self._end()
 
 
 class StageContext(Handle, Generic[H]):

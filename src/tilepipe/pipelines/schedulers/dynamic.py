@@ -34,7 +34,7 @@ STAGES = 2
 class DynamicScheduler(TileOrder):
     """Base class of the dynamic schedulers.
 
-    `for tile in work:` is a traced loop in every role that handles tiles. The first tile of
+    `for tile in scheduler:` is a traced loop in every role that handles tiles. The first tile of
     cluster c is tile c of the order. At the end of an iteration the role waits for the response to
     the next request, which was made meanwhile, and leaves the loop where there is no more tile.
 
@@ -109,10 +109,10 @@ class DynamicScheduler(TileOrder):
         the next one. It is active in CTA 0 of the cluster only, and ends when all responses have
         been read in all CTAs.
 
-            if work.needs_role:
+            if scheduler.needs_role:
 
                 @ctx.role("schedule", warps=1)
-                def schedule(): work.schedule()
+                def schedule(): scheduler.schedule()
         """
         role = self._ctx.tracer.role.role
         if role.warps != 1:
@@ -155,20 +155,20 @@ class _Steps:
     the order.
     """
 
-    def __init__(self, work: DynamicScheduler, make: Callable[[Value], Any]) -> None:
-        self._work = work
+    def __init__(self, scheduler: DynamicScheduler, make: Callable[[Value], Any]) -> None:
+        self._scheduler = scheduler
         self._make = make
 
     def __iter__(self) -> Iterator[Any]:
-        work, ctx, t = self._work, self._work._ctx, self._work._ctx.tracer
-        if t.role.name in work._iterated:
+        scheduler, ctx, t = self._scheduler, self._scheduler._ctx, self._scheduler._ctx.tracer
+        if t.role.name in scheduler._iterated:
             raise TraceError(
                 f"role '{t.role.name}' iterates a dynamic schedule twice: the second loop would"
                 " wait for responses that the first has read",
                 caller(),
             )
-        work._iterated.add(t.role.name)
-        total = ctx.let(work._total, "steps")
+        scheduler._iterated.add(t.role.name)
+        total = ctx.let(scheduler._total, "steps")
         now = Var(t, ctx.cluster_id, None, "work")
         more = Var(t, ctx.cluster_id < total, None, "more_work")
 
@@ -178,11 +178,11 @@ class _Steps:
             return self._make(t.value(index))
 
         def end() -> None:
-            with work.ring.consume_explicit() as stage:
-                index, valid = work._read(stage)
+            with scheduler.ring.consume_explicit() as stage:
+                index, valid = scheduler._read(stage)
                 now.set(index)
                 more.set(index < total if valid is None else valid & (index < total))
-                work._hand_back(stage)
+                scheduler._hand_back(stage)
 
         return while_loop(t, more, begin, end)
 

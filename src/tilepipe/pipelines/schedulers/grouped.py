@@ -103,14 +103,14 @@ class GroupedScheduler:
 class _Walk:
     """The tiles of all groups in one role."""
 
-    def __init__(self, work: GroupedScheduler, rank: object, of: int) -> None:
-        self._work = work
+    def __init__(self, scheduler: GroupedScheduler, rank: object, of: int) -> None:
+        self._scheduler = scheduler
         self._rank = rank
         self._of = of
 
     def __iter__(self) -> Iterator[Any]:
-        work, ctx, t = self._work, self._work._ctx, self._work._ctx.tracer
-        count = work._offsets.shape[0]
+        scheduler, ctx, t = self._scheduler, self._scheduler._ctx, self._scheduler._ctx.tracer
+        count = scheduler._offsets.shape[0]
         start = (
             ctx.cluster_id
             if self._of == 1
@@ -123,7 +123,7 @@ class _Walk:
         index = var(start, "step")
         group, steps, before = var(-1, "group"), var(0, "steps"), var(0, "steps_before")
         first, end = var(0, "group_start"), var(0, "group_end")
-        ahead = var(ctx.load(work._offsets[0]), "offset")  # offset of the group after this one
+        ahead = var(ctx.load(scheduler._offsets[0]), "offset")  # offset of the group after this one
         more = Var(t, True, None, "more_work")
 
         def seek() -> None:
@@ -135,22 +135,22 @@ class _Walk:
                 group.set(group + 1)
                 before.set(before + steps)
                 first.set(end.get())
-                end.set(ctx.max(ctx.min(ahead.get(), work._rows), first))
-                ahead.set(ctx.load(work._offsets[ctx.min(group + 1, count - 1)]))
-                height = work._tile_rows * work._raster.cluster[0]
-                steps.set(ctx.ceil_div(ctx.max(end - first, 0), height) * work._columns)
+                end.set(ctx.max(ctx.min(ahead.get(), scheduler._rows), first))
+                ahead.set(ctx.load(scheduler._offsets[ctx.min(group + 1, count - 1)]))
+                height = scheduler._tile_rows * scheduler._raster.cluster[0]
+                steps.set(ctx.ceil_div(ctx.max(end - first, 0), height) * scheduler._columns)
                 searching.set((index.get() >= before + steps) & (group < count))
             more.set(group < count)
 
         def begin() -> GroupedTile:
             now = _read(ctx, index)
-            height = work._tile_rows * work._raster.cluster[0]
+            height = scheduler._tile_rows * scheduler._raster.cluster[0]
             a, z = _read(ctx, first), _read(ctx, end)
             rows = ctx.let(ctx.ceil_div(ctx.max(z - a, 0), height), "group_rows")
             within = ctx.let(ctx.max(now - before, 0), "in_group")
-            m, n = work._raster.place(ctx, within, rows, work._columns)
+            m, n = scheduler._raster.place(ctx, within, rows, scheduler._columns)
             return GroupedTile(
-                m, n, _read(ctx, group), row=ctx.let(a + m * work._tile_rows, "row"), end=z
+                m, n, _read(ctx, group), row=ctx.let(a + m * scheduler._tile_rows, "row"), end=z
             )
 
         def step() -> None:

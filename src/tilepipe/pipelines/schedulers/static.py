@@ -21,17 +21,17 @@ GROUP = 8
 class _Share:
     """Every `of`-th tile of a schedule."""
 
-    def __init__(self, work: StaticScheduler, of: int, rank: object) -> None:
-        self._work = work
+    def __init__(self, scheduler: StaticScheduler, of: int, rank: object) -> None:
+        self._scheduler = scheduler
         self._of = of
         self._rank = rank
 
     def __iter__(self) -> Iterator[WorkTile]:
-        work, ctx = self._work, self._work._ctx
+        scheduler, ctx = self._scheduler, self._scheduler._ctx
         start, step = ctx.cluster_id, ctx.num_clusters
         if self._of > 1:
             start, step = start + ctx._value(self._rank) * step, step * self._of
-        return loop(ctx.tracer, start, work._total, step, work._tile, name="work")
+        return loop(ctx.tracer, start, scheduler._total, step, scheduler._tile, name="work")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +75,17 @@ class Ahead:
         first: this CTA's first tile; where it has none, an arbitrary tile.
     """
 
-    def __init__(self, work: StaticScheduler) -> None:
-        ctx = self._ctx = work._ctx
-        self._work = work
-        self._last = ctx.let(ctx.max(work._total - 1, 0), "last_tile")
+    def __init__(self, scheduler: StaticScheduler) -> None:
+        ctx = self._ctx = scheduler._ctx
+        self._scheduler = scheduler
+        self._last = ctx.let(ctx.max(scheduler._total - 1, 0), "last_tile")
         self.first = self._at(ctx.cluster_id)
 
     def _at(self, index: object) -> WorkTile:
-        return self._work._tile(self._ctx.let(self._ctx.min(index, self._last), "index"))
+        return self._scheduler._tile(self._ctx.let(self._ctx.min(index, self._last), "index"))
 
     def __iter__(self) -> Iterator[AheadTile]:
-        ctx, work, step = self._ctx, self._work, self._ctx.num_clusters
+        ctx, scheduler, step = self._ctx, self._scheduler, self._ctx.num_clusters
         places = [
             ctx.var(x) for x in (self.first.m, self.first.n, self.first.batch) if x is not None
         ]
@@ -101,7 +101,7 @@ class Ahead:
             for place, x in zip(places, (following.m, following.n, following.batch), strict=False):
                 place.set(x)
 
-        return loop(ctx.tracer, ctx.cluster_id, work._total, step, begin, name="work", end=end)
+        return loop(ctx.tracer, ctx.cluster_id, scheduler._total, step, begin, name="work", end=end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,9 +212,9 @@ class TileOrder:
 class StaticScheduler(TileOrder):
     """A persistent schedule: cluster c of the grid takes tiles c, c + clusters, ... of the order.
 
-    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role
-    that iterates it sees the same tiles. Arguments: those of `TileOrder`. The members that only
-    dynamic schedulers need have no effect here, so that a kernel may take either.
+    Iterated in a role: `for tile in scheduler:` is a traced loop with `tile.m`, `tile.n`. Every
+    role that iterates it sees the same tiles. Arguments: those of `TileOrder`. The members that
+    only dynamic schedulers need have no effect here, so that a kernel may take either.
     """
 
     needs_role = False  # whether a role must run `schedule()`
@@ -223,18 +223,18 @@ class StaticScheduler(TileOrder):
         return iter(_Share(self, 1, 0))
 
     def share(self, rank: Index, of: int) -> Iterable[WorkTile]:
-        """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that
-        `for tile in work:` would, from the `rank`-th (0 .. of - 1): for warpgroups that take tiles
-        in turn.
+        """`for tile in scheduler.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles
+        that `for tile in scheduler:` would, from the `rank`-th (0 .. of - 1): for warpgroups that
+        take tiles in turn.
         """
         if not isinstance(of, int) or of < 1:
             raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
         return _Share(self, of, rank)
 
     def ahead(self) -> Ahead:
-        """`tiles = work.ahead()`, then `for tile in tiles:` gives what `for tile in work:` does.
-        The indices of a tile, some divisions, are computed where the body for the tile before calls
-        `tile.following()`, for instance while MMAs run.
+        """`tiles = scheduler.ahead()`, then `for tile in tiles:` gives what `for tile in
+        scheduler:` does. The indices of a tile, some divisions, are computed where the body for the
+        tile before calls `tile.following()`, for instance while MMAs run.
         """
         return Ahead(self)
 
