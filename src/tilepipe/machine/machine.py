@@ -224,9 +224,7 @@ class Machine:
 
     def wake(self, waiters: Iterable[Actor]) -> None:
         """What agents waited for has happened: they can take a step again."""
-        agents, ready = self.agents, self.ready
-        for agent in waiters:
-            ready.append(agents[agent.uid])
+        self.ready.extend(waiters)  # type: ignore[arg-type]  # every actor is one of its agents
 
     def issue(self, queue: UnitQueue, unit: Queued) -> None:
         """The unit may act from now on, after those before it in its queue."""

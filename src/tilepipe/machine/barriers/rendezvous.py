@@ -40,8 +40,9 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
         b.acc = 0
         b.time = b.acc_time
         b.arrived = {}
-        m.wake(b.waiters)
-        b.waiters = []
+        if b.waiters:
+            m.wake(b.waiters)
+            b.waiters = []
 
 
 def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
@@ -92,8 +93,9 @@ def _complete(m: Machine, meeting: Rendezvous) -> None:
     meeting.known |= meeting.acc
     meeting.acc = 0
     meeting.arrived = {}
-    m.wake(meeting.waiters)
-    meeting.waiters = []
+    if meeting.waiters:
+        m.wake(meeting.waiters)
+        meeting.waiters = []
 
 
 def returned(m: Machine, ag: Agent) -> None:

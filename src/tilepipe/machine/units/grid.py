@@ -20,7 +20,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.elements import Scalar, indices, value_of
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit
-from tilepipe.machine.units.tma import depart, fill, one_lane
+from tilepipe.machine.units.tma import credit_copy, depart, one_lane
 
 ASKS = ("atomic_add", "clc_try_cancel")  # kinds of ops that are performed when the grid lets them
 LATENCY = cost.TMA_LATENCY  # of either: there and back
@@ -76,7 +76,10 @@ def respond(m: Machine, unit: ResponseUnit) -> None:
     """The response to a try_cancel arrives."""
     if unit.refuses:
         unit.bar.acc |= m.requests.refused
-    fill(m, unit, unit.words)
+    r0, r1, c0, c1 = unit.write.rect
+    unit.slot.data[r0:r1, c0:c1] = unit.words
+    unit.slot.written(unit.write.rect)
+    credit_copy(m, unit)
 
 
 def clc_try_cancel(

@@ -11,7 +11,6 @@ from collections import deque
 
 import numpy as np
 
-from tilepipe.ir.dtypes import DType
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Copy, Mbarrier
 from tilepipe.machine.happens_before.accesses import Access, Rect
@@ -148,10 +147,10 @@ class StoreQueue:
 
 class WgmmaUnit:
     """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what whoever waits for it learns: its
-    reads, and what they were ordered after.
+    reads, and what they were ordered after. `dtype`: of the elements of B.
     """
 
-    __slots__ = ("a", "acc", "adds", "b", "bits", "end", "rect_a", "rect_b", "site")
+    __slots__ = ("a", "acc", "adds", "b", "bits", "dtype", "end", "rect_a", "rect_b", "site")
 
     def __init__(
         self,
@@ -174,6 +173,7 @@ class WgmmaUnit:
         self.rect_b = rect_b
         self.bits = bits
         self.end = end
+        self.dtype = b.buffer.dtype
 
     def operands(self) -> tuple[Array, Array]:
         """A and B, in storage form."""
@@ -183,11 +183,6 @@ class WgmmaUnit:
             return self.a.data, b
         r0, r1, c0, c1 = self.rect_a
         return self.a.data[r0:r1, c0:c1], b
-
-    @property
-    def dtype(self) -> DType:
-        """Of the elements of B."""
-        return self.b.buffer.dtype
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
@@ -213,16 +208,13 @@ class DescriptorWgmma(WgmmaUnit):
         super().__init__(site, acc, where, rect_a, space, _hull(touched), adds, bits, 0.0)
         self.matrix_a = None if isinstance(a, Frag) else a
         self.matrix_b = b
+        self.dtype = b.dtype
         self.space = space
 
     def operands(self) -> tuple[Array, Array]:
         memory = self.space.memory
         a = self.a.data if self.matrix_a is None else self.matrix_a.values(memory)
         return a, self.matrix_b.values(memory)
-
-    @property
-    def dtype(self) -> DType:
-        return self.matrix_b.dtype
 
 
 def _hull(touched: ByteSet) -> Rect:

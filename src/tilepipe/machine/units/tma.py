@@ -7,10 +7,6 @@ store reads shared memory at some moment before its group has been waited for.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
-
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.rules.tma import broken_coordinate_rule
 from tilepipe.machine import cost
@@ -35,15 +31,11 @@ Coords = tuple[int, ...]
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
     """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
-    site = unit.site
-    fill(m, unit, m.world.tensors[site.tensor].read(unit.coords, site.rows, site.cols))
-
-
-def fill(m: Machine, unit: TmaLoadUnit, values: npt.NDArray[Any]) -> None:
-    """Writes what a copy brings into its tile."""
+    site, slot = unit.site, unit.slot
     r0, r1, c0, c1 = unit.write.rect
-    unit.slot.data[r0:r1, c0:c1] = values
-    unit.slot.written(unit.write.rect)
+    tensor = m.world.tensors[site.tensor]
+    slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
+    slot.written(unit.write.rect)
     credit_copy(m, unit)
 
 
