@@ -213,7 +213,7 @@ def test_what_killed_writers_left_goes(folder: Path) -> None:
 
 WORKER = """
 import random, sys
-from tilepipe.cuda import cache
+from tilepipe.cuda.nvrtc import cache
 cache.MAX_BYTES = 12_000
 me, found = random.Random(int(sys.argv[1])), 0
 for _ in range(400):

@@ -85,7 +85,7 @@ except (ImportError, StopIteration, RuntimeError) as error:
     print("no JAX on a GPU here:", repr(error))
     sys.exit()
 from tests.gpu.small import numbers, step, stepped
-from tilepipe.cuda import driver
+from tilepipe.cuda.runtime import driver
 from tilepipe.kernels import gemm
 def done():
     with driver.current(0):

@@ -105,7 +105,7 @@ def test_an_assertion_that_does_not_hold() -> None:
 CACHED = """
 import numpy as np
 from tests.gpu.gemms import product
-from tilepipe.cuda import compiler
+from tilepipe.cuda.nvrtc import compiler
 real, calls = compiler.nvrtc, []
 compiler.nvrtc = lambda *args: calls.append(1) or real(*args)
 p = product((136, 200, 264), cluster=2)
