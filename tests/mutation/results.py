@@ -1,4 +1,4 @@
-"""What the campaign found of one mutant, as it travels between processes and to the page."""
+"""The result of one mutant, as it is sent between processes and printed on the page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One mutant.
+    """The result of one mutant.
 
     Attributes:
-        kernel, family: the case. operator, what, loc: the mutant. fate, kind, message: `Outcome`'s.
-            reason: why it is redundant.
-        states, traces: of its exploration. seconds: all it took.
+        kernel, family: the case. operator, what, loc: the mutant.
+        fate, kind, message: those of its `Outcome`. reason: why it is redundant.
+        states, traces: the size of its exploration. seconds: the time that it took.
     """
 
     kernel: str

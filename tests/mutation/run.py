@@ -1,4 +1,4 @@
-"""The mutation campaign: every mutant of every shipped kernel and example, in its families, and
+"""The mutation campaign: judges every mutant of every shipped kernel and example, and writes
 docs/generated/mutants.md.
 
     python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] \\
@@ -59,9 +59,7 @@ def perform(task: Task) -> list[Result]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A case ready to be mutated: its instances with what they write, and the observations of their
-    runs.
-    """
+    """A case with its instances, what they write, and the observations of their runs."""
 
     case: Case
     launches: list[tuple[Launch, dict[str, bytes]]]
@@ -78,8 +76,8 @@ class Subject:
 
 
 def result_of(subject: Subject, mutant: Mutant) -> Result:
-    """What becomes of a mutant on the instances of a case: caught where one of them catches it,
-    redundant where all are explored.
+    """The result of a mutant on the instances of a case: caught if one of them catches it,
+    redundant if all are explored without a fault.
     """
     outcomes: list[Outcome] = []
     begun = time.monotonic()
@@ -127,8 +125,12 @@ def campaign(
     sample: int = 1,
     seen: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Result]:
-    """Runs it; `seen(tasks done, of how many)`. `kernels`: names of kernels or of families.
-    `sample`: every so many-th mutant only.
+    """Judges the mutants of some kernels.
+
+    Args:
+        kernels: names of kernels or of families; all if empty.
+        sample: judge only every `sample`-th mutant.
+        seen: called with (tasks done, total).
     """
     chosen = [
         i
@@ -192,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def loaded(files: Sequence[Path]) -> list[Result]:
-    """What `--save` wrote, in the order of the cases; of a case that is in several files the
+    """The results in files of `--save`, in the order of the cases; of a case in several files, the
     last.
     """
     of: dict[tuple[str, str], list[Result]] = {}

@@ -1,5 +1,6 @@
-"""Counterexamples in files: what to run, the schedule, and the fault that it ends in. JSON, and
-read as such: nothing in it is executed.
+"""Saved counterexamples: a file with what to run, the schedule, and the fault in which it ends.
+
+The file is JSON and is only read as data: nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ FORMAT = "tilepipe counterexample"
 VERSION = 1
 _SCHEDULE_FIELDS = ScheduleStep._fields
 _STEP = tuple(f.name for f in fields(Step))
-# also of one that is damaged
+# also matches a damaged file
 _HEAD = re.compile(rb'\s*\{.*"format"\s*:\s*"' + FORMAT.encode() + b'"', re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A counterexample.
+    """A counterexample, and how to make the launch that it belongs to.
 
     Attributes:
-        what: a shipped kernel, or FILE.py:NAME. settings: `name=value` texts. number: of the
-            instance among those that they make.
-        instance: in words. program: `digest` of the kernel. lines: "gemm.py:31" -> the text of that
-            line, of those that the fault names.
+        what: a shipped kernel, or FILE.py:NAME.
+        settings: its settings, as `name=value`.
+        number: the index of the instance among those of the kernel with these settings.
+        instance: the name of the instance.
+        rules: the rules under which it was checked.
+        program: `digest` of the kernel.
+        fault: the fault with its schedule.
+        lines: "gemm.py:31" -> the text of that line, for each line that the fault names.
     """
 
     what: str
@@ -50,21 +55,19 @@ class Saved:
 
 
 def digest(kernel: Kernel) -> str:
-    """A kernel's printed ops, with their lines, in 16 digits: two that differ have changed in
-    between.
-    """
+    """A digest of a kernel's printed ops and their lines, in 16 digits."""
     return hashlib.sha256(printer.text(kernel).encode()).hexdigest()[:16]
 
 
 def lines(kernel: Kernel, fault: Fault) -> dict[str, str]:
-    """The text of each line of the kernel that a fault and its steps name, where Python has it."""
+    """The text of each line of the kernel that a fault and its steps name, if it is available."""
     named = {fault.loc, *(step.loc for step in fault.steps)}
     found = {op.loc.short: op.loc.source for op in all_ops(kernel) if op.loc.short in named}
     return {loc: found[loc] for loc in sorted(found) if found[loc]}
 
 
 def as_json(fault: Fault) -> dict[str, Any]:
-    """A fault with its story."""
+    """A fault with its steps as JSON data."""
     return {
         "kind": fault.kind,
         "message": fault.message,
@@ -75,12 +78,12 @@ def as_json(fault: Fault) -> dict[str, Any]:
 
 
 def probe(path: Path) -> None:
-    """Sees to it, before what may take hours, that `write` can write there, and over nothing but a
-    counterexample.
+    """Checks, before a check that may take hours, that `write` can write to this path, and
+    overwrites at most an older counterexample.
 
     Raises:
-        BindError: it cannot be written, or is there already and something else. An empty file may
-            be overwritten.
+        BindError: the file cannot be written, or exists and is something else. An empty file may be
+            overwritten.
     """
     if str(path) == "-":
         raise BindError(
@@ -113,11 +116,11 @@ def probe(path: Path) -> None:
 
 
 def write(path: Path, saved: Saved) -> None:
-    """Writes the file; a kernel's file is named relative to it. What is there already is
-    overwritten: see `probe`.
+    """Writes the file, and overwrites an existing one: see `probe`. The path of a kernel's file is
+    relative to it.
 
     Raises:
-        BindError: it cannot be written.
+        BindError: the file cannot be written.
     """
     try:
         file, colon, name = saved.what.rpartition(":")
@@ -139,17 +142,18 @@ def write(path: Path, saved: Saved) -> None:
             ],
         }
         text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        # what is no UTF-8 becomes what JSON writes for it
+        # characters that UTF-8 cannot encode become JSON escapes
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise BindError(f"cannot write {path}: {error.strerror}") from None
 
 
 def read(path: Path) -> Saved:
-    """What `write` wrote.
+    """Reads what `write` has written.
 
     Raises:
-        BindError: there is no such file, it is none of these, of another version, or damaged.
+        BindError: there is no such file, it is no counterexample, has another version, or is
+            damaged.
     """
     try:
         report = json.loads(files.read(path).decode())
@@ -183,10 +187,10 @@ class _Damaged(Exception):
 
 
 def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
-    told = _field(report, "fault", dict)
+    fault_data = _field(report, "fault", dict)
     steps = tuple(
         Step(*(_field(_is(step, dict, "a step"), name, str) for name in _STEP))
-        for step in _field(told, "steps", list)
+        for step in _field(fault_data, "steps", list)
     )
     if _field(report, "picks", list) != list(_SCHEDULE_FIELDS):
         raise _Damaged(f"'picks' is {report['picks']}, not {list(_SCHEDULE_FIELDS)}")
@@ -202,12 +206,12 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
             )
         schedule.append(ScheduleStep(*numbers))
     fault = Fault(
-        _field(told, "kind", str),
-        _field(told, "message", str),
-        _field(told, "at", str),
+        _field(fault_data, "kind", str),
+        _field(fault_data, "message", str),
+        _field(fault_data, "at", str),
         tuple(schedule),
         steps,
-        _count(told, "left_out"),
+        _count(fault_data, "left_out"),
     )
     what = _field(report, "what", str)
     file, colon, name = what.rpartition(":")
