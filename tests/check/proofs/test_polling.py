@@ -107,7 +107,7 @@ def test_a_loop_that_counts_for_long_is_not_decided(cell: str) -> None:
     verdict = check(polls(cell, after=1000))
     assert verdict.verdict == "undecided"
     assert verdict.bound.startswith(
-        f"role 'use' has tested {MAX_FAILED_LOOKS} times in a row at test_polls.py"
+        f"role 'use' has tested {MAX_FAILED_LOOKS} times in a row at test_polling.py"
     )
 
 
