@@ -59,9 +59,9 @@ def used(op: ops.Op) -> Iterator[tuple[object, Use]]:
             yield value, use
 
 
-def assigned(op: ops.Op) -> Iterator[Variable | Cursor]:
+def assigned(op: ops.Op) -> list[Variable | Cursor]:
     """The variables and cursors that an op sets."""
-    return (x for x, use in used(op) if use.writes and isinstance(x, Variable | Cursor))
+    return [getattr(op, name) for name in op.sets]
 
 
 def tensors(op: ops.Op) -> Iterator[tuple[TensorParam, Use]]:
@@ -138,7 +138,9 @@ def is_idle(op: ops.Op, names: set[Local | Variable]) -> bool:
 def reads(op: ops.Op) -> list[Local | Variable]:
     """The names that an op takes values from."""
     found: list[Local | Variable] = [leaf for leaf in leaves(op) if isinstance(leaf, Local)]
-    return found + [x for x, use in used(op) if use.reads and isinstance(x, Variable)]
+    if op.uses:
+        found += [x for x, use in used(op) if use.reads and isinstance(x, Variable)]
+    return found
 
 
 def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:

@@ -22,7 +22,8 @@ from tilepipe.ir.memory import (
 )
 from tilepipe.ir.program import Kernel
 
-_INFIX = {
+# operator -> its symbol in Python
+INFIX = {
     "add": "+",
     "sub": "-",
     "mul": "*",
@@ -57,8 +58,8 @@ def expr(x: Expr, outer: bool = False) -> str:
             return "rows" if x.shape[1] == 1 else "columns"
         case e.Unary():
             return f"{x.op}({expr(x.a)})"
-        case e.Binary(op=op) if op in _INFIX:
-            text = f"{expr(x.a, True)} {_INFIX[op]} {expr(x.b, True)}"
+        case e.Binary(op=op) if op in INFIX:
+            text = f"{expr(x.a, True)} {INFIX[op]} {expr(x.b, True)}"
             return f"({text})" if outer else text
         case e.Binary():
             return f"{x.op}({expr(x.a)}, {expr(x.b)})"

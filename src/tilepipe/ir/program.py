@@ -100,7 +100,7 @@ class Kernel:
 
 def bodies(op: ops.Op) -> tuple[ops.Block, ...]:
     """The blocks nested in an op."""
-    return tuple(getattr(op, name) for name in op.blocks)
+    return tuple([getattr(op, name) for name in op.blocks]) if op.blocks else ()
 
 
 def walk(block: ops.Block) -> Iterator[ops.Op]:

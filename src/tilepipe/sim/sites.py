@@ -40,6 +40,16 @@ class OpSite(Site):
         return self.what.replace(printer.tile(tiles[0]), printer.tile(tile))
 
 
+_DECLARED = {
+    op: {
+        "noticed": op.facts.noticed,
+        "contends": bool(op.facts.takes or op.facts.gives or Sync.TEST in op.sync),
+        "counts": op.facts.unit is None and bool(op.sync & COUNTS),
+    }
+    for op in ops.EVERY
+}
+
+
 def describe(
     op: Op, number: int, role: str, tensors: dict[int, int], by_parity: frozenset[str]
 ) -> OpSite:
@@ -50,9 +60,7 @@ def describe(
     """
     what, bar = _text(op, op.kind), getattr(op, "bar", None)
     facts: dict[str, Any] = _facts(op, tensors)
-    facts["noticed"] = op.facts.noticed
-    facts["contends"] = bool(op.facts.takes or op.facts.gives or Sync.TEST in op.sync)
-    facts["counts"] = op.facts.unit is None and bool(op.sync & COUNTS)
+    facts.update(_DECLARED[type(op)])
     if isinstance(bar, BarrierRef):
         facts["barrier"] = bar.array.name
         facts["by_parity"] = bar.array.name in by_parity

@@ -33,8 +33,6 @@ from tilepipe.ir.program import Kernel, walk
 from tilepipe.sim.front_end import OpSite
 
 Name = Local | Variable
-# the ops that may precede the wait in a guarded branch
-_DEFINITIONS = (ops.Let, ops.Read, ops.CursorRead)
 
 
 @dataclass(frozen=True, slots=True)

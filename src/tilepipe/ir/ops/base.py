@@ -7,10 +7,11 @@ from inspect import get_annotations
 from typing import ClassVar, get_args
 
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import Element, TensorParam, Tile, Tmem, TmemScales
+from tilepipe.ir.memory import Cursor, Element, TensorParam, Tile, Tmem, TmemScales, Variable
 from tilepipe.ir.ops.facts import BINDS, Facts, Sync, Use
 
 _MEMORY = {Element, TensorParam, Tile, Tmem, TmemScales}
+_SET = {Variable, Cursor}
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +34,7 @@ class Op:
         bound: the fields that hold names which the op defines.
         blocks: the fields that hold blocks.
         uses: the fields whose contents the op reads or writes, and how.
+        sets: those of them that it writes and that hold variables or cursors.
         sync: what the op does to barriers.
         acts: it synchronises, or reaches memory or an asynchronous unit. The others compute on
             registers, or hold blocks.
@@ -44,6 +46,7 @@ class Op:
     bound: ClassVar[tuple[str, ...]]
     blocks: ClassVar[tuple[str, ...]]
     uses: ClassVar[dict[str, Use]]
+    sets: ClassVar[tuple[str, ...]]
     sync: ClassVar[Sync]
     acts: ClassVar[bool]
 
@@ -59,6 +62,8 @@ class Op:
         cls.blocks = tuple(name for name, hint in hints.items() if hint is Block)
         cls.given = tuple(n for n in hints if n not in (*cls.bound, *cls.blocks))
         cls.uses = {name: mark for name, mark in marks.items() if isinstance(mark, Use)}
+        written = (name for name, use in cls.uses.items() if use.writes)
+        cls.sets = tuple(n for n in written if not _SET.isdisjoint(_parts(hints[n])))
         cls.sync = facts.sync
         for mark in marks.values():
             if isinstance(mark, Sync):

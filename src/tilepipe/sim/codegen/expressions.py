@@ -24,14 +24,11 @@ from tilepipe.ir import ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.memory import Cursor, Fragment, Variable
 from tilepipe.ir.ops import Op
+from tilepipe.ir.printer import INFIX
 from tilepipe.sim.codegen.names import Names
 
 Text = tuple[str, bool]  # source, and whether its value is an array
 
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor": "^",
-    "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
 _NUMPY = {
     "exp": "exp",
     "exp2": "exp2",
@@ -344,7 +341,7 @@ class Expressions:
             return self._wrapped(
                 x, f"shl_all({a}, {b}, {x.dtype.bits if x.dtype.kind == 'int' else 0})"
             ), True
-        return self._wrapped(x, f"({a} {_INFIX[x.op]} {b})"), array
+        return self._wrapped(x, f"({a} {INFIX[x.op]} {b})"), array
 
     @staticmethod
     def _exact(x: e.Expr) -> bool:
@@ -361,7 +358,7 @@ class Expressions:
             return f"{which}({self.site}, {a}, {b}, {bits}, {self._used()})"
         if bits:
             return f"{'quotient' if x.op == 'floordiv' else 'remainder'}({self.site}, {a}, {b}, {bits})"
-        return f"({a} {_INFIX[x.op]} {b})"  # Python's own error is reported with the line
+        return f"({a} {INFIX[x.op]} {b})"  # Python's own error is reported with the line
 
     def _wrapped(self, x: e.Unary | e.Binary, text: str) -> str:
         """Unsigned arithmetic wraps round."""
