@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from problem import TILE, TOLERANCE, write_problem
+from simulator_problem import TILE, TOLERANCE, write_problem
 
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -119,13 +119,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as name, console.status(f"{size}: tilepipe") as status:
             folder = Path(name)
             write_problem(folder, size, options.seed)
-            ours[size] = measure(sys.executable, "side_tilepipe.py", folder, options.runs)
+            ours[size] = measure(sys.executable, "simulator_side_tilepipe.py", folder, options.runs)
             everything.append(ours[size])
             table.add_row(str(size), "tilepipe", *ours[size].cells(), "")
             if missing is None:
                 status.update(f"{size}: Triton's interpreter")
                 theirs = measure(
-                    options.triton_python, "side_triton.py", folder, min(options.runs, 3)
+                    options.triton_python, "simulator_side_triton.py", folder, min(options.runs, 3)
                 )
                 everything.append(theirs)
                 table.add_row(

@@ -8,9 +8,8 @@ happens to be whole is none either.
 from __future__ import annotations
 
 import difflib
-import math
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -79,34 +78,6 @@ def require_bool(x: Any, what: str) -> bool:
     if found is None:
         raise BindError(f"{what} is True or False; got {shown(x)}")
     return found
-
-
-def require_number(x: Any, what: str, low: float = -math.inf, *, above: bool = False) -> float:
-    """A number of at least `low` (`above`: above it), not NaN.
-
-    Raises:
-        BindError: anything else; the message begins with `what`.
-    """
-    found = plain(x)
-    if (
-        isinstance(found, bool)
-        or not isinstance(found, int | float)
-        or not (low < found if above else low <= found)
-    ):
-        limit = "" if low == -math.inf else f" {'above' if above else 'of at least'} {low:g}"
-        raise BindError(f"{what} is a number{limit}; got {shown(x)}")
-    return found
-
-
-def require_choice(x: Any, what: str, among: Collection[Any]) -> Any:
-    """One of `among`.
-
-    Raises:
-        BindError: anything else; the message begins with `what`.
-    """
-    if not isinstance(x, str | None) or x not in among:
-        raise BindError(f"{what} is one of {', '.join(map(repr, among))}; got {shown(x)}")
-    return x
 
 
 def require_function(x: Any, what: str) -> Callable[..., Any] | None:

@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tilepipe.bench import timing
-from tilepipe.bench.report import Check, Table, geometric_mean
+from tilepipe.bench.report import Check, Table, geometric_mean, worse
+from tilepipe.bench.timing import Step
 
 OURS = "tilepipe"
-
-Step = Callable[[str], None]  # called when a step has been done, with what comes next
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ class Line:
 
 def seconds(contests: int, sides: int, regimes: Sequence[str], repeats: int) -> float:
     """About how long a run takes."""
-    burst = repeats * (timing.IDLE_S + timing.BLOCK_S) if "burst" in regimes else 0.0
-    steady = 3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0.0
-    return contests * (1.0 + sides * (burst + steady))
+    return contests * (1.0 + timing.seconds(sides, regimes, repeats))
 
 
 def run(
@@ -115,13 +112,9 @@ def measure(contest: Contest, regimes: Sequence[str], repeats: int, step: Step) 
         name: sides.check(name, min(sides.sets, block.count) - 1) for name, block in blocks.items()
     }
     return [
-        replace(line, checks={name: _worse(line.checks[name], last[name]) for name in last})
+        replace(line, checks={name: worse(line.checks[name], last[name]) for name in last})
         for line in lines
     ]
-
-
-def _worse(one: Check, other: Check) -> Check:
-    return max(one, other, key=lambda check: (not check.right, check.rel_error))
 
 
 def table(lines: Sequence[Line], regime: str) -> Table:

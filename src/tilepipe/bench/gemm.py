@@ -14,9 +14,10 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing, tune
 from tilepipe.bench.choice import Choice as Choice
-from tilepipe.bench.operands import Step, build_all, operands
-from tilepipe.bench.report import Config, Line
+from tilepipe.bench.operands import build_all, operands
+from tilepipe.bench.report import Config, Line, worse
 from tilepipe.bench.shapes import Suite
+from tilepipe.bench.timing import Step
 from tilepipe.cuda.nvrtc.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import heuristics as gemm_choice
@@ -82,15 +83,8 @@ def steps(suites: Sequence[Suite], choice: Choice, regimes: Sequence[str]) -> in
 def seconds(suites: Sequence[Suite], choice: Choice, regimes: Sequence[str], repeats: int) -> float:
     """About how long a run takes."""
     count = sum(len(suite.problems) for suite in suites)
-    each = 0.7 + timing_seconds(2, regimes, repeats)
+    each = 0.7 + timing.seconds(2, regimes, repeats)
     return count * (each + (tune.seconds(choice.count, regimes) if choice.how == "best" else 0))
-
-
-def timing_seconds(kernels: int, regimes: Sequence[str], repeats: int) -> float:
-    """About how long timing takes."""
-    burst = repeats * (timing.IDLE_S + timing.BLOCK_S) if "burst" in regimes else 0.0
-    steady = 3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0.0
-    return kernels * (burst + steady)
 
 
 def run(
@@ -188,11 +182,6 @@ def measure(
         )
         for line in lines
     ]
-
-
-def worse(one: Any, other: Any) -> Any:
-    """The check with the larger error, a wrong one before any other."""
-    return max(one, other, key=lambda check: (not check.right, check.rel_error))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.report import Check, Config
+from tilepipe.bench.timing import Step
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -36,8 +37,6 @@ SUM_ERROR = 1e-4  # root mean square of the errors of sums in float32, over that
 LARGEST, LARGEST_FP8 = 8, 16
 
 DEVICE = "cuda"
-
-Step = Callable[[str], None]  # called when a step has been done, with what comes next
 
 
 class Operands:

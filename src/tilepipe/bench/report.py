@@ -37,6 +37,11 @@ class Check:
     right: bool
 
 
+def worse(one: Check, other: Check) -> Check:
+    """The check with the larger error, a wrong one before any other."""
+    return max(one, other, key=lambda check: (not check.right, check.rel_error))
+
+
 @dataclass(frozen=True)
 class Line:
     """One problem in one regime: medians in microseconds, the spreads beside them relative."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +26,7 @@ SETTLE_S = 0.1
 TIMED_S = 0.3
 ROTATE_BYTES = 300e6  # inputs and outputs together; the L2 of an H200 holds 50 MB
 
+Step = Callable[[str], None]  # called when a step has been done, with what comes next
 Launch = Callable[[int], object]  # launches on the current stream, with the i-th set of operands
 
 
@@ -51,6 +52,13 @@ class Sample:
 def sets_for(nbytes: float) -> int:
     """How many sets of operands of `nbytes` each to rotate through."""
     return max(2, int(-(-ROTATE_BYTES // nbytes)))
+
+
+def seconds(kernels: int, regimes: Sequence[str], repeats: int) -> float:
+    """About how long timing so many kernels takes; `repeats`: blocks of each in a burst."""
+    burst = repeats * (IDLE_S + BLOCK_S) if "burst" in regimes else 0.0
+    steady = 3 * (SETTLE_S + TIMED_S) if "steady" in regimes else 0.0
+    return kernels * (burst + steady)
 
 
 class Block:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from problem import Operands, worker
+from simulator_problem import Operands, worker
 
 CONSUMERS = 1  # MMA warpgroups that share a tile; with 2 the simulator takes about a quarter longer
 

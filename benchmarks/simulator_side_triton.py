@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from problem import Operands, worker
+from simulator_problem import Operands, worker
 
 
 @triton.jit  # type: ignore[untyped-decorator]

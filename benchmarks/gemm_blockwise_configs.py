@@ -1,6 +1,6 @@
 """Configurations of the blockwise fp8 GEMM, measured beside PyTorch's `scaled_mm` in one run.
 
-    PYTHONPATH=src python benchmarks/blockwise_fp8.py [--shapes M,N,K ...] [--configs "bn=160
+    PYTHONPATH=src python benchmarks/gemm_blockwise_configs.py [--shapes M,N,K ...] [--configs "bn=160
     cluster=2" ...]
 
 All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
