@@ -62,7 +62,7 @@ def test_division_by_zero_has_the_line() -> None:
     with one(b):
         b.let(binary("floordiv", 7, n))
     with pytest.raises(
-        SimFault, match=r"integer division by zero: 7 // 0(.|\n)*at .*test_scalars.py"
+        SimFault, match=r"integer division by zero: 7 // 0(.|\n)*at .*test_values.py"
     ):
         b.run(n=0)
 
@@ -366,7 +366,7 @@ def test_generated_source_is_readable_and_cached() -> None:
     text = sim.source(b.kernel)
     assert "def one(m, ag):" in text
     assert "yield mbar_arrive, (S" in text
-    assert "# test_scalars.py:" in text
+    assert "# test_values.py:" in text
     assert sim.source(b.kernel) is text
 
 
