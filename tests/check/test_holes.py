@@ -4,7 +4,7 @@ campaign of generated kernels finds each of them.
 Three have tests of their own only: registers that do not fit, on which no verdict depends
 (tests/lang/arguments/test_launch_limits.py); bounds that are exceeded (test_bounds.py); and what
 tcgen05.commit releases under the strict rules, on a chip for which no kernel is generated
-(tests/sim/test_rules.py).
+(tests/machine/test_rules.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cuda.test_launching import VIEWS
+from tests.cuda.runtime.test_launching import VIEWS
 from tests.gpu.gemms import product
 from tests.gpu.small import asserting, greedy, numbers, step, stepped
 from tests.gpu.tensors import child

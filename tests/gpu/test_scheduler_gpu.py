@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.gpu.test_scenarios_gpu import BUILDS
-from tests.sim.test_grid import tickets
+from tests.machine.units.test_grid import tickets
 from tests.support.scheduler_orders import Dealt
 
 pytestmark = pytest.mark.gpu

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.gemm import gemm
+from tests.support.sim.gemm import gemm
 from tilepipe.errors import DeadlockError, RaceError
 from tilepipe.ir import dtypes, ops, program
 from tilepipe.ir.dtypes import DType

@@ -102,7 +102,7 @@ class FenceProxyAsync(Op):
 # `.shared::cta` leaves out the shared memory of other CTAs. The form without a state space covers
 # them all by the PTX ISA, but ptxas 13 makes FENCE.VIEW.ASYNC.S of it, that of shared memory, and
 # no FENCE.VIEW.ASYNC.G; so the form for global memory stands beside it
-# (tests/cuda/test_synchronisation.py).
+# (tests/cuda/codegen/test_synchronisation.py).
 PROXY_SPACES: dict[str, tuple[str, ...]] = {
     "shared": (".shared::cta",), "cluster": (".shared::cluster",), "global": (".global",), "all": ("", ".global"),
 }  # fmt: skip

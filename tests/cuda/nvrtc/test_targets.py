@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.cases.block_scales import CASES
-from tests.cuda.blackwell import gemm, tensor_memory
-from tests.cuda.gemm import gemm as hopper_gemm
 from tests.support.build import Builder
+from tests.support.cuda.blackwell import gemm, tensor_memory
+from tests.support.cuda.gemm import gemm as hopper_gemm
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import cache, compiler, sass
 from tilepipe.cuda.runtime import driver

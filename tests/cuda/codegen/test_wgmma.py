@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 
 from tests.cases.mma import case
-from tests.cuda.descriptors import A_START, B_START, Descriptor, addresses, constants, evaluate
 from tests.support.build import GROUP, Builder, binary
+from tests.support.cuda.descriptors import (
+    A_START,
+    B_START,
+    Descriptor,
+    addresses,
+    constants,
+    evaluate,
+)
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.cuda.ptx.wgmma import Instruction

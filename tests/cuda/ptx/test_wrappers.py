@@ -1,5 +1,5 @@
 """Every wrapper of a PTX instruction, operand by operand, against the signatures of the PTX ISA
-(`tests.cuda.signatures`).
+(`tests.support.cuda.signatures`).
 
 `problems` compares one printed function with its row. That it sees what is wrong is tested by
 planting: each of `PLANTED` is one edit of a right wrapper, and a wrapper with it must have
@@ -14,10 +14,10 @@ from itertools import product
 
 import pytest
 
-from tests.cuda import test_golden
-from tests.cuda.asm import Asm, functions
-from tests.cuda.blackwell import gemm
-from tests.cuda.signatures import CONSTRAINTS, TABLE, TYPES, Signature
+from tests.cuda.codegen import test_golden
+from tests.support.cuda.asm import Asm, functions
+from tests.support.cuda.blackwell import gemm
+from tests.support.cuda.signatures import CONSTRAINTS, TABLE, TYPES, Signature
 from tilepipe import cuda
 from tilepipe.cuda.codegen import tcgen05
 from tilepipe.cuda.codegen.matrices import MatrixFormat
@@ -91,7 +91,7 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
 
 
 def test_every_wrapper_has_a_row() -> None:
-    """A new wrapper needs a row in tests/cuda/signatures.py: its syntax as the PTX ISA has it."""
+    """A new wrapper needs a row in tests/support/cuda/signatures.py: its syntax as the PTX ISA has it."""
     assert set(ASM) - {"keep_register"} == set(TABLE)
     assert all(signature.section for signature in TABLE.values())
 

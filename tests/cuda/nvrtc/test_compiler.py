@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.cuda.gemm import gemm
 from tests.support.build import Builder, binary
+from tests.support.cuda.gemm import gemm
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import compiler
 from tilepipe.errors import BindError, CompileError, UnavailableError

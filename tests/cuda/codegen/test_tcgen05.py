@@ -14,10 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cuda.blackwell import gemm, tensor_memory
-from tests.cuda.descriptors import A_START, B_START, Descriptor, addresses, constants, evaluate
 from tests.examples.ladder import EXAMPLES, load
 from tests.support.build import GROUP, RANK, Builder, binary
+from tests.support.cuda.blackwell import gemm, tensor_memory
+from tests.support.cuda.descriptors import (
+    A_START,
+    B_START,
+    Descriptor,
+    addresses,
+    constants,
+    evaluate,
+)
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.cuda.ptx.wrappers import SNIPPETS

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from tests.cuda.grid_kernels import launch_control
 from tests.support.build import Builder
+from tests.support.cuda.grid_kernels import launch_control
 from tilepipe import cuda
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import const

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.cuda.fake_driver import FakeDriver
+from tests.support.cuda.fake_driver import FakeDriver
 from tilepipe.cuda.codegen.parameters import arguments
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import interop, launching, staging

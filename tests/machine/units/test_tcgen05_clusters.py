@@ -10,8 +10,8 @@ import pytest
 import tilepipe as tp
 from tests.cases.tensor_memory import Handover
 from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
-from tests.sim.tensor_builders import Core
 from tests.support.build import RANK, Builder, binary
+from tests.support.machine.tensor_builders import Core
 from tilepipe.errors import BarrierError, ExitError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Const, const

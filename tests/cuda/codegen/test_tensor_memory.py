@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cuda.blackwell import gemm, tensor_memory
-from tests.cuda.test_hang import message, number
+from tests.cuda.debug.test_hang import message, number
 from tests.support.build import LANE, Builder, binary
+from tests.support.cuda.blackwell import gemm, tensor_memory
 from tilepipe import cuda, sim
 from tilepipe.check import check
 from tilepipe.cuda.ptx.tcgen05 import TmemAccess, pieces

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cuda.descriptors import constants, evaluate
-from tests.cuda.test_block_scales import built, scale_factors
+from tests.cuda.codegen.test_block_scales import built, scale_factors
 from tests.golden.tables import rows, significant
 from tests.support.build import Builder
+from tests.support.cuda.descriptors import constants, evaluate
 from tilepipe import cuda
 from tilepipe.cuda.codegen.registers import At, Index, column_number, row_number
 from tilepipe.ir import dtypes, ops

@@ -12,7 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.fragments import CASES, Case
-from tests.cuda.fake_driver import FakeDriver
+from tests.support.cuda.fake_driver import FakeDriver
 from tilepipe.cuda.runtime import launching
 
 BY_NAME = {case.name: case for case in CASES}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cuda.fake_driver import reset
-from tests.cuda.test_launching import doubled
+from tests.cuda.runtime.test_launching import doubled
+from tests.support.cuda.fake_driver import reset
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import driver, loading
 from tilepipe.kernels.gemm import heuristics as gemm_choice

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.cases.block_scales import CASES, Case
-from tests.cuda.descriptors import A_START, Descriptor, constants, evaluate
-from tests.cuda.test_tmem_cases import found
+from tests.cuda.codegen.test_tensor_memory_cases import found
 from tests.support.build import Builder
+from tests.support.cuda.descriptors import A_START, Descriptor, constants, evaluate
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.errors import CompileError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cuda.test_debug import BUILDS, KERNELS, gemm
+from tests.cuda.codegen.test_instrument import BUILDS, KERNELS, gemm
 from tests.examples.ladder import EXAMPLES, load
 from tests.support.build import Builder
 from tilepipe import cuda

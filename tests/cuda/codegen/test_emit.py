@@ -10,9 +10,9 @@ import pytest
 
 from tests.cases.fragments import Case
 from tests.cases.test_every_op import CASES
-from tests.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
-from tests.cuda.grid_kernels import grid, launch_control
 from tests.support.build import GROUP, LANE, RANK, Builder, binary, ex, special
+from tests.support.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
+from tests.support.cuda.grid_kernels import grid, launch_control
 from tilepipe import cuda
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.ir import dtypes, ops

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import tilepipe as tp
 from tests.cases.tensor_memory import CASES, Case, Handover
 from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
-from tests.sim.tensor_builders import Core
 from tests.support.build import LANE, binary
+from tests.support.machine.tensor_builders import Core
 from tilepipe.errors import BarrierError, ExitError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Const, const

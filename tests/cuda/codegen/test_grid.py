@@ -10,8 +10,8 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.grid import early
-from tests.cuda.grid_kernels import grid, launch_control
 from tests.scenarios.support import refuses
+from tests.support.cuda.grid_kernels import grid, launch_control
 from tests.support.scheduler_orders import Dealt
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cuda.gemm import gemm
+from tests.support.cuda.gemm import gemm
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import dtypes

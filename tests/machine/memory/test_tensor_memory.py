@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.sim.tensor_builders import Tensor
 from tests.support.build import LANE, Builder, binary, special
+from tests.support.machine.tensor_builders import Tensor
 from tilepipe.check import check
 from tilepipe.errors import DeadlockError, ExitError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
