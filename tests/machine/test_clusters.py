@@ -117,17 +117,17 @@ def test_an_arrival_in_a_phase_that_never_completes() -> None:
         (
             1,
             "512 bytes in phase 0 and its copies brought 0",
-            "this CTA, which is bit 1: 0b01 of role 'load' of CTA 0 (test_cluster.py:",
+            "this CTA, which is bit 1: 0b01 of role 'load' of CTA 0 (test_clusters.py:",
         ),
         (
             2,
             "512 bytes in phase 0 and its copies brought 0",
-            "this CTA, which is bit 0: 0b10 of role 'load' of CTA 0 (test_cluster.py:",
+            "this CTA, which is bit 0: 0b10 of role 'load' of CTA 0 (test_clusters.py:",
         ),
         (
             binary("shl", 1, RANK),
             "brought 256",
-            "this CTA, which is bit 0: 0b10 of role 'load' of CTA 1 (test_cluster.py:",
+            "this CTA, which is bit 0: 0b10 of role 'load' of CTA 1 (test_clusters.py:",
         ),
     ],
     ids=["0b01", "0b10", "its own"],

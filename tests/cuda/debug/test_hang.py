@@ -132,12 +132,12 @@ def test_an_mbarrier() -> None:
             f"parity 1 of inputs.full[2], at {line}"
         ),
         "who would bring it (1 arrival a phase, and the bytes expected):",
-        "mbar_expect, role 'load' at gemm.py:",
+        "mbar_expect, role 'load' at sm90.py:",
         f"tma_load, role 'load' at {loads[0]}",
         "also waiting in this cluster:",
         (
             "role 'load', warp 0, of CTA 4 (rank 0 of cluster 2): phase parity 0 of "
-            "inputs.empty[0], at gemm.py:"
+            "inputs.empty[0], at sm90.py:"
         ),
         "program.run() runs the same program on the simulated GPU",
         "raise timeout_ms",

@@ -53,7 +53,7 @@ def test_g1_crossed_waits_are_a_cycle(seed: int) -> None:
         b.arrive(b.bar(x))
     text = message(b, DeadlockError, seed)
     assert "cycle: role 'left' -> role 'right' -> role 'left'" in text
-    assert "executed 0 time(s) — role 'right' waits at test_scenarios.py" in text
+    assert "executed 0 time(s) — role 'right' waits at test_life_cycle.py" in text
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -84,7 +84,7 @@ def test_g4_arriving_twice_laps_the_waiter() -> None:
     text = message(b, BarrierError)
     assert re.search(
         r"Phase 1 was completed by:\n +1 by role 'left', mbar_arrive ready, at "
-        r"test_scenarios\.py:\d+\n",
+        r"test_life_cycle\.py:\d+\n",
         text,
     )
     assert "over-arrival" in text
@@ -234,7 +234,7 @@ def test_g13_reading_before_the_wait(seed: int) -> None:
     assert "race on tiles" in text
     assert "role 'load'" in text
     assert "role 'store'" in text
-    assert text.count("test_scenarios.py") >= 2
+    assert text.count("test_life_cycle.py") >= 2
 
 
 def interleaved(wait_for: int) -> tuple[Builder, dict[str, np.ndarray]]:

@@ -53,7 +53,7 @@ def test_legal(where: tuple[int, ...]) -> None:
                 "'a'",
                 "element 5, 5 × 4 = 20 bytes",
                 "multiple of 4 elements",
-                "test_tma_coordinates.py:",
+                "test_tma.py:",
             ),
         ),
         ((0, 0, 0, 9), ("tma_store", "'out'", "element 9, 9 × 4 = 36 bytes")),
