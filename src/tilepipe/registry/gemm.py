@@ -8,12 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.common.epilogue import activated
-from tilepipe.kernels.gemm import heuristics, sm90, sm100, tuned
+from tilepipe.kernels.gemm import heuristics, reference, sm90, sm100, tuned
 from tilepipe.kernels.gemm.config import GemmConfig, Sm100GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm.validation import INPUTS
@@ -28,7 +26,6 @@ from tilepipe.registry.products import (
 )
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, GemmSpec
-from tilepipe.testing.numerics import Comparison, compare_matmul, judged_by_the_whole
 
 _CONFIGS = Configs({"sm90": GemmConfig, "sm100": Sm100GemmConfig})
 _WORK: dict[str, Setting] = {
@@ -79,7 +76,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
     c = np.zeros((product.m, product.n), product.out_dtype.numpy)
     # fp8 that the tensor cores add up in fewer bits than float32 has
     rough = product.dtype.nbytes == 1 and getattr(cfg, "accumulate", "fast") == "fast"
-    verify = functools.partial(_verify, c, a, b, cfg.activation, rough)
+    verify = functools.partial(reference.compare, c, a, b, cfg.activation, rough=rough)
     rows, cols = (product.m, product.n) if cfg.swap == "none" else (product.n, product.m)
     bind = sm90.bind if isinstance(cfg, GemmConfig) else sm100.bind
     return Case(bind(a, b, c, cfg, chip=chip), c, verify, tiles_of(rows, cols, cfg.bm, cfg.bn))
@@ -95,13 +92,6 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(
         cfg, step, ring=cfg.accumulators
     )
-
-
-def _verify(
-    c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], activation: str, rough: bool
-) -> Comparison:
-    comparison = compare_matmul(c, a, b.T, then=functools.partial(activated, name=activation))
-    return judged_by_the_whole(comparison, a.shape[1], c.dtype.name) if rough else comparison
 
 
 GEMM = GemmSpec(

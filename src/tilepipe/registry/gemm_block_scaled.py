@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm.reference import activated
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_block_scaled import reference
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig

@@ -12,9 +12,9 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.gemm.sm100_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of, simulate
-from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import sm100
 from tilepipe.kernels.gemm.config import Sm100GemmConfig
+from tilepipe.kernels.gemm.reference import activated
 from tilepipe.testing import compare_matmul
 
 CONFIGS: list[dict[str, Any]] = [

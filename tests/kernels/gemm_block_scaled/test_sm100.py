@@ -14,7 +14,7 @@ import tilepipe as tp
 from tests.kernels.gemm.sm100_cases import CLUSTERS, counts, shape_of
 from tests.kernels.gemm_block_scaled.cases import BF16, Problem, simulate
 from tests.support.ring_kernels import counts_of
-from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm.reference import activated
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 from tilepipe.kernels.gemm_block_scaled.reference import dequantize, quantize_nvfp4
@@ -307,7 +307,7 @@ NVFP4 = BlockScaledGemmConfig(kind="nvfp4", bk=256)
         ({"a": e4m3(128, 272)}, "a has k = 272; a scale of mxfp8 is of 32 elements along k"),
         ({"a": e4m3(128, 288)}, "A is 128×288 and B 64×256 (n, k)"),
         ({"c": np.zeros((64, 128), np.float32)}, "C must be 128×64 and both k equal, C is 64×128"),
-        ({"c": e4m3(128, 64)}, "gemm_block_scaled writes bfloat16, float16, float32; C is float8_e4m3"),
+        ({"c": e4m3(128, 64)}, "gemm_block_scaled: c is float8_e4m3; it may be bfloat16, float16, float32"),
         ({"sfa": e4m3(*PIECES)}, "sfa is float8_e4m3; scales of mxfp8 are float8_e8m0, or its bytes as uint8"),
         ({"sfb": e8m0(64, 8)}, "sfb has shape (64, 8), 512 scales; those of 64×256 in pieces of 128 rows × 4 blocks of 32 are"
          " 1 · 2 · 32 · 16 = 1,024 (block_scaled_layout.to_blocked makes them)"),

@@ -181,7 +181,7 @@ def half(*shape: int) -> Any:
     ("arguments", "words"),
     [
         ({"a": None}, "a must be an array, got None"),
-        ({"a": half(64)}, "a must have 2 dimensions, it has shape (64,)"),
+        ({"a": half(64)}, "a must be a matrix, it has shape (64,)"),
         ({"b": half(32, 48)}, "b must have 3 dimensions"),
         (
             {"b": half(3, 32, 56)},

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm.reference import activated
 
 Array = npt.NDArray[Any]
 BF16 = ml_dtypes.bfloat16

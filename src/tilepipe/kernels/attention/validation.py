@@ -13,7 +13,7 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.host_arguments import plain_bool, shown
-from tilepipe.kernels.common.validation import mapped
+from tilepipe.kernels.common.validation import check_array, mapped
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
@@ -155,13 +155,12 @@ def boxed(name: str, x: Any, box: tuple[int, int], *, turned: bool = False) -> t
         name,
         view.swapaxes(2, 3) if turned else view,
         (1, 1, *box),
-        "col" if turned else "row",
+        order="col" if turned else "row",
     )
 
 
 def _dtype(name: str, x: Any) -> tp.DType:
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
+    check_array(NAME, name, x)
     try:
         return tp.dtype(
             x.dtype if isinstance(x.dtype, np.dtype) else str(x.dtype).removeprefix("torch.")

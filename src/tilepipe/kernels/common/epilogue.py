@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import Protocol
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import OutputTiling, store_width
@@ -28,18 +25,6 @@ def activate(name: str, x: tp.Fragment) -> tp.FragmentValue:
     if name == "gelu":
         return 0.5 * x * (1 + (GELU_SCALE * (x + GELU_CUBE * x * x * x)).apply("tanh"))
     return x
-
-
-def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
-    """The same of a NumPy array, for references."""
-    result = z
-    if name == "relu":
-        result = np.maximum(z, 0)
-    elif name == "silu":
-        result = z * 0.5 * (1 + np.tanh(0.5 * z))
-    elif name == "gelu":
-        result = z * 0.5 * (1 + np.tanh(GELU_SCALE * (z + GELU_CUBE * z**3)))
-    return result
 
 
 @dataclass(frozen=True, eq=False)

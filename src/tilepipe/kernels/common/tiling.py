@@ -5,7 +5,7 @@ stores.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar
 
 import tilepipe as tp
 from tilepipe.kernels.common.settings import Settings
@@ -24,48 +24,6 @@ SWAPS = ("none", "ab")
 ACCUMULATES = ("fast", "promote")
 
 
-class OutputTiling(Protocol):
-    """How the sums of an output tile reach the epilogue: in blocks of (block_rows, block_cols), as
-    fragments of a layout.
-    """
-
-    @property
-    def bm(self) -> int: ...
-    @property
-    def bn(self) -> int: ...
-    @property
-    def block_rows(self) -> int: ...
-    @property
-    def block_cols(self) -> int: ...
-    @property
-    def fragment_layout(self) -> str: ...
-    @property
-    def consumers(self) -> int: ...
-    @property
-    def store_slots(self) -> int: ...
-    @property
-    def split_k(self) -> int: ...
-    @property
-    def swap(self) -> str: ...
-    @property
-    def activation(self) -> str: ...
-
-
-def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
-    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one
-    where a block's columns need it. Where it is column-major, lines run along the rows, and any
-    multiple of 8 that divides the block's columns will do.
-    """
-    cols = cfg.block_cols // cfg.split_k
-    if cfg.swap == "ab":
-        return max(width for width in range(8, LINE // dtype.nbytes + 1, 8) if cols % width == 0)
-    return next(
-        line // dtype.nbytes
-        for line in (LINE, LINE // 2, LINE // 4)
-        if cols % (line // dtype.nbytes) == 0
-    )
-
-
 class Sm90Tiling(Settings):
     """The tiles of a Hopper GEMM: what follows from its settings, and the rules that they obey.
 
@@ -73,40 +31,23 @@ class Sm90Tiling(Settings):
     variable where there is no choice.
     """
 
-    if TYPE_CHECKING:
-
-        @property
-        def bm(self) -> int: ...
-        @property
-        def bn(self) -> int: ...
-        @property
-        def bk(self) -> int: ...
-        @property
-        def stages(self) -> int: ...
-        @property
-        def k_group_size(self) -> int: ...
-        @property
-        def consumers(self) -> int: ...
-        @property
-        def schedule(self) -> str: ...
-        @property
-        def swap(self) -> str: ...
-        @property
-        def cluster(self) -> int: ...
-        @property
-        def cluster_n(self) -> int: ...
-        @property
-        def split_k(self) -> int: ...
-        @property
-        def raster(self) -> str: ...
-        @property
-        def group(self) -> int: ...
-        @property
-        def store_slots(self) -> int: ...
-        @property
-        def accumulate(self) -> str: ...
-        @property
-        def activation(self) -> str: ...
+    # Not fields: those are the deriving class's.
+    bm: int
+    bn: int
+    bk: int
+    stages: int
+    k_group_size: int
+    consumers: int
+    schedule: str
+    swap: str
+    cluster: int
+    cluster_n: int
+    split_k: int
+    raster: str
+    group: int
+    store_slots: int
+    accumulate: str
+    activation: str
 
     def _rules(self) -> dict[str, bool]:
         if self.consumers not in MAX_ACCUMULATOR:  # what follows divides by it, or looks it up
@@ -283,3 +224,23 @@ class Sm100Tiling(Settings):
     consumers: ClassVar[int] = 1
     split_k: ClassVar[int] = 1
     swap: ClassVar[str] = "none"
+
+
+# How the sums of an output tile reach the epilogue: in blocks of (block_rows, block_cols), as
+# fragments of a layout.
+OutputTiling = Sm90Tiling | Sm100Tiling
+
+
+def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
+    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one
+    where a block's columns need it. Where it is column-major, lines run along the rows, and any
+    multiple of 8 that divides the block's columns will do.
+    """
+    cols = cfg.block_cols // cfg.split_k
+    if cfg.swap == "ab":
+        return max(width for width in range(8, LINE // dtype.nbytes + 1, 8) if cols % width == 0)
+    return next(
+        line // dtype.nbytes
+        for line in (LINE, LINE // 2, LINE // 4)
+        if cols % (line // dtype.nbytes) == 0
+    )

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.kernels.common.validation import check_array, check_product
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
@@ -70,21 +71,12 @@ def check_kinds(arrays: dict[str, Any], extras: Extras) -> None:
     """Raises BindError for what is not an array, or of a dtype that the kernel reads, or not a
     number.
     """
-    optional = {name: getattr(extras, name) for name in ("bias", "a_scale", "b_scale", "source")}
-    given = {name: x for name, x in optional.items() if x is not None}
-    for name, x in (arrays | given).items():
-        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-            raise tp.BindError(f"gemm: {name} must be an array, got {x!r:.40}")
-    for name, x in given.items():
-        takes = (tp.float32,) if name.endswith("_scale") else OUTPUTS
-        try:
-            dtype = tp.tensor_map(x).dtype if tuple(x.shape) else takes[0]
-        except tp.BindError as error:
-            raise tp.BindError(f"gemm: {name}: {error}") from None
-        if dtype not in takes:
-            raise tp.BindError(
-                f"gemm: {name} is {dtype}; it may be {', '.join(t.name for t in takes)}"
-            )
+    for name, x in arrays.items():
+        check_array("gemm", name, x)
+    for name in ("bias", "a_scale", "b_scale", "source"):
+        if (x := getattr(extras, name)) is not None:
+            takes = (tp.float32,) if name.endswith("_scale") else OUTPUTS
+            check_array("gemm", name, x, dtypes=takes)
     for name, value in {"alpha": extras.alpha, "beta": extras.beta}.items():
         if isinstance(value, bool) or not isinstance(value, Real):
             raise tp.BindError(f"gemm: {name} must be a number, got {value!r}")
@@ -160,13 +152,8 @@ def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
     for name, array in (("a", a), ("b", b), ("c", c)):
         if len(array.shape) not in (2, 3):
             raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
-    (m, k), (n, kb), out = a.shape[-2:], b.shape[-2:], tuple(c.shape[-2:])
-    if kb != k or out != (m, n):
-        raise tp.BindError(
-            f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is"
-            f" {'×'.join(map(str, out))}"
-        )
+    check_product("gemm", a, b, c)
     batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
     if batches and ("C" not in batches or len(set(batches.values())) > 1):
         raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
-    return m, n
+    return a.shape[-2], b.shape[-2]

@@ -9,6 +9,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.common.validation import check_array, check_product, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import blocked_shape
@@ -24,9 +25,9 @@ def operand_map(name: str, x: Any, cfg: BlockScaledGemmConfig, rows: int) -> tp.
         BindError: another dtype than the kind has, not a matrix, k not contiguous or no multiple of
             a block, or what TMA cannot take.
     """
-    check_array(name, x, 2)
+    check_array(NAME, name, x, 2)
     elements = cfg.format.elements
-    dtype = dtype_of(name, x)
+    dtype = mapped(NAME, name, x).dtype
     packed = elements[0] if dtype is tp.uint8 and tp.dtype(elements[0]).bits < 8 else None
     found = packed or dtype.name
     if found not in elements:
@@ -60,9 +61,9 @@ def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledGemmConfig)
     Raises:
         BindError: another dtype or number of elements, or gaps between them.
     """
-    check_array(name, x)
+    check_array(NAME, name, x)
     scale = tp.dtype(cfg.format.scale)
-    found = dtype_of(name, x)
+    found = mapped(NAME, name, x).dtype
     if found not in (scale, tp.uint8):
         raise tp.BindError(
             f"{NAME}: {name} is {found}; scales of {cfg.kind} are {scale}, or its bytes as uint8"
@@ -91,26 +92,6 @@ def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledGemmConfig)
         raise tp.BindError(f"{NAME}: {name}: {error}") from None
 
 
-def check_array(name: str, x: Any, rank: int = 0) -> None:
-    """Raises BindError for what is no array, or, where `rank` is given, of another rank."""
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
-    if rank and len(x.shape) != rank:
-        raise tp.BindError(f"{NAME}: {name} must be a matrix, it has shape {tuple(x.shape)}")
-
-
-def dtype_of(name: str, x: Any) -> tp.DType:
-    """The element type of an array.
-
-    Raises:
-        BindError: there is no such type here, or neither of its last two dimensions is contiguous.
-    """
-    try:
-        return tp.tensor_map(x).dtype
-    except tp.BindError as error:
-        raise tp.BindError(f"{NAME}: {name}: {error}") from None
-
-
 def maps(
     a: Any, b: Any, sfa: Any, sfb: Any, c: Any, cfg: BlockScaledGemmConfig
 ) -> tuple[tp.TensorMap, ...]:
@@ -119,17 +100,9 @@ def maps(
     Raises:
         BindError: what does not.
     """
-    check_array("c", c, 2)
+    check_array(NAME, "c", c, 2, OUTPUTS)
     a_map = operand_map("a", a, cfg, load_rows(cfg.bm // cfg.cluster_n))
     b_map = operand_map("b", b, cfg, load_rows(cfg.b_rows // (cfg.cluster // cfg.cta_group)))
-    (m, k), (n, kb) = a_map.shape, b_map.shape
-    if kb != k or tuple(c.shape) != (m, n):
-        raise tp.BindError(
-            f"{NAME}: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C"
-            f" is {c.shape[0]}×{c.shape[1]}"
-        )
-    if dtype_of("c", c) not in OUTPUTS:
-        raise tp.BindError(
-            f"{NAME} writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype_of('c', c)}"
-        )
+    check_product(NAME, a_map, b_map, c)
+    (m, k), n = a_map.shape, b_map.shape[0]
     return a_map, b_map, scales_map("sfa", sfa, m, k, cfg), scales_map("sfb", sfb, n, k, cfg)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import ClassVar
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import (
@@ -52,13 +51,13 @@ class BlockwiseGemmConfig(Sm90Tiling):
     store_slots: int = 2
 
     # There is no choice of what the other Hopper GEMMs may set.
-    bk: ClassVar[int] = BLOCK
-    k_group_size: ClassVar[int] = 1
-    schedule: ClassVar[str] = "cooperative"
-    swap: ClassVar[str] = "none"
-    split_k: ClassVar[int] = 1
-    accumulate: ClassVar[str] = "fast"
-    activation: ClassVar[str] = "none"
+    bk = BLOCK
+    k_group_size = 1
+    schedule = "cooperative"
+    swap = "none"
+    split_k = 1
+    accumulate = "fast"
+    activation = "none"
 
     def _rules(self) -> dict[str, bool]:
         if self.bn % 16 or self.bn > MAX_BLOCK_COLS:

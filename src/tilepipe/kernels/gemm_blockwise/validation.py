@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common.validation import mapped
+from tilepipe.kernels.common.validation import check_array, check_product, mapped
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 
 NAME = "gemm_blockwise"
@@ -34,21 +34,9 @@ def check_arguments(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any) -> tup
         "c": OUTPUTS,
     }
     for (name, dtypes), x in zip(takes.items(), (a, b, a_scales, b_scales, c), strict=True):
-        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-            raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
-        if len(x.shape) != 2:
-            raise tp.BindError(f"{NAME}: {name} must be a matrix, it has shape {tuple(x.shape)}")
-        dtype = mapped(NAME, name, x).dtype
-        if dtype not in dtypes:
-            raise tp.BindError(
-                f"{NAME}: {name} is {dtype}; it may be {', '.join(t.name for t in dtypes)}"
-            )
-    (m, k), (n, kb) = a.shape, b.shape
-    if kb != k or tuple(c.shape) != (m, n):
-        raise tp.BindError(
-            f"{NAME}: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C"
-            f" is {c.shape[0]}×{c.shape[1]}"
-        )
+        check_array(NAME, name, x, 2, dtypes)
+    check_product(NAME, a, b, c)
+    (m, k), n = a.shape, b.shape[0]
     wanted = blocks_of(n), blocks_of(k)
     if tuple(b_scales.shape) != wanted:
         raise tp.BindError(
@@ -91,4 +79,4 @@ def boxed(name: str, x: Any, box: tuple[int, int]) -> tp.TensorMap:
     Raises:
         BindError: TMA cannot take it; the message names the argument.
     """
-    return mapped(NAME, name, x, box, "row")
+    return mapped(NAME, name, x, box, order="row")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tilepipe.kernels.common.tiling import Sm90Tiling
 
@@ -37,8 +36,8 @@ class GroupedGemmConfig(Sm90Tiling):
     group: int = 8
     store_slots: int = 2
     # There is no choice of what the plain GEMM may set.
-    k_group_size: ClassVar[int] = 1
-    swap: ClassVar[str] = "none"
-    split_k: ClassVar[int] = 1
-    accumulate: ClassVar[str] = "fast"
-    activation: ClassVar[str] = "none"
+    k_group_size = 1
+    swap = "none"
+    split_k = 1
+    accumulate = "fast"
+    activation = "none"

@@ -22,8 +22,9 @@ from tilepipe.kernels.common.epilogue import Epilogue, Place, Terms
 from tilepipe.kernels.common.multicast import Share, load_rows
 from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, multiply_and_store, resident_ctas
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
+from tilepipe.kernels.common.validation import mapped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
-from tilepipe.kernels.gemm_grouped.validation import boxed, check_arguments
+from tilepipe.kernels.gemm_grouped.validation import NAME, check_arguments
 
 
 def grouped_grid(b: tp.TensorMap, c: tp.TensorMap, cfg: GroupedGemmConfig, chip: tp.Chip) -> int:
@@ -142,8 +143,8 @@ def bind(
     check_arguments(a, b, c, offsets, a_scale, b_scale, cfg)
     out = tp.tensor_map(c).dtype
     return gemm_grouped.bind(
-        boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
-        boxed("b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
-        boxed("c", c, (BLOCK_ROWS, store_width(out, cfg)), order="row", ragged=True),
+        mapped(NAME, "a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
+        mapped(NAME, "b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
+        mapped(NAME, "c", c, (BLOCK_ROWS, store_width(out, cfg)), order="row", ragged=True),
         offsets, a_scale, b_scale, chip=chip, cfg=cfg,
     )  # fmt: skip

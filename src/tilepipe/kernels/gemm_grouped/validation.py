@@ -6,6 +6,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.common.validation import check_array, check_product, mapped
 from tilepipe.kernels.gemm.validation import FP8, OUTPUTS, check_order, check_stage_bytes
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
@@ -28,16 +29,12 @@ def check_arguments(
         raise tp.BindError(f"{NAME}: a_scale and b_scale come together; {missing} is not given")
     for name, (x, rank, dtypes) in takes.items():
         if x is not None or not name.endswith("_scale"):
-            _check_kind(name, x, rank, dtypes)
-    (m, k), (groups, n, kb) = a.shape, b.shape
-    if kb != k or tuple(c.shape) != (m, n):
-        raise tp.BindError(
-            f"{NAME}: A is {m}×{k} and B {groups} times {n}×{kb} (n, k); C must be {m}×{n} and"
-            f" both k equal, C is {c.shape[0]}×{c.shape[1]}"
-        )
+            check_array(NAME, name, x, rank, dtypes)
+    groups, n, _ = b.shape
+    check_product(NAME, a, b, c, f"{groups} times ")
     wanted = {
         "offsets": (offsets, (groups,)),
-        "a_scale": (a_scale, (m,)),
+        "a_scale": (a_scale, (a.shape[0],)),
         "b_scale": (b_scale, (groups, n)),
     }
     for name, (x, shape) in wanted.items():
@@ -61,37 +58,8 @@ def _check_operands(a: Any, b: Any, cfg: GroupedGemmConfig) -> None:
         )
     check_stage_bytes(cfg.bm, cfg.bn, cfg.bk, 1, a_type)
     check_order(
-        "B", boxed("b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)), cfg.bn, "bn and cluster"
+        "B",
+        mapped(NAME, "b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
+        cfg.bn,
+        "bn and cluster",
     )
-
-
-def _check_kind(name: str, x: Any, rank: int, dtypes: tuple[tp.DType, ...]) -> None:
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
-    if len(x.shape) != rank:
-        raise tp.BindError(
-            f"{NAME}: {name} must have {rank} dimension{'s' if rank > 1 else ''}, it has shape"
-            f" {tuple(x.shape)}"
-        )
-    try:
-        found = tp.tensor_map(x).dtype
-    except tp.BindError as error:
-        raise tp.BindError(f"{NAME}: {name}: {error}") from None
-    if found not in dtypes:
-        raise tp.BindError(
-            f"{NAME}: {name} is {found}; it may be {', '.join(t.name for t in dtypes)}"
-        )
-
-
-def boxed(
-    name: str, x: Any, box: tuple[int, ...], order: str | None = None, ragged: bool = False
-) -> tp.TensorMap:
-    """The tensor map of an argument.
-
-    Raises:
-        BindError: TMA cannot take it; the message names the argument.
-    """
-    try:
-        return tp.tensor_map(x, box=box, order=order, ragged=ragged)
-    except tp.BindError as error:
-        raise tp.BindError(f"{NAME}: {name}: {error}") from None

@@ -7,8 +7,8 @@ from typing import TypedDict
 import numpy as np
 
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.reference import activated
 from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.arrays import acceptable, padded, require_arrays, stored
 from tilepipe.ops.matmul.call import NAME, MatmulCall

@@ -1,0 +1,42 @@
+"""The GEMM in NumPy: how far a result is from the float64 product."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilepipe as tp
+from tilepipe.kernels.common.epilogue import GELU_CUBE, GELU_SCALE
+
+Array = npt.NDArray[Any]
+
+
+def compare(
+    c: Array, a: Array, b: Array, activation: str = "none", *, rough: bool = False
+) -> tp.testing.Comparison:
+    """C (m, n) beside activation(A · Bᵀ) in float64: the bound of float32 sums.
+
+    Args:
+        rough: fp8 that the tensor cores add up in fewer bits than float32 has; it is judged by the
+            error of the whole matrix.
+    """
+    then = functools.partial(activated, name=activation)
+    found = tp.testing.compare_matmul(c, a, b.T, then=then)
+    if rough:
+        return tp.testing.numerics.judged_by_the_whole(found, a.shape[1], c.dtype.name)
+    return found
+
+
+def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
+    """An activation of each element, as `common.epilogue.activate` computes it."""
+    result = z
+    if name == "relu":
+        result = np.maximum(z, 0)
+    elif name == "silu":
+        result = z * 0.5 * (1 + np.tanh(0.5 * z))
+    elif name == "gelu":
+        result = z * 0.5 * (1 + np.tanh(GELU_SCALE * (z + GELU_CUBE * z**3)))
+    return result
