@@ -86,7 +86,8 @@ except (ImportError, StopIteration, RuntimeError) as error:
     sys.exit()
 from tests.gpu.small import numbers, step, stepped
 from tilepipe.cuda.runtime import driver
-from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.config import GemmConfig
 def done():
     with driver.current(0):
         driver.call("cuCtxSynchronize")
