@@ -14,15 +14,14 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import Loc, caller
-from tilepipe.ir.rules.mbarrier import MAX_COUNT
 from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import RoleState, Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
-from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, init_barriers
-from tilepipe.pipelines.barriers.pairs import mma_arrive, mma_arrive_multicast, pair_mask
+from tilepipe.pipelines.barriers.commits import commit
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
 from tilepipe.pipelines.rings.state import PipelineState
 
 
@@ -130,8 +129,8 @@ class StagedPipeline:
         """Initialises each full barrier with the one, each empty barrier with the other count; None
         derives it. In set-up code.
         """
-        open_flat(self._tracer, self._full, "producer", producer_arrive_count)
-        open_flat(self._tracer, self._empty, "consumer", consumer_arrive_count)
+        open_barriers(self._tracer, self._full, "producer", producer_arrive_count, flat=True)
+        open_barriers(self._tracer, self._empty, "consumer", consumer_arrive_count, flat=True)
 
     def num_mbars(self) -> int:
         """Barriers: 2 · num_stages."""
@@ -283,6 +282,7 @@ class StagedPipeline:
         commit(self.consumer_mbar(idx, qk_stage=self.num_qk_stages - 1), e)
 
 
+# The seed page's names for it.
 KPipeline = StagedPipeline
 VPipeline = StagedPipeline
 KVPipeline = StagedPipeline
@@ -292,63 +292,3 @@ def _require_stages(**numbers: object) -> None:
     for what, n in numbers.items():
         if type(n) is not int or n < 1:
             raise TraceError(f"{what} is at least 1, got {n!r}", caller())
-
-
-def open_flat(tracer: Tracer, array: memory.BarrierArray, side: str, count: int | None) -> None:
-    """Initialises every barrier of an array that roles signal without handles; `count`: arrivals of
-    a phase, None derives it.
-    """
-    if count is not None and (type(count) is not int or not 1 <= count <= MAX_COUNT):
-        raise TraceError(
-            f"{side}_arrivals: an mbarrier's count is 1..{MAX_COUNT}, got {count!r}", caller()
-        )
-    tracer.ledger.open(array, side, count, flat=True)
-    init_barriers(tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
-
-
-def commit(mbar: MbarPtr, e: object = None) -> None:
-    """One arrival on `mbar` when the MMAs that the role has issued so far have finished.
-
-    tcgen05: `tcgen05.commit` by one lane, which is elected here unless `e` is given: then by the
-    lanes in which it is not 0, and those must be one; in a pair of CTAs on both copies. wgmma: the
-    group is closed and the arrival bound to it, by the whole warpgroup, one for each; the
-    `ctx.wgmma_wait` that retires the group makes it. `e` is 0, no arrival, or 1 there.
-
-    Raises:
-        TraceError: with wgmma, an `e` that is traced.
-    """
-    t = mbar._tracer
-    ctx = Context(t)
-    if isinstance(e, int) and not e:
-        return
-    if not t.kernel.cta_group:
-        if e is not None and not isinstance(e, int):
-            raise TraceError(
-                "e elects the lane that commits a tcgen05 MMA; here the kernel has no tensor"
-                " memory, and a group of wgmmas is closed by the"
-                " whole warpgroup: leave e out",
-                caller(),
-            )
-        ctx.mma_commit(mbar)
-    elif e is None and t.scope.inside("elect") is None:
-        with ctx.elect_one("warp" if t.role.role.warps == 1 else "role"):
-            _arrive(ctx, mbar)
-    elif e is None or isinstance(e, int):
-        _arrive(ctx, mbar)
-    else:
-        with ctx.when(truth(t, e)):
-            _arrive(ctx, mbar)
-
-
-def _arrive(ctx: Context, mbar: MbarPtr) -> None:
-    if ctx.tracer.kernel.cta_group == 2:
-        mma_arrive_multicast(mbar, pair_mask(ctx))
-    else:
-        mma_arrive(mbar)
-
-
-def truth(tracer: Tracer, e: object) -> Value:
-    """`e` as a condition: itself, or whether it is not 0."""
-    x = to_expr(tracer, e)
-    value = tracer.value(x)
-    return value if x.dtype.kind == "bool" else value != 0

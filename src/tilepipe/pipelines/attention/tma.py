@@ -10,8 +10,8 @@ from tilepipe.lang.arguments.annotations import Index, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.pipelines.attention.kv_tiles import TMADestination
-from tilepipe.pipelines.attention.staged import truth
 from tilepipe.pipelines.attention.tile_pipeline import TilePipeline
+from tilepipe.pipelines.barriers.commits import truth
 
 
 class TMAProducerPipeline(TilePipeline):

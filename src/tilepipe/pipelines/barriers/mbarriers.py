@@ -307,6 +307,27 @@ def init_barriers(tracer: Tracer, ref: memory.BarrierRef, count: exprs.Expr | No
         ref.array.count = int(count.value)
 
 
+def open_barriers(
+    tracer: Tracer, array: memory.BarrierArray, side: str, count: int | None, *, flat: bool = False
+) -> None:
+    """Initialises every barrier of a pipeline's array, and starts counting the arrivals on it.
+
+    Args:
+        side: the side that arrives, "producer" or "consumer", for messages.
+        count: arrivals of a phase; None derives it.
+        flat: roles signal the barriers without handles.
+
+    Raises:
+        TraceError: a count that an mbarrier cannot have.
+    """
+    if count is not None and (type(count) is not int or not 1 <= count <= MAX_COUNT):
+        raise TraceError(
+            f"{side}_arrivals: an mbarrier's count is 1..{MAX_COUNT}, got {count!r}", caller()
+        )
+    tracer.ledger.open(array, side, count, flat=flat)
+    init_barriers(tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
+
+
 def emit_once(tracer: Tracer, op: ops.Op) -> None:
     """Emits an op for one lane: elected here in set-up code; in a role the user has elected it."""
     if tracer.scope.role is None:

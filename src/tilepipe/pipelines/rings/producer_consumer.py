@@ -15,7 +15,6 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules.mbarrier import MAX_COUNT
 from tilepipe.lang.arguments.annotations import Extent, Index, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -28,7 +27,7 @@ from tilepipe.pipelines.barriers.mbarriers import (
     BARRIER_BYTES,
     MbarPtr,
     SharedMemBarrier,
-    init_barriers,
+    open_barriers,
 )
 from tilepipe.pipelines.rings.state import PipelineState
 
@@ -129,17 +128,8 @@ class ProducerConsumerPipeline:
         In set-up code one lane is elected, and the fence and the CTA or cluster barrier follow
         before roles start.
         """
-        for array, side, count in (
-            (self._full, "producer", producer_arrive_count),
-            (self._empty, "consumer", consumer_arrive_count),
-        ):
-            if count is not None and (not isinstance(count, int) or not 1 <= count <= MAX_COUNT):
-                raise TraceError(
-                    f"{side}_arrivals: an mbarrier's count is 1..{MAX_COUNT}, got {count!r}",
-                    caller(),
-                )
-            self._tracer.ledger.open(array, side, count)
-            init_barriers(self._tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
+        open_barriers(self._tracer, self._full, "producer", producer_arrive_count)
+        open_barriers(self._tracer, self._empty, "consumer", consumer_arrive_count)
 
     @staticmethod
     def smem_bytes_for(num_stages: PositiveInt) -> int:

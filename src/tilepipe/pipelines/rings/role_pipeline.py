@@ -14,9 +14,9 @@ from tilepipe.lang.arguments.annotations import CtaGroup, Name, PositiveInt, Pre
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.values.scalars import to_expr
-from tilepipe.pipelines.attention.staged import commit, open_flat
 from tilepipe.pipelines.barriers.arrays import SMemArray
-from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier
+from tilepipe.pipelines.barriers.commits import commit
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
 from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta
 from tilepipe.pipelines.rings.state import PipelineState
 
@@ -109,7 +109,7 @@ class RolePipeline:
             names = [f"{name}.{word}" + (f"{sub}" if subs > 1 else "") for sub in range(subs)]
             arrays = [SMemArray(ctx, SharedMemBarrier, num_stages, array) for array in names]
             for array in arrays:
-                open_flat(ctx.tracer, array.segments[0], which, count)
+                open_barriers(ctx.tracer, array.segments[0], which, count, flat=True)
             return arrays
 
         full = side("full", "producer", producer_sub_stages, producer_arrivals)
@@ -188,7 +188,7 @@ class RolePipeline:
         self.state.step()
 
     def commit_mma(self, sub: int = 0, e: Predicate | None = None) -> None:
-        """One arrival when the MMAs issued so far are done (see `staged.commit`), in both CTAs of a
+        """One arrival when the MMAs issued so far are done (`barriers.commits`), in both CTAs of a
         pair. Does not step.
         """
         self._side("commit_mma", True)
