@@ -48,11 +48,6 @@ LEAVES = {
 STILL_ALLOWED = {
     ("tilepipe.cuda.nvrtc.cache", API),
     ("tilepipe.cuda.runtime.interop", "lang"),
-    ("tilepipe.kernels.attention.reference", "testing"),
-    ("tilepipe.kernels.gemm.tuned", "ir"),
-    ("tilepipe.kernels.gemm_block_scaled.reference", "testing"),
-    ("tilepipe.kernels.gemm_blockwise.reference", "testing"),
-    ("tilepipe.kernels.gemm_grouped.reference", "testing"),
 }
 STILL_CIRCULAR = [
     ("tilepipe.check.sensitivity", "tilepipe.program"),
