@@ -1,7 +1,7 @@
 """What users give where an integer, a truth value, a number or a choice is wanted, made plain or
 refused: one rule for all of tilepipe.
 
-Integers and booleans of NumPy are as good as Python's. A boolean is no integer, and a float that
+Integers and booleans of NumPy count as Python's. A boolean is no integer, and a float that
 happens to be whole is none either.
 """
 
@@ -93,7 +93,7 @@ def require_function(x: Any, what: str) -> Callable[..., Any] | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
-    """The names of `known` that somebody who wrote `name` may have meant: those close to it, and
+    """The names of `known` that may have been meant by `name`: those close to it, and
     those that are a part of it.
     """
     names = list(known)

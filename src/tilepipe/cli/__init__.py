@@ -1,7 +1,7 @@
 """The command line: `tilepipe kernels | run | check | replay | compile | demo | bench | tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
-have, 130 interrupted, 141 whoever read the output has stopped reading (128 + SIGPIPE, as of a
+have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
 program that the signal ends). With --json one object goes to stdout and nothing else there.
 """
 
@@ -33,7 +33,7 @@ def main() -> None:
         try:
             app(standalone_mode=True)
         finally:
-            # here, where a full disk is still told; not while the interpreter ends
+            # here, where a full disk is still reported; not while the interpreter ends
             sys.stdout.flush()
     except streams.ReaderGone:
         os._exit(BROKEN_PIPE)  # what is still buffered cannot be written either
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """Warnings as one line: whoever types a command did not write the line of Python that
-    warned.
+    """Prints a warning as one line, without the line of Python that raised it: a user of a command
+    did not write that line.
     """
     err.print(f"warning: {message}", style="yellow")

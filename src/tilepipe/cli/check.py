@@ -73,10 +73,10 @@ def check(
         if explore and not small:
             _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
-            told = None if bar is None else lambda name, done, left: bar(done, done + left)
+            report = None if bar is None else lambda name, done, left: bar(done, done + left)
             try:
                 verdicts = check_all(
-                    recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=told
+                    recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=report
                 )
             except KeyboardInterrupt as error:
                 notes(error)
@@ -89,7 +89,7 @@ def check(
         if kept is not None:
             try:
                 _save(kept, found, texts, number, verdicts[number].faults[0], by)
-            # a full disk, a folder that has gone: the fault is told in any case
+            # a full disk, a folder that has gone: the fault is reported in any case
             except BindError as error:
                 kept, unsaved = None, str(error)
         lines = _sensitivity(found, by, bounds, as_json) if sensitivity and combined.ok else None

@@ -78,8 +78,8 @@ def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
 
 
 def notes(error: BaseException) -> None:
-    """Says what an error has been given: what was interrupted, the traceback of what is no error of
-    tilepipe.
+    """Prints the notes of an error: what was interrupted, or the traceback of an error that is not
+    tilepipe's.
     """
     for note in getattr(error, "__notes__", []):
         err.print(note)
@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr that is told (done, total), while stderr is a terminal; None otherwise."""
+    """A progress bar on stderr, to be called with (done, total); None unless stderr is a terminal."""
     if quiet or not err.is_terminal:
         yield None
         return
@@ -116,8 +116,8 @@ def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
 
 @contextlib.contextmanager
 def stepping(text: str, total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar of `total` steps on stderr while that is a terminal: told of each when done, with what
-    comes next.
+    """A progress bar of `total` steps on stderr while that is a terminal: to be called after each
+    step, with the name of the next.
     """
     if quiet or not err.is_terminal:
         yield lambda text: None

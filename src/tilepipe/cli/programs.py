@@ -188,7 +188,7 @@ def _programs(what: str, value: object) -> list[tp.Program]:
     for kernel in (x for x in listed if isinstance(x, tp.KernelFunction)):
         raise _unbound(f"{what} makes the kernel '{kernel.name}'", kernel.name)
     for coroutine in (x for x in listed if inspect.iscoroutine(x)):
-        coroutine.close()  # else Python warns that nobody has awaited it
+        coroutine.close()  # or Python warns that it was never awaited
     if not found or len(found) < len(listed):
         wrong = next((type(x).__name__ for x in listed if not isinstance(x, tp.Program)), "")
         said = (
@@ -221,7 +221,7 @@ def _module(file: str) -> types.ModuleType:
         raise BindError(f"{file} is no Python: {error}") from None
     # the lines that messages quote are those of this text
     linecache.checkcache(str(path.resolve()))
-    with _told(file, "importing it"):
+    with _user_errors(file, "importing it"):
         return _run(path.resolve(), text)
 
 
@@ -256,7 +256,7 @@ def _is_candidate(value: object, module: str) -> bool:
 
 
 @contextlib.contextmanager
-def _told(file: str, doing: str) -> typing.Iterator[None]:
+def _user_errors(file: str, doing: str) -> typing.Iterator[None]:
     """An error of the user's file in one line, with its line. What tilepipe says of itself stays as
     it is, but for a run's fault.
     """
@@ -281,7 +281,7 @@ def _told(file: str, doing: str) -> typing.Iterator[None]:
 
 
 def _called(what: str, file: str, function: Callable[..., Any], config: dict[str, Any]) -> Any:
-    with _told(
+    with _user_errors(
         file, f"{what.rpartition(':')[2]}({', '.join(f'{n}={x!r}' for n, x in config.items())})"
     ):
         return function(**config)

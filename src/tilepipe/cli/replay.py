@@ -106,8 +106,8 @@ def _differences(kept: Saved, now: Fault | None, lines: Lines) -> list[str]:
             or not _same_line(a.loc, b.loc, kept.lines, lines)
         ):
             return [
-                f"step {number} saved: {_told(a, kept.lines)}\n  step {number} now:"
-                f" {_told(b, lines)}"
+                f"step {number} saved: {_step_text(a, kept.lines)}\n  step {number} now:"
+                f" {_step_text(b, lines)}"
             ]
     return []
 
@@ -120,7 +120,7 @@ def _quoted(loc: str, lines: Lines) -> str:
     return f"{loc}: {lines[loc]}" if loc in lines else loc or "none"
 
 
-def _told(step: Step | None, lines: Lines) -> str:
+def _step_text(step: Step | None, lines: Lines) -> str:
     return "none" if step is None else f"{step.agent}, {step.op}, {_quoted(step.loc, lines)}"
 
 

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 
 class ReaderGone(BaseException):
-    """Whoever read the output has stopped reading. No `OSError`: for one, typer and rich exit 1, as
-    for a faulty kernel.
+    """The reader of the output has stopped reading. It is no `OSError`: for one, typer and rich exit
+    with 1, as for a faulty kernel.
     """
 
 
@@ -22,7 +22,7 @@ class _Pipe(io.FileIO):
         """Writes, as `FileIO` does.
 
         Raises:
-            ReaderGone: nobody reads any more.
+            ReaderGone: the reader has closed its end.
         """
         try:
             return super().write(data)

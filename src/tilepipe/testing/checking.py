@@ -53,7 +53,7 @@ def check(
 
     Raises:
         CheckFailed: a fault, with the story of how it comes about, or a bound that was hit:
-            undecided. Programs behind the one that failed are not looked at. BindError: an argument
+            undecided. Programs after the one that failed are not checked. BindError: an argument
             is no program, or not of its type.
     """
     from tilepipe.check import combine

@@ -25,7 +25,7 @@ Array = npt.NDArray[np.generic]
 # data; 4 leaves room for other orders of summation.
 ACCUMULATION = {"float32": (4.0, float(np.finfo(np.float32).eps))}
 # Hopper's tensor cores align the products of an fp8 instruction and the running sum with the
-# largest of them, and cut off what lies below 13 bits behind its leading one: about 14 bits are
+# largest of them, and cut off what lies more than 13 bits below its leading one: about 14 bits are
 # kept (DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.3.2, which reports single errors
 # of nearly 2% for K = 4096).
 FP8_CUT = 2.0**-13
