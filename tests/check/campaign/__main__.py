@@ -15,34 +15,15 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
 
-from tests.check.campaign.drawing import drawn
-from tests.check.campaign.judge import Judged, judge
+from tests.check.campaign.judge import Judged
+from tests.check.campaign.plan import Campaign
 from tests.check.campaign.report import report
-from tilepipe.check.parallel.workers import map_in_processes
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """What a campaign does. `compare`: every so many-th kernel is checked with other reductions,
-    too; 0: none.
-    """
-
-    seed: int = 0
-    seeds: int = 300
-    compare: int = 25
-    required: frozenset[str] | None = None
-    mistake: str | None = None
-
-    def one(self, number: int) -> Judged:
-        """The outcome of one kernel."""
-        kernel, made = drawn(self.seed, number, self.required, self.mistake)
-        compare = self.compare > 0 and number % self.compare == 0
-        return judge(kernel, range(self.seeds), made=made, compare=compare)
+from tests.support.processes import map_in_processes
 
 
 def logged(path: Path | None) -> list[Judged]:

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -26,7 +26,6 @@ REPORT_INTERVAL = 0.1  # seconds between two progress reports of one worker
 STOP_TIMEOUT = 5.0  # seconds that a worker has to end after it was asked to
 
 Task = TypeVar("Task")
-Result = TypeVar("Result")
 Report = Callable[..., None]  # called in a worker with numbers that say how far its task is
 _CONTEXT = multiprocessing.get_context("spawn")
 
@@ -199,30 +198,6 @@ def run_in_processes(
             worker.stop()
 
 
-def map_in_processes(
-    function: Callable[[Task], Result], tasks: Sequence[Task], jobs: int
-) -> Iterator[Result]:
-    """`function(task)` for each task, in the order of the tasks; with one job, in this process.
-
-    Raises:
-        WorkerError: the process of a task died.
-    """
-    if jobs == 1:
-        yield from map(function, tasks)
-        return
-    done: dict[int, Result] = {}
-    next_one = 0
-    with contextlib.closing(run_in_processes(_Unreported(function), tasks, jobs)) as events:
-        for event in events:
-            if isinstance(event, Died):
-                raise WorkerError(f"the process of {tasks[event.number]!r:.200} {event.how}")
-            if isinstance(event, Finished):
-                done[event.number] = event.result
-            while next_one in done:
-                yield done.pop(next_one)
-                next_one += 1
-
-
 # -- in the worker ---------------------------------------------------------------------
 
 
@@ -231,16 +206,6 @@ class _Reported:
     """A progress report on its way to the parent."""
 
     figures: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Unreported:
-    """A function that reports no progress."""
-
-    function: Callable[[Any], object]
-
-    def __call__(self, task: object, report: Report) -> object:
-        return self.function(task)
 
 
 def _work(pipe: Connection, function: Callable[[Any, Report], object]) -> None:
