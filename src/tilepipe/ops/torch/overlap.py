@@ -11,7 +11,8 @@ import torch
 
 from tilepipe.errors import BindError
 
-MAX_WORK: Any = 100_000  # NumPy's annotation knows its constants alone; of np.shares_memory: a millisecond at most
+# Work of np.shares_memory: a millisecond at most. NumPy's annotation knows its constants alone.
+MAX_WORK: Any = 100_000
 
 
 def refuse_overlap(
