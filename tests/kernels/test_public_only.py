@@ -11,7 +11,8 @@ from tilepipe import kernels
 
 FOLDER = Path(kernels.__file__).parent
 MODULES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py"))
-# Helpers without a kernel in them: arguments of Python functions, and files that are replaced whole.
+# Helpers without a kernel in them: arguments of Python functions, and files that are replaced
+# whole.
 HELPERS = {"tilepipe.host_arguments", "tilepipe.files"}
 
 

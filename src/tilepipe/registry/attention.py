@@ -113,7 +113,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 ATTENTION = KernelSpec(
     "attention",
-    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or not: wgmma, or tcgen05.mma (arch=sm100; never run on a GPU)",
+    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or"
+    " not: wgmma, or tcgen05.mma (arch=sm100; never run on a GPU)",
     _CONFIGS,
     _EXTENTS | _OTHERS,
     frozenset({"s_q", "s_kv"}),

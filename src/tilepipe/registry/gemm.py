@@ -49,9 +49,15 @@ def problem(settings: Mapping[str, Any]) -> Problem:
             raise BindError(f"setting {name} must be row or col, got {settings[name]!r}")
     dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])
     return Problem(
-        settings["m"], settings["n"], settings["k"], dtype=dtype, out_dtype=out, a_order=settings["a_order"],
-        b_order=settings["b_order"], extras=settings["activation"] != "none",
-    )  # fmt: skip
+        settings["m"],
+        settings["n"],
+        settings["k"],
+        dtype=dtype,
+        out_dtype=out,
+        a_order=settings["a_order"],
+        b_order=settings["b_order"],
+        extras=settings["activation"] != "none",
+    )
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -96,7 +102,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 GEMM = GemmSpec(
     "gemm",
-    "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, multicast; wgmma, or tcgen05.mma in CTA pairs (arch=sm100; never run on a GPU)",
+    "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, multicast; wgmma,"
+    " or tcgen05.mma in CTA pairs (arch=sm100; never run on a GPU)",
     _CONFIGS,
     EXTENTS | _WORK,
     MNK,

@@ -24,8 +24,15 @@ from tilepipe.registry.spec import Case, KernelSpec
 
 _CONFIGS = Configs({"sm90": GroupedGemmConfig})
 _WORK: dict[str, Setting] = {
-    "m": 1024, "n": 512, "k": 512, "experts": 8, "split": "random", "dtype": "bfloat16", "out_dtype": "bfloat16", "b_order": "row",
-}  # fmt: skip
+    "m": 1024,
+    "n": 512,
+    "k": 512,
+    "experts": 8,
+    "split": "random",
+    "dtype": "bfloat16",
+    "out_dtype": "bfloat16",
+    "b_order": "row",
+}
 
 
 def problem(settings: Mapping[str, Any]) -> GroupedProblem:

@@ -88,7 +88,8 @@ def tiles_of_ring(stages: int) -> int:
 
 def in_words(tiles: int, what: str, steps: int, ctas: str) -> str:
     """The name of an instance: "2 tiles per CTA, 9 K steps, 2 CTAs"."""
-    return f"{tiles} tile{'s' if tiles > 1 else ''} per CTA, {steps} {what}{'s' if steps > 1 else ''}, {ctas}"
+    many, more = "s" if tiles > 1 else "", "s" if steps > 1 else ""
+    return f"{tiles} tile{many} per CTA, {steps} {what}{more}, {ctas}"
 
 
 def _ctas(cluster_size: int) -> str:
@@ -146,8 +147,12 @@ def grouped_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
         rows = ((clusters * tiles - 2) * height - height // 2, 0, height - 1, 1)
         groups = f"groups of {', '.join(map(str, rows[:-1]))} and {rows[-1]} rows"
         extents: dict[str, Setting] = {
-            "m": sum(rows) + 3, "n": cfg.bn * cfg.cluster_n, "k": steps * step, "experts": len(rows), "split": ",".join(map(str, rows)),
-        }  # fmt: skip
+            "m": sum(rows) + 3,
+            "n": cfg.bn * cfg.cluster_n,
+            "k": steps * step,
+            "experts": len(rows),
+            "split": ",".join(map(str, rows)),
+        }
         found[f"{in_words(tiles, 'K step', steps, _ctas(cfg.cluster_size))}, {groups}"] = Size(
             extents, clusters
         )

@@ -87,9 +87,15 @@ class AttentionConfig(Settings):
                 f" {ROOM[self.consumers]} leave room for the rest ({self})"
             )
         found = tp.FA4Config(
-            qkv_dtype=dtype, depth=d, BM=self.bm, BN=self.bn, num_kv_stages=self.stages, num_qk_stages=self.qk_stages,
-            use_fused_kv=False, chip=tp.H200,
-        )  # fmt: skip
+            qkv_dtype=dtype,
+            depth=d,
+            BM=self.bm,
+            BN=self.bn,
+            num_kv_stages=self.stages,
+            num_qk_stages=self.qk_stages,
+            use_fused_kv=False,
+            chip=tp.H200,
+        )
         broken = found.broken_rule()
         out = self.bm * d * dtype.nbytes if self.store == "tile" else 0
         if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:

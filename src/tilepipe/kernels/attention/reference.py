@@ -118,9 +118,16 @@ def attention(
 
 
 def compare_attention(
-    out: Array, q: Array, k: Array, v: Array, *, causal: bool = False, scale: float | None = None, lse: Array | None = None,
+    out: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    lse: Array | None = None,
     worst: bool = False,
-) -> tp.testing.Comparison:  # fmt: skip
+) -> tp.testing.Comparison:
     """How far `out` (batch, s_q, heads, d) and `lse` (batch, heads, s_q) are from those of float64;
     arguments as of `attention`.
 

@@ -57,9 +57,9 @@ class Shared:
         q_tiles: of each tile of queries, a tile for each part of the depth. factors: of the rows of
             each tile, from its softmax to the correction.
         k_load, k_read, v_load, v_read: the two sides of the rings of K and V.
-        scores, outputs: S and O of each tile; MMAs complete them on barriers of their own. P that is
-            ready and O that is corrected arrive on the same barrier, the first of the two on which S
-            is given back.
+        scores, outputs: S and O of each tile; MMAs complete them on barriers of their own. P that
+            is ready and O that is corrected arrive on the same barrier, the first of the two on
+            which S is given back.
         factor_rings: of the factors of each tile.
         published: when the address of tensor memory is known to all.
     """
@@ -157,9 +157,26 @@ def attention(
     tmem, dealloc = tp.TmemAllocation(ctx, 512), tp.TmemDeallocBarrier(ctx)
     published = ctx.named_barrier(32 + 3 * 128, "published")
     shared = Shared(
-        ctx, cfg, work, q.dtype, d, shape, q_tiles, factors, k_load, v_load, k_read, v_read,
-        q1_full, scores, outputs, factor_rings, tmem, dealloc, published,
-    )  # fmt: skip
+        ctx,
+        cfg,
+        work,
+        q.dtype,
+        d,
+        shape,
+        q_tiles,
+        factors,
+        k_load,
+        v_load,
+        k_read,
+        v_read,
+        q1_full,
+        scores,
+        outputs,
+        factor_rings,
+        tmem,
+        dealloc,
+        published,
+    )
     others = REGISTERS["others"]
     ctx.role("load", warps=1, registers=others)(partial(load, shared, q, k, v))
     ctx.role("mma", warps=1, registers=others)(partial(multiply, shared))
@@ -223,10 +240,10 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
 
 
 def multiply(shared: Shared) -> None:
-    """The MMA role: issues S0, O1, S1, O0 of each block in this order. Between S of a tile and the P
-    that is made of it stand the MMAs of the other tile, so that the tensor core has work while the
-    softmax runs. P of a block is waited for in halves: the first is multiplied while the second is
-    computed.
+    """The MMA role: issues S0, O1, S1, O0 of each block in this order. Between S of a tile and the
+    P that is made of it stand the MMAs of the other tile, so that the tensor core has work while
+    the softmax runs. P of a block is waited for in halves: the first is multiplied while the second
+    is computed.
     """
     ctx, work, s, p, o = shared.ctx, shared.work, shared.s, shared.p, shared.o
     q_tiles, k_read, v_read = shared.q_tiles, shared.k_read, shared.v_read
@@ -272,9 +289,9 @@ def multiply(shared: Shared) -> None:
 
 
 def softmax(shared: Shared, i: int, scale: tp.Value, lse: tp.GlobalTensor | None) -> None:
-    """The softmax role of tile `i`: a thread has a whole row, so that no row is reduced over threads.
-    It gives P back in halves, and each block's factor to the correction before P, since the next O
-    waits for both. Blocks that need no mask come first, in a loop without one.
+    """The softmax role of tile `i`: a thread has a whole row, so that no row is reduced over
+    threads. It gives P back in halves, and each block's factor to the correction before P, since
+    the next O waits for both. Blocks that need no mask come first, in a loop without one.
     """
     ctx, work, cfg = shared.ctx, shared.work, shared.cfg
     s, p, factors = shared.s, shared.p, shared.factors
@@ -318,10 +335,10 @@ def softmax(shared: Shared, i: int, scale: tp.Value, lse: tp.GlobalTensor | None
 
 
 def correct(shared: Shared, out: tp.GlobalTensor) -> None:
-    """The correction role: O of a tile is multiplied by a factor where a row's maximum has grown, so
-    that the softmax warpgroups, which time is short for, need not. It leaves out the factors of 1, which most are
-    (`rescale_above`). In the end it scales O by 1 / sum, and stores it through the tiles of Q, which
-    no MMA reads any more.
+    """The correction role: O of a tile is multiplied by a factor where a row's maximum has grown,
+    so that the softmax warpgroups, which time is short for, need not. It leaves out the factors of
+    1, which most are (`rescale_above`). In the end it scales O by 1 / sum, and stores it through
+    the tiles of Q, which no MMA reads any more.
     """
     ctx, work, o = shared.ctx, shared.work, shared.o
     q_tiles, factors, factor_rings = shared.q_tiles, shared.factors, shared.factor_rings
@@ -418,6 +435,13 @@ def bind(
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     cfg = choose_sm100(found.d) if cfg is None else cfg
     return attention.bind(
-        boxed("q", q, (ROWS, PART)), boxed("k", k, (cfg.bn, PART)), boxed("v", v, (found.d, cfg.bn), turned=True),
-        boxed("out", out, (ROWS, PART)), lse, found.scale * math.log2(math.e), chip=chip, cfg=cfg, causal=causal,
-    )  # fmt: skip
+        boxed("q", q, (ROWS, PART)),
+        boxed("k", k, (cfg.bn, PART)),
+        boxed("v", v, (found.d, cfg.bn), turned=True),
+        boxed("out", out, (ROWS, PART)),
+        lse,
+        found.scale * math.log2(math.e),
+        chip=chip,
+        cfg=cfg,
+        causal=causal,
+    )

@@ -2,10 +2,10 @@
 of what each row is divided by.
 
 One TMA warp feeds 1 to 3 warpgroups. Each has 64 queries, whose scores stay in registers. Two
-overlaps keep the tensor cores busy. Within a warpgroup S = Q · Kᵀ of one tile of keys and O += P · V
-of the tile before are in flight together, and the softmax of S runs beside O's. Between warpgroups
-the order of turns lets one issue its MMAs while another takes its softmax. Time goes to the right,
-n counts tiles of keys:
+overlaps keep the tensor cores busy. Within a warpgroup S = Q · Kᵀ of one tile of keys and O += P ·
+V of the tile before are in flight together, and the softmax of S runs beside O's. Between
+warpgroups the order of turns lets one issue its MMAs while another takes its softmax. Time goes to
+the right, n counts tiles of keys:
 
     load          K(n)  V(n)      K(n+1)  V(n+1)     K(n+2)  V(n+2)  ...        one warp
     tensor core   | S_a(n) O_a(n-1) | S_b(n) O_b(n-1) | S_a(n+1) O_a(n) | ...
@@ -138,9 +138,24 @@ def attention(
         else None
     )
     shared = Shared(
-        ctx, cfg, causal, shape, heads, s_q, s_kv, q_blocks, queries, q_tile, o_tile, keys, k_tiles,
-        values, v_tiles, work, turns,
-    )  # fmt: skip
+        ctx,
+        cfg,
+        causal,
+        shape,
+        heads,
+        s_q,
+        s_kv,
+        q_blocks,
+        queries,
+        q_tile,
+        o_tile,
+        keys,
+        k_tiles,
+        values,
+        v_tiles,
+        work,
+        turns,
+    )
     load_registers, attend_registers = cfg.registers
     ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, q, k, v))
     ctx.role("attend", warpgroups=cfg.consumers, registers=attend_registers)(
@@ -190,10 +205,10 @@ def attend(
     lse: tp.GlobalTensor | None,
     scale: tp.Value,
 ) -> None:
-    """The role that multiplies, takes the softmax and stores. Scores never leave the registers of the
-    warpgroup: wgmma takes P as operand A from there. The MMAs of V lag by one tile of keys, so that
-    they run while the softmax of the next is computed; the first and the last tile are outside of
-    the loop.
+    """The role that multiplies, takes the softmax and stores. Scores never leave the registers of
+    the warpgroup: wgmma takes P as operand A from there. The MMAs of V lag by one tile of keys, so
+    that they run while the softmax of the next is computed; the first and the last tile are outside
+    of the loop.
     """
     ctx, cfg, depth = shared.ctx, shared.cfg, shared.shape.BK0
     k_ring, v_ring = (
@@ -279,7 +294,7 @@ def attend(
             multiply_values()
             ctx.wgmma_wait(0)
         row = at.first + ctx.warpgroup_rank * ROWS
-        inverse, logarithm = softmax.finish()
+        inverse, logarithm = softmax.result()
         store(shared, out, at, row, sums * inverse)
         if lse is not None:
             ctx.store_global(lse, (at.batch, at.head, row), logarithm)
@@ -291,8 +306,8 @@ def attend(
 def store(
     shared: Shared, out: tp.GlobalTensor, at: Place, row: tp.Value, value: tp.FragmentValue
 ) -> None:
-    """Writes the rows of a warpgroup: from registers, or through its part of a tile by TMA, which is
-    written again when the last store has read it.
+    """Writes the rows of a warpgroup: from registers, or through its part of a tile by TMA, which
+    is written again when the last store has read it.
     """
     ctx, o_tile = shared.ctx, shared.o_tile
     where = (at.batch, at.head, row, 0)
@@ -312,9 +327,17 @@ def store(
 
 
 def bind(
-    q: Any, k: Any, v: Any, out: Any, lse: Any = None, cfg: AttentionConfig | None = None, *, causal: bool = False,
-    scale: float | None = None, chip: tp.Chip | None = None,
-) -> tp.Program:  # fmt: skip
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any = None,
+    cfg: AttentionConfig | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    chip: tp.Chip | None = None,
+) -> tp.Program:
     """The program for q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse
     (batch, heads, s_q) float32.
 
@@ -342,6 +365,13 @@ def bind(
     cfg = choose_sm90(found.d, causal, found.s_kv) if cfg is None else cfg
     shape = cfg.tiles(found.dtype, found.d)
     return attention.bind(
-        boxed("q", q, (cfg.bm, found.d)), boxed("k", k, (cfg.bn, shape.BK0)), boxed("v", v, (found.d, cfg.bn), turned=True),
-        boxed("out", out, (ROWS, found.d)), lse, found.scale * math.log2(math.e), chip=chip, cfg=cfg, causal=causal,
-    )  # fmt: skip
+        boxed("q", q, (cfg.bm, found.d)),
+        boxed("k", k, (cfg.bn, shape.BK0)),
+        boxed("v", v, (found.d, cfg.bn), turned=True),
+        boxed("out", out, (ROWS, found.d)),
+        lse,
+        found.scale * math.log2(math.e),
+        chip=chip,
+        cfg=cfg,
+        causal=causal,
+    )

@@ -193,7 +193,7 @@ class Epilogue:
         self, blocks: Sequence[Sequence[Sums]], tile: tp.WorkTile, first_row: tp.Value | int
     ) -> None:
         """As `store`, of unscaled sums, where the slots hold a whole tile: the warpgroup meets once
-        before and once behind all slices.
+        before and once after all slices.
         """
         ctx, cfg, width = self._ctx, self._cfg, self._width
         places = [

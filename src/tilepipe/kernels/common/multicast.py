@@ -1,4 +1,5 @@
-"""Who loads what of the tiles that CTAs of a cluster share, and whom they tell when a slot is free.
+"""Which CTA of a cluster loads which part of the tiles that they share, and on whose barriers it
+arrives when a slot is free.
 
 CTA r of a cluster of `x` × `y` is at (r % x, r // x) along M and N. CTAs at the same place along M
 use the same rows of A, CTAs at the same place along N the same rows of B; each of them loads a part
@@ -38,8 +39,8 @@ class Share:
 
     @classmethod
     def of_all(cls, ctx: tp.Context, parts: int) -> Share:
-        """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, there is nobody to
-        share with.
+        """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, this
+        CTA loads all of it.
         """
         return cls(parts, ctx.cta_rank, (1 << parts) - 1) if parts > 1 else cls(1)
 

@@ -17,7 +17,7 @@ class OnlineSoftmax:
     """Of one warpgroup's rows; in base 2, the factor log2(e) being in the scale.
 
     `update` turns the scores of a tile into weights exp2(scale · (score - largest)) and gives the
-    factor for what was computed with the largest score so far; `finish` gives what the sums of
+    factor for what was computed with the largest score so far; `result` gives what the sums of
     weights · V are multiplied with.
     """
 
@@ -54,7 +54,7 @@ class OnlineSoftmax:
         self._total.set(self._total * factor + part)
         return factor
 
-    def finish(self) -> tuple[tp.Fragment, tp.FragmentValue]:
+    def result(self) -> tuple[tp.Fragment, tp.FragmentValue]:
         """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a
         row without keys.
         """

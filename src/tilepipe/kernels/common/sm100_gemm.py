@@ -6,8 +6,8 @@
     epilogue   four warps: tensor memory -> registers -> shared memory -> C
 
 A kernel says what a K tile consists of (`load`'s `copy`) and how it is multiplied (`multiply`'s
-`issue`); the rest is here. Sums are in tensor memory and not in registers, so the MMA warp begins the
-next tile while the epilogue has the last one, without a second set of warpgroups.
+`issue`); the rest is here. Sums are in tensor memory and not in registers, so the MMA warp begins
+the next tile while the epilogue has the last one, without a second set of warpgroups.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class KTile:
 
 
 def load(gemm: Sm100Gemm, copy: Callable[[Sm100Gemm, KTile], None]) -> None:
-    """The load role: one lane starts the copies of every K tile, as far ahead of the MMAs as the ring
-    has stages, and on into the next output tile.
+    """The load role: one lane starts the copies of every K tile, as far ahead of the MMAs as the
+    ring has stages, and on into the next output tile.
 
     `copy`: starts the copies of one K tile.
     """
@@ -162,8 +162,8 @@ Issue = Callable[
 
 
 def multiply(gemm: Sm100Gemm, issue: Issue) -> None:
-    """The MMA role: one lane issues the MMAs of every stage, and the commit that frees its slot when
-    they have read it. Of a pair of CTAs the even one issues for both.
+    """The MMA role: one lane issues the MMAs of every stage, and the commit that frees its slot
+    when they have read it. Of a pair of CTAs the even one issues for both.
 
     `issue`: multiplies K tile `slot` of a stage into the accumulator.
     """
@@ -181,8 +181,8 @@ def multiply(gemm: Sm100Gemm, issue: Issue) -> None:
 
 
 def store(gemm: Sm100Gemm) -> None:
-    """The epilogue role: a warpgroup, since each of its warps reaches a quarter of the lanes of tensor
-    memory. With two accumulators it stores one tile while the next is multiplied.
+    """The epilogue role: a warpgroup, since each of its warps reaches a quarter of the lanes of
+    tensor memory. With two accumulators it stores one tile while the next is multiplied.
     """
     with gemm.outputs.epilogue_warp():
         for tile in gemm.work:

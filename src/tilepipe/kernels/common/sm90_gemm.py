@@ -1,4 +1,6 @@
-"""What the GEMMs for Hopper have in common: how many CTAs, and the role that multiplies and stores."""
+"""What the GEMMs for Hopper have in common: how many CTAs, and the role that multiplies and
+stores.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling
 
 
 def resident_ctas(clusters: int, cluster_size: int, chip: tp.Chip) -> int:
-    """CTAs of a persistent kernel: as many clusters as the chip holds at once, at most `clusters`."""
+    """CTAs of a persistent kernel: as many clusters as the chip holds at once, at most
+    `clusters`.
+    """
     # Where none fits, loading the kernel says so.
     return min(clusters, max(chip.resident_clusters(cluster_size), 1)) * cluster_size
 
@@ -65,12 +69,12 @@ class Sm90Gemm:
 
 
 def multiply_and_store(gemm: Sm90Gemm) -> None:
-    """The MMA role. Each warpgroup keeps its sums in registers and stores them itself, so the tensor
-    cores idle during its epilogue unless another warpgroup multiplies meanwhile.
+    """The MMA role. Each warpgroup keeps its sums in registers and stores them itself, so the
+    tensor cores idle during its epilogue unless another warpgroup multiplies meanwhile.
 
-    Cooperative: the warpgroups split the rows of each tile and run their epilogues at the same time;
-    the loads of the next tile go on. Ping-pong: they take whole tiles in turn, so that one multiplies
-    while the other stores, at the price of an accumulator for a whole tile in each.
+    Cooperative: the warpgroups split the rows of each tile and run their epilogues at the same
+    time; the loads of the next tile go on. Ping-pong: they take whole tiles in turn, so that one
+    multiplies while the other stores, at the price of an accumulator for a whole tile in each.
     """
     ctx, inputs = gemm.ctx, gemm.inputs
     _, k_steps = gemm.part_of_k()

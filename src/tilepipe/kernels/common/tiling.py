@@ -1,5 +1,5 @@
-"""How a GEMM divides an output tile: among the warpgroups of Hopper, into accumulators, and into TMA
-stores.
+"""How a GEMM divides an output tile: among the warpgroups of Hopper, into accumulators, and into
+TMA stores.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class GemmConfig(Sm90Tiling):
         k_group_size: K tiles that share a barrier pair.
         consumers: MMA warpgroups, 1 to 3.
         schedule: "cooperative": the consumers split the rows of each tile. "pingpong": two
-            consumers take whole tiles in turn, so that the epilogue of one hides behind the MMAs of
+            consumers take whole tiles in turn, so that the epilogue of one runs beside the MMAs of
             the other.
         swap: "ab": computes Cᵀ = B · Aᵀ. bm then runs along N and bn along M, which wants fewer
             rows of padding where M is small.

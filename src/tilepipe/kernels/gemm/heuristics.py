@@ -26,9 +26,19 @@ C = TypeVar("C", bound=Sm90Tiling)
 
 
 def choose(
-    m: int, n: int, k: int, dtype: tp.DType, out_dtype: tp.DType, *, batch: int = 1, a_order: str = "row", b_order: str = "row",
-    scales: str = "none", extras: bool = False, chip: tp.Chip = tp.H200,
-) -> GemmConfig:  # fmt: skip
+    m: int,
+    n: int,
+    k: int,
+    dtype: tp.DType,
+    out_dtype: tp.DType,
+    *,
+    batch: int = 1,
+    a_order: str = "row",
+    b_order: str = "row",
+    scales: str = "none",
+    extras: bool = False,
+    chip: tp.Chip = tp.H200,
+) -> GemmConfig:
     """The configuration for a product: what tuning has remembered for it, or the one that the model
     expects to be fastest.
     """
@@ -156,8 +166,16 @@ def _config(
         return None
     try:
         return GemmConfig(
-            bm=bm, bn=bn, bk=bk, stages=2, consumers=consumers, schedule=schedule, swap=swap, cluster=cluster, cluster_n=cluster_n,
+            bm=bm,
+            bn=bn,
+            bk=bk,
+            stages=2,
+            consumers=consumers,
+            schedule=schedule,
+            swap=swap,
+            cluster=cluster,
+            cluster_n=cluster_n,
             split_k=split_k,
-        )  # fmt: skip
+        )
     except tp.BindError:
         return None

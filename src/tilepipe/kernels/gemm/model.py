@@ -1,5 +1,5 @@
-"""A model of a GEMM's time on Hopper: waves of tiles, each as long as the slowest of the tensor cores
-and the ways to them, and its epilogue.
+"""A model of a GEMM's time on Hopper: waves of tiles, each as long as the slowest of the tensor
+cores and the ways to them, and its epilogue.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class Model:
 
 
 H200_MODEL = Model(**model_data.H200)  # type: ignore[arg-type]  # a dict of both kinds
-# Limits that act at once are joined by a p-norm: with a large p the largest wins, and near a tie both
-# count. These, and what L2 keeps of an operand, are not among the constants that the fit changes.
+# Limits that act at once are joined by a p-norm: with a large p the largest wins, and near a tie
+# both count. These, and what L2 keeps of an operand, are not among the constants that the fit
+# changes.
 STEEP, STEEPER = 6, 16
 L2_BYTES = 30e6  # of the 50 MB of an H200
 

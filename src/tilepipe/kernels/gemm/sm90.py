@@ -90,9 +90,9 @@ def gemm(
 
 
 def load(gemm: Sm90Gemm, a: tp.GlobalTensor, b: tp.GlobalTensor) -> None:
-    """The load role: one lane starts the copies of every K tile, as far ahead of the MMAs as the ring
-    has stages. It goes on to the next output tile while the MMA role stores this one, and gives most
-    of its registers to that role.
+    """The load role: one lane starts the copies of every K tile, as far ahead of the MMAs as the
+    ring has stages. It goes on to the next output tile while the MMA role stores this one, and
+    gives most of its registers to that role.
     """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
     first, k_steps = gemm.part_of_k()

@@ -45,14 +45,13 @@ class BlockScaledGemmConfig(Sm100Tiling):
             "bm must be 128: a block-scaled MMA has 128 rows in each CTA": self.bm == PIECE_ROWS,
             f"bn must be a multiple of {HALF} in {HALF}..256": self.bn % HALF == 0
             and self.bn <= 256,
-            f"bk must be a multiple of {piece} in {piece}..256 of {self.kind}: scales come for {PIECE_SCALES} blocks of K at once": (
-                self.bk % piece == 0 and self.bk <= 256
-            ),
+            f"bk must be a multiple of {piece} in {piece}..256 of {self.kind}: scales come for"
+            f" {PIECE_SCALES} blocks of K at once": (self.bk % piece == 0 and self.bk <= 256),
             f"{self.accumulators} accumulators of {self.bn} columns and {self.scale_columns}"
             f" columns of scales are {columns}; tensor memory"
             f" has {TMEM_COLUMNS}": accumulators > TMEM_COLUMNS or columns <= TMEM_COLUMNS,
-            f"k_group_size={self.k_group_size} makes a stage of {total:,} bytes; its mbarrier counts up to {MAX_STAGE_BYTES:,}": total
-            <= MAX_STAGE_BYTES,
+            f"k_group_size={self.k_group_size} makes a stage of {total:,} bytes; its mbarrier"
+            f" counts up to {MAX_STAGE_BYTES:,}": total <= MAX_STAGE_BYTES,
         }
 
     @property

@@ -94,8 +94,9 @@ def issue(
     tile: tp.WorkTile,
     adds: bool | tp.Value,
 ) -> None:
-    """Copies the scales of a K tile to tensor memory, and multiplies it. The tensor core runs copies
-    and MMAs of one thread in the order in which they are issued, so nothing waits in between.
+    """Copies the scales of a K tile to tensor memory, and multiplies it. The tensor core runs
+    copies and MMAs of one thread in the order in which they are issued, so nothing waits in
+    between.
     """
     ctx, cfg, tmem = gemm.ctx, gemm.cfg, gemm.tmem
     assert isinstance(cfg, BlockScaledGemmConfig)

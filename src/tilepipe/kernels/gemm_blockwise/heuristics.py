@@ -76,9 +76,17 @@ def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseGemmConfig
 def _all() -> tuple[BlockwiseGemmConfig, ...]:
     """Every configuration worth a look, without its stages and slots."""
     shapes: list[dict[str, Any]] = [
-        {"bm": 256}, {"bn": 256, "splits": 2}, {"bm": 192, "consumers": 3}, {"bn": 192}, {"bn": 128}, {"bn": 96}, {"bn": 64},
-        {"bm": 64, "consumers": 1, "bn": 128}, {"bm": 64, "consumers": 1, "bn": 64}, {"bm": 64, "consumers": 1, "bn": 32},
-    ]  # fmt: skip
+        {"bm": 256},
+        {"bn": 256, "splits": 2},
+        {"bm": 192, "consumers": 3},
+        {"bn": 192},
+        {"bn": 128},
+        {"bn": 96},
+        {"bn": 64},
+        {"bm": 64, "consumers": 1, "bn": 128},
+        {"bm": 64, "consumers": 1, "bn": 64},
+        {"bm": 64, "consumers": 1, "bn": 32},
+    ]
     clusters: tuple[dict[str, Any], ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
     return tuple(
         BlockwiseGemmConfig(**shape, **cluster) for shape in shapes for cluster in clusters

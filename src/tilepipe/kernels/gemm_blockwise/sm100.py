@@ -89,9 +89,9 @@ def multiply(gemm: Sm100Gemm) -> None:
 
 
 def store(gemm: Sm100Gemm, b_scales: tp.GlobalTensor) -> None:
-    """The epilogue role: adds each block's sums, times its scales, to totals in registers, beside the
-    MMAs of the next block; then stores the totals. It reads the scales of A in the input stage, so
-    the stage is free only when it and the MMAs are done with it.
+    """The epilogue role: adds each block's sums, times its scales, to totals in registers, beside
+    the MMAs of the next block; then stores the totals. It reads the scales of A in the input stage,
+    so the stage is free only when it and the MMAs are done with it.
     """
     ctx, cfg = gemm.ctx, gemm.cfg
     sums = tp.BlockwiseFP8Accumulator(ctx, (cfg.bm, cfg.bn))

@@ -30,8 +30,8 @@ class Shared:
     """What the roles share, made in set-up code.
 
     Attributes:
-        inputs: the ring of K tiles, each with the scales of its rows of A. work: the output tiles of
-            this CTA. k_blocks: blocks of K. scales: those of B.
+        inputs: the ring of K tiles, each with the scales of its rows of A. work: the output tiles
+            of this CTA. k_blocks: blocks of K. scales: those of B.
         a_share, b_share: the part of the A and B tiles that this CTA loads for its cluster.
         readers: the CTAs that copy into a stage, and are to know when it has been read, as a mask;
             None: this one.
@@ -123,8 +123,9 @@ def load(shared: Shared, a: tp.GlobalTensor, b: tp.GlobalTensor, a_scales: tp.Gl
 
 
 def multiply(shared: Shared) -> None:
-    """The MMA role. Adding partial sums to totals takes a warpgroup about as long as multiplying them
-    takes the tensor cores, so two warpgroups keep them busy: one adds while the other's MMAs run.
+    """The MMA role. Adding partial sums to totals takes a warpgroup about as long as multiplying
+    them takes the tensor cores, so two warpgroups keep them busy: one adds while the other's MMAs
+    run.
     """
     ctx, cfg = shared.ctx, shared.cfg
     sums = Sums(ctx, cfg, shared.scales, shared.readers)

@@ -14,8 +14,8 @@ from tilepipe.kernels.gemm.model import STEEP, predicted_us
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
 # Measured on an H200 with `tilepipe bench gemm_grouped`. POWER: multiplications times bytes of an
-# element, each microsecond, at the power limit: 780 TFLOP/s of 16 bits. DRAM: bytes a microsecond, of
-# weights that no cache holds.
+# element, each microsecond, at the power limit: 780 TFLOP/s of 16 bits. DRAM: bytes a microsecond,
+# of weights that no cache holds.
 POWER, DRAM = 780e6, 4.3e6
 # Heights that groups may have, as shares of the average: twelve from 0.4 to 1.6, evenly spread.
 SHARES = tuple(0.4 + 1.2 * (i + 0.5) / 12 for i in range(12))

@@ -16,7 +16,7 @@ SPLITS = ("random", "even", "skewed", "one")
 
 
 def bounds(offsets: Array, m: int) -> list[tuple[int, int]]:
-    """(first row, row behind the last) of each group: an offset counts as at most `m`, and at least
+    """(first row, row after the last) of each group: an offset counts as at most `m`, and at least
     the one before it.
     """
     found, start = [], 0
@@ -65,8 +65,14 @@ def _ends(rows: list[int], m: int, groups: int) -> npt.NDArray[np.int32]:
 
 
 def compare(
-    c: Array, before: Array, a: Array, b: Array, offsets: Array, a_scale: Array | None = None, b_scale: Array | None = None
-) -> tp.testing.Comparison:  # fmt: skip
+    c: Array,
+    before: Array,
+    a: Array,
+    b: Array,
+    offsets: Array,
+    a_scale: Array | None = None,
+    b_scale: Array | None = None,
+) -> tp.testing.Comparison:
     """C (m, n) beside the float64 products of the groups, each held to the bound of float32 sums;
     rows of no group must be what they were.
 
@@ -86,8 +92,11 @@ def compare(
         row, col = found.worst_at
         at = (start + row, col) if found.worst > worst.worst else worst.worst_at
         worst = tp.testing.Comparison(
-            worst.ok and found.ok, max(worst.rel_error, found.rel_error), max(worst.worst, found.worst), at
-        )  # fmt: skip
+            worst.ok and found.ok,
+            max(worst.rel_error, found.rel_error),
+            max(worst.worst, found.worst),
+            at,
+        )
     touched = (c != before) & ~(np.isnan(c) & np.isnan(before)) & rest[:, None]
     if touched.any():
         row, col = np.argwhere(touched)[0].tolist()

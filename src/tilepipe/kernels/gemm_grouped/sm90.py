@@ -3,7 +3,7 @@
 
     C[i, n] = a_scale[i] · b_scale[g, n] · A[i, k] · B[g, n, k]ᵀ    for the rows i of group g
 
-The rows of A (m, k) are sorted by group; offsets[g], an int32 in GPU memory, is the row behind the
+The rows of A (m, k) are sorted by group; offsets[g], an int32 in GPU memory, is the row after the
 last of group g, and is read by the kernel: the host knows the number of groups and no more, so that
 one launch, or one CUDA graph, serves all distributions. B (groups, n, k) row- or column-major, C
 (m, n) bfloat16, float16 or float32. A tile of C begins at a group's first row, wherever that is.
@@ -116,9 +116,16 @@ class GroupedEpilogue(Epilogue):
 
 
 def bind(
-    a: Any, b: Any, c: Any, offsets: Any, cfg: GroupedGemmConfig, *, a_scale: Any = None, b_scale: Any = None,
+    a: Any,
+    b: Any,
+    c: Any,
+    offsets: Any,
+    cfg: GroupedGemmConfig,
+    *,
+    a_scale: Any = None,
+    b_scale: Any = None,
     chip: tp.Chip | None = None,
-) -> tp.Program:  # fmt: skip
+) -> tp.Program:
     """The grouped GEMM for arrays a (m, k), b (groups, n, k), c (m, n) and offsets (groups,), which
     must satisfy TMA's rules (16-byte strides, one contiguous dimension).
 
@@ -146,5 +153,9 @@ def bind(
         mapped(NAME, "a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
         mapped(NAME, "b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
         mapped(NAME, "c", c, (BLOCK_ROWS, store_width(out, cfg)), order="row", ragged=True),
-        offsets, a_scale, b_scale, chip=chip, cfg=cfg,
-    )  # fmt: skip
+        offsets,
+        a_scale,
+        b_scale,
+        chip=chip,
+        cfg=cfg,
+    )

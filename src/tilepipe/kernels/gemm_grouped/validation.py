@@ -21,9 +21,13 @@ def check_arguments(
     not fit together.
     """
     takes = {
-        "a": (a, 2, (*HALVES, *FP8)), "b": (b, 3, (*HALVES, *FP8)), "c": (c, 2, OUTPUTS), "offsets": (offsets, 1, (tp.int32,)),
-        "a_scale": (a_scale, 1, (tp.float32,)), "b_scale": (b_scale, 2, (tp.float32,)),
-    }  # fmt: skip
+        "a": (a, 2, (*HALVES, *FP8)),
+        "b": (b, 3, (*HALVES, *FP8)),
+        "c": (c, 2, OUTPUTS),
+        "offsets": (offsets, 1, (tp.int32,)),
+        "a_scale": (a_scale, 1, (tp.float32,)),
+        "b_scale": (b_scale, 2, (tp.float32,)),
+    }
     if (a_scale is None) != (b_scale is None):
         missing = "a_scale" if a_scale is None else "b_scale"
         raise tp.BindError(f"{NAME}: a_scale and b_scale come together; {missing} is not given")
