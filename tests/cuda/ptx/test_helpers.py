@@ -20,9 +20,13 @@ from tilepipe.cuda.ptx.wrappers import SNIPPETS
 from tilepipe.ir import layout
 
 LANES = np.arange(32)
+WIDTH = {"bytes": 4}  # of the type that a template is for
 NAMES: dict[str, Any] = {
     "u16": lambda x: int(x) & 0xFFFF,
     "u32": lambda x: int(x) & 0xFFFFFFFF,
+    "u64": lambda x: int(x) & 0xFFFFFFFFFFFFFFFF,
+    "T": None,
+    "sizeof": lambda _: WIDTH["bytes"],
     "quotient": lambda a, b: int(a / b),  # of C++: towards zero
     "remainder": lambda a, b: a - b * int(a / b),
     "__uint_as_float": lambda bits: float(np.uint32(bits).view(np.float32)),
@@ -64,6 +68,8 @@ def python(code: str) -> Callable[..., Any]:
     lines = []
     for line in found[3].splitlines():
         text = line.strip().rstrip(";")
+        if text.startswith("return ") and "?" in text:
+            text = f"return ({text[7:]})"
         text = re.sub(r"static_cast<(\w+)>", r"\1", text).replace("&&", " and ")
         text = re.sub(r"\b(\w+) / (\w+)\b", r"quotient(\1, \2)", text)
         text = re.sub(r"\b(\w+) % (\w+)\b", r"remainder(\1, \2)", text)
@@ -89,6 +95,23 @@ def divides(helper: Callable[..., Any], reference: Callable[[int, int], int]) ->
     for a in range(-9, 10):
         for b in (*range(-5, 0), *range(1, 6)):
             assert helper(a, b) == reference(a, b), (a, b)
+
+
+def shifts(reference: Callable[[int, int], int]) -> Callable[[Callable[..., Any]], None]:
+    """Shifts by any number: by a negative one or by the width and more as the reference says for
+    the width.
+    """
+
+    def check(helper: Callable[..., Any]) -> None:
+        for size in (1, 4, 8):
+            WIDTH["bytes"], bits = size, 8 * size
+            least, most = -(1 << (bits - 1)), (1 << bits) - 1
+            for a in (least, -5, -1, 0, 1, 77, -1 - least, most):
+                for n in (-1, 0, 1, bits - 1, bits, bits + 5):
+                    wanted = reference(a, n if 0 <= n < bits else bits)
+                    assert (helper(a, n) - wanted) % (1 << bits) == 0, (size, a, n)
+
+    return check
 
 
 def inside(helper: Callable[..., Any]) -> None:
@@ -134,6 +157,8 @@ CHECKS: dict[str, Callable[[Callable[..., Any]], None]] = {
     "swizzle_128": swizzles(128),
     "floor_div": lambda helper: divides(helper, lambda a, b: a // b),
     "floor_mod": lambda helper: divides(helper, lambda a, b: a % b),
+    "shift_left": shifts(lambda a, n: a << n),
+    "shift_right": shifts(lambda a, n: a >> n),
     "inside": inside,
     "join": joins,
     "from_bf16": widens,
@@ -163,6 +188,8 @@ def test_a_wait_polls_its_own_test(suffix: str) -> None:
         ("swizzle_32", "^", "|"),
         ("floor_div", "(a < 0) != (b < 0)", "(a < 0) == (b < 0)"),
         ("floor_mod", "? b : 0", "? 0 : b"),
+        ("shift_left", ": 0", ": a"),
+        ("shift_right", ">> 1;", ">> 0;"),
         ("inside", "(i) <", "(i) <="),
         ("join", "(hi) << 16 | lo", "(lo) << 16 | hi"),
         ("from_bf16", "16", "15"),
