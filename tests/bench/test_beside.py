@@ -92,8 +92,18 @@ def test_all_sides_are_in_the_table(clock: dict[str, float]) -> None:
     ]
     table = beside.table(lines, "burst")
     assert table.columns == (
-        "problem", "config", "µs", "TFLOP/s", "cuDNN µs", "TFLOP/s", "cuDNN / ours", "FA2 µs", "TFLOP/s", "FA2 / ours", "error",
-    )  # fmt: skip
+        "problem",
+        "config",
+        "µs",
+        "TFLOP/s",
+        "cuDNN µs",
+        "TFLOP/s",
+        "cuDNN / ours",
+        "FA2 µs",
+        "TFLOP/s",
+        "FA2 / ours",
+        "error",
+    )
     assert table.rows == (
         (
             "problem 0",

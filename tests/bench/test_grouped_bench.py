@@ -26,7 +26,8 @@ def test_shapes_from_texts() -> None:
 def test_texts_that_are_no_shape(text: str) -> None:
     with pytest.raises(
         tp.BindError,
-        match=r"--shapes of gemm_grouped takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or standard",
+        match=r"--shapes of gemm_grouped takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or "
+        r"standard",
     ):
         grouped.parse(text)
 
@@ -38,9 +39,13 @@ def test_contests() -> None:
     assert "8 groups, even" in found[0].problem
     (one,) = grouped.contests({"m": 512, "experts": 3}, [], tp.H200, 0)
     assert one.problem == "512×512×512, 3 groups, random"
-    assert [x.problem for x in grouped.contests({"bn": 64}, ["64,64,64,2", "64,64,64,2,even"], tp.H200, 0)] == [
-        "64×64×64, 2 groups, random", "64×64×64, 2 groups, even",
-    ]  # fmt: skip
+    assert [
+        x.problem
+        for x in grouped.contests({"bn": 64}, ["64,64,64,2", "64,64,64,2,even"], tp.H200, 0)
+    ] == [
+        "64×64×64, 2 groups, random",
+        "64×64×64, 2 groups, even",
+    ]
 
 
 def test_a_contest_that_there_cannot_be() -> None:

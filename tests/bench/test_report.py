@@ -24,7 +24,7 @@ from tilepipe.bench.report import (
     tflops,
     to_markdown,
     to_rich,
-)  # fmt: skip
+)
 from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem

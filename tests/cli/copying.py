@@ -49,7 +49,8 @@ def copy(ctx, a, out, *, stages, early):
             ctx.tma_store_wait(0)
 
 
-def small(columns: int = 5, rows=2, *, stages: int = 2, early: bool = False, note: Optional[str] = None, scale: float = 1.0):
+def small(columns: int = 5, rows=2, *, stages: int = 2, early: bool = False,
+    note: Optional[str] = None, scale: float = 1.0):
     a = (scale * np.ones((rows * TILE, columns * TILE))).astype(np.float16)
     boxed = [tp.tensor_map(x, box=(TILE, TILE)) for x in (a, np.zeros_like(a))]
     return copy.bind(*boxed, stages=stages, early=early)
@@ -116,7 +117,8 @@ def passed_on():
     return later()
 
 
-def hinted(columns, like: "Absent" = 2, note: Optional[str] = None, scale: "float | None" = None, kind=(1,)):
+def hinted(columns, like: "Absent" = 2, note: Optional[str] = None, scale: "float | None" = None,
+    kind=(1,)):
     return small(int(columns), like, note=note, scale=1.0 if scale is None else scale)
 '''
 

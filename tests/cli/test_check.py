@@ -318,7 +318,16 @@ def test_what_a_function_makes_is_made_once_and_is_what_is_checked(
     assert err.count("building") == 1
     Path("turns.py").write_text(
         KERNEL
-        + "\n\nmade = []\n\n\ndef turns():\n    made.append(small(early=not made))\n    return made[-1]\n"
+        + (
+            "\n"
+            "\n"
+            "made = []\n"
+            "\n"
+            "\n"
+            "def turns():\n"
+            "    made.append(small(early=not made))\n"
+            "    return made[-1]\n"
+        )
     )
     assert report(tilepipe("check", "turns.py:turns", "--json"), 1)["verdict"] == "fault", (
         "the first one is wrong, and the second right"

@@ -51,7 +51,7 @@ def kept(file: Path, tilepipe: Call) -> Path:
 )
 def test_where_a_counterexample_cannot_go_is_said_before_anything_is_checked(
     path: str, words: list[str], file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     checked: list[object] = []
     monkeypatch.setattr(
         "tilepipe.check.parallel.check_all", lambda *args, **_: checked.append(args)
@@ -153,8 +153,8 @@ def test_what_is_kept_is_what_was_found(kept: Path) -> None:
 def test_a_fault_of_another_order_is_replayed(
     tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel of docs/concepts/checker.md asks whether a slot is filled, and goes on: right in the
-    simulator's own order.
+    """The kernel of docs/concepts/checker.md asks whether a slot is filled, and goes on: right in
+    the simulator's own order.
     """
     monkeypatch.chdir(tmp_path)
     Path("ring.py").write_text(
@@ -238,13 +238,21 @@ def test_a_comment_on_its_line_makes_no_other_fault(kept: Path, file: Path, tile
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("a, (row, j * TILE)", "a, (row, (columns - 1 - j) * TILE)", [f"line saved: {LOAD}: ctx.tma_load(a, (row, j *", "- 1 - j"]),
-        ('name="tiles")', 'name="panes")', ["step 1 saved: role 'store' of CTA 0, ", "tiles[stage", "step 1 now: ", "panes[stage"]),
+        (
+            "a, (row, j * TILE)",
+            "a, (row, (columns - 1 - j) * TILE)",
+            [f"line saved: {LOAD}: ctx.tma_load(a, (row, j *", "- 1 - j"],
+        ),
+        (
+            'name="tiles")',
+            'name="panes")',
+            ["step 1 saved: role 'store' of CTA 0, ", "tiles[stage", "step 1 now: ", "panes[stage"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_another_line_or_another_step_is_another_fault(
     old: str, new: str, words: list[str], kept: Path, file: Path, tilepipe: Call
-) -> None:  # fmt: skip
+) -> None:
     assert KERNEL.count(old) == 1
     file.write_text(KERNEL.replace(old, new))
     code, out, _ = tilepipe("replay", kept)
@@ -383,7 +391,7 @@ def without(name: str) -> Callable[[str], str]:
 )
 def test_a_file_that_cannot_be_replayed_is_one_message(
     change: Callable[[str], str], words: list[str], kept: Path, tilepipe: Call
-) -> None:  # fmt: skip
+) -> None:
     kept.write_text(change(kept.read_text()))
     code, _, err = tilepipe("replay", kept)
     assert code == 2

@@ -86,8 +86,9 @@ def test_an_asynchronous_access_is_made_by_a_unit(op: type[ops.Op]) -> None:
 
 @OPS
 def test_the_section_of_the_ptx_isa_is_one_that_a_wrapper_names(op: type[ops.Op]) -> None:
-    """tests/support/cuda/signatures.py holds wrappers to the sections of the PTX ISA; a few instructions
-    are printed as intrinsics of CUDA C++ or by a family of functions, which name them otherwise.
+    """tests/support/cuda/signatures.py holds wrappers to the sections of the PTX ISA; a few
+    instructions are printed as intrinsics of CUDA C++ or by a family of functions, which name them
+    otherwise.
     """
     section = op.facts.ptx
     rows = {row.section for row in signatures.TABLE.values()}

@@ -24,9 +24,12 @@ ATTENTION: list[dict[str, Any]] = [
     for d in (64, 128)
     for causal in (False, True)
     for order, store, schedule in (
-        ("turns", "registers", "persistent"), ("free", "tile", "persistent"), ("turns", "tile", "single"), ("free", "registers", "single"),
+        ("turns", "registers", "persistent"),
+        ("free", "tile", "persistent"),
+        ("turns", "tile", "single"),
+        ("free", "registers", "single"),
     )
-]  # fmt: skip
+]
 BLOCKWISE: list[dict[str, Any]] = [
     {"splits": 2, "bn": 256, "stages": 3},
     {"cluster_n": 2},

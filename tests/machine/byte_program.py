@@ -95,11 +95,16 @@ def _line(name: str) -> int:
 
 SITES = {
     name: Site(
-        number, Loc(__file__, _line(name)), kind, what, role,
-        noticed=kind.startswith(_NOTICED), counts=kind in ("mbar_init", "mbar_expect", "mbar_arrive"),
+        number,
+        Loc(__file__, _line(name)),
+        kind,
+        what,
+        role,
+        noticed=kind.startswith(_NOTICED),
+        counts=kind in ("mbar_init", "mbar_expect", "mbar_arrive"),
     )
     for number, (name, (what, kind, role)) in enumerate(_SITES.items())
-}  # fmt: skip
+}
 LOAD, MMA = Role("load", warpgroups=False, alone=True), Role("mma", warpgroups=False, alone=False)
 
 

@@ -136,7 +136,9 @@ OTHER_WHOLE = (0, 8, 0, 4)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_tiles_of_different_types_on_the_same_bytes(seed: int) -> None:
-    """An int32 tile on the bytes of a bf16 tile: unordered accesses race, ordered ones reinterpret."""
+    """An int32 tile on the bytes of a bf16 tile: unordered accesses race, ordered ones
+    reinterpret.
+    """
     store: Request = (
         elements.store,
         (SITES["typed store"], FIRST, 0x3F804000, 2, OTHER_WHOLE, 0, 0),

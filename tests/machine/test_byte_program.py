@@ -32,7 +32,9 @@ def check(variant: Variant, *, explore: bool = False, bounds: Bounds | None = No
 
 
 def message(variant: Variant, *errors: type[SimFault]) -> str:
-    """What is said of the fault that a run in some order ends in, of the first seed that has one."""
+    """What is said of the fault that a run in some order ends in, of the first seed that has
+    one.
+    """
     caught: SimFault | None = None
     for seed in range(8):
         try:
@@ -122,7 +124,9 @@ def test_a_store_that_overwrites_a_barrier() -> None:
 
 
 def test_a_producer_that_does_not_wait_for_a_free_stage() -> None:
-    """What goes wrong first depends on the order: the barrier's count, or the bytes of the stage."""
+    """What goes wrong first depends on the order: the barrier's count, or the bytes of the
+    stage.
+    """
     for say in (message, checked):
         text = say(Variant(frozenset({"wait empty"})), BarrierError, RaceError)
         assert "role 'load'" in text

@@ -28,8 +28,19 @@ from tilepipe.machine.units import tma
 from tilepipe.machine.units.tma_by_address import tma_load_box, tma_store_box
 
 WARP, LANE, BAR = 0xFFFFFFFF, 1, 8192
-KINDS = ("mbar_init", "fence_barrier_init", "mbar_expect", "tma_load", "mbar_wait", "load", "tma_store",
-         "tma_store_commit", "tma_store_wait", "cluster_arrive", "cluster_wait")  # fmt: skip
+KINDS = (
+    "mbar_init",
+    "fence_barrier_init",
+    "mbar_expect",
+    "tma_load",
+    "mbar_wait",
+    "load",
+    "tma_store",
+    "tma_store_commit",
+    "tma_store_wait",
+    "cluster_arrive",
+    "cluster_wait",
+)
 SITES = {kind: Site(i, Loc("copy.ptx", 1 + i), kind, kind, "r") for i, kind in enumerate(KINDS)}
 Body = Generator[Request, Any, None]
 ARRAY = np.arange(20 * 40, dtype=np.float16).reshape(20, 40)

@@ -57,9 +57,15 @@ def put(m: Machine, operand: MatrixOperand, values: npt.NDArray[Any]) -> None:
 
 
 def product(
-    a: npt.NDArray[Any], b: npt.NDArray[Any], operands: tuple[MatrixOperand, MatrixOperand], *, by_warp: bool, registers: bool = False,
-    skipped: frozenset[str] = frozenset(), uneven: bool = False,
-) -> npt.NDArray[Any]:  # fmt: skip
+    a: npt.NDArray[Any],
+    b: npt.NDArray[Any],
+    operands: tuple[MatrixOperand, MatrixOperand],
+    *,
+    by_warp: bool,
+    registers: bool = False,
+    skipped: frozenset[str] = frozenset(),
+    uneven: bool = False,
+) -> npt.NDArray[Any]:
     """What the machine computes for 2 · A · Bᵀ: one MMA that overwrites, one that adds."""
     warps = 1 if by_warp else 4
     out = np.zeros((M, N), np.float32)

@@ -91,8 +91,8 @@ def bind(to: str = "shared", arrives: bool = False) -> tuple[tp.Program, np.ndar
 
 @pytest.mark.parametrize("to", ["shared", "global"])
 def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
-    """Practice goes by it, with advice; strict does not. Without the mend (`not_published_by_commits`
-    always 0) nothing is said.
+    """Practice goes by it, with advice; strict does not. Without the mend
+    (`not_published_by_commits` always 0) nothing is said.
     """
     program, c, want = bind(to)
     run = program.run()

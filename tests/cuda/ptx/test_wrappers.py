@@ -91,7 +91,9 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
 
 
 def test_every_wrapper_has_a_row() -> None:
-    """A new wrapper needs a row in tests/support/cuda/signatures.py: its syntax as the PTX ISA has it."""
+    """A new wrapper needs a row in tests/support/cuda/signatures.py: its syntax as the PTX ISA has
+    it.
+    """
     assert set(ASM) - {"keep_register"} == set(TABLE)
     assert all(signature.section for signature in TABLE.values())
 

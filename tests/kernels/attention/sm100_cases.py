@@ -28,10 +28,22 @@ class Problem:
     """Random q, k, v; an out and an lse that nothing has computed; and the program."""
 
     def __init__(
-        self, s_q: int, s_kv: int, d: int = 128, *, batch: int = 1, heads: int = 1, kv_heads: int = 0, causal: bool = False,
-        dtype: Any = BF16, lse: bool = True, scale: float | None = None, change: Change | None = None,
-        module: ModuleType = sm100, **settings: int,
-    ) -> None:  # fmt: skip
+        self,
+        s_q: int,
+        s_kv: int,
+        d: int = 128,
+        *,
+        batch: int = 1,
+        heads: int = 1,
+        kv_heads: int = 0,
+        causal: bool = False,
+        dtype: Any = BF16,
+        lse: bool = True,
+        scale: float | None = None,
+        change: Change | None = None,
+        module: ModuleType = sm100,
+        **settings: int,
+    ) -> None:
         """`change(q, k, v)`: changes the operands in place. `settings`: of the configuration, which
         is the default without any.
         """

@@ -23,9 +23,21 @@ from tilepipe.kernels.attention.reference import visible
 # (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,
 # more queries than keys
 SHAPES = [
-    (256, 256), (512, 384), (128, 128), (200, 300), (257, 129), (255, 127), (129, 1), (1, 1), (1, 300), (40, 20), (128, 513), (384, 256),
-    (300, 100), (500, 40),
-]  # fmt: skip
+    (256, 256),
+    (512, 384),
+    (128, 128),
+    (200, 300),
+    (257, 129),
+    (255, 127),
+    (129, 1),
+    (1, 1),
+    (1, 300),
+    (40, 20),
+    (128, 513),
+    (384, 256),
+    (300, 100),
+    (500, 40),
+]
 
 
 @pytest.mark.sampled(25, suite=5)
@@ -72,12 +84,17 @@ def test_trip_counts(s_kv: int) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"bn": 32}, {"bn": 64, "stages": 3}, {"bn": 96}, {"stages": 2}, {"bn": 64, "stages": 5}, {"rescale_above": 1},
+        {"bn": 32},
+        {"bn": 64, "stages": 3},
+        {"bn": 96},
+        {"stages": 2},
+        {"bn": 64, "stages": 5},
+        {"rescale_above": 1},
         {"rescale_above": 15},
         {"bn": 32, "stages": 2, "rescale_above": 1},
     ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("d", [64, 128])
 def test_every_setting(settings: dict[str, int], d: int) -> None:
     for causal in (False, True):
@@ -192,10 +209,20 @@ def test_random_problems(seed: int) -> None:
     s_q, s_kv = (int(rng.integers(1, 420)) for _ in range(2))
     kv_heads = int(rng.integers(1, 3))
     simulate(
-        s_q, s_kv, int(rng.choice([64, 128])), seed=seed, causal=bool(rng.integers(2)), heads=kv_heads * int(rng.integers(1, 3)),
-        kv_heads=kv_heads, batch=int(rng.integers(1, 3)), dtype=(BF16, np.float16)[seed % 2], change=grown(float(rng.uniform(0.8, 2))),
-        bn=int(rng.choice([32, 64, 128])), stages=2, rescale_above=int(rng.integers(1, 9)),
-    )  # fmt: skip
+        s_q,
+        s_kv,
+        int(rng.choice([64, 128])),
+        seed=seed,
+        causal=bool(rng.integers(2)),
+        heads=kv_heads * int(rng.integers(1, 3)),
+        kv_heads=kv_heads,
+        batch=int(rng.integers(1, 3)),
+        dtype=(BF16, np.float16)[seed % 2],
+        change=grown(float(rng.uniform(0.8, 2))),
+        bn=int(rng.choice([32, 64, 128])),
+        stages=2,
+        rescale_above=int(rng.integers(1, 9)),
+    )
 
 
 def test_derived_counts() -> None:

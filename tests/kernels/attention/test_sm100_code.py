@@ -16,10 +16,13 @@ from tilepipe.cuda.nvrtc.sass import disassemble
 
 FORMS: list[dict[str, Any]] = [{"d": 128, "causal": True}, {"d": 64}]
 MORE: list[dict[str, Any]] = [
-    {"d": 128}, {"d": 64, "causal": True}, {"d": 128, "dtype": np.float16, "lse": False}, {"d": 64, "bn": 32},
+    {"d": 128},
+    {"d": 64, "causal": True},
+    {"d": 128, "dtype": np.float16, "lse": False},
+    {"d": 64, "bn": 32},
     {"d": 128, "bn": 96, "stages": 2},
     {"d": 64, "bn": 64, "stages": 6, "causal": True},
-]  # fmt: skip
+]
 
 
 @pytest.mark.sampled(3, suite=3)

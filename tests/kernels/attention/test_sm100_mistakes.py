@@ -16,7 +16,12 @@ import tilepipe as tp
 from tests.kernels.attention.sm100_cases import Problem, grown, planted
 
 ACQUIRE = "            scores[i].acquire(j)\n"
-AFTER = "            ctx.tcgen05_fence_after()\n            with ctx.elect_one():\n                ctx.mma(\n                    o(i)"
+AFTER = (
+    "            ctx.tcgen05_fence_after()\n"
+    "            with ctx.elect_one():\n"
+    "                ctx.mma(\n"
+    "                    o(i)"
+)
 STORED = (
     "            ctx.tmem_wait_store()\n            ctx.tcgen05_fence_before()\n            given."
 )
@@ -38,83 +43,153 @@ class Mistake:
 
 MISTAKES = {
     "the second half of P is not waited for": Mistake(
-        ACQUIRE, "            if j == 0:\n    " + ACQUIRE, tp.RaceError,
-        ("race on tensor memory", "role 'softmax0'", "tmem_store", "role 'mma'", "tcgen05_mma", "a barrier that role 'mma' of CTA"),
+        ACQUIRE,
+        "            if j == 0:\n    " + ACQUIRE,
+        tp.RaceError,
+        (
+            "race on tensor memory",
+            "role 'softmax0'",
+            "tmem_store",
+            "role 'mma'",
+            "tcgen05_mma",
+            "a barrier that role 'mma' of CTA",
+        ),
     ),
     "no fence behind the wait for P": Mistake(
-        AFTER, AFTER.split("\n", 1)[1], tp.RaceError,
-        ("no tcgen05.fence::after_thread_sync stands between", "role 'mma'", "ctx.tcgen05_fence_after()"), advised=True,
+        AFTER,
+        AFTER.split("\n", 1)[1],
+        tp.RaceError,
+        (
+            "no tcgen05.fence::after_thread_sync stands between",
+            "role 'mma'",
+            "ctx.tcgen05_fence_after()",
+        ),
+        advised=True,
     ),
     "P is told before it is stored": Mistake(
-        STORED, STORED.split("\n", 1)[1], tp.RaceError, ("race on tensor memory", "tmem_store", "ctx.tmem_wait_store()", "role 'softmax0'"),
+        STORED,
+        STORED.split("\n", 1)[1],
+        tp.RaceError,
+        ("race on tensor memory", "tmem_store", "ctx.tmem_wait_store()", "role 'softmax0'"),
     ),
     "no fence before P is told": Mistake(
-        STORED, "            ctx.tmem_wait_store()\n            given.", tp.RaceError,
-        ("no tcgen05.fence::before_thread_sync stands between", "role 'softmax0'", "tmem_store"), advised=True,
+        STORED,
+        "            ctx.tmem_wait_store()\n            given.",
+        tp.RaceError,
+        ("no tcgen05.fence::before_thread_sync stands between", "role 'softmax0'", "tmem_store"),
+        advised=True,
     ),
     "the correction does not say that it is done": Mistake(
-        "                done[i].release_no_step()\n", "", tp.RaceError,
+        "                done[i].release_no_step()\n",
+        "",
+        tp.RaceError,
         ("race on tensor memory", "role 'correction'", "role 'mma'", "columns 256.."),
     ),
     "no commit behind P V": Mistake(
-        "        outputs[i].commit_mma()\n", "", tp.DeadlockError, ("role 'correction'", "o0.full", "1 of 1 arrivals"),
+        "        outputs[i].commit_mma()\n",
+        "",
+        tp.DeadlockError,
+        ("role 'correction'", "o0.full", "1 of 1 arrivals"),
     ),
     "no commit behind Q K": Mistake(
-        "        scores[i].commit_mma()\n", "", tp.CountError, ("no role arrives on 's0.full'", "Its producer must"),
+        "        scores[i].commit_mma()\n",
+        "",
+        tp.CountError,
+        ("no role arrives on 's0.full'", "Its producer must"),
     ),
     "the ring of S is not stepped": Mistake(
-        "        scores[i].step()\n", "", (tp.RaceError, tp.BarrierError), ("role 'mma'",),
+        "        scores[i].step()\n",
+        "",
+        (tp.RaceError, tp.BarrierError),
+        ("role 'mma'",),
     ),
     "V is released before it is read": Mistake(
-        LATE_V, "\n".join(reversed(LATE_V.splitlines())) + "\n", UNREADY, ("v[", "role 'mma'", "tcgen05_mma"),
+        LATE_V,
+        "\n".join(reversed(LATE_V.splitlines())) + "\n",
+        UNREADY,
+        ("v[", "role 'mma'", "tcgen05_mma"),
     ),
     "K is released by the first of its readers": Mistake(
-        "if i == TILES - 1:", "if i == 0:", UNREADY, ("k[", "role 'mma'", "tcgen05_mma"),
+        "if i == TILES - 1:",
+        "if i == 0:",
+        UNREADY,
+        ("k[", "role 'mma'", "tcgen05_mma"),
     ),
     "the last V is not released": Mistake(
         "        multiply_output(1, work.blocks > 1)\n        v_read.release_v()\n",
-        "        multiply_output(1, work.blocks > 1)\n", tp.DeadlockError,
+        "        multiply_output(1, work.blocks > 1)\n",
+        tp.DeadlockError,
         ("role 'load'", "v.empty[", "1 of 1 arrivals short", "trip counts of the roles differ"),
     ),
     "the rings are not drained": Mistake(
-        "    k_load.drain()\n    v_load.drain()\n", "", tp.ExitError, ("exits while role 'mma'", ".empty[", "drain()"),
+        "    k_load.drain()\n    v_load.drain()\n",
+        "",
+        tp.ExitError,
+        ("exits while role 'mma'", ".empty[", "drain()"),
     ),
     "the second tile of queries is not waited for": Mistake(
-        "                shared.q1_full.wait(0)\n", "                pass\n", UNREADY, ("q1[0]", "role 'mma'"),
+        "                shared.q1_full.wait(0)\n",
+        "                pass\n",
+        UNREADY,
+        ("q1[0]", "role 'mma'"),
     ),
     "the bytes of Q are not expected": Mistake(
-        " + (q_tiles[0].tile_bytes if with_q else 0)", "", (tp.BarrierError, *UNREADY), ("k",),
+        " + (q_tiles[0].tile_bytes if with_q else 0)",
+        "",
+        (tp.BarrierError, *UNREADY),
+        ("k",),
     ),
     "S is read before it is computed": Mistake(
-        "        given.wait()\n", "", UNREADY, ("tensor memory", "role 'softmax"),
+        "        given.wait()\n",
+        "",
+        UNREADY,
+        ("tensor memory", "role 'softmax"),
     ),
     "S is used before it is loaded": Mistake(
-        "        ctx.tmem_wait_load()\n        if masked", "        if masked", tp.RaceError,
+        "        ctx.tmem_wait_load()\n        if masked",
+        "        if masked",
+        tp.RaceError,
         ("role 'softmax0'", "while a load from tensor memory", "ctx.tmem_wait_load()"),
     ),
     "factors are read after they are given back": Mistake(
-        "            factor.load(factors[i])\n", "            pass\n        factor.load(factors[i])\n", tp.RaceError,
+        "            factor.load(factors[i])\n",
+        "            pass\n        factor.load(factors[i])\n",
+        tp.RaceError,
         ("race on factors[", "role 'correction'", "fragment_load"),
     ),
     "no factor is told": Mistake(
-        "        pass_on(factor)\n", "", tp.DeadlockError, ("role 'correction'", "factors0.full", "128 of 128 arrivals"),
+        "        pass_on(factor)\n",
+        "",
+        tp.DeadlockError,
+        ("role 'correction'", "factors0.full", "128 of 128 arrivals"),
     ),
     "O is stored before its MMAs are done": Mistake(
-        "        done[i].wait()  # and so all MMAs that read Q, whose tiles are written below\n", "", tp.RaceError,
+        "        done[i].wait()  # and so all MMAs that read Q, whose tiles are written below\n",
+        "",
+        tp.RaceError,
         ("race on tensor memory", "role 'mma'", "role 'correction'", "ctx.mma_commit"),
     ),
     "TMA reads O without a fence of proxies": Mistake(
-        "        ctx.fence_proxy_async()\n", "", tp.RaceError, ("race between proxies on q0[0]", "tma_store q0[0] -> out"),
+        "        ctx.fence_proxy_async()\n",
+        "",
+        tp.RaceError,
+        ("race between proxies on q0[0]", "tma_store q0[0] -> out"),
     ),
     "the CTA leaves before O is stored": Mistake(
-        "        ctx.tma_store_wait(0)\n", "        pass\n", tp.ExitError, ("TMA store may still read q0[0]", "role 'correction'"),
+        "        ctx.tma_store_wait(0)\n",
+        "        pass\n",
+        tp.ExitError,
+        ("TMA store may still read q0[0]", "role 'correction'"),
     ),
     "no block where few keys are": Mistake(
         "    work = Work(ctx, q, k, cfg, causal)\n",
-        "    work = Work(ctx, q, k, cfg, causal)\n    work.blocks = ctx.let(work.blocks - 1, 'blocks')\n", UNREADY, ("v[0]", "role 'mma'"),
+        "    work = Work(ctx, q, k, cfg, causal)\n"
+        "    work.blocks = ctx.let(work.blocks - 1, 'blocks')\n",
+        UNREADY,
+        ("v[0]", "role 'mma'"),
         keys=100,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(11)

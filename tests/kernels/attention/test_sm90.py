@@ -33,9 +33,13 @@ def operands(
 
 
 def verify(
-    shape: tuple[int, int, int, int, int, int], causal: bool, cfg: AttentionConfig | None = None, dtype: tp.DType = tp.bfloat16,
-    seed: int = 0, scale: float | None = None,
-) -> None:  # fmt: skip
+    shape: tuple[int, int, int, int, int, int],
+    causal: bool,
+    cfg: AttentionConfig | None = None,
+    dtype: tp.DType = tp.bfloat16,
+    seed: int = 0,
+    scale: float | None = None,
+) -> None:
     q, k, v = operands(shape, dtype, seed)
     out = np.full(q.shape, np.nan, q.dtype)
     lse = np.full((shape[0], shape[3], shape[1]), np.nan, np.float32)
@@ -87,9 +91,14 @@ def test_right_in_every_configuration(
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
-    s_q=st.integers(1, 200), s_kv=st.integers(1, 200), ratio=st.sampled_from([1, 3]), d=st.sampled_from([64, 128]), causal=st.booleans(),
-    seed=st.integers(0, 99), consumers=st.integers(1, 3),
-)  # fmt: skip
+    s_q=st.integers(1, 200),
+    s_kv=st.integers(1, 200),
+    ratio=st.sampled_from([1, 3]),
+    d=st.sampled_from([64, 128]),
+    causal=st.booleans(),
+    seed=st.integers(0, 99),
+    consumers=st.integers(1, 3),
+)
 def test_right_for_any_lengths(
     s_q: int, s_kv: int, ratio: int, d: int, causal: bool, seed: int, consumers: int
 ) -> None:

@@ -1,5 +1,5 @@
-"""The sm_100 GEMM on small problems: inputs, the program for as many clusters as a test wants to run
-at once, references, formulas.
+"""The sm_100 GEMM on small problems: inputs, the program for as many clusters as a test wants to
+run at once, references, formulas.
 """
 
 from __future__ import annotations
@@ -54,9 +54,18 @@ class Problem:
     """Random A and B, a C that nothing has computed, and the program."""
 
     def __init__(
-        self, m: int, n: int, k: int, *, dtypes: tuple[Any, Any] = (BF16, BF16), out: Any = BF16, orders: str = "CC", clusters: int = 0,
-        extras: dict[str, Any] | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        dtypes: tuple[Any, Any] = (BF16, BF16),
+        out: Any = BF16,
+        orders: str = "CC",
+        clusters: int = 0,
+        extras: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         """`orders`: of A and B, "C" contiguous along k. `clusters`: see `few`; 0: as many as the
         chip has. `extras`: of `bind`.
         """

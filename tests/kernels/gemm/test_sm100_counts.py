@@ -1,5 +1,5 @@
-"""Arrivals on each barrier in the sm_100 GEMM: derived counts against formulas, arrivals of the simulated
-machine, masks against brute force.
+"""Arrivals on each barrier in the sm_100 GEMM: derived counts against formulas, arrivals of the
+simulated machine, masks against brute force.
 """
 
 from __future__ import annotations
@@ -39,9 +39,17 @@ def test_the_formulas_written_out() -> None:
     """
     numbers = {c: counts(*c, clc=True) for c in CLUSTERS}
     assert {c: n["inputs.empty"] for c, n in numbers.items()} == {
-        (1, 1, 1): 1, (2, 1, 1): 2, (1, 2, 1): 2, (2, 2, 1): 3, (4, 1, 1): 4, (4, 2, 1): 5,
-        (2, 1, 2): 1, (2, 2, 2): 2, (4, 1, 2): 2, (4, 2, 2): 3,
-    }  # fmt: skip
+        (1, 1, 1): 1,
+        (2, 1, 1): 2,
+        (1, 2, 1): 2,
+        (2, 2, 1): 3,
+        (4, 1, 1): 4,
+        (4, 2, 1): 5,
+        (2, 1, 2): 1,
+        (2, 2, 2): 2,
+        (4, 1, 2): 2,
+        (4, 2, 2): 3,
+    }
     assert {n["outputs.empty"] for c, n in numbers.items() if c[2] == 1} == {128}
     assert {n["outputs.empty"] for c, n in numbers.items() if c[2] == 2} == {256}
     assert [numbers[c]["work.empty"] for c in ((1, 1, 1), (2, 1, 1), (4, 2, 1))] == [224, 416, 1568]

@@ -196,7 +196,10 @@ def test_operands_that_do_not_fit_together() -> None:
         ({"consumers": 0}, "consumers must be at least 1"),
         (
             {"bm": 256, "bn": 256},
-            r"accumulator of 128×256 float32 takes? 128 \* 256 / 128 = 256 registers of each thread; at most \d+",
+            (
+                r"accumulator of 128×256 float32 takes? 128 \* 256 / 128 = 256 registers of "
+                r"each thread; at most \d+"
+            ),
         ),
         ({"bm": 128, "bn": 256, "consumers": 1}, "128×256 float32"),
     ],
@@ -223,7 +226,10 @@ def test_one_rule_that_is_broken_is_said_alone(settings: dict[str, Any], rule: s
 
 
 def test_a_stage_of_more_bytes_than_its_barrier_counts() -> None:
-    words = "100 * (128 + 128) * 64 * 2 bytes = 3,276,800 bytes, and the stage's mbarrier counts up to 1,048,575"
+    words = (
+        "100 * (128 + 128) * 64 * 2 bytes = 3,276,800 bytes, and the stage's mbarrier counts "
+        "up to 1,048,575"
+    )
     with pytest.raises(
         tp.BindError,
         match=rf"k_group_size=100 makes .*{re.escape(words)}.* k_group_size may be 31 at most",
@@ -309,7 +315,8 @@ def test_beta_without_a_source() -> None:
     a, b, c = np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16)
     with pytest.raises(
         tp.BindError,
-        match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as source",
+        match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as "
+        r"source",
     ):
         gemm.bind(a, b, c, GemmConfig(), beta=2.0)
 
@@ -363,7 +370,10 @@ def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> Non
         (
             "float16",
             {"cluster_n": 4},
-            "tiles of 128 along m are loaded in parts of 32, which must be a multiple of 64: change bm",
+            (
+                "tiles of 128 along m are loaded in parts of 32, which must be a multiple of "
+                "64: change bm"
+            ),
         ),
         (
             "float16",

@@ -34,9 +34,18 @@ class Problem:
     """
 
     def __init__(
-        self, m: int, n: int, k: int, *, kind: str = "mxfp8", dtypes: tuple[Any, Any] = (None, None), out: Any = BF16, clusters: int = 0,
-        extras: dict[str, Any] | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        kind: str = "mxfp8",
+        dtypes: tuple[Any, Any] = (None, None),
+        out: Any = BF16,
+        clusters: int = 0,
+        extras: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         """`dtypes`: of A and B, where the kind has several. `clusters`: see `few`; 0: as many as
         the chip has. `extras`: of `bind`.
         """

@@ -249,7 +249,10 @@ def test_scales_in_any_shape() -> None:
         ({"bn": 320}, "bn must be a multiple of 64 in 64..256"),
         (
             {"bk": 64},
-            "bk must be a multiple of 128 in 128..256 of mxfp8: scales come for 4 blocks of K at once",
+            (
+                "bk must be a multiple of 128 in 128..256 of mxfp8: scales come for 4 blocks "
+                "of K at once"
+            ),
         ),
         ({"kind": "nvfp4", "bk": 96}, "bk must be a multiple of 64 in 64..256 of nvfp4"),
         ({"bk": 512}, "bk must be a multiple of 128 in 128..256"),
@@ -299,24 +302,46 @@ NVFP4 = BlockScaledGemmConfig(kind="nvfp4", bk=256)
         ({"cfg": None}, "cfg is a BlockScaledGemmConfig, got None"),
         ({"a": None}, "a must be an array, got None"),
         ({"b": e4m3(2, 64, 256)}, "b must be a matrix, it has shape (2, 64, 256)"),
-        ({"a": np.zeros((128, 256), np.float16)}, "a is float16; mxfp8 has float8_e4m3 and float8_e5m2"),
+        (
+            {"a": np.zeros((128, 256), np.float16)},
+            "a is float16; mxfp8 has float8_e4m3 and float8_e5m2",
+        ),
         ({"a": np.zeros((128, 256), np.uint8)}, "a is uint8; mxfp8 has float8_e4m3"),
-        ({"cfg": NVFP4}, "a is float8_e4m3; nvfp4 has float4_e2m1, packed as uint8: two numbers to a byte along k"),
-        ({"a": np.asfortranarray(e4m3(128, 256))}, "a: k must be the contiguous dimension; pass a copy that is"),
+        (
+            {"cfg": NVFP4},
+            (
+                "a is float8_e4m3; nvfp4 has float4_e2m1, packed as uint8: two numbers to a "
+                "byte along k"
+            ),
+        ),
+        (
+            {"a": np.asfortranarray(e4m3(128, 256))},
+            "a: k must be the contiguous dimension; pass a copy that is",
+        ),
         ({"a": e4m3(128, 264)[:, :256]}, "dimension 0 has a stride of 264 bytes"),
         ({"a": e4m3(128, 272)}, "a has k = 272; a scale of mxfp8 is of 32 elements along k"),
         ({"a": e4m3(128, 288)}, "A is 128×288 and B 64×256 (n, k)"),
         ({"c": np.zeros((64, 128), np.float32)}, "C must be 128×64 and both k equal, C is 64×128"),
-        ({"c": e4m3(128, 64)}, "gemm_block_scaled: c is float8_e4m3; it may be bfloat16, float16, float32"),
-        ({"sfa": e4m3(*PIECES)}, "sfa is float8_e4m3; scales of mxfp8 are float8_e8m0, or its bytes as uint8"),
-        ({"sfb": e8m0(64, 8)}, "sfb has shape (64, 8), 512 scales; those of 64×256 in pieces of 128 rows × 4 blocks of 32 are"
-         " 1 · 2 · 32 · 16 = 1,024 (block_scaled_layout.to_blocked makes them)"),
+        (
+            {"c": e4m3(128, 64)},
+            "gemm_block_scaled: c is float8_e4m3; it may be bfloat16, float16, float32",
+        ),
+        (
+            {"sfa": e4m3(*PIECES)},
+            "sfa is float8_e4m3; scales of mxfp8 are float8_e8m0, or its bytes as uint8",
+        ),
+        (
+            {"sfb": e8m0(64, 8)},
+            "sfb has shape (64, 8), 512 scales; those of 64×256 in pieces of 128 rows × 4 "
+            "blocks of 32 are"
+            " 1 · 2 · 32 · 16 = 1,024 (block_scaled_layout.to_blocked makes them)",
+        ),
         ({"sfa": e8m0(2, 1024)[:, ::2]}, "sfa: "),
         ({"bias": np.zeros(63, np.float32)}, "bias must have shape (64,), it has (63,)"),
         ({"a_scale": np.ones(1, np.float32)}, "a_scale and b_scale have shapes (1,) and None"),
     ],
     ids=lambda x: x[:40] if isinstance(x, str) else "",
-)  # fmt: skip
+)
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
     fitting = {
         "a": e4m3(128, 256),
@@ -336,14 +361,21 @@ def test_columns_that_do_not_fit() -> None:
 
     def kernel(ctx: tp.Context) -> None:
         payload = tp.BlockScaledTilePayload(
-            a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(128, 128), b_shape=(256, 128), sfa_type="float8_e8m0",
-            sfb_type="float8_e8m0", sfa_shape=(128, 4), sfb_shape=(256, 4),
-        )  # fmt: skip
+            a_type="float8_e4m3",
+            b_type="float8_e4m3",
+            a_shape=(128, 128),
+            b_shape=(256, 128),
+            sfa_type="float8_e8m0",
+            sfb_type="float8_e8m0",
+            sfa_shape=(128, 4),
+            sfb_shape=(256, 4),
+        )
         tp.BlockScaledTmem(ctx, tp.OutputPipelineConfig(2, 256), payload)
 
     with pytest.raises(
         tp.TraceError,
-        match=r"2 accumulators × 256 columns \+ 4 of SFA \+ 8 of SFB = 524, but tensor memory has 512",
+        match=r"2 accumulators × 256 columns \+ 4 of SFA \+ 8 of SFB = 524, but tensor memory "
+        r"has 512",
     ):
         tp.kernel()(kernel).bind()
     with pytest.raises(tp.TraceError, match="at least 1 row and 1 block of K, got 128 and 0"):

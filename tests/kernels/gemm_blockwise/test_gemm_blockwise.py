@@ -126,7 +126,10 @@ def f32(*shape: int) -> Any:
         ),
         (
             {"a_scales": f32(128, 2)},
-            "a_scales has shape (128, 2), its last dimension contiguous. It must be (2, 128) in row order or (128, 2)",
+            (
+                "a_scales has shape (128, 2), its last dimension contiguous. It must be (2, "
+                "128) in row order or (128, 2)"
+            ),
         ),
         ({"a_scales": np.asfortranarray(f32(2, 128))}, "its first dimension contiguous"),
         ({"a_scales": f32(3, 128)}, "a_scales has shape (3, 128)"),
@@ -165,7 +168,10 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"bn": 96, "splits": 4}, "bn / splits must be a multiple of 16"),
         (
             {"bn": 224},
-            "totals of 64×224 and partial sums of 64×224 take 224 registers of each thread; at most 200",
+            (
+                "totals of 64×224 and partial sums of 64×224 take 224 registers of each "
+                "thread; at most 200"
+            ),
         ),
         ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),

@@ -82,9 +82,18 @@ class Product:
 
 
 def product(
-    offsets: list[int] | str = "ragged", n: int = 136, k: int = 200, m: int = M, *, dtype: str = "bfloat16", out: str = "bfloat16",
-    order: str = "row", scaled: bool = False, seed: int = 0, **settings: Any,
-) -> Product:  # fmt: skip
+    offsets: list[int] | str = "ragged",
+    n: int = 136,
+    k: int = 200,
+    m: int = M,
+    *,
+    dtype: str = "bfloat16",
+    out: str = "bfloat16",
+    order: str = "row",
+    scaled: bool = False,
+    seed: int = 0,
+    **settings: Any,
+) -> Product:
     """A product whose C is full of marks that its rows must overwrite, and those of no group
     keep.
     """

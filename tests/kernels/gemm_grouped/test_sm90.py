@@ -185,7 +185,10 @@ def half(*shape: int) -> Any:
         ({"b": half(32, 48)}, "b must have 3 dimensions"),
         (
             {"b": half(3, 32, 56)},
-            "A is 100×48 and B 3 times 32×56 (n, k); C must be 100×32 and both k equal, C is 100×32",
+            (
+                "A is 100×48 and B 3 times 32×56 (n, k); C must be 100×32 and both k equal, "
+                "C is 100×32"
+            ),
         ),
         ({"c": half(100, 40)}, "C must be 100×32"),
         ({"c": np.zeros((100, 32), np.int32)}, "c is int32; it may be bfloat16, float16, float32"),

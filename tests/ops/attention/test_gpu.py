@@ -40,8 +40,10 @@ def operands(
 
 
 def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> None:
-    got, *given = ((x.view(torch.uint16).numpy().view(tp.bfloat16.numpy) if x.dtype == BF16 else x.numpy()) for x in (
-        x.contiguous() for x in (out, q, k, v)))  # fmt: skip
+    got, *given = (
+        (x.view(torch.uint16).numpy().view(tp.bfloat16.numpy) if x.dtype == BF16 else x.numpy())
+        for x in (x.contiguous() for x in (out, q, k, v))
+    )
     found = compare_attention(got, *given, lse=None if lse is None else lse.numpy(), **options)
     assert found.ok, found
 

@@ -1,5 +1,5 @@
-"""ops.grouped_matmul of tensors: what is bound, copied, written and remembered, with launches emulated
-on the CPU.
+"""ops.grouped_matmul of tensors: what is bound, copied, written and remembered, with launches
+emulated on the CPU.
 """
 
 from __future__ import annotations

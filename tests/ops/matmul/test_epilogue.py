@@ -54,9 +54,15 @@ def check(a: Array, b: Array, **options: Any) -> Array:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("left", "right"),
-    [((3, 20, 40), (3, 40, 24)), ((2, 3, 20, 40), (40, 24)), ((2, 1, 20, 40), (3, 40, 24)), ((20, 40), (3, 40, 24)), ((40,), (3, 40, 24))],
+    [
+        ((3, 20, 40), (3, 40, 24)),
+        ((2, 3, 20, 40), (40, 24)),
+        ((2, 1, 20, 40), (3, 40, 24)),
+        ((20, 40), (3, 40, 24)),
+        ((40,), (3, 40, 24)),
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("columns", ["", "a", "b", "ab"])
 def test_batches(left: tuple[int, ...], right: tuple[int, ...], columns: str) -> None:
     a, b = array(*left), array(*right, seed=1)

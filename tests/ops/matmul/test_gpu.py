@@ -308,7 +308,12 @@ A, B = tensor(4, 8), tensor(8, 16)
         (A, B, {"out_dtype": torch.int8}, ["not int8"]),
         (A, B, {"out": tensor(4, 17)}, ["out must have shape (4, 16)", "(4, 17)"]),
         (A, B, {"out": tensor(4, 16, dtype=torch.float64)}, ["not float64"]),
-        (A, B, {"out": tensor(4, 16), "out_dtype": "float32"}, ["out is bfloat16 and out_dtype float32"]),
+        (
+            A,
+            B,
+            {"out": tensor(4, 16), "out_dtype": "float32"},
+            ["out is bfloat16 and out_dtype float32"],
+        ),
         (A, B, {"out": np.ones((4, 16))}, ["out must be a CUDA tensor", "ndarray"]),
         (A, B, {"out": tensor(4, 16).to("meta")}, ["a is on cpu and out on meta"]),
         (A, B, {"bias": tensor(4)}, ["bias must have shape (16,)", "(4,)"]),
@@ -327,7 +332,7 @@ A, B = tensor(4, 8), tensor(8, 16)
         (A, B, {"seed": 3}, ["seed and progress", "simulator"]),
         (A, B, {"progress": print}, ["seed and progress"]),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_clear_error(
     gpu: Emulator, a: Any, b: Any, options: dict[str, Any], words: list[str]
 ) -> None:

@@ -43,9 +43,14 @@ def leaf(*shape: int, dtype: Any = torch.float64, seed: int = 0) -> Any:
 
 
 GRADIENTS = [
-    ((3, 4), (4, 2)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4, 3)), ((3, 4), (4,)),
+    ((3, 4), (4, 2)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((4,), (4, 3)),
+    ((3, 4), (4,)),
     ((3, 4), (2, 4, 5)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("left", "right"), GRADIENTS, ids=str)
@@ -161,8 +166,10 @@ def test_the_operator_alone_has_no_gradient_of_an_activation(gpu: Emulator) -> N
 
 
 COMPILED = {
-    "plain": {}, "bias": {"bias": 16, "activation": "relu"}, "scaled": {"alpha": 0.5, "out_dtype": torch.float32},
-}  # fmt: skip
+    "plain": {},
+    "bias": {"bias": 16, "activation": "relu"},
+    "scaled": {"alpha": 0.5, "out_dtype": torch.float32},
+}
 
 
 @pytest.mark.sampled(3, suite=3)

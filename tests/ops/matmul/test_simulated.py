@@ -190,18 +190,63 @@ def test_every_interleaving_gives_the_same_numbers(seed: int) -> None:
         (matrix((2, 2)), matrix((2, 2)), {"activation": "tanh"}, ["relu, gelu, silu", "'tanh'"]),
         (matrix((2, 2)), matrix((2, 2)), {"beta": 2.0}, ["source=out"]),
         (matrix((2, 2)), matrix((2, 2)), {"alpha": "2"}, ["alpha must be a number"]),
-        (matrix((2, 2)), matrix((2, 2)), {"bias": matrix((3,))}, ["bias must have shape (2,)", "(3,)"]),
-        (matrix((2, 2)), matrix((2, 2)), {"bias": matrix((2,), np.float64)}, ["bias is float64", "float32"]),
-        (matrix((2, 2)), matrix((2, 2)), {"bias": [1.0, 2.0]}, ["bias must be a NumPy array", "list"]),
-        (matrix((2, 2)), matrix((2, 2)), {"source": matrix((3, 2))}, ["(3, 2) does not broadcast to (2, 2)"]),
-        (matrix((2, 2)), matrix((2, 2)), {"source": matrix((2, 2), np.float16)}, ["source is float16", "bfloat16"]),
-        (matrix((2, 2)), matrix((2, 2)), {"out": matrix((2, 3))}, ["out must have shape (2, 2)", "(2, 3)"]),
-        (matrix((2, 2)), matrix((2, 2)), {"out": matrix((2, 2)), "out_dtype": "float32"}, ["out is bfloat16 and out_dtype float32"]),
-        (matrix((2, 2)), matrix((2, 2)), {"out": [[0.0, 0.0]]}, ["out must be a NumPy array", "list"]),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"bias": matrix((3,))},
+            ["bias must have shape (2,)", "(3,)"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"bias": matrix((2,), np.float64)},
+            ["bias is float64", "float32"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"bias": [1.0, 2.0]},
+            ["bias must be a NumPy array", "list"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"source": matrix((3, 2))},
+            ["(3, 2) does not broadcast to (2, 2)"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"source": matrix((2, 2), np.float16)},
+            ["source is float16", "bfloat16"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"out": matrix((2, 3))},
+            ["out must have shape (2, 2)", "(2, 3)"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"out": matrix((2, 2)), "out_dtype": "float32"},
+            ["out is bfloat16 and out_dtype float32"],
+        ),
+        (
+            matrix((2, 2)),
+            matrix((2, 2)),
+            {"out": [[0.0, 0.0]]},
+            ["out must be a NumPy array", "list"],
+        ),
         ([[1.0]], matrix((1, 1)), {}, ["a must be a NumPy array", "list"]),
         (None, matrix((1, 1)), {}, ["NoneType"]),
         (matrix((2, 2), np.float32), matrix((2, 2), np.float32), {}, ["float32", "tf32"]),
-        (matrix((2, 2), np.float64), matrix((2, 2), np.float64), {}, ["bfloat16, float16", "float64"]),
+        (
+            matrix((2, 2), np.float64),
+            matrix((2, 2), np.float64),
+            {},
+            ["bfloat16, float16", "float64"],
+        ),
         (np.ones((2, 2), np.int32), np.ones((2, 2), np.int32), {}, ["int32"]),
         (np.ones((2, 2), object), np.ones((2, 2), object), {}, ["unknown dtype"]),
         (matrix((2, 2), np.dtype(">f2")), matrix((2, 2), np.float16), {}, ["unknown dtype"]),
@@ -212,7 +257,7 @@ def test_every_interleaving_gives_the_same_numbers(seed: int) -> None:
         (matrix((2, 2)), matrix((2, 2)), {"bn": 100}, ["bn must be a multiple of"]),
         (matrix((2, 2)), matrix((2, 2)), {"bm": "big"}, ["bm"]),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_clear_error(
     a: Any, b: Any, options: dict[str, Any], words: list[str]
 ) -> None:

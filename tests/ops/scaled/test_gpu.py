@@ -219,7 +219,8 @@ def test_there_is_no_gradient(gpu: Emulator) -> None:
     scale_a.requires_grad_()
     with pytest.raises(
         tp.BindError,
-        match=r"has no gradient, and an operand requires one; detach it, or call it under torch\.no_grad",
+        match=r"has no gradient, and an operand requires one; detach it, or call it under "
+        r"torch\.no_grad",
     ):
         scaled_matmul(a, b.T, scale_a, scale_b)
     with torch.no_grad():
@@ -243,7 +244,8 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
     for given in ((a, b.T, *e8m0), (fp4, fp4.T, *e4m3), (fp4, fp4.T, (e4m3[0], scale_a), e4m3[1])):
         with pytest.raises(
             tp.UnavailableError,
-            match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* takes NumPy arrays",
+            match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* takes NumPy "
+            r"arrays",
         ):
             scaled_matmul(*given)
     assert gpu.launches == 0

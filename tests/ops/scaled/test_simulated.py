@@ -132,7 +132,8 @@ def test_settings_are_those_of_the_kernel() -> None:
     check(operands("block", (300, 200, 300)), bm=64, consumers=1, bn=64, cluster=2)
     with pytest.raises(
         tp.BindError,
-        match="scales of each block does not know the setting accumulate, bk; it has bm, bn, stages",
+        match="scales of each block does not know the setting accumulate, bk; it has bm, bn, "
+        "stages",
     ):
         scaled_matmul(*operands("block", (8, 8, 8)).all, bk=64, accumulate="fast")
     with pytest.raises(tp.BindError, match="scales of each row does not know the setting splits"):
@@ -239,7 +240,8 @@ def test_scales_of_the_whole() -> None:
     )
     with pytest.raises(
         tp.BindError,
-        match=r"scale_a is the scales, or a pair of them: of the blocks, and of the whole tensor; got 3",
+        match=r"scale_a is the scales, or a pair of them: of the blocks, and of the whole "
+        r"tensor; got 3",
     ):
         scaled_matmul(a, b, (scale_a, whole_a, 1), scale_b)
     with pytest.raises(
@@ -259,15 +261,33 @@ def e8m0(*shape: int) -> Array:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (lambda: (A, B, e8m0(32, 4), e8m0(5, 48)), "scale_a has shape (32, 4); scales of mxfp8 of this product are (32, 5), or in the"
-         " layout of the tensor cores (32_4_4) (1, 2, 32, 16) or (1024,)"),
-        (lambda: (A, B, e8m0(32, 5), e8m0(48, 5)), "scale_b has shape (48, 5); scales of mxfp8 of this product are (5, 48)"),
-        (lambda: (A, B, e8m0(32, 5), f32(1, 48)), "scale_a is float8_e8m0fnu and scale_b float32; they must agree"),
-        (lambda: (A[:, :100], B[:100], e8m0(32, 4), e8m0(4, 48)), "k = 100; a scale of mxfp8 is of 32 elements along k"),
-        (lambda: (A.view(np.uint8), B, e8m0(32, 5), e8m0(5, 48)), "a is uint8 and b float8_e4m3fn; both are fp8 or both fp4"),
-        (lambda: (A.view(np.uint8), B.view(np.uint8), *ROWS), "scales of uint8 are float8_e8m0fnu or float8_e4m3fn"),
+        (
+            lambda: (A, B, e8m0(32, 4), e8m0(5, 48)),
+            "scale_a has shape (32, 4); scales of mxfp8 of this product are (32, 5), or in the"
+            " layout of the tensor cores (32_4_4) (1, 2, 32, 16) or (1024,)",
+        ),
+        (
+            lambda: (A, B, e8m0(32, 5), e8m0(48, 5)),
+            "scale_b has shape (48, 5); scales of mxfp8 of this product are (5, 48)",
+        ),
+        (
+            lambda: (A, B, e8m0(32, 5), f32(1, 48)),
+            "scale_a is float8_e8m0fnu and scale_b float32; they must agree",
+        ),
+        (
+            lambda: (A[:, :100], B[:100], e8m0(32, 4), e8m0(4, 48)),
+            "k = 100; a scale of mxfp8 is of 32 elements along k",
+        ),
+        (
+            lambda: (A.view(np.uint8), B, e8m0(32, 5), e8m0(5, 48)),
+            "a is uint8 and b float8_e4m3fn; both are fp8 or both fp4",
+        ),
+        (
+            lambda: (A.view(np.uint8), B.view(np.uint8), *ROWS),
+            "scales of uint8 are float8_e8m0fnu or float8_e4m3fn",
+        ),
     ],
-)  # fmt: skip
+)
 def test_scales_of_blocks_that_do_not_fit(
     arguments: Callable[[], tuple[Any, ...]], words: str
 ) -> None:
@@ -328,7 +348,10 @@ def test_arguments_that_do_not_fit(arguments: tuple[Any, ...], words: str) -> No
         (
             ROWS,
             {"bias": f32(47)},
-            "bias must have shape (48,) and the dtype of the result, bfloat16, or float32; it is 47 float32",
+            (
+                "bias must have shape (48,) and the dtype of the result, bfloat16, or "
+                "float32; it is 47 float32"
+            ),
         ),
         (ROWS, {"bias": np.zeros(48, np.float16)}, "it is 48 float16"),
         (BLOCKS, {"bias": f32(48)}, "scales of blocks has no bias; add it to the result"),
