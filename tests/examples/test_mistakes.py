@@ -176,7 +176,7 @@ MISTAKES = {
         "                full.expect_bytes(a_tile.nbytes + b_tile.nbytes)\n",
         "",
         DeadlockError,
-        ("copies of 24,576 bytes signal full", "nobody calls expect_bytes", "cycle: role"),
+        ("copies of 24,576 bytes signal full", "no op calls expect_bytes", "cycle: role"),
         ("full.wait(k % 2)", "free.wait("),
     ),
     "04 no commit": Mistake(
