@@ -21,7 +21,7 @@ os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")
 os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
-MANY = 8  # cases, of which a quick run takes one
+FEW, EVERY = 3, 8  # a quick run takes all of a few cases, and every eighth of more
 
 
 @functools.cache
@@ -41,14 +41,14 @@ def missing_gpu() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
     every n-th case is slow, and all but every m-th is for `make test-all`. Of any other test with
-    many cases, all but every MANY-th is slow.
+    more than a few cases, all but every eighth is slow.
     """
     names = [item.nodeid.split("[")[0] for item in items]
     numbers = Counter(names)
     cases: Counter[str] = Counter()
     for name, item in zip(names, items, strict=True):
         sampled = item.get_closest_marker("sampled")
-        quick = sampled.args[0] if sampled else MANY if numbers[name] >= MANY else 1
+        quick = sampled.args[0] if sampled else EVERY if numbers[name] > FEW else 1
         if cases[name] % quick:
             item.add_marker(pytest.mark.slow)
         if sampled and cases[name] % sampled.kwargs.get("suite", 1):

@@ -45,6 +45,7 @@ def test_the_mode_of_a_written_file(tmp_path: Path) -> None:
         assert (tmp_path / "store").stat().st_mode & 0o777 == mode
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no locks of files")
 def test_processes_that_lock_a_file_take_turns(tmp_path: Path) -> None:
     path = tmp_path / "count"

@@ -112,6 +112,7 @@ def trees() -> dict[str, ast.AST]:
     return {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
+@pytest.mark.slow
 def test_packages_import_only_what_lies_below(trees: dict[str, ast.AST]) -> None:
     arrows = {
         (name, package(other))

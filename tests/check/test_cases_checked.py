@@ -45,6 +45,7 @@ def asks(kernel: Kernel) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(43)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_of_every_op(case: Any) -> None:

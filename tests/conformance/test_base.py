@@ -173,6 +173,7 @@ def test_a_wait_blocks_until_the_phase_is_complete(member: str) -> None:
         barrier(f"bar.{member}(0)").run()
 
 
+@pytest.mark.slow
 def test_one_barrier_is_initialised() -> None:
     """That of the pointer, and not the next; a count is at least 1."""
     text = "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 3, 'bars')\nbars[1].init({})"

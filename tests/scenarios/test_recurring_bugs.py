@@ -188,7 +188,7 @@ def test_expect_tx_without_an_arrival() -> None:
 
 
 def test_no_expect_at_all() -> None:
-    words = ("role 'use'", "full", "1 of 1 arrivals", "nobody calls expect_bytes", "256 bytes")
+    words = ("role 'use'", "full", "1 of 1 arrivals", "no op calls expect_bytes", "256 bytes")
     faults(
         bind_announced("nothing")[0],
         tp.DeadlockError,

@@ -113,7 +113,7 @@ def test_a_receiver_of_a_multicast_has_not_armed_its_barrier() -> None:
     words = (
         "role 'mma' of CTA 1",
         "2,560 bytes signal inputs.full[0] of CTA 1",
-        "nobody calls expect_bytes",
+        "no op calls expect_bytes",
         where("consumer waits"),
     )
     faults(program, tp.DeadlockError, *words)

@@ -157,6 +157,7 @@ def test_constants_that_leave_their_dtype_are_refused(
         )
 
 
+@pytest.mark.slow
 def test_a_float_fragment_in_an_integer_tile_is_clamped() -> None:
     @tp.kernel()
     def clamp(ctx: tp.Context, x: Any, out: Any) -> None:

@@ -91,6 +91,7 @@ def told() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_an_op_tells_the_journal_exactly_where_it_declares_that_others_notice_it(
     told: set[str],
 ) -> None:

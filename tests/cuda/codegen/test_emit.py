@@ -286,6 +286,7 @@ KERNELS: list[Callable[[], Kernel]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("make", KERNELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lineinfo", [False, True], ids=["plain", "lineinfo"])

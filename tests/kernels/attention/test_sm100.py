@@ -40,6 +40,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(25, suite=5)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
@@ -202,6 +203,7 @@ def test_interleavings(d: int, causal: bool, seed: int) -> None:
         simulate(400, 500, d, seed=seed, causal=causal, change=grown(1.5), **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_problems(seed: int) -> None:

@@ -159,6 +159,7 @@ def test_arrivals_are_those_of_gemm(cluster: tuple[int, int, int]) -> None:
     assert counts_of(program) == counts(*cluster, clc=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_wrong_scale_is_seen(kind: str) -> None:
     """Each scale counts: changed after the reference was made, the result is wrong in that row

@@ -127,6 +127,7 @@ def test_every_public_member_is_tried() -> None:
     assert sum(len(parameters(member)) * len(VALUES) for member in TRIED) >= 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("member", "parameter", "value", "kind", "words"),
     [

@@ -83,6 +83,7 @@ def traced(body: Body, group: int = 1) -> tp.Program:
     return k.bind(np.zeros(4, np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "group"),
     [

@@ -129,7 +129,7 @@ def test_printed_text_has_source_lines() -> None:
     assert "inputs.full: 4 mbarriers, count 1" in text
     assert "inputs.empty: 4 mbarriers, count 2" in text
     assert all("# multicast.py:" in line for line in text.splitlines() if "tma_load" in line)
-    assert all("# sm90.py:" in line for line in text.splitlines() if "wgmma" in line)
+    assert all("# sm90_gemm.py:" in line for line in text.splitlines() if "wgmma" in line)
 
 
 def test_notebook_cells_have_source_lines() -> None:

@@ -27,6 +27,7 @@ from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value
 from tilepipe.lang.values.variables import Var
+from tilepipe.pipelines.schedulers.static import AheadTile
 
 # Public classes that belong to no trace: the host's, and plain data.
 OF_THE_HOST = {
@@ -43,7 +44,14 @@ OF_THE_HOST = {
     tp.TilePayload,
 }
 # Public classes that are made of parts, each of which refuses.
-OF_PARTS = {tp.KVTiles, tp.WorkTile, tp.GroupedTile, tp.TMADestination, tp.TmemFragments}
+OF_PARTS = {
+    tp.KVTiles,
+    tp.WorkTile,
+    AheadTile,
+    tp.GroupedTile,
+    tp.TMADestination,
+    tp.TmemFragments,
+}
 BEYOND_THE_TABLE = (Range, WhileLoop, MustEnter)
 OPERATORS = (
     "add",
@@ -133,6 +141,7 @@ def object_of(cls: type, kept: dict[type, Any]) -> Any:
     return kept[cls] if cls in kept else kept[family[0]] if family else None
 
 
+@pytest.mark.slow
 def test_every_class_is_looked_at(kept: dict[type, Any]) -> None:
     assert [c.__qualname__ for c in classes() if object_of(c, kept) is None] == []
 

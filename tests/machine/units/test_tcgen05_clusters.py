@@ -150,6 +150,7 @@ def test_two_pairs_share_a_multicast() -> None:
         assert run.completions["full"] == [[1], [0], [1], [0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [

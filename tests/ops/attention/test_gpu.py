@@ -143,6 +143,7 @@ def test_plans_are_found_again_and_limited(gpu: Emulator, monkeypatch: pytest.Mo
     assert [bound["cfg"].consumers for bound in gpu.bound[:3]] == [3, 3, 1]
 
 
+@pytest.mark.slow
 def test_plans_keep_no_tensor_alive(gpu: Emulator) -> None:
     q, k, v = operands()
     attention(q, k, v)
@@ -265,6 +266,7 @@ def test_compile_with_out(gpu: Emulator) -> None:
     right(out, q, k, v)
 
 
+@pytest.mark.slow
 def test_meta_and_fake_tensors_have_shapes(gpu: Emulator) -> None:
     q, k, v = (x.to("meta") for x in operands())
     out, lse = attention(q, k, v, return_lse=True)

@@ -92,6 +92,7 @@ def test_nothing_to_multiply(gpu: Emulator) -> None:
     assert gpu.launches == 0
 
 
+@pytest.mark.slow
 def test_meta_and_compiled(gpu: Emulator) -> None:
     a, b, offsets = tensors()
     c = grouped_matmul(a.to("meta"), b.to("meta"), offsets.to("meta"), out_dtype="float32")

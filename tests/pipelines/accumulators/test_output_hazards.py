@@ -139,6 +139,7 @@ def typed(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipe
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["none", "mma", "epilogue"])
 def test_a_wait_without_a_fence(side: str) -> None:
     settings: dict[str, Any] = {

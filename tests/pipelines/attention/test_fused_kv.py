@@ -177,6 +177,7 @@ def test_compiles_for_hopper(use: Any) -> None:
     assert cuda.compile(program.kernel, arch="sm_90a").spill_bytes == 0
 
 
+@pytest.mark.slow
 def test_compiles_for_blackwell() -> None:
     assert (
         cuda.compile(

@@ -28,6 +28,7 @@ KINDS = ("clc", "atomic", "static")
 SMALL = tp.Chip(name="small", sms=8, clusters=((2, 3), (4, 1), (8, 1)))
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     kind=st.sampled_from(KINDS),

@@ -130,6 +130,7 @@ SHAPES: dict[int, list[tuple[int, int] | None]] = {
 }
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     batches=st.integers(0, 3),
