@@ -57,7 +57,7 @@ def test_the_three_ways_agree_on_what_shrinks(program: Program) -> None:
     assert not disagreement(program)
 
 
-@pytest.mark.sampled(8, suite=8)
+@pytest.mark.sampled(12, suite=12)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
@@ -72,7 +72,7 @@ def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
         )
 
 
-@pytest.mark.sampled(8, suite=8)
+@pytest.mark.sampled(12, suite=12)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:

@@ -48,7 +48,7 @@ def test_its_ring_is_right_in_one_order_and_wrong_in_another(tmp_path: Path) -> 
 
 def test_its_table_names_errors_and_tests_that_there_are() -> None:
     rows = re.findall(
-        r"^\| .+ \| (`.+) \| .+ \| (\w+/test_\w+\.py) \|$",
+        r"^\| .+ \| (`.+) \| .+ \| ([\w/]+/test_\w+\.py) \|$",
         PAGE.read_text(encoding="utf-8"),
         re.MULTILINE,
     )
