@@ -20,9 +20,10 @@ from tilepipe.kernels.gemm.config import Sm100GemmConfig
 from tilepipe.kernels.gemm_blockwise import sm100 as blockwise
 from tilepipe.kernels.gemm_blockwise.config import Sm100BlockwiseGemmConfig
 from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
-from tools.docs import excerpts
+from tools.docs import excerpts, shown
 from tools.docs.readme import ROOT, blocks, message, run, words
 
+HOW_TO = ROOT / "docs" / "how-to"
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)
 RUNNABLE = [page for page in PAGES if blocks(page, "python")]
 BY_HAND = "04_one_warpgroup_gemm"
@@ -75,6 +76,36 @@ def test_cuda_shows_the_load_warp() -> None:
     start = source.index("__device__ __forceinline__ void load(")
     printed = source[start : source.index("\n}\n", start) + 3]
     assert words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[0]) == words(printed)
+
+
+def test_the_test_of_a_kernel_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = HOW_TO / "check-your-kernel.md"
+    for name, code in shown.files(page.read_text(encoding="utf-8")).items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (test,) = blocks(page, "py")
+    run(test, tmp_path / "test_doubled.py")["test_doubled"]()
+
+
+def test_debug_a_hang_shows_the_deadlock(tmp_path: Path) -> None:
+    page = HOW_TO / "debug-a-hang.md"
+    code = shown.files(page.read_text(encoding="utf-8"))["hang.py"]
+    assert words(blocks(page, "text")[0]) == words(
+        message(f"{code}program.run()\n", tmp_path / "hang.py")
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["check-your-kernel", "debug-a-hang"])
+def test_the_commands_of_a_how_to_are_carried_out(name: str, tmp_path: Path) -> None:
+    text = (HOW_TO / f"{name}.md").read_text(encoding="utf-8")
+    for file, code in shown.files(text).items():
+        (tmp_path / file).write_text(code, encoding="utf-8")
+    commands = re.findall(r"^    (tilepipe .+)$", text, re.MULTILINE)
+    assert commands
+    for command in commands:
+        printed = shown.output(command, tmp_path)
+        assert "load-bearing" in printed or "deadlock: 1 of 2" in printed, f"{command}: {printed}"
 
 
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:

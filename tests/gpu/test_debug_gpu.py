@@ -17,6 +17,8 @@ from tests.gpu import hangs
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.sm90 import bind
 from tilepipe.testing import compare_matmul
+from tools.docs import shown
+from tools.docs.readme import ROOT, blocks, run, words
 
 pytestmark = pytest.mark.gpu
 RNG = np.random.default_rng(0)
@@ -77,14 +79,14 @@ def test_a_hang_with_copies_and_multicasts_in_flight(tmp_path: Path) -> None:
         with pytest.raises(tp.HangError) as caught:
             program.launch(debug=True, timeout_ms=100)
         text = str(caught.value)
-        for words in (
+        for phrase in (
             "role 'load', warp 0, of CTA ",
             "waits for phase parity",
             "inputs.empty[",
             "4 arrivals a phase",
             "mbar_arrive, role 'mma'",
         ):
-            assert words in text, text
+            assert phrase in text, text
         good()
 
 
@@ -139,3 +141,13 @@ def test_seeds_change_the_times_and_not_the_bits() -> None:
         np.testing.assert_array_equal(
             c.view(np.uint16), want.view(np.uint16), err_msg=f"seed {seed}"
         )
+
+
+def test_the_hang_of_the_how_to_page(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "debug-a-hang.md"
+    code = shown.files(page.read_text(encoding="utf-8"))["hang.py"]
+    program = run(code, tmp_path / "hang.py")["program"]
+    with pytest.raises(tp.HangError) as caught:
+        program.launch(debug=True, timeout_ms=200)
+    text = f"HangError: {caught.value}".replace(f"{tmp_path}/", "")
+    assert words(text) == words(blocks(page, "text")[1])

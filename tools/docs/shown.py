@@ -25,6 +25,7 @@ PAGES = (
     readme.ROOT / "README.md",
     readme.ROOT / "docs" / "tutorial" / "gemm.md",
     readme.ROOT / "docs" / "concepts" / "checker.md",
+    readme.ROOT / "docs" / "how-to" / "check-your-kernel.md",
 )
 WIDTH = "100"
 FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from tilepipe.cuda.runtime import driver
 from tilepipe.errors import BindError, HangError, LaunchError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
-from tools.docs.readme import ROOT, blocks, words
+from tools.docs import shown
+from tools.docs.readme import ROOT, blocks, run, words
 
 HEAD, WAIT = struct.Struct("<IIIIQQ"), struct.Struct("<IIIIIIQ")
 
@@ -151,6 +153,15 @@ def test_the_message_that_the_page_shows() -> None:
     site, warp = number(kernel, "load", "inputs.empty"), kernel.roles[0].first_warp
     text = f"HangError: {message(kernel, (site, 2, warp, 0, 1, 0))}".replace(f"{EXAMPLES}/", "")
     assert words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[2]) == words(text)
+
+
+def test_the_message_that_the_how_to_page_shows(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "debug-a-hang.md"
+    code = shown.files(page.read_text(encoding="utf-8"))["hang.py"]
+    kernel = run(code, tmp_path / "hang.py")["program"].kernel
+    site, warp = number(kernel, "compute", "full"), kernel.roles[1].first_warp
+    text = f"HangError: {message(kernel, (site, 0, warp, 0, 0, 0))}".replace(f"{tmp_path}/", "")
+    assert words(blocks(page, "text")[1]) == words(text)
 
 
 def test_a_named_barrier_and_the_cluster_barrier_say_who_has_come() -> None:
