@@ -70,7 +70,6 @@ STILL_ALLOWED = {
 }
 STILL_CIRCULAR = [
     ("tilepipe.check.sensitivity", "tilepipe.program"),
-    ("tilepipe.cuda.",),
     ("tilepipe.ir.expressions", "tilepipe.ir.memory"),
     ("tilepipe.kernels.gemm.",),
     ("tilepipe.lang.",),

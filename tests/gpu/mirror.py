@@ -19,7 +19,7 @@ import pytest
 
 from tests.cases.fragments import Array
 from tilepipe import sim
-from tilepipe.cuda.debug.launch_record import every_op
+from tilepipe.cuda.debug.wait_sites import every_op
 from tilepipe.cuda.runtime.loading import BoundLaunch
 from tilepipe.errors import CompileError, LimitError
 from tilepipe.ir import ops

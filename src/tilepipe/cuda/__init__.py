@@ -1,6 +1,6 @@
-"""Reads a kernel's IR and prints CUDA C++; compiles it with NVRTC.
+"""Prints the IR of a kernel as CUDA C++, and compiles it with NVRTC.
 
-Nothing here needs CUDA packages until something is compiled.
+Importing and printing need no CUDA packages; compiling and launching do.
 """
 
 from __future__ import annotations

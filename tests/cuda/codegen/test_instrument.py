@@ -22,7 +22,7 @@ from tests.scenarios.test_pipelines_under_load import (
 from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda
 from tilepipe.cuda.codegen.instrument import STATE_BYTES
-from tilepipe.cuda.debug import launch_record as debug
+from tilepipe.cuda.debug.wait_sites import sites
 from tilepipe.errors import LimitError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.program import Kernel, walk
@@ -198,7 +198,7 @@ def test_every_wait_has_a_number_its_role_and_its_line(
     kernel = (
         KERNELS[example]() if example in KERNELS else load(EXAMPLES / f"{example}.py")(0).kernel
     )
-    table = debug.sites(kernel)
+    table = sites(kernel)
     wanted = Counter(
         (role.name, op.loc)
         for role in kernel.roles

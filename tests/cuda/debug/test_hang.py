@@ -17,11 +17,12 @@ from tests.examples.ladder import EXAMPLES, load
 from tests.support.build import Builder
 from tilepipe import cuda
 from tilepipe.cuda.codegen.instrument import SHARED, STATE_BYTES
-from tilepipe.cuda.debug import launch_record as debug
-from tilepipe.cuda.debug.hang import hang_error
+from tilepipe.cuda.debug.hang_message import hang_error
+from tilepipe.cuda.debug.record import RECORD_BYTES, decode, fresh_record
+from tilepipe.cuda.debug.wait_sites import sites
 from tilepipe.cuda.nvrtc import compiler
 from tilepipe.cuda.ptx.wrappers import SNIPPETS
-from tilepipe.cuda.runtime import driver
+from tilepipe.cuda.runtime import driver, instrumented_launch
 from tilepipe.errors import BindError, HangError, LaunchError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
@@ -67,13 +68,11 @@ def test_the_device_lays_the_record_out_as_the_host_reads_it() -> None:
 def record(*waits: tuple[int, ...], limit_ns: int = 200_000_000) -> bytes:
     """A record of waits (site, block, warp, index, parity, state)."""
     entries = b"".join(WAIT.pack(*w[:5], 0, w[5]) for w in waits)
-    return (HEAD.pack(1, 1, len(waits) - 1, 0, limit_ns, 0) + entries).ljust(
-        debug.RECORD_BYTES, b"\0"
-    )
+    return (HEAD.pack(1, 1, len(waits) - 1, 0, limit_ns, 0) + entries).ljust(RECORD_BYTES, b"\0")
 
 
 def message(kernel: Kernel, *waits: tuple[int, ...]) -> str:
-    report = debug.decode(record(*waits), kernel)
+    report = decode(record(*waits), kernel)
     assert report is not None
     error = hang_error(report, kernel)
     assert isinstance(error, HangError)
@@ -85,31 +84,31 @@ def number(kernel: Kernel, role: str, name: str) -> int:
     """The first wait of a role on a barrier."""
     return next(
         n
-        for n, s in enumerate(debug.sites(kernel))
+        for n, s in enumerate(sites(kernel))
         if s.role is not None and s.role.name == role and s.name(0).startswith(name)
     )
 
 
 def test_a_launch_that_ended_has_no_report() -> None:
     kernel = gemm()
-    assert debug.decode(debug.fresh_record(), kernel) is None
-    assert debug.decode(bytes(debug.RECORD_BYTES), kernel) is None
+    assert decode(fresh_record(), kernel) is None
+    assert decode(bytes(RECORD_BYTES), kernel) is None
 
 
 def test_the_limit_is_in_the_record_in_nanoseconds() -> None:
-    assert HEAD.unpack_from(debug.fresh_record(200))[4] == 200_000_000
+    assert HEAD.unpack_from(fresh_record(200))[4] == 200_000_000
     for bad in (0, -1, float("nan")):
         with pytest.raises(BindError, match="milliseconds above 0; got"):
-            debug.fresh_record(bad)
+            fresh_record(bad)
 
 
 def test_a_record_of_something_else() -> None:
     with pytest.raises(BindError, match="a debug record has 2048 bytes, got 3"):
-        debug.decode(b"abc", gemm())
+        decode(b"abc", gemm())
     with pytest.raises(
         BindError, match=r"names wait 99; kernel 'gemm' has \d+: it is another kernel's"
     ):
-        debug.decode(record((99, 0, 0, 0, 0, 0)), gemm())
+        decode(record((99, 0, 0, 0, 0, 0)), gemm())
 
 
 def test_an_mbarrier() -> None:
@@ -123,7 +122,7 @@ def test_an_mbarrier() -> None:
         (full, 5, 3, 2, 1, 77),
         (full, 5, 0, 2, 1, 7),
     )
-    line = debug.sites(kernel)[full].loc.short
+    line = sites(kernel)[full].loc.short
     loads = [
         op.loc.short for r in kernel.roles for op in walk(r.body) if isinstance(op, ops.TmaLoad)
     ]
@@ -133,7 +132,7 @@ def test_an_mbarrier() -> None:
             "role 'mma', warps 0, 2, 3, of CTA 5 (rank 1 of cluster 2) waits for phase "
             f"parity 1 of inputs.full[2], at {line}"
         ),
-        "who would bring it (1 arrival a phase, and the bytes expected):",
+        "what would end the wait (1 arrival a phase, and the bytes expected):",
         "mbar_expect, role 'load' at sm90.py:",
         f"tma_load, role 'load' at {loads[0]}",
         "also waiting in this cluster:",
@@ -143,7 +142,7 @@ def test_an_mbarrier() -> None:
         ),
         "program.run() runs the same program on the simulated GPU",
         "raise timeout_ms",
-        "What this launch wrote is not valid; the context is.",
+        "The results of this launch are not valid; the CUDA context is.",
     ):
         assert part in text
 
@@ -180,7 +179,7 @@ def test_a_named_barrier_and_the_cluster_barrier_say_who_has_come() -> None:
         "role 'talk', warp 0, of CTA 2 (rank 0 of cluster 1): the cluster barrier, at which 2 of"
         " 4 warps have arrived, 1 have left" in text
     )
-    report = debug.decode(record((cluster, 0, 0, 0, 0, 1)), kernel)
+    report = decode(record((cluster, 0, 0, 0, 0, 1)), kernel)
     assert report is not None
     assert "cluster_arrive, role 'sum'" in str(hang_error(report, kernel))
 
@@ -204,10 +203,10 @@ def test_set_up_and_a_copy_for_each_warpgroup() -> None:
 
 def test_more_waits_than_a_record_holds() -> None:
     kernel = gemm()
-    many = debug.RECORD_BYTES // WAIT.size - 2
+    many = RECORD_BYTES // WAIT.size - 2
     full = record(*[(0, 0, i % 8, 0, 0, 0) for i in range(1 + many)])
-    assert len(full) == debug.RECORD_BYTES
-    report = debug.decode(full[:8] + struct.pack("<I", 1000) + full[12:], kernel)
+    assert len(full) == RECORD_BYTES
+    report = decode(full[:8] + struct.pack("<I", 1000) + full[12:], kernel)
     assert report is not None
     assert report.first.warps == tuple(range(8))
 
@@ -277,10 +276,10 @@ def test_a_launch(build: dict[str, Any], hung: bool, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(driver, "api", device.api)
     launcher: Any = device
     if device.found is None:
-        debug.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
+        instrumented_launch.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
     else:
         with pytest.raises(HangError, match="hung on the GPU: a wait blocked for 200 ms"):
-            debug.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
+            instrumented_launch.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
     seed = [(ctypes.c_uint32, 2**32 - 1)] if "perturb" in build else []
     assert device.extra == ([(ctypes.c_uint64, 4096)] if "debug" in build else []) + seed
     assert device.memory == {}
@@ -317,5 +316,5 @@ def test_a_debug_launch_that_fails_otherwise_names_the_kernel(
         match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA "
         "context",
     ):
-        debug.launch(launcher, kernel, (1, 2), 9)
+        instrumented_launch.launch(launcher, kernel, (1, 2), 9)
     assert device.memory == {}

@@ -41,7 +41,10 @@ class FakeDriver:
         self.devices: list[int | None] = []
         self.calls: list[str] = []
 
+    launch_configuration = staticmethod(driver.launch_configuration)
+
     def install(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> FakeDriver:
+        monkeypatch.setattr(driver, "api", self.api)
         for module in modules:
             monkeypatch.setattr(module, "driver", self)
         return self

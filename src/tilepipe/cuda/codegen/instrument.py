@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from tilepipe.cuda.codegen.context import Context, Module
-from tilepipe.cuda.debug.launch_record import cluster_warps, every_op, sites
+from tilepipe.cuda.debug.wait_sites import cluster_warps, every_op, sites
 from tilepipe.errors import LimitError
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200

@@ -25,7 +25,7 @@ from tilepipe.cuda.codegen.inlining import inlinable
 from tilepipe.cuda.codegen.instrument import SHARED
 from tilepipe.cuda.codegen.names import Names
 from tilepipe.cuda.codegen.parameters import arguments
-from tilepipe.cuda.debug.launch_record import every_op, role_name
+from tilepipe.cuda.debug.wait_sites import every_op, role_name
 from tilepipe.cuda.ptx.wrappers import FUNCTION, SNIPPETS
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops

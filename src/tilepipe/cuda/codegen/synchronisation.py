@@ -8,7 +8,7 @@ from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand, parity, text
 from tilepipe.cuda.codegen.instrument import withheld
-from tilepipe.cuda.debug.launch_record import cluster_warps
+from tilepipe.cuda.debug.wait_sites import cluster_warps
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.memory import BarrierRef, Tile

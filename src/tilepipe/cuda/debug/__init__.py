@@ -1,1 +1,3 @@
-"""Debug builds: waits with a bound, and the message of a launch that hangs."""
+"""Hangs on the GPU: the waits of a kernel by number, the record that a debug build fills when one
+of them does not end, and the message that explains it.
+"""

@@ -1,13 +1,13 @@
-"""Compiled kernels on disk, so that a process compiles only what no process before it has.
+"""The cache of compiled kernels on disk, which processes share.
 
-An entry's name is the SHA-256 of all that decides what the compiler gives: source, options,
-architecture, versions of the compiler and of tilepipe. Its contents begin with a SHA-256 over that
-name and everything that follows, so a file that is cut short, altered, or put under another's name
-is not used. Nothing is unpickled. A directory that others may write to is not used at all: whoever
-can write there could have us launch their code.
+The name of an entry is the SHA-256 of everything that determines the compiler's output: source,
+options, architecture, versions of the compiler and of tilepipe. The content begins with a SHA-256
+over that name and the rest of the file, so a file that is truncated, altered or renamed is not
+used. Nothing is unpickled. A directory that other users may write to is not used at all, because
+they could place code there that this process would launch.
 
-    TILEPIPE_CACHE_DIR   the directory; `$XDG_CACHE_HOME/tilepipe` or `~/.cache/tilepipe` unless
-    set; "off" for none
+    TILEPIPE_CACHE_DIR   the directory; `$XDG_CACHE_HOME/tilepipe` or `~/.cache/tilepipe` where it
+                         is not set; "off" switches the cache off
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import tilepipe
 from tilepipe import files
 
 MAGIC = b"tilepipe cubin 1\n"
-MAX_BYTES = 256 * 2**20  # of all entries; the least recently written go first
+MAX_BYTES = 256 * 2**20  # size of all entries; the least recently written are removed first
 _SUFFIX = ".cubin"
-_ABANDONED = 3600  # seconds after which nobody is still writing a temporary file
+_ABANDONED = 3600  # seconds after which no process is still writing a temporary file
 
 
 def directory() -> Path | None:
-    """Where entries are kept; None when there is no place for them."""
-    said = os.environ.get("TILEPIPE_CACHE_DIR")
-    if said == "off":
+    """The directory of the entries; None when the cache is off or has no place."""
+    chosen = os.environ.get("TILEPIPE_CACHE_DIR")
+    if chosen == "off":
         return None
-    if said:
-        return Path(said)
+    if chosen:
+        return Path(chosen)
     return files.user_directory("XDG_CACHE_HOME", ".cache")
 
 
 def key(*parts: str) -> str:
-    """The name of the entry that these decide."""
+    """The name of the entry for these texts, in their order."""
     digest = hashlib.sha256()
     for part in (tilepipe.__version__, *parts):
         data = part.encode()
@@ -48,7 +48,9 @@ def key(*parts: str) -> str:
 
 
 def read(name: str) -> tuple[str, bytes] | None:
-    """(compile log, cubin) of an entry; None where there is none that is whole and ours."""
+    """The (compile log, cubin) of an entry; None where there is no intact entry in a directory that
+    only this user can write to.
+    """
     where = directory()
     if where is None or not _private(where):
         return None
@@ -69,8 +71,8 @@ def read(name: str) -> tuple[str, bytes] | None:
 
 
 def write(name: str, log: str, cubin: bytes) -> None:
-    """Keeps an entry. Readers and other writers see all of it or nothing; where it cannot be kept,
-    nothing happens.
+    """Writes an entry atomically: other processes see all of it or nothing. Where it cannot be
+    written, nothing happens.
     """
     where = directory()
     if where is None:
@@ -91,7 +93,7 @@ def _digest(name: str, body: bytes) -> bytes:
 
 
 def _private(where: Path) -> bool:
-    """Whether only this user can have written there."""
+    """Whether no other user can write to a directory."""
     try:
         found = where.stat()
     except OSError:
@@ -103,7 +105,7 @@ def _private(where: Path) -> bool:
 
 
 def _trim(where: Path) -> None:
-    """Removes the oldest entries beyond `MAX_BYTES`, and what writers left that were killed."""
+    """Removes the oldest entries beyond `MAX_BYTES`, and temporary files of killed writers."""
     for path in where.glob(".*.tmp"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _ABANDONED:

@@ -1,5 +1,5 @@
-"""Compiling the printed source with NVRTC, and reading what ptxas says about it. Needs neither a
-GPU nor a driver.
+"""Compiles the printed source with NVRTC, and refuses a cubin whose log shows a loss of speed.
+Needs neither a GPU nor a driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tilepipe.ir.placement import broken_pool_rule
 from tilepipe.ir.program import Kernel
 
 EMITS = ("cubin", "ptx", "cuda")
-# What ptxas mentions in passing and a kernel loses a third of its speed by.
+# Faults of the machine code that ptxas reports as remarks, and that cost up to a third of the
+# speed.
 LOSSES = {
     "C7508": "ptxas ignored setmaxnreg",
     "C7510": "ptxas serialised wgmma",
@@ -35,13 +36,18 @@ class Compiled:
     """A compiled kernel.
 
     Attributes:
-        name: the entry point. data: the cubin, or the PTX or CUDA text in UTF-8, as `emit` says.
-        registers: registers a thread at launch; None unless emit == "cubin", as are the next two.
-        spill_bytes: bytes of spill stores and loads. stack_bytes: stack frame.
-        smem_bytes: dynamic shared memory to launch with. threads: of a CTA. cluster: CTAs of a
-            cluster.
-        debug: a launch passes the address of a `debug` record behind the program's arguments.
-            perturbed: it passes a seed (uint32) last.
+        name: the name of the entry point.
+        data: the cubin, or the PTX or CUDA text in UTF-8, as `emit` says.
+        smem_bytes: bytes of dynamic shared memory to launch with.
+        threads: threads of a CTA.
+        cluster: CTAs of a cluster.
+        registers: registers of a thread at launch. This and the next two are None unless emit is
+            "cubin".
+        spill_bytes: bytes of spill stores and loads.
+        stack_bytes: bytes of the stack frame.
+        debug: a launch passes the address of a record (`cuda.debug.record`) after the program's
+            arguments.
+        perturbed: a launch passes a seed (uint32) as the last argument.
     """
 
     name: str
@@ -61,24 +67,30 @@ class Compiled:
 
 
 def compile(
-    kernel: Kernel, arch: str | None = None, emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False,
-    debug: bool = False, perturb: int | None = None,
-) -> Compiled:  # fmt: skip
+    kernel: Kernel,
+    arch: str | None = None,
+    emit: str = "cubin",
+    *,
+    allow: Collection[str] = (),
+    lineinfo: bool = False,
+    debug: bool = False,
+    perturb: int | None = None,
+) -> Compiled:
     """Prints and compiles a kernel.
 
     `arch`: one of `ir.architecture.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever
-    has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`:
-    losses of `LOSSES` to accept. `lineinfo`: profilers then show the lines of the Python kernel.
-    `debug`: waits are bounded, and one that does not end gives the launch up; on Blackwell ptxas
-    checks accesses to tensor memory besides (`options`). `perturb`: not None: random delays at
-    synchronisation points, by a seed that each launch passes. Both cost speed, so all `LOSSES` are
-    accepted.
+    has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: the
+    `LOSSES` to accept. `lineinfo`: lets profilers show the lines of the Python kernel. `debug`:
+    bounds every wait, and gives a launch up when a wait does not end; on Blackwell, ptxas also adds
+    checks of accesses to tensor memory (`options`). `perturb`: where it is not None, adds random
+    delays at synchronisation points, chosen by a seed that each launch passes. `debug` and
+    `perturb` cost speed, so they accept all `LOSSES`.
 
     Raises:
-        BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug
-            or perturbed build.
+        BindError: unknown architecture or `emit`.
+        LimitError: shared memory has no room for the state of a debug or perturbed build.
         CompileError: the kernel has no CUDA form, NVRTC refuses it, ptxas reports a loss that is
-        not allowed, or launches it with fewer registers than its warpgroups ask for.
+            not allowed, or gives threads fewer registers than the warpgroups ask for.
         UnavailableError: the CUDA packages are not installed.
     """
     if not isinstance(emit, str) or emit not in EMITS:
@@ -94,7 +106,7 @@ def compile(
     if emit == "cuda":
         return Compiled(name, arch, emit, code, "", code.encode(), **shape)
     checked = debug and bool(kernel.cta_group)
-    log, data = _built(
+    log, data = _compiled(
         code, f"{name}.cu", emit, options(arch, emit, lineinfo=lineinfo, checks_tmem=checked)
     )
     if emit == "ptx":
@@ -115,14 +127,14 @@ def entry_point(code: str) -> str:
 def options(
     arch: str, emit: str, *, lineinfo: bool = False, checks_tmem: bool = False
 ) -> tuple[str, ...]:
-    """What NVRTC is called with.
+    """The options that NVRTC is called with.
 
-    `checks_tmem`: ptxas lets each tcgen05 instruction check its addresses of tensor memory, and
-    trap where they are not allocated or out of bounds (`--g-tensor-memory-access-check`, which
-    `--device-debug` implies). Only a Blackwell target takes it; the others do not get it.
+    `checks_tmem`: each tcgen05 instruction checks its addresses of tensor memory, and traps where
+    they are out of bounds or not allocated (`--g-tensor-memory-access-check` of ptxas, which
+    `--device-debug` implies). It is passed for Blackwell only; other targets refuse it.
     """
     target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
-    # A result from NVRTC's own cache (NVRTC, "Caching") comes without the log that the checks read.
+    # --no-cache: a result from NVRTC's own cache (NVRTC, "Caching") has no log to check.
     found = [f"--gpu-architecture={target}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
     if lineinfo:
         found.append("--generate-line-info")
@@ -131,8 +143,8 @@ def options(
     return tuple(found)
 
 
-def _built(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[str, bytes]:
-    """What `nvrtc` gives; a cubin that was built before comes from the disk."""
+def _compiled(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[str, bytes]:
+    """The (log, output) of `nvrtc`. A cubin that was compiled before comes from the disk."""
     if emit != "cubin":
         return nvrtc(code, filename, emit, given)
     name = cache.key(code, filename, nvrtc_version(), *given)
@@ -155,10 +167,10 @@ def _nvrtc_api() -> Any:
 
 @functools.cache
 def nvrtc_version() -> str:
-    """Version of the compiler.
+    """The version of NVRTC.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: there is no NVRTC.
     """
     api = _nvrtc_api()
     try:
@@ -174,7 +186,8 @@ def nvrtc(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[
     """Runs NVRTC with the options of `options`; returns (log, cubin or PTX).
 
     Raises:
-        CompileError: with the log. UnavailableError: no NVRTC here.
+        CompileError: NVRTC refuses the source; the message has its first errors.
+        UnavailableError: there is no NVRTC.
     """
     api = _nvrtc_api()
     try:
@@ -215,7 +228,7 @@ def _text(size: Any, get: Any, program: Any) -> bytes:
 
 
 def _excerpt(log: str, code: str, limit: int = 12) -> str:
-    """The first errors of a log, each with the printed line it is about."""
+    """The first errors of a log, each with the line of the printed source that it is about."""
     lines = code.splitlines()
     shown: list[str] = []
     for line in [x for x in log.splitlines() if "error" in x][:limit]:
@@ -227,7 +240,7 @@ def _excerpt(log: str, code: str, limit: int = 12) -> str:
 
 
 def resources(log: str) -> dict[str, int]:
-    """Registers, spill and stack bytes from a `ptxas -v` log."""
+    """The registers, spill bytes and stack bytes that a `ptxas -v` log reports."""
     registers = re.search(r"Used (\d+) registers", log)
     frame = re.search(
         r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
@@ -239,7 +252,7 @@ def resources(log: str) -> dict[str, int]:
 
 
 def _check_pool(kernel: Kernel, registers: int) -> None:
-    """Raises CompileError when the registers that ptxas launches the kernel with do not bear what
+    """Raises CompileError when the registers that ptxas gives the kernel at launch are fewer than
     its warpgroups ask setmaxnreg for.
     """
     broken = broken_pool_rule(kernel, registers)
@@ -262,6 +275,7 @@ def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[
                 code, "The role's code must let it"
             )
             raise CompileError(
-                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n  {advice}; allow=[{code!r}] accepts it.",
+                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n"
+                f"  {advice}; allow=[{code!r}] accepts it.",
                 kernel.loc,
             )

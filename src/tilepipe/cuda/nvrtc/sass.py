@@ -1,4 +1,6 @@
-"""Machine code of a cubin: instructions, loops, and how often each opcode stands in them."""
+"""The machine code (SASS) of a cubin: its instructions, its loops, and how often each opcode occurs
+in them.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _LABEL = re.compile(r"^\s*(\.L_\w+):")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: byte address, predicate (`@!P0` or empty), opcode with modifiers, operands
-    as text.
+    """One instruction: its byte address, predicate (`@!P0` or empty), opcode with modifiers, and
+    operands as text.
     """
 
     address: int
@@ -37,22 +39,22 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The instructions from a backward branch's target to the branch."""
+    """The instructions from the target of a backward branch to the branch."""
 
     start: int
     end: int
     instructions: tuple[Instruction, ...]
 
     def count(self) -> Counter[str]:
-        """Instructions by opcode without modifiers."""
+        """The number of instructions by opcode without modifiers."""
         return count(self.instructions)
 
 
 def nvdisasm() -> str:
-    """The path of nvdisasm: the wheel's in this environment, or the one on PATH.
+    """The path of nvdisasm: from the wheel in this environment, else from PATH.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: nvdisasm is not installed.
     """
     wheels = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvdisasm"))
     found = str(wheels[0]) if wheels else shutil.which("nvdisasm")
@@ -77,7 +79,9 @@ def disassemble(cubin: bytes) -> list[Instruction]:
 
 
 def parse(text: str) -> list[Instruction]:
-    """Instructions of `nvdisasm -c` output, with labels in operands replaced by addresses."""
+    """The instructions in the output of `nvdisasm -c`, with labels in operands replaced by
+    addresses.
+    """
     labels: dict[str, int] = {}
     pending: list[str] = []
     found: list[Instruction] = []
@@ -104,8 +108,8 @@ def _resolved(i: Instruction, labels: dict[str, int]) -> Instruction:
 
 
 def loops(code: list[Instruction]) -> list[Loop]:
-    """Loops by backward branches, the innermost (fewest instructions) first; a branch to itself,
-    the end of a kernel, is none.
+    """The loops, found by their backward branches, the one with the fewest instructions first. A
+    branch to itself, which ends a kernel, is not a loop.
     """
     found: dict[int, Loop] = {}
     for i in code:
@@ -121,10 +125,10 @@ def loops(code: list[Instruction]) -> list[Loop]:
 
 
 def loop_with(code: list[Instruction], opcode: str) -> Loop:
-    """The innermost loop that has the opcode.
+    """The innermost loop that contains an opcode.
 
     Raises:
-        LookupError: no loop has.
+        LookupError: no loop contains it.
     """
     for loop in loops(code):
         if loop.count()[opcode]:
@@ -133,5 +137,5 @@ def loop_with(code: list[Instruction], opcode: str) -> Loop:
 
 
 def count(code: list[Instruction] | tuple[Instruction, ...]) -> Counter[str]:
-    """Instructions by opcode without modifiers."""
+    """The number of instructions by opcode without modifiers."""
     return Counter(i.base for i in code)

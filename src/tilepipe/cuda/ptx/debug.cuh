@@ -1,4 +1,4 @@
-// What a debug or a perturbed build adds to a kernel; `tilepipe.cuda.debug.launch_record` reads the record, and must agree on its layout.
+// What a debug or a perturbed build adds to a kernel; `tilepipe.cuda.debug.record` reads the record, and must agree on its layout.
 // A wait that blocks for longer than the limit fills the record and raises its flag. It is then given up, and so is every other
 // one: each role runs on to its end, the way it would go anyway, but arrives, copies and stores no more.
 

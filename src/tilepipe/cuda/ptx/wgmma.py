@@ -1,4 +1,4 @@
-"""wgmma.mma_async: one device function for each instruction shape that a kernel uses."""
+"""Device functions around wgmma.mma_async, one for each instruction shape that a kernel uses."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.rules.operand_tiles import mma_k
 
 _TYPES = {
-    dtypes.bfloat16: "bf16", dtypes.float16: "f16", dtypes.float32: "tf32", dtypes.float8_e4m3: "e4m3", dtypes.float8_e5m2: "e5m2",
-}  # fmt: skip
+    dtypes.bfloat16: "bf16",
+    dtypes.float16: "f16",
+    dtypes.float32: "tf32",
+    dtypes.float8_e4m3: "e4m3",
+    dtypes.float8_e5m2: "e5m2",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One wgmma.mma_async: m = 64, n, and 32 bytes of K.
+    """One shape of wgmma.mma_async: m = 64, n columns, and 32 bytes of K.
 
     Attributes:
-        a, b: dtypes. a_in_registers: A comes as four registers a thread, not as a descriptor.
+        a, b: dtypes of the operands.
+        a_in_registers: A is passed in four registers of each thread, not by a descriptor.
         transposed_a, transposed_b: the operand is contiguous along M or N (16-bit dtypes only).
-        scale_d: a last argument says whether d is added to; without it, it is.
+        scale_d: a last argument says whether the product is added to d or replaces it; without the
+            argument it is added.
     """
 
     n: int
@@ -34,7 +40,7 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """Of the device function: `wgmma_m64n256k16_bf16`."""
+        """The name of the device function, such as `wgmma_m64n256k16_bf16`."""
         types = _TYPES[self.a] if self.a is self.b else f"{_TYPES[self.a]}_{_TYPES[self.b]}"
         name = f"wgmma_m64n{self.n}k{mma_k(self.b)}_{types}"
         name += "_ra" if self.a_in_registers else "_ta" if self.transposed_a else ""
@@ -42,7 +48,7 @@ class Instruction:
         return name + ("_scale_d" if self.scale_d else "")
 
     def snippet(self) -> Snippet:
-        """The device function."""
+        """The text of the device function."""
         count = self.n // 2
         if self.a_in_registers:
             inputs, signature = [f'"r"(a{i})' for i in range(4)], "u32 a0, u32 a1, u32 a2, u32 a3"
@@ -52,18 +58,18 @@ class Instruction:
         b = f"%{count + len(inputs)}"
         inputs.append('"l"(b)')
         signature += ", u64 b"
-        what, scale = "d += a · b", "1"
+        formula, scale = "d += a · b", "1"
         if self.scale_d:
-            what, scale = "d = a · b + (scale_d ? d : 0)", f"%{count + len(inputs)}"
+            formula, scale = "d = a · b + (scale_d ? d : 0)", f"%{count + len(inputs)}"
             inputs.append('"r"(scale_d)')
             signature += ", i32 scale_d"
         flags = ["p", "1", "1"]
-        if self.b.nbytes == 2:  # imm-trans-a, imm-trans-b: of 16-bit types only
+        if self.b.nbytes == 2:  # only 16-bit types have imm-trans-a and imm-trans-b
             flags += [] if self.a_in_registers else [str(int(self.transposed_a))]
             flags.append(str(int(self.transposed_b)))
         shape = f"m64n{self.n}k{mma_k(self.b)}.f32.{_TYPES[self.a]}.{_TYPES[self.b]}"
         lines = [
-            f"// wgmma.mma_async: {what}",
+            f"// wgmma.mma_async: {formula}",
             f"{FUNCTION} void {self.name}(float (&d)[{count}], {signature}) {{",
             "    asm volatile(",
         ]

@@ -1,8 +1,8 @@
-"""PTX wrappers of the printed code: device functions from the .cuh files of this package, and
-families of them that differ in a number or a type.
+"""The PTX wrappers of the printed code: the device functions of this package's .cuh files, and
+families of functions that differ in a number or a type.
 
-A printed kernel contains only the wrappers it uses, so it stands alone: it compiles with NVRTC or
-nvcc, and includes nothing.
+A printed kernel contains the wrappers it uses and includes nothing, so NVRTC or nvcc compiles it on
+its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FUNCTION = "__device__ __forceinline__"
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A device function of the printed file: its name, its text with the comment above it, and the
-    snippets it calls.
+    """A device function or constant of the printed file: its name, its text with the comment above
+    it, and the names of the snippets it calls.
     """
 
     name: str
@@ -28,7 +28,9 @@ class Snippet:
 
 
 def _read(file: str) -> Iterator[tuple[str, str]]:
-    """(name, text) of the functions of a .cuh file of this package; an empty line ends one."""
+    """The (name, text) of each function of a .cuh file of this package. An empty line ends a
+    function.
+    """
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     for block in text.split("\n\n"):
         found = re.search(rf"^{FUNCTION} .*?(\w+)\(", block, re.MULTILINE)
@@ -37,7 +39,7 @@ def _read(file: str) -> Iterator[tuple[str, str]]:
 
 
 def _for_pairs(functions: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The same functions for a pair of CTAs, where they are for one: `tmem_alloc_pair`."""
+    """The variants for a pair of CTAs of those functions that have one, such as `tmem_alloc_pair`."""
     for name, code in functions.items():
         if "cta_group::1" in code:
             yield (
@@ -47,20 +49,21 @@ def _for_pairs(functions: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def wrapped(items: list[str], width: int = 8) -> list[str]:
-    """Comma-separated items, `width` to a line."""
+    """Lines of comma-separated items, `width` to a line."""
     rows = [", ".join(items[i : i + width]) for i in range(0, len(items), width)]
     return [f"{row}," for row in rows[:-1]] + rows[-1:]
 
 
 def _to_integer() -> Iterator[tuple[str, str]]:
-    """Conversions from floating point: `i32_from_f32` and the like."""
+    """Conversions from floating-point numbers to integers, such as `i32_from_f32`."""
     registers = {8: ("r", "i32"), 32: ("r", "i32"), 64: ("l", "i64")}
     for (source, c_type, letter), kind, bits in product(
         (("f32", "float", "f"), ("f64", "double", "d")), "iu", registers
     ):
         name, ptx = f"{kind}{bits}_from_{source}", f"{'s' if kind == 'i' else 'u'}{bits}"
         constraint, register = registers[bits]
-        # cvt makes NaN 0 unless a side has 64 bits (PTX ISA, cvt: the lowest number, or 2**63).
+        # cvt turns NaN into 0 unless the source or the result has 64 bits: then it gives the
+        # lowest number, or 2**63 (PTX ISA, cvt). NaN is to be 0 in all cases.
         result = "bits" if source == "f32" and bits < 64 else "x == x ? bits : 0"
         yield (
             name,
@@ -74,20 +77,20 @@ def _to_integer() -> Iterator[tuple[str, str]]:
 
 
 def _tma(rank: int) -> Iterator[tuple[str, str]]:
-    """Copies between global and shared memory of a box of a tensor of that rank."""
+    """The TMA copies of a box between shared memory and a tensor of that rank in global memory."""
     axes = range(rank)
     coords, inputs = ", ".join(f"i32 c{i}" for i in axes), ", ".join(f'"r"(c{i})' for i in axes)
     comment = "// cp.async.bulk.tensor; c0 is the innermost coordinate"
     load = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
     at = "{" + ", ".join(f"%{i + 3}" for i in axes) + "}"
-    for group, suffix, whose in (
+    for group, suffix, owner in (
         ("", "", ""),
         (".cta_group::2", "_pair", "; `bar` may be the other CTA's of the pair"),
     ):
         name = f"tma_load{suffix}_{rank}d"
         yield (
             name,
-            f"""{comment}{whose}
+            f"""{comment}{owner}
 {FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, {coords}) {{
     asm volatile("{load}{group} [%0], [%1, {at}], [%2];"
                  ::"r"(dst), "l"(&map), "r"(bar), {inputs} : "memory");
@@ -96,7 +99,7 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
         name = f"tma_load_multicast{suffix}_{rank}d"
         yield (
             name,
-            f"""{comment}; to the same address in each CTA of the mask{whose}
+            f"""{comment}; to the same address in each CTA of the mask{owner}
 {FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, u16 ctas, {coords}) {{
     asm volatile("{load}.multicast::cluster{group}"
                  " [%0], [%1, {at}], [%2], %{rank + 3};"
@@ -115,17 +118,23 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
     )
 
 
-# C++ type -> (PTX type of a load, of a store, asm constraint, C++ type of the register: PTX has
-# none of 8 bits)
+# C++ type -> (PTX type of a load, PTX type of a store, asm constraint, C++ type of the register).
+# PTX has no registers of 8 bits, so bytes pass through 32-bit ones.
 _ACCESS = {
-    "i8": ("s8", "u8", "r", "i32"), "u8": ("u8", "u8", "r", "u32"), "u16": ("u16", "u16", "h", "u16"),
-    "i32": ("s32", "u32", "r", "i32"), "u32": ("u32", "u32", "r", "u32"), "i64": ("s64", "u64", "l", "i64"),
-    "u64": ("u64", "u64", "l", "u64"), "float": ("f32", "f32", "f", "float"), "double": ("f64", "f64", "d", "double"),
-}  # fmt: skip
+    "i8": ("s8", "u8", "r", "i32"),
+    "u8": ("u8", "u8", "r", "u32"),
+    "u16": ("u16", "u16", "h", "u16"),
+    "i32": ("s32", "u32", "r", "i32"),
+    "u32": ("u32", "u32", "r", "u32"),
+    "i64": ("s64", "u64", "l", "i64"),
+    "u64": ("u64", "u64", "l", "u64"),
+    "float": ("f32", "f32", "f", "float"),
+    "double": ("f64", "f64", "d", "double"),
+}
 
 
 def _access(c_type: str) -> Iterator[tuple[str, str]]:
-    """Ordinary loads and stores of shared memory, this CTA's and (`_remote`) another one's."""
+    """Ordinary loads and stores of this CTA's shared memory and (`_remote`) of another CTA's."""
     load, store, constraint, register = _ACCESS[c_type]
     for space, suffix in (("shared::cta", ""), ("shared::cluster", "_remote")):
         name = f"load_{c_type}{suffix}"
@@ -167,4 +176,4 @@ def _all() -> dict[str, Snippet]:
     }
 
 
-SNIPPETS = _all()  # in the order of printing: each after those it calls
+SNIPPETS = _all()  # in the order of printing: each wrapper after those it calls

@@ -1,7 +1,7 @@
-"""The CUDA driver through cuda.bindings: devices, contexts, modules. A failed call is one error in
-the driver's words.
+"""The CUDA driver through cuda.bindings: devices, contexts, modules, launch configurations. A
+failed call raises an error that quotes the driver.
 
-Contexts are the devices' primary contexts, which PyTorch, CuPy and the CUDA runtime use too.
+Contexts are the primary contexts of the devices, which PyTorch, CuPy and the CUDA runtime use too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ARCHITECTURES = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
 
 @functools.cache
 def api() -> Any:
-    """cuda.bindings.driver, initialised.
+    """The module cuda.bindings.driver, after cuInit.
 
     Raises:
-        UnavailableError: no package, no driver or no GPU.
+        UnavailableError: there is no such package, no driver or no GPU.
     """
     try:
         from cuda.bindings import driver
@@ -32,7 +32,7 @@ def api() -> Any:
         ) from None
     try:
         (status,) = driver.cuInit(0)
-    # each version of the bindings has its own class for a driver that is not there
+    # Each version of the bindings raises its own class where the driver is missing.
     except Exception:
         raise UnavailableError(
             "launching needs an NVIDIA driver (libcuda.so.1), which this machine does not have"
@@ -43,10 +43,10 @@ def api() -> Any:
 
 
 def call(name: str, *args: Any) -> Any:
-    """Calls a driver function; returns what it gives beside the status.
+    """Calls a function of the driver, and returns its results without the status.
 
     Raises:
-        LaunchError: it failed.
+        LaunchError: the call failed.
     """
     status, *values = getattr(api(), name)(*args)
     if int(status):
@@ -55,18 +55,18 @@ def call(name: str, *args: Any) -> Any:
 
 
 def describe(status: Any) -> str:
-    """CUDA_ERROR_... and what the driver says about it."""
+    """The name of an error, CUDA_ERROR_..., and the driver's text for it."""
     _, text = api().cuGetErrorString(status)
     return f"{status.name}{f' ({text.decode()})' if text else ''}"
 
 
 def device_count() -> int:
-    """GPUs that the driver sees."""
+    """The number of GPUs that the driver sees."""
     return int(call("cuDeviceGetCount"))
 
 
 def attribute(ordinal: int, name: str) -> int:
-    """A CU_DEVICE_ATTRIBUTE_ of a device."""
+    """The value of a CU_DEVICE_ATTRIBUTE_ of a device."""
     which = getattr(api().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(call("cuDeviceGetAttribute", which, call("cuDeviceGet", ordinal)))
 
@@ -86,22 +86,22 @@ def primary_context(ordinal: int) -> Any:
 
 @contextmanager
 def current(ordinal: int) -> Iterator[None]:
-    """Makes the device's context current in this thread, and afterwards what was current before."""
+    """Makes the device's context current in this thread for the duration of the block."""
     call("cuCtxPushCurrent", primary_context(ordinal))
     try:
         yield
     finally:
-        # where the context is lost it fails, which is not what happened
+        # Where the context is lost, this fails too and would hide the error that lost it.
         with suppress(LaunchError):
             call("cuCtxPopCurrent")
 
 
 @functools.cache
 def chip(ordinal: int = 0) -> Chip:
-    """What a device offers.
+    """The properties of a device.
 
     Raises:
-        UnavailableError: no such device, or one that tilepipe prints no code for.
+        UnavailableError: there is no such device, or tilepipe prints no code for it.
     """
     primary_context(ordinal)
     major, minor = (attribute(ordinal, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
@@ -144,13 +144,13 @@ _EMPTY = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty(
 
 
 def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
-    """(size, clusters of it that are resident at once) with one CTA on an SM."""
+    """The (size, clusters of that size that can be resident at once), with one CTA on an SM."""
     smem = attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     found = []
     for size in (2, 4, 8):
         try:
             found.append((size, Function(ordinal, _EMPTY, "empty", 128, smem, size).max_clusters))
-        except LaunchError:  # a part of a GPU (MIG) may have room for none
+        except LaunchError:  # a MIG slice may have no room for one
             found.append((size, 0))
     return tuple(found)
 
@@ -158,8 +158,8 @@ def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
 class Function:
     """A compiled kernel loaded on one device, ready for cuLaunchKernelEx.
 
-    It stays loaded for the life of the process: launches that are queued, and CUDA graphs, hold its
-    handle without our knowing.
+    It stays loaded for the life of the process: queued launches and CUDA graphs use its handle, and
+    there is no way to know of them.
     """
 
     def __init__(
@@ -168,7 +168,8 @@ class Function:
         """Loads a cubin.
 
         Raises:
-            LaunchError: the driver refuses it, or not one of its clusters fits on the device.
+            LaunchError: the driver refuses the cubin, or the device has no room for even one
+            cluster.
         """
         self.ordinal = ordinal
         driver = api()
@@ -193,21 +194,31 @@ class Function:
         if self.max_clusters == 0:
             raise LaunchError(
                 f"no cluster of '{name}' fits on device {ordinal}: {cluster} CTAs of {threads}"
-                f" threads and {smem_bytes:,} bytes of shared"
-                " memory each. Use a smaller cluster, or less shared memory."
+                f" threads and {smem_bytes:,} bytes of shared memory each. Use a smaller"
+                " cluster, or less shared memory."
             )
 
     def _max_clusters(self, threads: int, smem_bytes: int, cluster: int) -> int:
-        """Clusters that the device holds at once."""
-        config = api().CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes = smem_bytes
+        """The number of clusters that the device holds at once."""
         shape = api().CUlaunchAttribute()
         shape.id = api().CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = cluster, 1, 1
-        config.attrs, config.numAttrs = [shape], 1
+        config = launch_configuration(cluster, threads, smem_bytes, shape)
         return int(call("cuOccupancyMaxActiveClusters", self.handle, config))
+
+
+def launch_configuration(
+    ctas: int, threads: int, smem_bytes: int, launch_attribute: Any, stream: int = 0
+) -> Any:
+    """A CUlaunchConfig with one launch attribute: `ctas` CTAs of `threads` threads, each with
+    `smem_bytes` of dynamic shared memory, on a CUstream.
+    """
+    config = api().CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = ctas, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes, config.hStream = smem_bytes, stream
+    config.attrs, config.numAttrs = [launch_attribute], 1
+    return config
 
 
 def is_current(ordinal: int) -> bool:

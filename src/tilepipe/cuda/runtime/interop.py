@@ -1,6 +1,6 @@
-"""Arrays in GPU memory, and streams, of whichever framework: PyTorch, CuPy, Numba, JAX.
+"""Arrays in GPU memory and streams of other frameworks: PyTorch, CuPy, Numba, JAX.
 
-An array says where it is through what it is (PyTorch), `__cuda_array_interface__` or DLPack.
+The place of an array comes from PyTorch's own methods, `__cuda_array_interface__` or DLPack.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DLPACK_CUDA = 2  # DLDeviceType kDLCUDA
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """Where an array lies: address, strides in bytes outermost first, device ordinal."""
+    """The place of an array: address, strides in bytes (outermost first), device ordinal."""
 
     address: int
     byte_strides: tuple[int, ...]
@@ -45,10 +45,11 @@ def is_torch(x: Any) -> bool:
 
 
 def view(x: Any) -> DeviceView:
-    """Where an array in GPU memory lies.
+    """The place of an array in GPU memory.
 
     Raises:
-        BindError: it is not in GPU memory, or does not say where.
+        BindError: the array is not in GPU memory, or its address is not one of a GPU.
+        UnavailableError: reading the array needs a package that is not installed.
     """
     if not is_device_array(x):
         raise BindError(
@@ -63,25 +64,25 @@ def view(x: Any) -> DeviceView:
 
 
 def _ordinal(x: Any, address: int) -> int:
-    """The device that an array is on: as it says itself (CuPy's `device.id`, PyTorch's
-    `device.index`), or CUDA of its address.
+    """The device that an array is on: its own `device.id` (CuPy) or `device.index` (PyTorch), else
+    the device that CUDA finds for the address.
     """
     device = getattr(x, "device", None)
     for name in ("id", "index"):
-        said = getattr(device, name, None)
-        if isinstance(said, int):
-            return said
+        ordinal = getattr(device, name, None)
+        if isinstance(ordinal, int):
+            return ordinal
     if not address:
         return 0
     from cuda.bindings import runtime
 
-    # The driver's CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL comes back as 0 for every device through
-    # cuda-bindings 13.3.
+    # Not the driver's CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: cuda-bindings 13.3 returns 0 for it on
+    # every device.
     status, found = runtime.cudaPointerGetAttributes(address)
     if int(status):
         raise BindError(
-            f"{address:#x}, where an array of type {type(x).__name__} says it lies, is no memory"
-            f" of a GPU ({status.name})"
+            f"an array of type {type(x).__name__} gives its address as {address:#x}, which is not"
+            f" in the memory of a GPU ({status.name})"
         )
     return int(found.device)
 
@@ -94,11 +95,11 @@ def _from_dlpack(x: Any) -> DeviceView:
             "arrays that only speak DLPack need cuda-core: pip install tilepipe[cuda]"
         ) from None
     try:
-        # -1: no synchronisation; the launch is on the stream that the caller names (DLPack,
-        # `__dlpack__`).
+        # -1 asks for no synchronisation (DLPack, `__dlpack__`): the launch is on the stream that
+        # the caller names.
         found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
-    # JAX takes it for a stream; 1 is the default stream, before which it then waits for what it has
-    # queued
+    # JAX takes -1 for a stream and refuses it. 1 is the default stream, which then waits for the
+    # work that JAX has queued.
     except Exception:
         found = StridedMemoryView.from_dlpack(x, stream_ptr=1)
     strides = tuple(s * item_bytes(x) for s in found.strides) if found.strides else byte_strides(x)
@@ -106,10 +107,10 @@ def _from_dlpack(x: Any) -> DeviceView:
 
 
 def device_of(arrays: Iterable[Any]) -> int | None:
-    """The device that all arrays in GPU memory are on; None when there are none.
+    """The device that holds all arrays; None when none of them is in GPU memory.
 
     Raises:
-        BindError: they are on several, or some are in the host's memory.
+        BindError: the arrays are on several devices, or only some are in GPU memory.
     """
     everything = list(arrays)
     ordinals = {view(x).ordinal for x in everything if is_device_array(x)}
@@ -128,12 +129,12 @@ def device_of(arrays: Iterable[Any]) -> int | None:
 def stream_handle(stream: Any, arrays: Iterable[Any], ordinal: int) -> int:
     """The CUstream to launch on, as an integer.
 
-    `stream`: an integer, an object of PyTorch, CuPy, Numba or cuda.core, or None: the current
-    stream of the framework that the first array is of, on the array's device; the default stream
-    where it has none.
+    `stream`: an integer, a stream of PyTorch, CuPy, Numba or cuda.core, or None. None stands for
+    the current stream, on device `ordinal`, of the framework that the first GPU array belongs to,
+    or for the default stream where that framework has no current stream.
 
     Raises:
-        BindError: it is no stream.
+        BindError: `stream` is none of these.
     """
     if stream is None:
         return _current_stream(next((x for x in arrays if is_device_array(x)), None), ordinal)
@@ -155,6 +156,6 @@ def _current_stream(array: Any, ordinal: int) -> int:
         return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, cupy.ndarray):
-        with cupy.cuda.Device(ordinal):  # each device has its own
+        with cupy.cuda.Device(ordinal):  # each device has its own current stream
             return int(cupy.cuda.get_current_stream().ptr)
     return 0

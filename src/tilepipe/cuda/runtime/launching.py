@@ -1,5 +1,5 @@
-"""Launching: a compiled kernel on one device, its arguments packed once for each set of
-addresses.
+"""Launching a compiled kernel on one device. The arguments are packed once for each set of
+addresses and kept, so that a repeated launch costs one driver call.
 """
 
 from __future__ import annotations
@@ -22,18 +22,25 @@ from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.rules.tma import ALIGNMENT
 
-# sets of addresses of one launcher; a tensor map takes 128 bytes, an entry about 1 KB
+# Sets of addresses that one launcher keeps. A tensor map takes 128 bytes, an entry about 1 KB.
 _REMEMBERED = 256
-_MAPS = 4096  # tensor maps of the process
+_MAPS = 4096  # tensor maps that the process keeps
 _C_TYPES: dict[str, Any] = {
-    "boolean": ctypes.c_bool, "int8": ctypes.c_int32, "uint8": ctypes.c_int32, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
-    "int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "float32": ctypes.c_float, "float64": ctypes.c_double,
-}  # fmt: skip
+    "boolean": ctypes.c_bool,
+    "int8": ctypes.c_int32,
+    "uint8": ctypes.c_int32,
+    "int32": ctypes.c_int32,
+    "uint32": ctypes.c_uint32,
+    "int64": ctypes.c_int64,
+    "uint64": ctypes.c_uint64,
+    "float32": ctypes.c_float,
+    "float64": ctypes.c_double,
+}
 
 
 @functools.lru_cache(maxsize=_MAPS)
 def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
-    """The tensor map of an array; kept by device, address, and all of what it encodes."""
+    """The tensor map of an array at an address, encoded once and kept."""
     api = driver.api()
     word, dim = api.cuuint64_t, api.cuuint32_t
     with driver.current(ordinal):
@@ -43,14 +50,15 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
             len(form.global_dim),
             address - form.before,
             [word(x) for x in form.global_dim],
-            # of rank 1 there is none, but the driver wants a place for it
+            # A tensor of rank 1 has no stride to pass, but the driver wants a list that is not
+            # empty.
             [word(x) for x in form.global_strides or (ALIGNMENT,)],
             [dim(x) for x in form.box_dim],
             [dim(x) for x in form.element_strides],
             api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{form.swizzle}"),
-            # 256 bytes cost a sixth of the speed where rows are not aligned to them, and gain
-            # nothing measurable where they are.
+            # Promotion to 256 bytes costs a sixth of the speed where rows are not aligned to 256,
+            # and gains nothing measurable where they are.
             api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
@@ -58,10 +66,10 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
 
 
 def wait_for(kernel: str, stream: int | None = None) -> None:
-    """Waits for what is queued on a CUstream, or on the whole device whose context is current.
+    """Waits for all work on a CUstream or, without one, on the device whose context is current.
 
     Raises:
-        LaunchError: the kernel, which was queued last, failed there.
+        LaunchError: `kernel`, which was queued last, failed.
     """
     (status,) = (
         driver.api().cuCtxSynchronize()
@@ -71,16 +79,19 @@ def wait_for(kernel: str, stream: int | None = None) -> None:
     if int(status):
         raise LaunchError(
             f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of"
-            " this process is lost with it: nothing can"
-            " be launched until the process is started anew. `program.run()` simulates the"
-            " kernel, and says what is wrong and where."
+            " this process is lost with it: nothing can be launched until the process is"
+            " restarted. `program.run()` simulates the kernel, and says what is wrong and where."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The arguments of a launch where cuLaunchKernel reads them: `pointers` is its kernelParams,
-    `storage` what it points to.
+    """The arguments of a launch, laid out as cuLaunchKernel reads them.
+
+    Attributes:
+        address: of `pointers`.
+        pointers: the array kernelParams, with the address of each argument.
+        storage: the arguments themselves, which have to live as long as `pointers`.
     """
 
     address: int
@@ -92,12 +103,13 @@ class Launcher:
     """A compiled kernel on one device, for tensors of fixed shapes and strides at any addresses.
 
     Safe to call from several threads, on any stream of the device, and while a CUDA graph is
-    captured: a launch allocates nothing on the device and waits for nothing. Another device that is
-    current in the thread stays so.
+    captured: a launch allocates nothing on the device and waits for nothing. The context that is
+    current in the calling thread stays current.
 
     Attributes:
         tensors: names of the tensor parameters, in the order in which a call takes their addresses.
-        ordinal: the device. max_clusters: clusters that it holds at once.
+        ordinal: the device.
+        max_clusters: clusters that the device holds at once.
     """
 
     def __init__(
@@ -107,7 +119,7 @@ class Launcher:
         function: driver.Function,
         strides: dict[str, tuple[int, ...]],
     ) -> None:
-        """`strides`: of each tensor, in bytes, outermost first."""
+        """`strides`: the strides of each tensor by name, in bytes, outermost first."""
         self.compiled = compiled
         self.ordinal = function.ordinal
         self.max_clusters = function.max_clusters
@@ -118,17 +130,17 @@ class Launcher:
         self._configs: dict[int, Any] = {}  # by stream
         self._args = launch.args
         self._strides = strides
-        self._wanted = arguments(launch.kernel)
+        self._arguments = arguments(launch.kernel)
         self._packed: OrderedDict[tuple[int, ...], Packed] = OrderedDict()
         self._lock = threading.Lock()
-        self._forms = {a.param.name: self._form(a) for a in self._wanted if a.kind == "map"}
+        self._forms = {a.param.name: self._form(a) for a in self._arguments if a.kind == "map"}
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
         """Launches with the tensors at these addresses, in the order of `tensors`, on a CUstream.
 
         Raises:
-            BindError: too few or too many addresses, or one that TMA cannot take. LaunchError: the
-                driver refuses the launch.
+            BindError: too few or too many addresses, or one that TMA cannot take.
+            LaunchError: the driver refuses the launch.
         """
         self.launch_packed(self._packed.get(addresses) or self._remember(addresses), stream)
 
@@ -141,10 +153,11 @@ class Launcher:
         return packed
 
     def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...] = ()) -> Packed:
-        """Arguments followed by `extra`, ctypes values, which debug and perturbed builds take.
+        """The packed arguments, followed by `extra`: ctypes values that debug and perturbed builds
+        take.
 
         Raises:
-            BindError: as a call.
+            BindError: as `__call__` does.
         """
         if len(addresses) != len(self.tensors):
             raise BindError(
@@ -154,7 +167,7 @@ class Launcher:
         return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
 
     def launch_packed(self, packed: Packed, stream: int) -> None:
-        """Launches with arguments of `pack`."""
+        """Launches with arguments that `pack` returned."""
         if not driver.is_current(self.ordinal):
             with driver.current(self.ordinal):
                 return self.launch_packed(packed, stream)
@@ -167,20 +180,20 @@ class Launcher:
             )
 
     def _config(self, stream: int) -> Any:
-        """The launch configuration on a stream. The kernel may set up while the one before it on
-        the stream ends (programmatic stream serialisation): what is printed waits for it before it
+        """The launch configuration for a stream, made once and kept.
+
+        It lets the kernel run its set-up while the previous kernel on the stream ends
+        (programmatic stream serialisation); the printed code waits for that kernel before it
         touches memory.
         """
         api = driver.api()
-        config = api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.compiled.threads, 1, 1
-        config.sharedMemBytes = self.compiled.smem_bytes
-        config.hStream = stream
         overlap = api.CUlaunchAttribute()
         overlap.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         overlap.value.programmaticStreamSerializationAllowed = 1
-        config.attrs, config.numAttrs = [overlap], 1
+        compiled = self.compiled
+        config = driver.launch_configuration(
+            self._grid, compiled.threads, compiled.smem_bytes, overlap, stream
+        )
         if len(self._configs) >= _REMEMBERED:
             self._configs.clear()
         self._configs[stream] = config
@@ -189,7 +202,7 @@ class Launcher:
     def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...]) -> Packed:
         storage: list[Any] = []
         places: list[int] = []
-        for argument in self._wanted:
+        for argument in self._arguments:
             if argument.kind == "map":
                 name = argument.param.name
                 if addresses[name] % ALIGNMENT:
@@ -239,5 +252,5 @@ class Launcher:
             return ctypes.c_int32(arg.shape[argument.axis])
         if isinstance(arg, TensorArg):
             raise BindError(f"parameter '{name}' is a {dtype}, got an array")
-        c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # registers hold small floats as float32
+        c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # small floats are held as float32
         return c_type(float(np.float32(arg)) if dtype.is_float else int(arg))

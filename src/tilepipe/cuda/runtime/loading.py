@@ -1,5 +1,5 @@
-"""From a program's launch to something callable: compiled and loaded once for each kernel and
-device.
+"""Makes the launch of a program callable. A kernel is compiled and loaded once for each device and
+build.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tilepipe.cuda.debug.launch_record import TIMEOUT_MS
-from tilepipe.cuda.debug.launch_record import launch as launch_instrumented
+from tilepipe.cuda.debug.record import TIMEOUT_MS
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.nvrtc.compiler import compile as compile_kernel
 from tilepipe.cuda.runtime import driver, interop
+from tilepipe.cuda.runtime.instrumented_launch import launch as launch_instrumented
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.cuda.runtime.staging import staged
 from tilepipe.errors import BindError
@@ -32,10 +32,10 @@ _lock = threading.Lock()
 def load(
     kernel: Kernel, ordinal: int, *, debug: bool = False, perturbed: bool = False
 ) -> tuple[Compiled, driver.Function]:
-    """A kernel compiled for a device and loaded on it.
+    """Compiles a kernel for a device and loads it there, once.
 
     Raises:
-        CompileError, LaunchError, UnavailableError: as compiling and loading do.
+        CompileError, LaunchError, UnavailableError: compiling or loading failed.
     """
     build = ordinal, debug, perturbed
     with _lock:
@@ -54,7 +54,9 @@ def load(
 def launcher(
     launch: Launch, ordinal: int, *, debug: bool = False, perturbed: bool = False
 ) -> Launcher:
-    """A launch's kernel on a device, for tensors of its shapes and strides at any addresses."""
+    """The launcher of a kernel on a device, for tensors of the launch's shapes and strides at any
+    addresses.
+    """
     strides = {
         name: tuple(arg.array.strides)
         if isinstance(arg.array, np.ndarray)
@@ -68,11 +70,13 @@ def launcher(
 
 
 class BoundLaunch:
-    """A launch with its arguments, NumPy arrays or arrays in GPU memory, ready to be called again
-    and again.
+    """A launch with its arguments, NumPy arrays or arrays in GPU memory, to be called any number of
+    times.
 
     Attributes:
-        launcher: for other addresses. ordinal: the device. on_device: the arrays lie in GPU memory.
+        launcher: launches the same kernel at other addresses.
+        ordinal: the device.
+        on_device: the arrays are in GPU memory.
     """
 
     def __init__(self, launch: Launch, *, debug: bool = False, perturbed: bool = False) -> None:
@@ -91,11 +95,11 @@ class BoundLaunch:
     def __call__(
         self, stream: Any = None, *, seed: int = 0, timeout_ms: float = TIMEOUT_MS
     ) -> None:
-        """Launches; waits for the kernel where the arguments are NumPy arrays, and in a debug
-        build.
+        """Launches the kernel. Waits for its end where the arguments are NumPy arrays, and in a
+        debug build.
 
-        `seed`: of the delays of a perturbed build. `timeout_ms`: how long a wait of a debug build
-        may take.
+        `seed`: chooses the delays of a perturbed build. `timeout_ms`: how long a wait of a debug
+        build may block.
         """
         if self.on_device:
             addresses = tuple(address() for address in self._addresses)

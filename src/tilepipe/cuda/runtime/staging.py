@@ -1,4 +1,6 @@
-"""NumPy arguments of a launch: copied to the GPU, and what the kernel writes copied back."""
+"""NumPy arguments of a launch: copied to the GPU before it, and copied back after it where the
+kernel writes them.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,17 @@ from tilepipe.errors import BindError
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.launch import Launch, TensorArg
 
-_GUARD = 256  # bytes; cuMemAlloc's alignment, which the copy keeps
+_GUARD = 256  # bytes; the alignment of cuMemAlloc, which the copy keeps
 
 
 @contextmanager
 def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
-    """The tensors of a launch in device memory: name -> address of element 0. On leaving without an
-    error, those that the kernel writes are copied back. Waits for the whole device.
+    """Copies the tensors of a launch to device memory, and yields the address of element 0 of each
+    by name. When the block ends without an error, waits for the device and copies back the tensors
+    that the kernel writes.
 
-    An array's memory is copied as it lies, gaps between its rows included, so its strides hold on
-    the GPU too.
+    The memory of an array is copied as it is, with the gaps between its rows, so that its strides
+    are valid on the GPU too.
     """
     arrays = {name: arg.array for name, arg in launch.args.items() if isinstance(arg, TensorArg)}
     written = tensor_uses(launch.kernel)[0]
@@ -35,8 +38,8 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
                 memory = int(driver.call("cuMemAlloc", max(high - low, 1) + _GUARD))
                 places[name] = memory, array.ctypes.data - low
                 driver.call("cuMemcpyHtoD", memory, low, high - low)
-            # cuMemcpyHtoD returns before its last part has arrived, and a kernel on a stream of its
-            # own does not wait for the default one.
+            # cuMemcpyHtoD may return before the last part of a copy has arrived, and a kernel on a
+            # stream of its own does not wait for the default stream.
             driver.call("cuStreamSynchronize", 0)
             yield {name: memory + start for name, (memory, start) in places.items()}
             wait_for(launch.kernel.name)
@@ -44,12 +47,12 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
                 _copy_back(arrays[name], *places[name])
         finally:
             for memory, _ in places.values():
-                # after a failure it fails, too, and that is not what happened
+                # After a failed launch this fails too, and would hide the first error.
                 driver.api().cuMemFree(memory)
 
 
 def _bounds(name: str, array: object) -> tuple[int, int]:
-    """The addresses between which an array's elements lie."""
+    """The lowest address of an array's elements, and the one after the highest."""
     if not isinstance(array, np.ndarray):
         raise BindError(
             f"argument '{name}': expected a NumPy array beside the others, got"

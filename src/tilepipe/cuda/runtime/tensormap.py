@@ -1,16 +1,18 @@
-"""Arguments of cuTensorMapEncodeTiled for a tensor parameter: which box of global memory one TMA
-copy of the printed code moves.
+"""The arguments of cuTensorMapEncodeTiled for a tensor parameter: the box of global memory that one
+TMA copy of the printed code moves.
 
 The driver counts dimensions innermost first and leaves the innermost stride out (it is one
 element). A "col" tensor, whose dimension before the last is contiguous, therefore has its last two
 dimensions swapped; the printed copies swap their coordinates in the same way. A box wider than a
 swizzle panel is encoded as one panel, and the printed code copies panel by panel.
 
-A ragged map of R rows, whose box has B, has two dimensions for its rows, both with the stride of a
-row: element (e, j), with e in [0, R] and j in [0, B), is row e + j - B. The first r rows of a tile
-that starts at row s are then those of the box at (s + r, B - r) that lie inside: row i of the tile
-is at j = B - r + i, which is row s + i, and is clipped where i >= r. Every element that lies inside
-the map and is written is a row of the tensor; the address that is encoded is B rows before it.
+A ragged map lets a store of a whole box write only the first r rows of a tile, with r known at run
+time: TMA clips what lies outside a map, so the map is made such that the other rows lie outside. Of
+a tensor of R rows and a box of B rows, the map has two dimensions for the rows, both with the
+stride of a row: element (e, j), with e in [0, R] and j in [0, B), is row e + j - B of the tensor.
+For a tile that starts at row s, the box is put at (s + r, B - r): row i of the tile is at j = B - r
++ i, which is row s + i of the tensor, and for i >= r it has j >= B and is clipped. So every row
+that is written lies inside the tensor, although the encoded address is B rows before it.
 """
 
 from __future__ import annotations
@@ -25,27 +27,39 @@ from tilepipe.ir.rules.tma import ALIGNMENT, broken_array_rule, broken_extent_ru
 
 # CU_TENSOR_MAP_DATA_TYPE_*
 _DATA_TYPE = {
-    "boolean": "UINT8", "int8": "UINT8", "uint8": "UINT8", "float8_e4m3": "UINT8", "float8_e5m2": "UINT8",
-    "float8_e8m0": "UINT8", "float4_e2m1": "UINT8",
-    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
-    "int32": "INT32", "uint32": "UINT32", "int64": "INT64", "uint64": "UINT64",
-}  # fmt: skip
+    "boolean": "UINT8",
+    "int8": "UINT8",
+    "uint8": "UINT8",
+    "float8_e4m3": "UINT8",
+    "float8_e5m2": "UINT8",
+    "float8_e8m0": "UINT8",
+    "float4_e2m1": "UINT8",  # two elements to a byte
+    "float16": "FLOAT16",
+    "bfloat16": "BFLOAT16",
+    "float32": "FLOAT32",
+    "float64": "FLOAT64",
+    "int32": "INT32",
+    "uint32": "UINT32",
+    "int64": "INT64",
+    "uint64": "UINT64",
+}
 # CU_TENSOR_MAP_SWIZZLE_*
 _SWIZZLE = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 @dataclass(frozen=True, slots=True)
 class TiledMap:
-    """What cuTensorMapEncodeTiled is called with, beside the address; every tuple innermost
-    dimension first.
+    """The arguments of cuTensorMapEncodeTiled except the address. Every tuple has the innermost
+    dimension first. Interleave is always NONE, and elements out of bounds read as zero.
 
     Attributes:
         data_type, swizzle: last part of the CU_TENSOR_MAP_DATA_TYPE_ and CU_TENSOR_MAP_SWIZZLE_
             names.
-        global_dim: extents, elements. global_strides: bytes, without the innermost.
-        box_dim: elements. element_strides: all 1. Interleave is NONE, fill of out-of-bounds
-            elements zero.
-        before: bytes that the encoded address lies before the tensor's.
+        global_dim: extents in elements.
+        global_strides: strides in bytes, without the innermost.
+        box_dim: extents of the box in elements.
+        element_strides: all 1.
+        before: bytes from the encoded address to the tensor's (above 0 for ragged maps).
     """
 
     data_type: str
@@ -57,15 +71,14 @@ class TiledMap:
     before: int = 0
 
 
-# of a CUtensorMap, and its alignment since CUDA 13 (before, 64: what the hardware asks for)
+# The size of a CUtensorMap, and its alignment since CUDA 13 (the hardware asks for 64).
 MAP_BYTES = 128
 
 
 class EncodedMap:
-    """The bytes of a tensor map at an address that a CUtensorMap may have, for cuLaunchKernel to
-    copy.
+    """The bytes of a tensor map at an aligned address, for cuLaunchKernel to copy.
 
-    The driver's Python binding keeps its own object wherever the allocator put it.
+    The object of the driver's Python binding will not do: it lies wherever the allocator put it.
 
     Attributes:
         address: a multiple of `MAP_BYTES`.
@@ -74,7 +87,7 @@ class EncodedMap:
     __slots__ = ("_buffer", "address")
 
     def __init__(self, source: int) -> None:
-        """Copies the map at the address `source`."""
+        """Copies the tensor map at the address `source`."""
         self._buffer = ctypes.create_string_buffer(2 * MAP_BYTES)
         start = ctypes.addressof(self._buffer)
         self.address = start + -start % MAP_BYTES
@@ -84,12 +97,13 @@ class EncodedMap:
 def tiled_map(
     param: TensorParam, shape: Sequence[int], strides: Sequence[int], address: int = 0
 ) -> TiledMap:
-    """The encoding of a tensor with this shape and these strides, in elements, outermost first.
-    Elements of 4 bits are encoded as the bytes that hold two each; the printed copies halve the
-    coordinate.
+    """The encoding of a tensor whose shape and strides, in elements, are given outermost first.
+
+    Elements of 4 bits are encoded as bytes, which hold two elements each; the printed copies halve
+    the coordinate.
 
     Raises:
-        BindError: the tensor breaks a rule of TMA (`ir.tma`); the message names the rule.
+        BindError: the tensor breaks a rule of TMA (`ir.rules.tma`); the message names the rule.
     """
     if param.box is None:
         raise BindError(f"tensor '{param.name}' has no box, so TMA does not touch it")
@@ -114,7 +128,7 @@ def tiled_map(
         raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
     box[inner] //= share
     row = -(-shape[inner] * nbytes // ALIGNMENT) * ALIGNMENT
-    # The stride of a dimension of extent 1 is never used, but has to obey the rules.
+    # TMA never uses the stride of a dimension of extent 1, but checks it: any legal one will do.
     used = [
         stride if extent > 1 else row for stride, extent in zip(byte_strides, shape, strict=True)
     ]

@@ -1,5 +1,5 @@
-"""The message of a launch that was given up: who waits where, for what, what would bring it, and
-who else was waiting.
+"""The message about a launch that was given up: which warps wait where and for what, which ops
+would end the wait, and which other waits were blocked. It begins:
 
 kernel 'gemm' hung on the GPU: a wait blocked for 200 ms, and the launch was given up.
 
@@ -11,14 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.cuda.debug.launch_record import (
-    Blocked,
-    HangReport,
-    WaitSite,
-    cluster_warps,
-    every_op,
-    role_name,
-)
+from tilepipe.cuda.debug.record import Blocked, HangReport
+from tilepipe.cuda.debug.wait_sites import WaitSite, cluster_warps, every_op, role_name
 from tilepipe.errors import HangError
 from tilepipe.ir import ops
 from tilepipe.ir.memory import BarrierArray, NamedBarrier
@@ -30,33 +24,36 @@ def hang_error(report: HangReport, kernel: Kernel) -> HangError:
     """The exception for a launch of `kernel` that was given up."""
     first = report.first
     lines = [
-        f"kernel '{kernel.name}' hung on the GPU: a wait blocked for {report.timeout_ms:g} ms, and the launch was given up.",
+        f"kernel '{kernel.name}' hung on the GPU: a wait blocked for {report.timeout_ms:g} ms,"
+        " and the launch was given up.",
         "",
-        f"  {_who(first, kernel)} waits for {_what(first, kernel)}, at {first.site.loc.short}",
+        f"  {_warps(first, kernel)} waits for {_awaited(first, kernel)}, at {first.site.loc.short}",
     ]
-    bringers = list(_bringers(first.site, kernel))
-    if bringers:
+    arrivals = list(_arrivals(first.site, kernel))
+    if arrivals:
         lines += [
             "",
-            f"  who would bring it{_count(first.site, kernel)}:",
-            *(f"    {line}" for line in bringers),
+            f"  what would end the wait{_count(first.site, kernel)}:",
+            *(f"    {line}" for line in arrivals),
         ]
     if report.others:
         where = "CTA" if kernel.cluster_size == 1 else "cluster"
         lines += ["", f"  also waiting in this {where}:"]
         lines += [
-            f"    {_who(b, kernel)}: {_what(b, kernel)}, at {b.site.loc.short}"
+            f"    {_warps(b, kernel)}: {_awaited(b, kernel)}, at {b.site.loc.short}"
             for b in report.others
         ]
     lines += [
         "",
-        "  what to look at: program.run() runs the same program on the simulated GPU and names the arrivals or bytes that are missing.",
-        "  If it finds nothing, the wait may only be long: raise timeout_ms. What this launch wrote is not valid; the context is.",
+        "  what to do: program.run() runs the same program on the simulated GPU and names the"
+        " arrivals or bytes that are missing.",
+        "  If it finds nothing, the wait may only be long: raise timeout_ms. The results of this"
+        " launch are not valid; the CUDA context is.",
     ]
     return HangError("\n".join(lines), first.site.loc)
 
 
-def _who(b: Blocked, kernel: Kernel) -> str:
+def _warps(b: Blocked, kernel: Kernel) -> str:
     base = 0 if b.site.role is None else b.site.role.first_warp
     warps = [w - base for w in b.warps]
     if len(warps) == 1:
@@ -73,15 +70,20 @@ def _who(b: Blocked, kernel: Kernel) -> str:
     return f"{role_name(b.site.role)}, {which}, of CTA {b.block}{rank}"
 
 
-def _what(b: Blocked, kernel: Kernel) -> str:
+def _awaited(b: Blocked, kernel: Kernel) -> str:
     match b.site.barrier:
         case BarrierArray():
             return f"phase parity {b.parity} of {b.barrier}"
         case NamedBarrier(threads=threads):
-            return f"named barrier {b.barrier}, at which {32 * (b.state & 0xFFFF)} of {threads} threads have arrived"
+            arrived = 32 * (b.state & 0xFFFF)
+            return (
+                f"named barrier {b.barrier}, at which {arrived} of {threads} threads have arrived"
+            )
     arrived, left = b.state & 0x3FF, b.state >> 10 & 0x3FF
-    gone = f", {left} have left the kernel" if left else ""
-    return f"the cluster barrier, at which {arrived} of {cluster_warps(kernel)} warps have arrived{gone}"
+    return (
+        f"the cluster barrier, at which {arrived} of {cluster_warps(kernel)} warps have arrived"
+        f"{f', {left} have left the kernel' if left else ''}"
+    )
 
 
 def _count(site: WaitSite, kernel: Kernel) -> str:
@@ -92,22 +94,25 @@ def _count(site: WaitSite, kernel: Kernel) -> str:
         for _, op in every_op(kernel)
     )
     n = site.barrier.count
-    return f" ({n} arrival{'s' if n > 1 else ''} a phase{', and the bytes expected' if expected else ''})"
+    return (
+        f" ({n} arrival{'s' if n > 1 else ''} a phase"
+        f"{', and the bytes expected' if expected else ''})"
+    )
 
 
-def _bringers(site: WaitSite, kernel: Kernel) -> Iterator[str]:
-    """The ops that arrive where the wait waits."""
+def _arrivals(site: WaitSite, kernel: Kernel) -> Iterator[str]:
+    """A line for each op that signals the barrier of a wait."""
     seen = set()
     for role, op in every_op(kernel):
         match site.barrier:
             case BarrierArray() as array:
                 ref = barrier_of(op)
-                brings = bool(op.sync & BRINGS) and ref is not None and ref.array is array
+                signals = bool(op.sync & BRINGS) and ref is not None and ref.array is array
             case NamedBarrier() as bar:
-                brings = getattr(op, "bar", None) is bar
+                signals = getattr(op, "bar", None) is bar
             case _:
-                brings = isinstance(op, ops.ClusterArrive)
-        if brings:
+                signals = isinstance(op, ops.ClusterArrive)
+        if signals:
             line = f"{op.kind}, {role_name(role)} at {op.loc.short}"
             if line not in seen:
                 seen.add(line)
