@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 from rich.console import Console
 
 import tilepipe as tp
-from tests.support.check.copies import arguments, copies, program
+from tests.support.check.copies import program
 from tilepipe.check import sensitivity
-from tilepipe.check.sensitivity import Line, Rebinding, Sensitivity, stage_settings
+from tilepipe.check.sensitivity import Line, Sensitivity
 
 REPORT = sensitivity.report(program(), instance="5 tiles")
 
@@ -120,10 +119,11 @@ def _two_waits() -> tp.Program:
 
 @pytest.mark.slow
 def test_how_few_stages_verify() -> None:
-    tiles = np.zeros((40, 32), np.float32)
-    rebinding = Rebinding(copies, arguments(tiles, tiles.copy()), {"num_stages": 3})
-    assert rebinding.stages == {"num_stages": 3}
-    found = sensitivity.report(rebinding("num_stages", 3), rebind=rebinding).stages
+    def rebind(name: str, n: int) -> tp.Program:
+        assert name == "num_stages"
+        return program(num_stages=n)
+
+    found = sensitivity.report(program(), rebind=rebind, stages={"num_stages": 3}).stages
     assert [(s.name, s.now, s.fewest, s.below) for s in found] == [("num_stages", 3, 1, "")]
 
 
@@ -141,28 +141,6 @@ def test_stages_that_are_refused_or_wrong_below_a_number() -> None:
     ).stages[0]
     assert found.fewest == 2
     assert found.below.startswith("1: RaceError at copies.py:46: race between proxies on result")
-
-
-@dataclass(frozen=True)
-class _Config:
-    kv_stages: int = 4
-    stages: bool = True
-    rows: int = 8
-
-
-def test_settings_of_stages() -> None:
-    assert stage_settings({"num_stages": 2, "rows": 3, "stages_too": True, "cfg": _Config()}) == {
-        "num_stages": 2,
-        "cfg.kv_stages": 4,
-    }
-
-
-def test_a_setting_that_there_is_not() -> None:
-    tiles = np.zeros((8, 32), np.float32)
-    with pytest.raises(
-        tp.BindError, match="kernel 'copies' has no setting 'depth'; it has num_stages"
-    ):
-        Rebinding(copies, arguments(tiles, tiles.copy()), {})("depth", 2)
 
 
 def test_as_json_and_as_a_table() -> None:

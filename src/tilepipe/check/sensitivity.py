@@ -10,8 +10,6 @@ Python loop repeats them.
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,9 +21,10 @@ from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, described, subject
 from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.mutation.rewriting import Place
+from tilepipe.check.parallel.instances import launch_of
 from tilepipe.check.verdict import Bounds, Reductions, require_options
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.launch import HoldsLaunch, Launch
 from tilepipe.ir.location import Loc
 from tilepipe.ir.program import Kernel
 from tilepipe.machine.rules import Rules
@@ -33,10 +32,8 @@ from tilepipe.machine.rules import Rules
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tilepipe.program import KernelFunction, Program
-
 Role = Literal["load-bearing", "redundant", "undecided"]
-Rebind = Callable[[str, int], "Program | Launch"]
+Rebind = Callable[[str, int], HoldsLaunch | Launch]
 Progress = Callable[[int, int], None]  # called with (rows and stage counts done, total)
 
 NAMES = ("wait", "named sync", "arrive", "expect", "fence", "syncwarp", "commit", "dealloc")
@@ -166,7 +163,7 @@ class Sensitivity:
 
 
 def report(
-    program: Program | Launch,
+    program: HoldsLaunch | Launch,
     *,
     rebind: Rebind | None = None,
     stages: Mapping[str, int] | None = None,
@@ -182,7 +179,7 @@ def report(
         program: a kernel that verifies, on a small instance.
         rebind: for the report on stages: (name, n) -> the program with that setting at n. It may
             raise whatever `bind` raises.
-        stages: the settings to lower, and their values; a `Rebinding` knows its own.
+        stages: the settings to lower, and their values.
         bounds: the limits of each exploration.
         progress: called with (done, total).
 
@@ -199,15 +196,11 @@ def report(
     require_options(False, bounds, Reductions(), rules, instance, progress)
     if rebind is not None and not callable(rebind):
         raise BindError(
-            "rebind= is a function (name, n) that gives the program with that setting at n, as"
-            f" Rebinding(...) is; got {rebind!r}"
+            "rebind= is a function (name, n) that gives the program with that setting at n; got"
+            f" {rebind!r}"
         )
     kernel = launch.kernel
-    settings = (
-        dict(stages if stages is not None else getattr(rebind, "stages", {}))
-        if rebind is not None
-        else {}
-    )
+    settings = {} if rebind is None else dict(stages or {})
     groups = _groups(kernel)
     total, done = len(groups) + len(settings), 0
     reference, observations = outputs(launch), Observations([launch])
@@ -302,7 +295,7 @@ def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> s
     except TilepipeError as error:
         return f"{n} is refused: {str(error).splitlines()[0]}"
     verdict = check(
-        made if isinstance(made, Launch) else made.launch_args,
+        launch_of(made),
         bounds=bounds,
         rules=rules,
         shorten=False,
@@ -313,70 +306,3 @@ def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> s
         return f"{n} is undecided: {verdict.bound}"
     fault = verdict.faults[0]
     return f"{n}: {fault.kind} at {fault.loc}: {fault.message.splitlines()[0]}"
-
-
-def stage_settings(static: Mapping[str, object]) -> dict[str, int]:
-    """The integers whose names contain "stages", among static parameters and the fields of those
-    that are dataclasses.
-
-    A field is named `cfg.stages`.
-    """
-    found: dict[str, int] = {}
-    for name, value in static.items():
-        if isinstance(value, int) and not isinstance(value, bool) and "stages" in name:
-            found[name] = value
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            found |= {
-                f"{name}.{inner}": n for inner, n in stage_settings(own).items() if "." not in inner
-            }
-    return found
-
-
-class Rebinding:
-    """Binds a kernel again with one static setting changed: `report(program,
-    rebind=Rebinding(kernel, arguments, static))`.
-
-    Attributes:
-        stages: the settings that say how many stages there are.
-    """
-
-    def __init__(
-        self,
-        function: KernelFunction,
-        arguments: Sequence[Any],
-        static: Mapping[str, Any],
-        *,
-        chip: Any = None,
-    ) -> None:
-        """`arguments`, `static`, `chip`: the arguments of `bind`."""
-        self._function = function
-        self._arguments = tuple(arguments)
-        defaults = {
-            p.name: p.default
-            for p in inspect.signature(function.function).parameters.values()
-            if p.kind is p.KEYWORD_ONLY
-        }
-        self._static = {
-            name: value for name, value in defaults.items() if value is not inspect.Parameter.empty
-        } | dict(static)
-        self._chip = chip
-        self.stages = stage_settings(self._static)
-
-    def __call__(self, name: str, n: int) -> Program:
-        """The program with the setting at n.
-
-        Raises:
-            BindError: there is no such setting.
-            TilepipeError: raised by `bind`.
-        """
-        outer, _, inner = name.partition(".")
-        if name not in self.stages:
-            raise BindError(
-                f"kernel '{self._function.name}' has no setting '{name}'; it has"
-                f" {', '.join(self.stages) or 'none of stages'}"
-            )
-        value = dataclasses.replace(self._static[outer], **{inner: n}) if inner else n
-        return self._function.bind(
-            *self._arguments, chip=self._chip, **(self._static | {outer: value})
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.program import Kernel
@@ -32,3 +32,10 @@ class Launch:
     grid: int
     args: dict[str, Arg]
     chip: Chip = H200
+
+
+class HoldsLaunch(Protocol):
+    """A program, of which a reader takes the launch."""
+
+    @property
+    def launch_args(self) -> Launch: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilepipe.errors import BarrierError
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.barriers.addressed import AddressedBarriers
 from tilepipe.machine.barriers.state import Mbarrier, NamedState
@@ -58,19 +57,6 @@ class Cta(CtaPlace):
             self.space = ByteSpace(self, self.smem_bytes)
             self.slots.append(self.space)
         return self.space
-
-    def barrier_at(self, address: int) -> Mbarrier:
-        """The mbarrier at an address in shared memory.
-
-        Raises:
-            BarrierError: the program has no barrier there.
-        """
-        if not isinstance(self.bars, list):
-            return self.bars[address]
-        for bar in self.bars:
-            if bar.address == address:
-                return bar
-        raise BarrierError(f"CTA {self.block_id} has no mbarrier at {address:#x}")
 
 
 def memory_of(cta: Cta) -> TensorMemory:

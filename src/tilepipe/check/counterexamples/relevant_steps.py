@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilepipe.check.counterexamples.recording import RecordedStep, name_of
+from tilepipe.check.engine.recording import RecordedStep, name_of
 from tilepipe.check.verdict import Step
 from tilepipe.errors import DeadlockError, RaceError, SimFault
 from tilepipe.machine.sites import SETUP

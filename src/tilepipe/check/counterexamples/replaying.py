@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Sequence
 
-from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
 from tilepipe.check.engine import warp_races
 from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.limits import ExecutionLimitError
+from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.ir.launch import Launch

@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tilepipe.check.counterexamples.recording import Recorder, name_of
+from tilepipe.check.engine.recording import Recorder, name_of
 from tilepipe.check.engine.steps import (
     WARPS,
     AgentClock,

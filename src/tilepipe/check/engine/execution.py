@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.limits import UNLIMITED, ExecutionLimitError
 from tilepipe.check.engine.polling_agents import PollingAgents
+from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.check.engine.waiting_tests import WaitingTests
 from tilepipe.check.proofs.polling import SILENT_OPS, Kind

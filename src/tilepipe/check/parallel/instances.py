@@ -14,20 +14,17 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilepipe.check.decide import check
 from tilepipe.check.parallel.workers import Died, Finished, Report, run_in_processes
 from tilepipe.check.parallel.workers import Progress as ProgressEvent
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.launch import HoldsLaunch, Launch
 from tilepipe.machine.rules import Rules
 
-if TYPE_CHECKING:
-    from tilepipe.program import Program
-
-Recipe = Callable[[], "Program | Launch"]
+Recipe = Callable[[], HoldsLaunch | Launch]
 Instance = tuple[str, Recipe]
 # called with (instance, executions done, executions known to be left)
 Progress = Callable[[str, int, int], None]
@@ -265,7 +262,7 @@ def _named(instance: object) -> str:
     )
 
 
-def launch_of(made: Program | Launch) -> Launch:
+def launch_of(made: HoldsLaunch | Launch) -> Launch:
     """The launch of the program that a recipe has made.
 
     Raises:

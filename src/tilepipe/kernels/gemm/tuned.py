@@ -20,14 +20,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tilepipe as tp
 from tilepipe import files
 from tilepipe.kernels.gemm.config import GemmConfig
-
-if TYPE_CHECKING:
-    from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.model import Problem, smem_bytes
 
 _FIELDS = {f.name for f in fields(GemmConfig)}
 
@@ -85,8 +83,6 @@ def lookup(problem: Problem, chip: tp.Chip) -> GemmConfig | None:
     config = found.configs.get(entry(problem, chip)) if found.configs else None
     if config is None:
         return None
-    from tilepipe.kernels.gemm.model import smem_bytes
-
     needed = smem_bytes(config, problem.dtype)
     if needed <= chip.smem_per_cta:
         return config

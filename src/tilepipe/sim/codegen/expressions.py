@@ -97,13 +97,6 @@ class Expressions:
     def is_array(self, var: Variable) -> bool:
         return self._locals[id(var)][0]
 
-    def outer_array(self, var: Variable) -> bool:
-        """Whether a variable is an array over all the agent's threads, seen from inside
-        `PerWarp`.
-        """
-        array, per_warp = self._locals[id(var)]
-        return array and not per_warp and self.warp is not None
-
     def read(self, thing: e.Local | Variable) -> Text:
         """The value of a local or a variable, as seen from where the code stands."""
         array, per_warp = self._locals[id(thing)]
