@@ -1,4 +1,4 @@
-"""Which rows a warp holds: every row is held once, and where `ir.memory.Fragment` says."""
+"""Which rows a warp holds: every row is held once, and where `ir.fragment.Fragment` says."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import Binary, FragmentRead, const
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.fragment_layout import BLOCK, blocks, first_row, warp_parts
-from tilepipe.ir.memory import Fragment
 from tilepipe.sim.sites import layout_of
 
 

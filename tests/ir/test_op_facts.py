@@ -14,11 +14,11 @@ import pytest
 from tests.support.cuda import signatures
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Local
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     BarrierRef,
     Cursor,
     Element,
-    Fragment,
     NamedBarrier,
     TensorParam,
     Tile,

@@ -13,7 +13,7 @@ from tests.support.build import LANE, THREAD, Builder, binary, special
 from tilepipe.errors import DeadlockError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import const
-from tilepipe.ir.memory import Fragment
+from tilepipe.ir.fragment import Fragment
 
 WARP = special("warp_in_group")
 

@@ -15,6 +15,7 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Const, Expr, Local, Param, Vary, const
 from tilepipe.ir.expressions import special as special
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import (
@@ -22,7 +23,6 @@ from tilepipe.ir.memory import (
     BarrierRef,
     Cursor,
     Element,
-    Fragment,
     NamedBarrier,
     ScalarParam,
     SmemBuffer,

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-
-if TYPE_CHECKING:
-    from tilepipe.ir.memory import Fragment
+from tilepipe.ir.fragment import Fragment
 
 Shape = tuple[int, ...]
 
@@ -153,7 +150,7 @@ class FragmentRead(Expr):
 class Iota(Expr):
     """Each element's row number, `shape == (m, 1)`, or column number, `(1, n)`; int32, from 0.
 
-    `layout`: that of the fragment whose rows they are (`memory.Fragment`).
+    `layout`: that of the fragment whose rows they are (`fragment.Fragment`).
     """
 
     layout: str = "wgmma"

@@ -1,4 +1,4 @@
-"""The rows of a fragment that each warp of its warpgroup holds (`ir.memory.Fragment` describes the
+"""The rows of a fragment that each warp of its warpgroup holds (`ir.fragment.Fragment` describes the
 lanes).
 """
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from tilepipe.ir import expressions as e
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,
-    Fragment,
     NamedBarrier,
     ScalarParam,
     TensorParam,

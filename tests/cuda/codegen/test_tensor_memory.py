@@ -22,8 +22,9 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import FragmentRead, const
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.ir.memory import Fragment, Tmem
+from tilepipe.ir.memory import Tmem
 from tilepipe.ir.program import Kernel
 
 BF16, F32 = dtypes.bfloat16, dtypes.float32

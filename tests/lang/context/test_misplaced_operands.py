@@ -21,7 +21,7 @@ ACC = "acc = ctx.accumulator((64, 32))\nacc.fill(1.0)\n"
         ("ctx.accumulator(64)", ("(rows, cols)", "got 64")),
         ("ctx.fragment(shape=(64, 8.0))", ("(rows, cols)", "(64, 8.0)")),
         ("ctx.print(5)", ("text with one {}", "got 5")),
-        ("ctx.let(ctx.lane, 5)", ("a name is a string", "got 5")),
+        ("ctx.let(ctx.lane, 5)", ("ctx.let: name= takes a text", "got 5")),
         ("ctx.print('{:d}', 5)", ("0 places `{}` for 1 arguments",)),
     ],
 )
@@ -45,9 +45,9 @@ def test_names_are_strings() -> None:
         tp.SharedMemBarrier.allocate(ctx, 1, 5)  # type: ignore[arg-type]
 
     for body, words in (
-        (role, "the name of a role is a string, got 5"),
+        (role, "ctx.role: name= takes a text, got 5"),
         (tile, "got None"),
-        (barrier, "a name is a string, got 5"),
+        (barrier, "SharedMemBarrier.allocate: name= takes a text, got 5"),
     ):
         with refused(tp.TraceError, words):
             tp.kernel()(body).bind()

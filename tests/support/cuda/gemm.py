@@ -9,7 +9,8 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import const
-from tilepipe.ir.memory import Fragment, SmemBuffer, TensorParam
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.program import Kernel
 
 STAGES = 4

@@ -8,7 +8,8 @@ from tests.scenarios.support import SEEDS, matrix
 from tests.support.build import Builder, binary
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Const, Expr, const
-from tilepipe.ir.memory import BarrierArray, Fragment, SmemBuffer, Tmem
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import BarrierArray, SmemBuffer, Tmem
 
 
 class Tensor(Builder):

@@ -24,7 +24,7 @@ from tilepipe.ir import expressions as e
 from tilepipe.ir.def_use import nodes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape
-from tilepipe.ir.memory import Fragment
+from tilepipe.ir.fragment import Fragment
 
 
 def declare_array(

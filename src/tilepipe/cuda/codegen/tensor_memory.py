@@ -22,7 +22,8 @@ from tilepipe.cuda.ptx.tcgen05 import TmemAccess, most_groups, pieces, registers
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, FragmentRead, const
-from tilepipe.ir.memory import Fragment, Tmem
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import Tmem
 from tilepipe.ir.program import walk
 
 _HELD = (dtypes.float32, dtypes.float16, dtypes.bfloat16)

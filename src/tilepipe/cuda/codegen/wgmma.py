@@ -12,7 +12,8 @@ from tilepipe.cuda.ptx.wgmma import Instruction
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Const
-from tilepipe.ir.memory import Fragment, SmemBuffer, Tile
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import SmemBuffer, Tile
 from tilepipe.ir.program import walk
 from tilepipe.ir.rules.operand_tiles import mma_k
 from tilepipe.ir.rules.wgmma import broken_mma_rule, operand_dtype

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.memory import Fragment, TensorParam, Tile
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import TensorParam, Tile
 from tilepipe.ir.ops.base import Op
 from tilepipe.ir.ops.facts import BINDS, READS, WRITES, Facts, Scope
 

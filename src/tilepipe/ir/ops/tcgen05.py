@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
-from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem, TmemScales
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import BarrierRef, Tile, Tmem, TmemScales
 from tilepipe.ir.ops.base import Op
 from tilepipe.ir.ops.facts import (
     READS,

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, const
-from tilepipe.ir.memory import Fragment, Tile
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import Tile
 from tilepipe.ir.ops.base import Op
 from tilepipe.ir.ops.facts import (
     READS_ASYNC,

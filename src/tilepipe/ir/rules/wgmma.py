@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.memory import Fragment, Tile
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import Tile
 from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
 
 MAX_N = 256

@@ -232,6 +232,11 @@ class _Parameter:
                 return found
         self._refuse(value, kind)
 
+    @property
+    def is_name(self) -> bool:
+        """Whether a string must be a `Printable`."""
+        return isinstance(self._kind, _Kind) and self._kind.name
+
     def _refuse(self, value: object, kind: _Kind) -> NoReturn:
         raise TraceError(
             f"{self.label}: {self.name}= takes {kind.words}, got"
@@ -330,12 +335,16 @@ _UNCHECKED = {"object", "Any", "Scalar", inspect.Parameter.empty}
 
 
 def _best(
-    error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]
+    error: TraceError,
+    parameter: _Parameter,
+    inner: Any,
+    args: tuple[Any, ...],
+    given: dict[str, Any],
 ) -> TilepipeError:
     """The error to raise in place of `error`: the member's own where it raises one, which knows
-    what to write instead.
+    what to write instead. Of a name it knows no more: it gives it to members that refuse it, too.
     """
-    if any(
+    if parameter.is_name or any(
         isinstance(x, int) and not INT32_MIN <= x <= INT32_MAX for x in (*args, *given.values())
     ):
         return error  # which the member might go on to count to
@@ -376,7 +385,7 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
             try:
                 found = parameter(value)
             except TraceError as error:
-                raise _best(error, inner, args, given) from None
+                raise _best(error, parameter, inner, args, given) from None
             if found is not value:
                 args = (*args[:i], found, *args[i + 1 :])
         for name, value in given.items():
@@ -385,7 +394,7 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
                 try:
                     given[name] = keyword(value)
                 except TraceError as error:
-                    raise _best(error, inner, args, given) from None
+                    raise _best(error, keyword, inner, args, given) from None
         return inner(*args, **given)
 
     return member

@@ -68,8 +68,6 @@ class Context(
             TraceError: a role inside a role, a name used twice, neither or both of warps and
                 warpgroups.
         """
-        if not isinstance(name, str):
-            raise TraceError(f"the name of a role is a string, got {name!r}", caller())
         if (warps is None) == (warpgroups is None):
             raise TraceError(f"role '{name}': give either warps= or warpgroups=", caller())
         count = warps if warpgroups is None else 4 * warpgroups

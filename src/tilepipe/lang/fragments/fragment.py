@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir import fragment as registers
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller
@@ -63,7 +64,7 @@ class FragmentValue(Operators["FragmentValue"]):
 
     @property
     def layout(self) -> str:
-        """The layout (`ir.memory.Fragment`): "tmem" where each warp holds 32 consecutive rows of
+        """The layout (`ir.fragment.Fragment`): "tmem" where each warp holds 32 consecutive rows of
         128, else "wgmma".
         """
         return next((f._ir.layout for f in self._dependencies() if f._ir.rows > 1), "wgmma")
@@ -212,7 +213,7 @@ class Fragment(FragmentValue):
     # identity: a fragment is a place, not a value
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __init__(self, tracer: Tracer, ir: memory.Fragment) -> None:
+    def __init__(self, tracer: Tracer, ir: registers.Fragment) -> None:
         self._ir = ir
         self.version = 0
         whole = FragmentRead(ir.dtype, shape=(ir.rows, ir.cols), fragment=ir)
@@ -263,7 +264,7 @@ class Fragment(FragmentValue):
                 f" {layout!r} for {rows} rows",
                 caller(),
             )
-        ir = memory.Fragment(
+        ir = registers.Fragment(
             tracer.name(name), dtype, rows, cols, caller(), layout if rows == 128 else "wgmma"
         )
         tracer.emit(ops.FragmentDefine(caller(), ir))
@@ -286,7 +287,7 @@ class Fragment(FragmentValue):
     def _dependencies(self) -> dict[Fragment, int]:
         return {self: self.version}
 
-    def operand(self) -> memory.Fragment:
+    def operand(self) -> registers.Fragment:
         """The fragment as an operand."""
         self.ir()
         return self._ir

@@ -231,8 +231,6 @@ class Tracer:
         """A name not used before in this kernel: `base`, `base_1`, ..."""
         if _RUNNING.tracer is not self:
             self.refuse()
-        if not isinstance(base, str):
-            raise TraceError(f"a name is a string, got {base!r}", caller())
         n = self.counter.get(base, 0)
         self.counter[base] = n + 1
         return base if n == 0 else f"{base}_{n}"

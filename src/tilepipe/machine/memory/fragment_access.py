@@ -1,7 +1,7 @@
 """Fragments to and from memory (the generic proxy): shared tiles, of this CTA or of a peer, and
 tensors.
 
-Which lane touches which element follows from the layout of a fragment (`ir.memory.Fragment`); an
+Which lane touches which element follows from the layout of a fragment (`ir.fragment.Fragment`); an
 access is recorded for each warp, as the rectangles of rows that the warp holds.
 """
 

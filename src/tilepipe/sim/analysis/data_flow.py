@@ -20,10 +20,10 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops, ranges
 from tilepipe.ir.def_use import bound, nodes, operands, parts
 from tilepipe.ir.expressions import Expr, FragmentRead, Local, Vary
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     Cursor,
     Element,
-    Fragment,
     SmemBuffer,
     TensorParam,
     Tile,

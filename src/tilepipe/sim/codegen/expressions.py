@@ -22,7 +22,8 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import expressions as e
 from tilepipe.ir import ranges
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.memory import Cursor, Fragment, Variable
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.ops import Op
 from tilepipe.ir.printer import INFIX
 from tilepipe.sim.codegen.names import Names

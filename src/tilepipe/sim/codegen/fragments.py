@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.ir import ops
-from tilepipe.ir.memory import Fragment
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.rules.operand_tiles import takes_stmatrix
 from tilepipe.machine.memory import fragment_access
 from tilepipe.machine.memory.fragments import Frag

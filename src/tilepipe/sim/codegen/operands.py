@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from tilepipe.errors import SimFault
 from tilepipe.ir import expressions as e
 from tilepipe.ir import ops
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import BarrierRef, Element, Fragment, Tile
+from tilepipe.ir.memory import BarrierRef, Element, Tile
 from tilepipe.ir.program import Kernel
 from tilepipe.sim import runtime as support
 from tilepipe.sim.codegen.expressions import Expressions
