@@ -25,7 +25,7 @@ from tilepipe.bench.beside import OURS
 from tilepipe.bench.grouped import GroupedOperands
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
-from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem, best, filled
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem, best, candidates, filled
 
 CONFIGS = (
     "bn=256 store_slots=2", "bn=256 cluster=2", "bn=256 cluster_n=2", "bn=256 cluster_n=2 raster=rows", "bn=256 raster=columns", "bn=192",
@@ -140,7 +140,7 @@ def main() -> None:
                 configs[text] = parse(text, problem.dtype)
             except TilepipeError as error:
                 print(f"{text}: {error}")
-        for config in [best(problem), *grouped.candidates(problem, options.best)]:
+        for config in [best(problem), *candidates(problem)[: options.best]]:
             if config not in configs.values():
                 changed = {
                     x: y for x, y in vars(config).items() if y != vars(GroupedGemmConfig())[x]

@@ -57,7 +57,8 @@ class Machine:
     def bind(self, a: Any, b: Any, c: Any, config: GemmConfig, **scales: Any) -> Any:
         if self.refuses(config):
             raise tp.LimitError("too large\n  in all its parts")
-        return Launcher(self, {"a": a, "b": b, "c": c} | scales, config)
+        given = {name: x for name, x in scales.items() if x is not None}
+        return Launcher(self, {"a": a, "b": b, "c": c} | given, config)
 
     def block(self, launch: Any, sets: int) -> Block:
         config = getattr(launch, "config", None)

@@ -11,8 +11,6 @@ import tilepipe as tp
 pytest.importorskip("torch")
 
 from tilepipe.bench import grouped
-from tilepipe.kernels.gemm_grouped import heuristics
-from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 
 
 def test_shapes_from_texts() -> None:
@@ -51,8 +49,3 @@ def test_contests() -> None:
 def test_a_contest_that_there_cannot_be() -> None:
     with pytest.raises(tp.BindError, match="bm must be 64 or 128 rows"):
         grouped.contests({"bm": 96}, [], tp.H200, 0)
-
-
-def test_the_first_candidates_are_the_heuristics() -> None:
-    problem = GroupedProblem(512, 512, 512, 4)
-    assert grouped.candidates(problem, 3) == heuristics.candidates(problem)[:3]

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import reference
@@ -68,14 +69,8 @@ class Operands:
         self.results[name] = [torch.empty_like(x) for x in self.q]
         q, k, v, out = (TensorView(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
         launcher = kernel.bind(q, k, v, out, None, cfg, causal=self.causal).launcher()
-        places = []
-        for addresses in zip(
-            *((x.data_ptr() for x in xs) for xs in (self.q, self.k, self.v, self.results[name])),
-            strict=True,
-        ):
-            named = dict(zip(("q", "k", "v", "out"), addresses, strict=True)) | {"lse": 0}
-            places.append(tuple(named[x] for x in launcher.tensors))
-        return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
+        tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.results[name]}
+        return in_turn(launcher, tensors)
 
     def peer(self, name: str) -> Callable[[int], None]:
         """One of `PEERS`, which reads the same memory; it allocates its results, which are kept

@@ -100,7 +100,7 @@ def measure(contest: Contest, regimes: Sequence[str], repeats: int, step: Step) 
     sides.wipe()
     lines = []
     for regime in regimes:
-        samples = timing.burst(blocks, repeats) if regime == "burst" else timing.steady(blocks)
+        samples = timing.timed(blocks, regime, repeats)
         us, spreads = (
             {name: of(sample) for name, sample in samples.items()}
             for of in (lambda x: x.us, timing.Sample.spread)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilepipe.bench import operands, timing
+from tilepipe.bench import operands
 from tilepipe.bench.operands import Operands
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
@@ -26,6 +26,8 @@ class BlockwiseOperands(Operands):
     blocks, k blocks), the same for all sets. Lines of both are padded to 16 bytes, which is what
     `scaled_mm` asks for, too.
     """
+
+    scale_names = "a_scales", "b_scales"
 
     def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
         super().__init__(problem, seed, sets)
@@ -47,10 +49,6 @@ class BlockwiseOperands(Operands):
             self.a[i], self.b[i].t(), self.a_scale.t(), ScalingType.BlockWise1x128, lines.t(), ScalingType.BlockWise128x128,
             swizzle_a=flat, swizzle_b=flat, output_dtype=self.c[i].dtype,
         )  # fmt: skip
-
-    def launches(self, launcher: Launcher) -> timing.Launch:
-        """The product of a set by our kernel, in the current stream."""
-        return self._launches(launcher, ("a", "b", "c", "a_scales", "b_scales"))
 
     def _added(self) -> int:
         """Each block's sum is added in float32."""
@@ -89,15 +87,7 @@ def build(problem: Problem, config: BlockwiseGemmConfig) -> Launcher:
     Raises:
         TilepipeError: the configuration is impossible, or does not compile.
     """
-    m, n, k = problem.m, problem.n, problem.k
-    a, b, c = (
-        operands.allocated(shape, "row", dtype, 1)[0]
-        for shape, dtype in (
-            ((m, k), problem.dtype),
-            ((n, k), problem.dtype),
-            ((m, n), problem.out_dtype),
-        )
-    )
+    a, b, c = operands.matrices(problem)
     a_scale, b_scale = scales(problem, None)
     return gemm_blockwise.bind(
         TensorView(a),

@@ -14,7 +14,7 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing, tune
 from tilepipe.bench.choice import Choice as Choice
-from tilepipe.bench.operands import build_all, operands
+from tilepipe.bench.operands import build_all, float32_products, operands
 from tilepipe.bench.report import Config, Line, worse
 from tilepipe.bench.shapes import Suite
 from tilepipe.bench.timing import Step
@@ -146,7 +146,7 @@ def measure(
 ) -> list[Line]:
     """One line for each regime. What the timed launches wrote is what is verified."""
     made = operands(problem, seed)
-    with tf32():
+    with float32_products("high"):  # in tf32, as ours are
         blocks = {
             "peer": timing.block(made.peer, made.sets),
             "ours": timing.block(made.launches(launcher), made.sets),
@@ -155,7 +155,7 @@ def measure(
         matrix.fill_(torch.nan)
     lines = []
     for regime in regimes:
-        samples = timing.burst(blocks, repeats) if regime == "burst" else timing.steady(blocks)
+        samples = timing.timed(blocks, regime, repeats)
         step(f"{problem.m}×{problem.n}×{problem.k}, {regime}")
         peer, ours = samples["peer"], samples["ours"]
         checks = made.check(made.peer_c), made.check(made.c)
@@ -182,14 +182,3 @@ def measure(
         )
         for line in lines
     ]
-
-
-@contextlib.contextmanager
-def tf32() -> Any:
-    """float32 products of PyTorch in tf32 while it lasts, as ours are."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -15,10 +15,17 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
-from tilepipe.bench.operands import ALIGNMENT, DEVICE, SUM_ERROR, allocated, precise
+from tilepipe.bench.operands import (
+    ALIGNMENT,
+    DEVICE,
+    SUM_ERROR,
+    allocated,
+    float32_products,
+    in_turn,
+)
 from tilepipe.bench.report import Check, config_text
 from tilepipe.errors import BindError
-from tilepipe.kernels.gemm_grouped import heuristics, reference
+from tilepipe.kernels.gemm_grouped import reference
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
@@ -70,16 +77,8 @@ class GroupedOperands:
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
-        places = []
-        for a, b, c in zip(self.a, self.b, self.c[OURS], strict=True):
-            named = {
-                "a": a.data_ptr(),
-                "b": b.data_ptr(),
-                "c": c.data_ptr(),
-                "offsets": self.offsets.data_ptr(),
-            }
-            places.append(tuple(named[name] for name in launcher.tensors))
-        return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
+        offsets = [self.offsets] * self.sets
+        return in_turn(launcher, {"a": self.a, "b": self.b, "c": self.c[OURS], "offsets": offsets})
 
     def peer(self, i: int) -> None:
         """By PyTorch's grouped_mm, which allocates the result."""
@@ -102,7 +101,7 @@ class GroupedOperands:
         """How far a side's result of set `i` is from the float32 one."""
         errors = norms = largest = 0.0
         for group, start, end in self.bounds:
-            with precise():
+            with float32_products("highest"):
                 want = self.a[i][start:end].float() @ self.b[i][group].float().t()
             error = self.c[side][i][start:end].float() - want
             errors, norms = errors + float(error.norm()) ** 2, norms + float(want.norm()) ** 2
@@ -204,8 +203,3 @@ def contests(
 def _open(problem: GroupedProblem, split: str, config: GroupedGemmConfig, seed: int) -> Sides:
     torch.cuda.empty_cache()
     return GroupedOperands(problem, split, seed).sides(build(problem, config), config_text(config))
-
-
-def candidates(problem: GroupedProblem, count: int) -> list[GroupedGemmConfig]:
-    """The first configurations of the heuristic."""
-    return heuristics.candidates(problem)[:count]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +46,10 @@ class Operands:
     Attributes:
         a, b: of shapes (m, k) and (n, k), in the problem's orders. c, peer_c: (m, n), where we
             write and where the peer does. a_scale, b_scale: float32 of shapes (m,) and (n,), or
-            None.
+            None. scale_names: of the kernel's arguments for these.
     """
+
+    scale_names = "a_scale", "b_scale"
 
     def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
         self.problem = problem
@@ -98,25 +100,18 @@ class Operands:
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
-        return self._launches(launcher, ("a", "b", "c", "a_scale", "b_scale"))
-
-    def _launches(self, launcher: Launcher, names: tuple[str, ...]) -> timing.Launch:
-        """`names`: of the kernel's arguments for A, B, C and their scales."""
-        scales = [0 if x is None else x.data_ptr() for x in (self.a_scale, self.b_scale)]
-        places = []
-        for a, b, c in zip(self.a, self.b, self.c, strict=True):
-            named = dict(
-                zip(names, (a.data_ptr(), b.data_ptr(), c.data_ptr(), *scales), strict=True)
-            )
-            places.append(tuple(named[name] for name in launcher.tensors))
-        return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
+        scales = zip(self.scale_names, (self.a_scale, self.b_scale), strict=True)
+        tensors = {"a": self.a, "b": self.b, "c": self.c} | {
+            name: [x] * self.sets for name, x in scales
+        }
+        return in_turn(launcher, tensors)
 
     def want(self, i: int) -> Any:
         """The float32 product of set `i`."""
         a, b = self.a[i].float(), self.b[i].float()
         if self.a_scale is not None and self.b_scale is not None:
             a, b = a * self.a_scale[:, None], b * self.b_scale[:, None]
-        with precise():
+        with float32_products("highest"):
             return a @ b.t()
 
     def check(self, got: Sequence[Any], i: int = 0) -> Check:
@@ -138,14 +133,25 @@ class Operands:
 
 
 @contextlib.contextmanager
-def precise() -> Iterator[None]:
-    """float32 products of PyTorch are float32 while it lasts, and not tf32."""
+def float32_products(precision: str) -> Iterator[None]:
+    """Sets the precision of PyTorch's float32 products while it lasts: "highest", float32, or
+    "high", tf32.
+    """
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def in_turn(launcher: Launcher, tensors: Mapping[str, Sequence[Any]]) -> timing.Launch:
+    """A launch of our kernel with a set of operands, in the current stream. `tensors`: for each
+    argument of the kernel, the tensor of each set.
+    """
+    sets = zip(*(tensors[name] for name in launcher.tensors), strict=True)
+    places = [tuple(x.data_ptr() for x in found) for found in sets]
+    return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
 
 
 def allocated(
@@ -181,23 +187,30 @@ def build(problem: Problem, config: Config) -> Launcher:
         from tilepipe.bench import blockwise
 
         return blockwise.build(problem, config)
+    a, b, c = matrices(problem)
+    a_scale = b_scale = None
+    if problem.scales == "row":
+        a_scale, b_scale = (
+            TensorView(torch.empty(extent, device=DEVICE)) for extent in (problem.m, problem.n)
+        )
+    return gemm.bind(
+        TensorView(a), TensorView(b), TensorView(c), config, a_scale=a_scale, b_scale=b_scale
+    ).launcher()
+
+
+def matrices(problem: Problem) -> list[Any]:
+    """A, B and C to bind a kernel to. Their memory is given back as soon as that is done: what is
+    bound is where they lie, not what is in them.
+    """
     m, n, k = problem.m, problem.n, problem.k
-    # Memory that is given back at once: what is bound is where it lies, not what is in it.
-    (a,), (b,), (c,) = (
-        allocated(shape, order, dtype, 1)
+    return [
+        allocated(shape, order, dtype, 1)[0]
         for shape, order, dtype in (
             ((m, k), problem.a_order, problem.dtype),
             ((n, k), problem.b_order, problem.dtype),
             ((m, n), "row", problem.out_dtype),
         )
-    )
-    scales: dict[str, Any] = {}
-    if problem.scales == "row":
-        vectors = torch.empty(m, device=DEVICE), torch.empty(n, device=DEVICE)
-        scales = {
-            name: TensorView(x) for name, x in zip(("a_scale", "b_scale"), vectors, strict=True)
-        }
-    return gemm.bind(TensorView(a), TensorView(b), TensorView(c), config, **scales).launcher()
+    ]
 
 
 def build_all(

@@ -104,6 +104,11 @@ def burst(blocks: Mapping[str, Block], repeats: int = 15, seed: int = 0) -> dict
     return {name: Sample(tuple(x)) for name, x in times.items()}
 
 
+def timed(blocks: Mapping[str, Block], regime: str, repeats: int) -> dict[str, Sample]:
+    """In a regime, "burst" or "steady"; `repeats`: of a burst."""
+    return burst(blocks, repeats) if regime == "burst" else steady(blocks)
+
+
 def steady(blocks: Mapping[str, Block], rounds: int = 3) -> dict[str, Sample]:
     """Each block alone for a while, in turns, `rounds` times."""
     times: dict[str, list[float]] = {name: [] for name in blocks}

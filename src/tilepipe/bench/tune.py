@@ -63,13 +63,9 @@ def steps(limit: int, regimes: Sequence[str]) -> int:
 
 def seconds(limit: int, regimes: Sequence[str]) -> float:
     """About how long a search takes."""
-    each = timing.IDLE_S + timing.BLOCK_S
-    kernels = min(limit, FINALISTS) + 2
-    final = kernels * (
-        (FINAL * each if "burst" in regimes else 0)
-        + (3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0)
-    )
-    return 1 + limit * (0.15 + SCREENING * each) + final
+    screening = timing.seconds(limit, ["burst"], SCREENING)
+    final = timing.seconds(min(limit, FINALISTS) + 2, regimes, FINAL)
+    return 1 + limit * 0.15 + screening + final
 
 
 def search(
@@ -124,9 +120,7 @@ def search(
     finalists["peer"] = timing.block(operands.peer, operands.sets)
     us: dict[str, dict[str, float]] = {name: {} for name in finalists}
     for regime in regimes:
-        for name, sample in (
-            timing.burst(finalists, FINAL) if regime == "burst" else timing.steady(finalists)
-        ).items():
+        for name, sample in timing.timed(finalists, regime, FINAL).items():
             us[name][regime] = sample.us
         step(f"timed, {regime}")
     peer = Trial(GemmConfig(), 0, us.pop("peer"))

@@ -21,7 +21,7 @@ from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
 from tilepipe.registry.instances import Sizes, attention_sizes
-from tilepipe.registry.products import MAX_ELEMENTS
+from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
 
@@ -44,10 +44,8 @@ def extents(settings: Mapping[str, Any]) -> Extents:
         BindError: an extent, a number of heads or a dtype that no attention has, or more than a run
             can hold.
     """
-    for name in _EXTENTS:
-        if settings[name] < 1:
-            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
     batch, heads, kv_heads, s_q, s_kv, d = (settings[name] for name in _EXTENTS)
+    check_sizes(settings, _EXTENTS, batch * s_q * heads * d, batch * s_kv * kv_heads * d)
     dtype = tp.dtype(settings["dtype"])
     if dtype not in INPUTS:
         raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
@@ -57,11 +55,6 @@ def extents(settings: Mapping[str, Any]) -> Extents:
         raise BindError(
             f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys"
             " and values"
-        )
-    largest = max(batch * s_q * heads * d, batch * s_kv * kv_heads * d)
-    if largest > MAX_ELEMENTS:
-        raise BindError(
-            f"an operand of {largest:,} elements is more than a run takes ({MAX_ELEMENTS:,})"
         )
     return Extents(batch, s_q, s_kv, heads, kv_heads, d, dtype, 1 / np.sqrt(d))
 

@@ -18,7 +18,7 @@ from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.registry.instances import Sizes, grouped_sizes
-from tilepipe.registry.products import BY_DEFAULT, MAX_ELEMENTS
+from tilepipe.registry.products import BY_DEFAULT, check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
 
@@ -41,15 +41,9 @@ def problem(settings: Mapping[str, Any]) -> GroupedProblem:
     Raises:
         BindError: an extent, order or dtype that there cannot be.
     """
-    for name in ("m", "n", "k", "experts"):
-        if settings[name] < 1:
-            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
-    m, n, k, experts = (settings[name] for name in ("m", "n", "k", "experts"))
-    if max(m * k, n * k * experts, m * n) > MAX_ELEMENTS:
-        raise BindError(
-            f"an operand of {max(m * k, n * k * experts, m * n):,} elements is more than a run"
-            f" takes ({MAX_ELEMENTS:,})"
-        )
+    names = "m", "n", "k", "experts"
+    m, n, k, experts = (settings[name] for name in names)
+    check_sizes(settings, names, m * k, n * k * experts, m * n)
     if settings["b_order"] not in ("row", "col"):
         raise BindError(f"setting b_order must be row or col, got {settings['b_order']!r}")
     dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import tilepipe as tp
+from tilepipe.kernels.common.tiling import OutputTiling
 from tilepipe.registry.settings import Setting
 
 SMS = 2  # CTAs of an instance, where they form no cluster
@@ -38,23 +38,6 @@ class Size:
 
 
 Sizes = dict[str, Size]  # an instance in words -> its size
-
-
-class ProductTiles(Protocol):
-    """What the configurations of all products have."""
-
-    @property
-    def bm(self) -> int: ...
-    @property
-    def bn(self) -> int: ...
-    @property
-    def stages(self) -> int: ...
-    @property
-    def cluster(self) -> int: ...
-    @property
-    def cluster_n(self) -> int: ...
-    @property
-    def cluster_size(self) -> int: ...
 
 
 def small_chip(chip: tp.Chip, sms: int) -> tp.Chip:
@@ -96,7 +79,7 @@ def _ctas(cluster_size: int) -> str:
     return f"{SMS} CTAs" if cluster_size == 1 else f"a cluster of {cluster_size}"
 
 
-def product_sizes(cfg: ProductTiles, step: int, *, ring: int = 1, swapped: bool = False) -> Sizes:
+def product_sizes(cfg: OutputTiling, step: int, *, ring: int = 1, swapped: bool = False) -> Sizes:
     """m, n and k of a product's instances.
 
     Args:
@@ -113,7 +96,7 @@ def product_sizes(cfg: ProductTiles, step: int, *, ring: int = 1, swapped: bool 
     return found
 
 
-def fetched_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
+def fetched_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     """m, n and k, where a cluster that is done takes the work of one that has not begun, through a
     ring of two answers: one cluster that does it all, and, of single CTAs, two that compete for one
     more.
@@ -137,7 +120,7 @@ def fetched_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
     return found
 
 
-def grouped_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
+def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     """m, n, k, and the rows of four groups: several tiles and a part of one, none, less than a
     tile, one row; of no group: three.
     """

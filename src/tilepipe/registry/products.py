@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,21 @@ BY_DEFAULT = "the defaults; --device cuda chooses them for the shape"
 def check_extents(settings: Mapping[str, Any]) -> None:
     """Raises BindError for extents that no matrix has, or that a run cannot hold."""
     m, n, k = (settings[name] for name in "mnk")
-    for name in "mnk":
+    check_sizes(settings, "mnk", m * k, n * k, m * n)
+
+
+def check_sizes(settings: Mapping[str, Any], names: Iterable[str], *elements: int) -> None:
+    """Raises BindError where an extent or a number is below 1, or a run cannot hold an operand.
+
+    Args:
+        names: of the settings. elements: of each operand.
+    """
+    for name in names:
         if settings[name] < 1:
             raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
-    if max(m * k, n * k, m * n) > MAX_ELEMENTS:
+    if max(elements) > MAX_ELEMENTS:
         raise BindError(
-            f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a run takes"
-            f" ({MAX_ELEMENTS:,})"
+            f"an operand of {max(elements):,} elements is more than a run takes ({MAX_ELEMENTS:,})"
         )
 
 

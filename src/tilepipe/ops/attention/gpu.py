@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -28,10 +28,13 @@ from tilepipe.ops.torch.observers import (
 from tilepipe.ops.torch.operators import library, register, settings_of, settings_text
 from tilepipe.ops.torch.overlap import refuse_overlap
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
-from tilepipe.ops.torch.products import Launcher, data_ptr
+from tilepipe.ops.torch.products import data_ptr
 from tilepipe.ops.torch.tensors import check_tensors, span
 from tilepipe.ops.torch.views import TensorView
 from tilepipe.ops.types import Shape
+
+if TYPE_CHECKING:
+    from tilepipe.cuda.runtime.launching import Launcher
 
 Call = AttentionCall[torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor]

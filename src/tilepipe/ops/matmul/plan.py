@@ -5,7 +5,6 @@ that finds its plan allocates the result, takes the addresses and launches.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypedDict
 
 import torch
 
@@ -30,15 +29,6 @@ from tilepipe.ops.types import Shape
 
 Call = MatmulCall[torch.Tensor]
 _SOURCE = 3  # of the operands
-
-
-class Epilogue(TypedDict, total=False):
-    """Keyword arguments of the kernel's epilogue; what is left out is not computed."""
-
-    alpha: float
-    source: TensorView
-    beta: float
-    bias: TensorView
 
 
 def checked_tensors(call: Call) -> tuple[Product, DType]:
@@ -78,12 +68,8 @@ def _prepare(call: Call) -> ProductPlan:
         assert a is not None
         assert b is not None
         cfg = _config(call, shapes, a, b, dtype, chip)
-        epilogue: Epilogue = {} if call.alpha == 1 else {"alpha": float(call.alpha)}
-        if addend is not None:
-            epilogue |= {"source": addend, "beta": call.source_scale}
-        if bias is not None:
-            epilogue["bias"] = bias
-        return gemm.bind(a, b, written, cfg, **epilogue)
+        alpha, beta = float(call.alpha), call.source_scale
+        return gemm.bind(a, b, written, cfg, bias=bias, source=addend, alpha=alpha, beta=beta)
 
     expand = torch.Tensor.expand
     operands = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import numpy as np
 
 from tilepipe.ir.dtypes import DType
@@ -17,15 +15,6 @@ from tilepipe.ops.matmul.validation import checked, config
 from tilepipe.ops.types import Array, Progress
 
 
-class Epilogue(TypedDict, total=False):
-    """Keyword arguments of the kernel's epilogue; what is left out is not computed."""
-
-    alpha: float
-    source: Array
-    beta: float
-    bias: Array
-
-
 def matmul(call: MatmulCall[Array], seed: int, progress: Progress | None) -> Array:
     """`ops.matmul` of NumPy arrays, with all its options."""
     require_arrays(NAME, "a and b", out=call.out, source=call.source, bias=call.bias)
@@ -36,23 +25,17 @@ def matmul(call: MatmulCall[Array], seed: int, progress: Progress | None) -> Arr
         # The kernel refuses arrays that share memory with C; C is new, so none does.
         left = acceptable(shapes.left(call.a, np.broadcast_to))
         right = acceptable(shapes.right(call.b, np.broadcast_to).swapaxes(-1, -2))
-        program = gemm.bind(left, right, c, cfg, **_epilogue(call, shapes))
+        source = bias = None
+        if call.source is not None and call.source_scale:
+            source = acceptable(shapes.like_output(call.source, np.broadcast_to))
+        if call.bias is not None:
+            bias = np.ascontiguousarray(call.bias)
+        alpha, beta = float(call.alpha), call.source_scale
+        program = gemm.bind(left, right, c, cfg, bias=bias, source=source, alpha=alpha, beta=beta)
         program.run(seed=seed, progress=progress)
     elif 0 not in shapes.output:
         c = _without_product(call, shapes, dtype)
     return stored(call.out, c.reshape(shapes.result))
-
-
-def _epilogue(call: MatmulCall[Array], shapes: Product) -> Epilogue:
-    given: Epilogue = {}
-    if call.alpha != 1:
-        given["alpha"] = float(call.alpha)
-    if call.source is not None and call.source_scale:
-        given["source"] = acceptable(shapes.like_output(call.source, np.broadcast_to))
-        given["beta"] = call.source_scale
-    if call.bias is not None:
-        given["bias"] = np.ascontiguousarray(call.bias)
-    return given
 
 
 def _without_product(call: MatmulCall[Array], shapes: Product, dtype: DType) -> Array:

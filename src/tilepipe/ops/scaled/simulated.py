@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import numpy as np
 
 import tilepipe as tp
@@ -24,12 +22,7 @@ from tilepipe.ops.scaled.recipes import UNPACKED, ArrayKind, Config, Recipe, rec
 from tilepipe.ops.settings import configured
 from tilepipe.ops.types import Array, Progress, Setting, Settings
 
-
-class WholeScales(TypedDict, total=False):
-    """The scales of whole operands, float32 (1,), as the kernel of block scales takes them."""
-
-    a_scale: Array
-    b_scale: Array
+WholeScales = tuple[Array | None, Array | None]  # of A and of B, float32 (1,); both or neither
 
 
 def scaled_matmul(call: ScaledCall[Array], seed: int, progress: Progress | None) -> Array:
@@ -86,9 +79,12 @@ def _bind(
     if isinstance(cfg, BlockScaledGemmConfig):
         sfa = to_blocked(scale_a) if scale_a.ndim == 2 else np.ascontiguousarray(scale_a)
         sfb = to_blocked(scale_b.T) if scale_b.ndim == 2 else np.ascontiguousarray(scale_b)
-        return gemm_block_scaled.bind(a, b, sfa, sfb, c, cfg, bias=bias, **wholes)
-    a_scale, b_scale = (np.ascontiguousarray(x).reshape(-1) for x in (scale_a, scale_b))
-    return gemm.bind(a, b, c, cfg, bias=bias, a_scale=a_scale, b_scale=b_scale)
+        a_scale, b_scale = wholes
+        return gemm_block_scaled.bind(
+            a, b, sfa, sfb, c, cfg, bias=bias, a_scale=a_scale, b_scale=b_scale
+        )
+    left, right = (np.ascontiguousarray(x).reshape(-1) for x in (scale_a, scale_b))
+    return gemm.bind(a, b, c, cfg, bias=bias, a_scale=left, b_scale=right)
 
 
 def _split(name: str, scale: Array | tuple[Array, object]) -> tuple[Array, object]:
@@ -115,13 +111,13 @@ def _wholes(found: Recipe, whole_a: object, whole_b: object) -> WholeScales:
         BindError: another recipe than those of blocks, or not one float32.
     """
     if whole_a is None and whole_b is None:
-        return {}
+        return None, None
     if not found.block_scaled:
         raise BindError(
             f"{NAME}: scales of blocks and of the whole tensor go together in {', '.join(KINDS)};"
             f" these are of each {found.name}"
         )
-    return {"a_scale": _whole(whole_a), "b_scale": _whole(whole_b)}
+    return _whole(whole_a), _whole(whole_b)
 
 
 def _whole(x: object) -> Array:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -19,18 +19,11 @@ from tilepipe.ops.types import Shape
 
 if TYPE_CHECKING:
     import tilepipe as tp
+    from tilepipe.cuda.runtime.launching import Launcher
 
 Operands = tuple[torch.Tensor | None, ...]
 Views = list[TensorView | None]
 data_ptr = torch.Tensor.data_ptr
-
-
-class Launcher(Protocol):
-    """A loaded kernel, as `Program.launcher` gives it. `tensors`: the names of its arguments."""
-
-    @property
-    def tensors(self) -> tuple[str, ...]: ...
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None: ...
 
 
 class ProductPlan(NamedTuple):

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.types import Shape
 
 if TYPE_CHECKING:
     import torch
-
-
-class CudaArrayInterface(TypedDict):
-    """`__cuda_array_interface__`, version 3."""
-
-    shape: Shape
-    typestr: str
-    strides: Shape
-    data: tuple[int, bool]
-    version: int
 
 
 class TensorView:
@@ -50,7 +40,7 @@ class TensorView:
         return other
 
     @property
-    def __cuda_array_interface__(self) -> CudaArrayInterface:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         size = array_dtype(self).nbytes
         return {
             "shape": self.shape,
