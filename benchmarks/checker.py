@@ -35,7 +35,7 @@ from tilepipe.check import Bounds, Reductions, check
 from tilepipe.registry import catalog as registry
 
 ROOT = Path(__file__).resolve().parent.parent
-KERNELS = ROOT / "tests" / "check"
+KERNELS = ROOT / "tests" / "support" / "check"
 MIB = 1 << 20
 BASE = {
     "stages": 3,
@@ -51,7 +51,7 @@ REDUCTIONS = ("partial_order", "hashing", "symmetry")
 
 @dataclass(frozen=True)
 class Cell:
-    """One check of a kernel of `tests/check`. `shape`: what differs from `BASE`; `without`:
+    """One check of a kernel of `tests/support/check`. `shape`: what differs from `BASE`; `without`:
     reductions that are turned off.
     """
 
@@ -192,7 +192,7 @@ def measure(cell: Cell, runs: int, limit: int) -> Measurement:
 
 
 def small(cells: list[Cell], runs: int, limit: int) -> Iterator[tuple[str, ...]]:
-    """The rows of a table on a kernel of `tests/check`."""
+    """The rows of a table on a kernel of `tests/support/check`."""
     yield "shape", "method", "verdict", "executions", "states", "seconds", "MiB"
     for cell in cells:
         yield cell.name, cell.method, *measure(cell, runs, limit).row()
