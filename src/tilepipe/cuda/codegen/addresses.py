@@ -1,5 +1,5 @@
-"""Shared-memory addresses as C++: barriers and tiles by name, elements through panels and swizzle
-(`ir.layout` says the same in NumPy).
+"""Shared-memory addresses as C++: of barriers and tiles by name, of elements through panels and the
+swizzle (`ir.layout` computes the same in NumPy).
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, value
+from tilepipe.cuda.codegen.arithmetic import add, div, index, mod, mul, value
 from tilepipe.cuda.codegen.context import Context, Module
 from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.errors import CompileError
@@ -19,26 +19,27 @@ from tilepipe.ir.rules.operand_tiles import is_multiple
 
 
 def _accessor(
-    module: Module, thing: SmemBuffer | BarrierArray, size: int, stride: int, what: str
+    module: Module, thing: SmemBuffer | BarrierArray, size: int, stride: int, comment: str
 ) -> str:
-    """The function that gives the address of one tile or barrier; its lines are added to the file
-    when first used.
+    """The name of the device function that returns the address of one tile or barrier. Its text is
+    added to the file on the first use.
     """
     name = module.names.of(thing, thing.name)
     if thing not in module.memory:
         offset = module.names.of((thing, "offset"), f"{name}_offset")
         module.use("shared_address")
-        at, index = (f" + {stride} * i", "int i") if size > 1 else ("", "")
+        at, argument = (f" + {stride} * i", "int i") if size > 1 else ("", "")
         module.memory[thing] = [
-            f"constexpr u32 {offset} = {thing.offset};  // {what}",
-            f"__device__ __forceinline__ u32 {name}({index}) {{ return shared_address(smem) + {offset}{at}; }}",
+            f"constexpr u32 {offset} = {thing.offset};  // {comment}",
+            f"__device__ __forceinline__ u32 {name}({argument})"
+            f" {{ return shared_address(smem) + {offset}{at}; }}",
         ]
     return name
 
 
 def barrier(ctx: Context, ref: BarrierRef) -> str:
-    """The address of an mbarrier, of another CTA's where the reference says so:
-    `inputs_full(stage)`.
+    """The address of an mbarrier, such as `inputs_full(stage)`, in the CTA that the reference
+    names.
     """
     array = ref.array
     name = _accessor(
@@ -52,9 +53,9 @@ def tile(ctx: Context, buffer: SmemBuffer, index: Expr, cta: Expr | None = None)
     """The address of tile `index` of a buffer."""
     order = "" if buffer.order == "row" else ", column-major"
     swizzle = f", {buffer.swizzle}-byte swizzle" if buffer.swizzle else ""
-    what = f"{buffer.count} × {buffer.rows}×{buffer.cols} {buffer.dtype}{order}{swizzle}"
+    comment = f"{buffer.count} × {buffer.rows}×{buffer.cols} {buffer.dtype}{order}{swizzle}"
     _check_alignment(buffer)
-    name = _accessor(ctx.module, buffer, buffer.count, buffer.step, what)
+    name = _accessor(ctx.module, buffer, buffer.count, buffer.step, comment)
     address = f"{name}({text(ctx, index) if buffer.count > 1 else ''})"
     return address if cta is None else f"{ctx.use('on_cta')}({address}, {text(ctx, cta)})"
 
@@ -64,20 +65,20 @@ def _check_alignment(buffer: SmemBuffer) -> None:
     if buffer.swizzle and (buffer.offset % span or (buffer.count > 1 and buffer.step % span)):
         raise CompileError(
             f"tiles of '{buffer.name}' lie at {buffer.offset} + {buffer.step} · i bytes, but the"
-            f" {buffer.swizzle}-byte swizzle"
-            f" repeats every {span} bytes and each tile must start there; make rows × cols × element size a multiple of {span}",
+            f" {buffer.swizzle}-byte swizzle repeats every {span} bytes, so each tile must start at"
+            f" a multiple of that; make rows × cols × element size a multiple of {span}",
             buffer.loc,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Geometry of one buffer's tiles, in bytes unless said otherwise.
+    """The geometry of a buffer's tiles.
 
     Attributes:
-        panel: elements of the contiguous dimension in a panel; line: bytes of one line of a panel.
-        panel_bytes: from one panel to the next. swizzled: lines are as long as the swizzle, so that
-            the swizzle permutes a line.
+        panel: elements of the contiguous dimension in a panel.
+        line: bytes of one line of a panel.
+        panel_bytes: bytes from one panel to the next.
     """
 
     buffer: SmemBuffer
@@ -87,14 +88,15 @@ class Place:
 
     @property
     def swizzled(self) -> bool:
+        """Whether a line is as long as the swizzle, so that the swizzle permutes each line."""
         return self.buffer.swizzle > 0 and self.line == self.buffer.swizzle
 
     def split(self, row: Expr, col: Expr) -> tuple[Expr, Expr]:
-        """(index along the contiguous dimension, index of the line)."""
+        """The (index along the contiguous dimension, index of the line) of an element."""
         return (col, row) if self.buffer.order == "row" else (row, col)
 
     def linear(self, row: Expr, col: Expr) -> Expr:
-        """Byte offset of an element in its tile before the swizzle."""
+        """The byte offset of an element in its tile before the swizzle."""
         inner, line = self.split(row, col)
         dtype = self.buffer.dtype
         contiguous = self.buffer.cols if self.buffer.order == "row" else self.buffer.rows
@@ -105,8 +107,8 @@ class Place:
 
 
 def in_bytes(elements: Expr, dtype: DType) -> Expr:
-    """How far elements along the contiguous dimension reach; those of 4 bits are a whole number of
-    bytes (`ir.tma`, `ir.geometry`).
+    """The bytes that elements along the contiguous dimension take. Elements of 4 bits fill whole
+    bytes (`ir.rules`).
     """
     return div(elements, dtype.per_byte) if dtype.per_byte > 1 else mul(elements, dtype.nbytes)
 
@@ -121,7 +123,7 @@ def place(buffer: SmemBuffer) -> Place:
 
 
 def swizzled(ctx: Context, buffer: SmemBuffer, linear: Expr) -> str:
-    """A byte offset after the swizzle."""
+    """The code of a byte offset after the swizzle."""
     return (
         f"{ctx.use(f'swizzle_{buffer.swizzle}')}({text(ctx, linear)})"
         if buffer.swizzle
@@ -137,8 +139,8 @@ def element(ctx: Context, t: Tile, row: Expr, col: Expr) -> str:
 
 
 def box(ctx: Context, t: Tile) -> str:
-    """The address where the box of a TMA copy, or a matrix of wgmma, starts: before the swizzle,
-    which TMA and wgmma apply to the addresses they form.
+    """The address where the box of a TMA copy, or a matrix of wgmma or tcgen05, starts. It is not
+    swizzled: the hardware swizzles the addresses that it forms from it.
     """
     linear = place(t.buffer).linear(t.row, t.col)
     base = tile(ctx, t.buffer, t.index, t.cta)
@@ -147,23 +149,39 @@ def box(ctx: Context, t: Tile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One loop over a fragment's registers: index `index` moves by `size` rows or columns."""
+    """One loop over a fragment's registers: each of `trips` iterations moves by `size` rows or
+    columns.
+    """
 
     index: Local
     size: int
     trips: int
 
 
+def counter(ctx: Context, name: str, trips: int = 2) -> Local:
+    """The index of a loop that the printer adds, as an expression; 0 where the loop runs once."""
+    local = index(ctx.temporary(name) if trips > 1 else "0")
+    ctx.names.put(local, local.name)
+    return local
+
+
 def walk_tile(
     ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]
 ) -> tuple[str, str | None]:
-    """Addresses of many elements of a tile, as (code of the part that no index is in, code of the
-    address given that part as `at`).
+    """The addresses of many elements of a tile, as (code of the part without loop indices, code of
+    the address that uses this part under the name `at`). Where the address does not split, the
+    first result is the whole address and the second is None.
 
-    (row, col): each lane's first element, from the rectangle's corner; along the contiguous
-    dimension the lanes of a warp differ by less than a step. Where a step keeps the swizzle's
-    pattern, it is a constant added to, or XORed into, the first address; else (second result None)
-    the first result is the whole address.
+    (row, col): each lane's first element, counted from the rectangle's corner. Along the contiguous
+    dimension the lanes of a warp differ by less than a step.
+
+    The split takes the swizzle out of the unrolled loops. The swizzle XORs bits of the number
+    of a line into the number of the 16-byte chunk in it, and repeats every 8 lines. So it commutes
+    with a step of a multiple of 8 swizzle lines, or of whole panels: such a step is added to the
+    swizzled address. A step of chunks within a line changes only bits that the XOR then flips, and
+    XOR is associative: such a step is XORed into the swizzled address, provided that the rectangle
+    starts at a panel, and that the step divides the panel, so that adding it would carry nothing
+    out of those bits.
     """
     p = place(t.buffer)
     row, col = add(t.row, row), add(t.col, col)
@@ -205,11 +223,12 @@ def walk_tile(
 def whole_address(
     ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]
 ) -> str:
-    """The address of the element (row, col) of a tile's buffer, moved by the steps: nothing taken
-    out of the loops.
+    """The address of element (row, col) of a tile's buffer, moved by the steps, with the swizzle
+    computed inside the loops.
     """
     for s in rows:
         row = add(row, mul(s.index, s.size) if s.trips > 1 else const(0))
     for s in cols:
         col = add(col, mul(s.index, s.size) if s.trips > 1 else const(0))
-    return f"{tile(ctx, t.buffer, t.index, t.cta)} + {swizzled(ctx, t.buffer, place(t.buffer).linear(row, col))}"
+    linear = place(t.buffer).linear(row, col)
+    return f"{tile(ctx, t.buffer, t.index, t.cta)} + {swizzled(ctx, t.buffer, linear)}"

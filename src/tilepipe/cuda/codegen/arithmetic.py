@@ -1,5 +1,5 @@
-"""Small int32 expressions built while printing, with constants folded: addresses come out as a
-person would write them.
+"""Small int32 expressions that the printer builds, with constants folded so that addresses are
+printed in their simplest form.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from tilepipe.ir.expressions import Binary, Const, Expr, Local, Special, Vary, c
 
 
 def value(x: Expr) -> int | None:
-    """The value of a constant, else None."""
+    """The value of a constant; None for any other expression."""
     return int(x.value) if isinstance(x, Const) else None
 
 
 def add(a: Expr, b: Expr | int) -> Expr:
-    """a + b, constants last."""
+    """a + b, with constants last."""
     b = const(b) if isinstance(b, int) else b
     va, vb = value(a), value(b)
     if va is not None and vb is not None:
@@ -84,7 +84,7 @@ def special(name: str) -> Special:
 
 
 def index(name: str) -> Local:
-    """The index of a loop that the printer itself writes."""
+    """The index of a loop that the printer adds."""
     return Local(dtypes.int32, Vary.UNIFORM, True, name=name)
 
 

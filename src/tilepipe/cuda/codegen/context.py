@@ -1,4 +1,4 @@
-"""State of printing: the file (`Module`), one of its functions (`Context`), and its lines."""
+"""The state of printing: the file (`Module`), one of its functions (`Context`), and its lines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _COMMENT = 92  # column of source-line comments
 
 
 class Lines:
-    """Lines of code at the present indentation, with the user's source line beside the first line
-    of each.
+    """Lines of code at the current indentation. The first line of each op carries the place of the
+    op in the user's kernel.
     """
 
     def __init__(self, depth: int = 0, lineinfo: bool = False) -> None:
@@ -31,7 +31,7 @@ class Lines:
         self._last = self._pending = ""
 
     def at(self, loc: Loc) -> None:
-        """The lines that follow come from this line of the user's kernel."""
+        """Sets the line of the user's kernel that the next lines come from."""
         if self.lineinfo:
             directive = f'#line {loc.line} "{loc.file}"'.replace("\\", "/")
             if loc.line > 0:
@@ -48,7 +48,7 @@ class Lines:
 
     @contextmanager
     def block(self, head: str = "", end: str = "}") -> Iterator[None]:
-        """`head {`, an indented body, and its closing brace."""
+        """Prints `head {`, an indented body, and its closing brace."""
         self(f"{head} {{".strip())
         self.depth += 1
         yield
@@ -57,8 +57,8 @@ class Lines:
 
     @contextmanager
     def loop(self, index: str, trips: int) -> Iterator[None]:
-        """An unrolled loop; nothing round the body when it runs once (`index` is then not declared:
-        print it as 0).
+        """Prints an unrolled loop around a body. A body that runs once gets no loop: `index` is
+        then not declared and has to be printed as 0.
         """
         if trips == 1:
             yield
@@ -70,23 +70,23 @@ class Lines:
 
 @dataclass
 class Module:
-    """The file being printed: what it needs beside its functions."""
+    """The file being printed, except its functions."""
 
     kernel: Kernel
     lineinfo: bool = False
     names: Names = field(default_factory=lambda: Names(reserved=frozenset(SNIPPETS)))
     snippets: dict[str, Snippet] = field(default_factory=dict)
-    # Constants and accessors by what they are of: a buffer, a barrier, or the matrix format of a
-    # buffer.
+    # Constants and accessors by what they belong to: a buffer, a barrier, or the matrix format of
+    # a buffer.
     memory: dict[object, list[str]] = field(default_factory=dict)
     arguments: list[Argument] = field(default_factory=list)
     released_remotely: set[BarrierArray] = field(default_factory=set)
     committed_remotely: set[BarrierArray] = field(default_factory=set)
     credited_remotely: set[BarrierArray] = field(default_factory=set)
-    # what is worth printing a definition of
+    # the locals and variables whose definition has to be printed
     needed: set[Local | Variable] = field(default_factory=set)
-    # Debug and perturbed builds (`instrument`): the number of each wait, the locals and variables
-    # read from memory, and the buffers that tcgen05.alloc writes to.
+    # For debug and perturbed builds (`instrument`): the number of each wait, the locals and
+    # variables whose value comes from memory, and the buffers that tcgen05.alloc writes to.
     debug: bool = False
     perturbed: bool = False
     sites: dict[ops.Op, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Module:
         return self.debug or self.perturbed
 
     def use(self, name: str) -> str:
-        """Includes a PTX wrapper and what it needs; returns its name."""
+        """Includes a PTX wrapper and those it calls; returns its name."""
         snippet = SNIPPETS[name]
         for need in snippet.needs:
             self.use(need)
@@ -119,20 +119,23 @@ class Module:
 
 @dataclass
 class Context:
-    """One function being printed, and where in it we are.
+    """One function being printed, and the position in it.
 
     Attributes:
-        role: whose body it is; None for set-up code, which is printed in the kernel itself.
-        setup: what set-up code has named; a role gets those as parameters.
-        used: kernel arguments the function reads; outer: set-up values it reads, as (declaration,
-            argument).
-        specials: names of special registers it reads, in order.
-        block, position: the block being printed and the place in it. enclosing: the same of the
-            blocks it is in, outermost first.
-        per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. mask:
-            C++ for the lanes that are, where an op in the block asks for it; None for all.
-        inline: locals whose `Let` is printed where they are used; inlined: those met so far.
-        bits: phase locals that already are a parity bit. layouts: of the fragment-shaped locals.
+        role: the role whose body it is; None for set-up code, which the kernel itself contains.
+        setup: the context of set-up code; a role takes the values bound there as parameters.
+        used: the kernel arguments that the function reads.
+        outer: the values of set-up that it reads, as declaration -> argument.
+        specials: the names of the special registers that it reads, in order.
+        block, position: the block being printed and the position in it.
+        enclosing: the (block, position) of the blocks around it, outermost first.
+        per_warp: the position is inside `PerWarp`.
+        diverged: some lanes of the warp may not execute the code at this position.
+        mask: C++ for the lanes that execute it, where an op in the block needs it; None for all.
+        inline: the locals whose `Let` is printed where they are used.
+        inlined: those of them that have been met, with their expressions.
+        bits: phase locals that are already reduced to a parity bit.
+        layouts: the layouts of the fragment-shaped locals.
     """
 
     module: Module
@@ -163,24 +166,24 @@ class Context:
         return self.module.use(snippet)
 
     def argument(self, kind: str, name: str, axis: int = -1) -> str:
-        """The identifier of a kernel argument, which this function is then passed."""
+        """The identifier of a kernel argument, which becomes a parameter of this function."""
         a = self.module.argument(kind, name, axis)
         self.used.setdefault(a)
         return self.module.names.of(a, a.name)
 
     def special(self, name: str) -> str:
-        """The identifier of a special register, declared at the function's top."""
+        """The identifier of a special register, which is declared at the top of the function."""
         self.specials.setdefault(name)
         return name
 
     def temporary(self, name: str) -> str:
-        """An identifier for a value of the block being printed; the same name gives the same
+        """The identifier of a helper value of the printer. The same name gives the same
         identifier.
         """
         return self.names.of(("temporary", name), name)
 
     def name(self, thing: Local | Variable | Cursor, suffix: str = "", c_type: str = "i32") -> str:
-        """The identifier of something bound before; something bound by set-up code becomes a
+        """The identifier of a value that is already bound. One bound by set-up code becomes a
         parameter.
         """
         key = (thing, suffix) if suffix else thing
@@ -198,14 +201,14 @@ class Context:
         return name
 
     def bind(self, thing: Local | Variable | Cursor, suffix: str = "") -> str:
-        """A fresh identifier for something bound here."""
+        """A fresh identifier for a value that is bound here."""
         return self.names.of((thing, suffix) if suffix else thing, thing.name, suffix)
 
     @contextmanager
     def lanes(
         self, diverged: bool = False, mask: str | None = None, per_warp: bool = False
     ) -> Iterator[None]:
-        """Prints a body that fewer lanes execute."""
+        """Makes the body print code that only some lanes execute, or each warp by itself."""
         before = self.diverged, self.mask, self.per_warp
         self.diverged, self.mask, self.per_warp = (
             self.diverged or diverged,
@@ -217,5 +220,5 @@ class Context:
 
 
 def smem_things(kernel: Kernel) -> list[SmemBuffer | BarrierArray]:
-    """Buffers and barrier arrays in the order they lie in shared memory."""
+    """The buffers and barrier arrays of a kernel in the order of their offsets in shared memory."""
     return sorted([*kernel.buffers, *kernel.barriers], key=lambda x: x.offset)

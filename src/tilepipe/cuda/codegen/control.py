@@ -64,7 +64,7 @@ def _(op: ops.Shuffle, ctx: Context) -> None:
 @emit.register
 def _(op: ops.CursorDefine, ctx: Context) -> None:
     c = op.cursor
-    # an array of one barrier takes no index; who only signals, no phase
+    # An array of one barrier takes no index, and a role that only signals reads no phase.
     unused = "[[maybe_unused]] " if c.stages == 1 else ""
     ctx.out(f"{unused}i32 {ctx.bind(c, '_stage')} = 0;")
     ctx.out(f"{unused}u32 {ctx.bind(c, '_phase')} = {c.start_phase & 1};")
@@ -117,7 +117,7 @@ def _(op: ops.For, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.While, ctx: Context) -> None:
-    # A launch that has been given up goes round no more, whatever it last read.
+    # A launch that has been given up leaves the loop, whatever value the condition has.
     unless = f" && !{ctx.use('debug_aborted')}()" if ctx.module.debug else ""
     with ctx.out.block(f"while ({ctx.name(op.var, c_type='bool')}{unless})"):
         block(ctx, op.body)
@@ -146,16 +146,16 @@ def _(op: ops.If, ctx: Context) -> None:
             ctx.out("}")
 
 
-def _meets(body: ops.Block) -> bool:
-    """Whether the lanes that execute a block have to be named in it."""
+def _needs_mask(body: ops.Block) -> bool:
+    """Whether a block contains an op that needs the mask of the lanes that execute it."""
     return any(isinstance(op, ops.SyncWarp | ops.Elect) for op in walk(body))
 
 
 def _masks(ctx: Context, op: ops.If, condition: str) -> tuple[str | None, str | None]:
-    """The lanes of the side printed first and of the other; declared where an op inside needs
-    them.
+    """The masks of the lanes of the branch printed first and of the other branch. The mask is
+    declared only where an op inside needs it.
     """
-    if not _meets(op.then) and not _meets(op.orelse):
+    if not _needs_mask(op.then) and not _needs_mask(op.orelse):
         return None, None
     mask, all_here = ctx.names.of((op, "lanes"), "lanes"), ctx.mask or "0xffffffff"
     ctx.out(f"const u32 {mask} = __ballot_sync({all_here}, {condition});")
@@ -170,7 +170,7 @@ def _(op: ops.Elect, ctx: Context) -> None:
         conditions.insert(0, f"{ctx.special('warp')} == 0")
     elif op.scope == "warpgroup" and warps > 1:
         conditions.insert(0, f"{ctx.special('warp_in_group')} == 0")
-    mask = f"1u << {ctx.special('lane')}" if _meets(op.body) else None
+    mask = f"1u << {ctx.special('lane')}" if _needs_mask(op.body) else None
     with ctx.out.block(f"if ({' && '.join(conditions)})"), ctx.lanes(True, mask):
         block(ctx, op.body)
 
@@ -183,7 +183,7 @@ def _(op: ops.PerWarp, ctx: Context) -> None:
 
 
 def _format(ctx: Context, form: str, args: tuple[Expr, ...]) -> str:
-    """The arguments of a printf call for a `{}` format."""
+    """The arguments of the printf call for a format with `{}`."""
     pieces = form.replace("%", "%%").split("{}")
     if len(pieces) != len(args) + 1:
         raise CompileError(
@@ -203,7 +203,8 @@ def _(op: ops.Print, ctx: Context) -> None:
     if ctx.diverged or any(a.vary is Vary.LANE for a in op.args):
         ctx.out(call)
         return
-    # The same line from every lane of every warp tells nothing: one lane of the agent prints it.
+    # All lanes, and all warps where the values are uniform, would print the same line, so one lane
+    # prints it.
     whole_group = ctx.role is not None and ctx.role.is_warpgroup and not ctx.per_warp
     uniform = whole_group and all(a.vary is Vary.UNIFORM for a in op.args)
     first = f"{ctx.special('warp_in_group')} == 0 && " if uniform else ""

@@ -1,5 +1,5 @@
-"""Printing one op: a function for each class of `ir.ops`, found by type. The modules that define
-them register here.
+"""Printing of one op. The other modules of this package register a function here for each class of
+`ir.ops`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def emit(op: ops.Op, ctx: Context) -> None:
     """Prints an op at the end of the function of `ctx`.
 
     Raises:
-        CompileError: the op has no CUDA form, or not with these operands.
+        CompileError: the op has no CUDA form, or none for these operands.
     """
     raise CompileError(f"{type(op).__name__} has no CUDA form", op.loc)
 
 
 def block(ctx: Context, b: ops.Block) -> None:
-    """Prints the ops of a block, each with its source line."""
+    """Prints the ops of a block, each with its source line, except those with no effect."""
     ctx.enclosing.append((ctx.block, ctx.position))
     ctx.block = b
     for i, op in enumerate(b.ops):

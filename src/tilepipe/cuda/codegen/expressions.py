@@ -1,4 +1,4 @@
-"""Expressions as C++."""
+"""Expressions of the IR as C++."""
 
 from __future__ import annotations
 
@@ -15,31 +15,54 @@ from tilepipe.ir.expressions import Expr
 
 # IR op -> (C++ operator, precedence); a higher precedence binds tighter.
 _INFIX = {
-    "mul": ("*", 13), "div": ("/", 13), "floordiv": ("/", 13), "mod": ("%", 13), "add": ("+", 12), "sub": ("-", 12),
-    "shl": ("<<", 11), "shr": (">>", 11), "lt": ("<", 10), "le": ("<=", 10), "gt": (">", 10), "ge": (">=", 10),
-    "eq": ("==", 9), "ne": ("!=", 9), "and": ("&", 8), "xor": ("^", 7), "or": ("|", 6),
-}  # fmt: skip
+    "mul": ("*", 13),
+    "div": ("/", 13),
+    "floordiv": ("/", 13),
+    "mod": ("%", 13),
+    "add": ("+", 12),
+    "sub": ("-", 12),
+    "shl": ("<<", 11),
+    "shr": (">>", 11),
+    "lt": ("<", 10),
+    "le": ("<=", 10),
+    "gt": (">", 10),
+    "ge": (">=", 10),
+    "eq": ("==", 9),
+    "ne": ("!=", 9),
+    "and": ("&", 8),
+    "xor": ("^", 7),
+    "or": ("|", 6),
+}
 _LOGICAL = {"and": ("&&", 5), "or": ("||", 4)}
 _UNARY = 14
 _ATOM = 16
 _SUFFIX = {"uint32": "u", "int64": "ll", "uint64": "ull", "phase": "u"}
-_FUNCTIONS = {"exp": "expf", "log": "logf", "sqrt": "sqrtf", "rsqrt": "rsqrtf", "tanh": "tanhf", "sin": "sinf",
-              "cos": "cosf", "floor": "floorf", "abs": "fabsf"}  # fmt: skip
+_FUNCTIONS = {
+    "exp": "expf",
+    "log": "logf",
+    "sqrt": "sqrtf",
+    "rsqrt": "rsqrtf",
+    "tanh": "tanhf",
+    "sin": "sinf",
+    "cos": "cosf",
+    "floor": "floorf",
+    "abs": "fabsf",
+}
 
 
 def text(ctx: Context, x: Expr, at: At | None = None) -> str:
-    """A scalar expression, or one element of a fragment-shaped one."""
+    """The code of a scalar expression, or of one element of a fragment-shaped one."""
     return _print(ctx, x, at)[0]
 
 
 def operand(ctx: Context, x: Expr, precedence: int = 13, at: At | None = None) -> str:
-    """The same, with brackets unless it binds at least as tightly as `precedence`."""
+    """The code of an expression, in brackets where it binds less tightly than `precedence`."""
     code, own = _print(ctx, x, at)
     return code if own >= precedence else f"({code})"
 
 
 def parity(ctx: Context, phase: Expr) -> str:
-    """The parity bit of a phase number."""
+    """The code of the parity of a phase number."""
     if isinstance(phase, e.Const):
         return str(int(phase.value) & 1)
     if isinstance(phase, e.Local) and phase in ctx.bits:
@@ -48,7 +71,7 @@ def parity(ctx: Context, phase: Expr) -> str:
 
 
 def literal(value: int | float | bool, t: DType) -> str:
-    """A constant of a dtype."""
+    """The code of a constant of a dtype."""
     if t is dtypes.boolean:
         return "true" if value else "false"
     if not t.is_float:
@@ -61,13 +84,13 @@ def literal(value: int | float | bool, t: DType) -> str:
 
 
 def from_memory(ctx: Context, t: DType, code: str) -> str:
-    """An element as it lies in memory, as it is held in a register."""
+    """The code that converts an element from its form in memory to its form in a register."""
     small = small_float(t)
     return code if small is None else f"{ctx.use(f'from_{small}')}({code})"
 
 
 def to_memory(ctx: Context, t: DType, code: str) -> str:
-    """A value of a register as an element in memory: floats are rounded to the dtype."""
+    """The code that converts a value in a register to an element in memory. Floats are rounded."""
     small = small_float(t)
     return code if small is None else f"{ctx.use(f'{small}_from')}({code})"
 
@@ -110,7 +133,7 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
 
 
 def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, int]:
-    """Arithmetic of narrow types is done in wide ones; this brings the result back."""
+    """Rounds or wraps a result to its narrow type, since C++ computes narrow types in wide ones."""
     small = small_float(t)
     if small is not None:
         return f"{ctx.use(f'round_{small}')}({code})", _ATOM
@@ -120,7 +143,7 @@ def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, i
 
 
 def _held(array: str, shape: e.Shape, at: At | None) -> str:
-    """An element of a value bound to a name, whose registers are not packed."""
+    """The register of an element of a fragment-shaped local, whose registers are never packed."""
     assert at is not None, "a fragment-shaped value was used as a scalar"
     return element(array, dtypes.float32, shape, at)[0]
 
@@ -143,7 +166,7 @@ def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:
         return f"{ctx.use(f'round_{small}')}({text(ctx, x.a, at)})", _ATOM
     if isinstance(x.a, e.Const):
         return literal(x.a.value, x.dtype), _UNARY
-    if x.dtype.is_integer and x.a.dtype.is_float:  # out of range, a cast of C++ gives anything
+    if x.dtype.is_integer and x.a.dtype.is_float:  # a C++ cast out of range is undefined
         wide = "f64" if x.a.dtype is dtypes.float64 else "f32"
         return f"{ctx.use(f'{register_type(x.dtype)}_from_{wide}')}({text(ctx, x.a, at)})", _ATOM
     target, source = register_type(x.dtype), register_type(x.a.dtype)
@@ -190,7 +213,7 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
     sign, own = _LOGICAL[x.op] if logical else _INFIX[x.op]
     if logical:
         left, right = operand(ctx, x.a, 9, at), operand(ctx, x.b, 9, at)
-    elif own <= 8 or own == 11:  # bitwise and shifts: brackets round any operator
+    elif own <= 8 or own == 11:  # bitwise operators and shifts: brackets around any operator
         left, right = operand(ctx, x.a, _UNARY, at), operand(ctx, x.b, _UNARY, at)
     else:
         left, right = operand(ctx, x.a, own, at), operand(ctx, x.b, own + 1, at)
@@ -198,5 +221,5 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
 
 
 def _truncating(x: e.Binary) -> bool:
-    """Whether C++'s truncating division equals Python's."""
+    """Whether C++'s truncating division gives the same as Python's division."""
     return x.a.dtype.kind in ("uint", "phase", "bool") or (x.a.nonneg and x.b.nonneg)

@@ -1,10 +1,10 @@
-"""Fragments to and from global memory: predicated ordinary accesses, two columns at a time where
-they are surely aligned.
+"""Loads and stores of fragments in global memory: predicated ordinary accesses, of two columns at a
+time where their alignment is known.
 
-Printed as a pointer to the lane's first element, and loops over rows and columns from there. What
-lies outside the tensor is not touched: the extent of a line counts as 0 for a row outside it. Where
-pairs are one access, a row that is inside with all its columns is told apart once, and its accesses
-are not predicated.
+The printed code declares a pointer to the lane's first element, and loops over rows and columns
+from there. It touches nothing outside the tensor: a row outside counts as having 0 columns. Where
+two columns are one access, the code tests once for each row whether all its columns are inside, and
+then does not predicate the accesses of that row.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Walk:
     """The accesses of one lane.
 
     Attributes:
-        rows: where the rows of the fragment's layout lie.
-        row_axis, col_axis: dimensions of the tensor along the fragment's rows and columns; None
-            where it has one of them.
-        row, col: identifiers of the lane's first row and column in the tensor. at: of the pointer
-            to that element.
-        inside: C++ that holds where the leading indices are inside the tensor; empty where there
-            are none.
+        rows: the steps between the rows of the fragment's layout.
+        row_axis, col_axis: the dimensions of the tensor along the fragment's rows and columns; None
+            where the fragment has one row or column.
+        row, col: identifiers of the lane's first row and column in the tensor.
+        at: identifier of the pointer to that element.
+        inside: C++ condition that the leading indices are inside the tensor; empty where there are
+            none.
         pairs: two neighbouring columns are one aligned access.
     """
 
@@ -75,12 +75,13 @@ def _walk(
     layout: str,
     op: ops.Op,
 ) -> Walk:
-    """Declares what all accesses share."""
+    """Declares the values that all accesses of a lane share."""
     rows = ROWS[layout]
     inner = 1 if 1 in shape else 2
     if len(coords) != tensor.rank or tensor.rank < inner:
         raise CompileError(
-            f"a fragment {shape[0]}×{shape[1]} of '{tensor.name}', which is {tensor.rank}-d, at {len(coords)} coordinates",
+            f"a fragment {shape[0]}×{shape[1]} of '{tensor.name}', which is {tensor.rank}-d, at"
+            f" {len(coords)} coordinates",
             op.loc,
         )
     row_axis = None if shape[0] == 1 else tensor.rank - inner
@@ -101,12 +102,15 @@ def _walk(
     ctx.out(
         f"{memory_type(tensor.dtype)}* const {at} = {ctx.argument('data', tensor.name)} + {offset};"
     )
-    # The strides and the address of a tensor map are multiples of 16 bytes
-    # (cuTensorMapEncodeTiled).
+    # A tensor with a box has strides and an address that are multiples of 16 bytes
+    # (cuTensorMapEncodeTiled), so an even column of it is aligned for an access to two.
     pairs = (
-        col_axis is not None and col_axis == tensor.contiguous_axis and tensor.box is not None
-        and tensor.dtype.bits in (16, 32) and is_multiple(coords[col_axis], 2)
-    )  # fmt: skip
+        col_axis is not None
+        and col_axis == tensor.contiguous_axis
+        and tensor.box is not None
+        and tensor.dtype.bits in (16, 32)
+        and is_multiple(coords[col_axis], 2)
+    )
     return Walk(tensor, Loops.over(ctx, shape), rows, row_axis, col_axis, row, col, at, test, pairs)
 
 
@@ -116,8 +120,9 @@ def _sum(base: str, step: Index) -> str:
 
 
 def _line(ctx: Context, w: Walk) -> tuple[str, str]:
-    """Inside the loops over rows: declares and returns (pointer to the lane's first element of the
-    row, columns that the row has; for one value a row, a condition that it is inside).
+    """Declares, inside the loops over rows, and returns (pointer to the lane's first element of the
+    row, number of columns of the row). For a fragment of one column the second result is the
+    condition that the row is inside.
     """
     step = w.loops.i * w.rows.block + w.loops.h * 8
     here = [w.inside] if w.inside else []
@@ -139,8 +144,8 @@ def _line(ctx: Context, w: Walk) -> tuple[str, str]:
 
 
 def _accesses(ctx: Context, w: Walk, line: str, end: str) -> list[tuple[str, str]]:
-    """Inside all loops, of each column of the pair: (the element in memory, the condition that it
-    is inside).
+    """The (element in memory, condition that it is inside) of each column of a pair, inside all
+    loops.
     """
     if w.col_axis is None:
         return [(f"*{line}", end)]
@@ -153,9 +158,9 @@ def _accesses(ctx: Context, w: Walk, line: str, end: str) -> list[tuple[str, str
 
 
 def _columns(ctx: Context, w: Walk, end: str, body: Callable[[bool], None]) -> None:
-    """Inside the loops over rows: the loop over columns around `body(whole)`. Where pairs of
-    columns are one access, twice: for a row whose columns are all inside, which is asked once, and
-    for any other.
+    """Prints the loop over columns around `body(whole)`, inside the loops over rows. Where pairs of
+    columns are one access, prints it twice: for a row whose columns are all inside, with a single
+    test, and for any other row.
     """
     if not w.pairs or w.row_axis is None or w.loops.pairs == 1:
         with w.loops.columns(ctx):
@@ -197,7 +202,8 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
                     wide = tensor.dtype is dtypes.float32
                     function = f"load_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
                     operands = [first] if whole else [first, step, end]
-                    call = f"{ctx.use(function)}({', '.join([*operands, *into] if wide else operands)});"
+                    operands += into if wide else []
+                    call = f"{ctx.use(function)}({', '.join(operands)});"
                     ctx.out(call if wide else f"{into[0]} = {call}")
                     return
                 zero = "0.0f" if tensor.dtype is dtypes.float32 else "0"
@@ -219,7 +225,7 @@ def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
     tensor, shape = op.tensor, op.value.shape
     with ctx.out.block():
         w = _walk(ctx, tensor, op.coords, shape, layout_of(ctx, op.value, op), op)
-        # One value a row: the four lanes of a row hold copies.
+        # Of a fragment of one column, the four lanes of a row hold copies: one of them stores.
         one_of_four = (
             ctx.out.block(f"if ({ctx.special('lane')} % 4 == 0)")
             if shape[1] == 1

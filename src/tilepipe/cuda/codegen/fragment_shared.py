@@ -1,11 +1,11 @@
-"""Fragments to and from shared memory: stmatrix for 16-bit tiles of this CTA, ordinary accesses for
-the others and for tiles of a peer.
+"""Loads and stores of fragments in shared memory: stmatrix for 16-bit tiles of this CTA, ordinary
+accesses for other tiles and for tiles of another CTA.
 """
 
 from __future__ import annotations
 
-from tilepipe.cuda.codegen.addresses import Step, walk_tile, whole_address
-from tilepipe.cuda.codegen.arithmetic import add, div, index, mod, mul, special
+from tilepipe.cuda.codegen.addresses import Step, counter, walk_tile, whole_address
+from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, special
 from tilepipe.cuda.codegen.c_types import is_packed, memory_type
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
@@ -14,28 +14,19 @@ from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed,
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.expressions import Expr, Local, Shape, const
+from tilepipe.ir.expressions import Expr, Shape, const
 from tilepipe.ir.memory import Tile
 from tilepipe.ir.rules.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 
-_WIDE = 110  # characters after which a call goes on several lines
+_WIDE = 110  # characters beyond which a call is printed on several lines
 
 
 def _rows_of_warp(ctx: Context, layout: str) -> tuple[Expr, int]:
-    """(first row of this warp in the tile, rows of the tile from one row block of the fragment to
-    the next).
-    """
+    """The (first row of this warp in the tile, rows from one row block of the warp to the next)."""
     rows = ROWS[layout]
     return (
         (const(0), 16) if ctx.per_warp else (mul(special("warp_in_group"), rows.warp), rows.block)
     )
-
-
-def _counter(ctx: Context, name: str) -> Local:
-    """A loop variable as an expression."""
-    local = index(ctx.temporary(name))
-    ctx.names.put(local, local.name)
-    return local
 
 
 def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
@@ -44,7 +35,8 @@ def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
     if (t.rows, t.cols) != wanted and not turned:
         note = " (16 rows of this warp for each 64)" if ctx.per_warp else ""
         raise CompileError(
-            f"a {shape[0]}×{shape[1]} fragment meets a {t.rows}×{t.cols} tile of '{t.buffer.name}'; it takes {wanted[0]}×{wanted[1]}{note}",
+            f"a {shape[0]}×{shape[1]} fragment meets a {t.rows}×{t.cols} tile of '{t.buffer.name}';"
+            f" it takes {wanted[0]}×{wanted[1]}{note}",
             op.loc,
         )
 
@@ -52,7 +44,7 @@ def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
 def _address(
     ctx: Context, t: Tile, row: Expr, col: Expr, rows: list[Step], cols: list[Step]
 ) -> str:
-    """Declares what is common to all addresses; returns the address given the loop variables."""
+    """Declares the common part of all addresses; returns the address inside the loops."""
     base, rest = walk_tile(ctx, t, row, col, rows, cols)
     if rest is None:
         return base
@@ -84,8 +76,13 @@ def _(op: ops.FragmentStore, ctx: Context) -> None:
 
 
 def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
-    """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane
-    gives the address of one line.
+    """Stores with stmatrix. One instruction stores four 8×8 matrices: 16 columns of the 16 rows of
+    a warp.
+
+    Lane l gives the address of line l % 8 of matrix l / 8, and the matrices are the registers in
+    their order: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15. In a row-major tile a line
+    is a row of 8 columns, so lane l points at row l % 16 and column 8 (l / 16). In a column-major
+    tile, which takes .trans, a line is a column of 8 rows.
     """
     broken = broken_stmatrix_rule(op.dst)
     if broken is not None:
@@ -102,15 +99,15 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
             add(mul(div(lane, 16), 8), mod(lane, 8)),
         )
     suffix = "" if by_row else "_trans"
-    row_steps = [Step(_counter(ctx, "i"), step, blocks)]
+    row_steps = [Step(counter(ctx, "i"), step, blocks)]
     i = loop_index(ctx, "i", blocks)
     if pairs:
         j = loop_index(ctx, "j", pairs)
-        address = _address(ctx, op.dst, row, col, row_steps, [Step(_counter(ctx, "j"), 16, pairs)])
+        address = _address(ctx, op.dst, row, col, row_steps, [Step(counter(ctx, "j"), 16, pairs)])
         with ctx.out.loop(str(i), blocks), ctx.out.loop(str(j), pairs):
             values = [packed(ctx, dtype, op.value, str(i), j * 4 + q) for q in range(4)]
             _call(ctx, f"stmatrix_x4{suffix}", [address, *values])
-    if rest:  # the last eight columns: lanes 0-15 give the addresses, the others' are ignored
+    if rest:  # the last eight columns: x2 takes the addresses of lanes 0-15 and ignores the others
         last = const(16 * pairs) if by_row else add(mod(lane, 8), 16 * pairs)
         address = whole_address(
             ctx, op.dst, add(op.dst.row, row), add(op.dst.col, last), row_steps, []
@@ -121,16 +118,16 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
 
 
 def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], Loops]:
-    """Addresses of the columns of a lane's pairs in an element-by-element walk, one where an access
-    takes both; the loops.
+    """The addresses of the two columns of a lane's pair, or one address where an access takes both;
+    and the loops.
     """
     first, step = _rows_of_warp(ctx, layout)
     lane, loops = special("lane"), Loops.over(ctx, shape)
     row = add(first, div(lane, 4)) if shape[0] > 1 else const(0)
     col = mul(mod(lane, 4), 2) if shape[1] > 1 else const(0)
-    rows = [Step(_counter(ctx, "i"), step, loops.blocks), Step(_counter(ctx, "h"), 8, loops.halves)]
-    cols = [Step(_counter(ctx, "j"), 8, loops.pairs)]
-    if t.rows == 1 and shape[1] == 1:  # the tile lies along the fragment's rows
+    rows = [Step(counter(ctx, "i"), step, loops.blocks), Step(counter(ctx, "h"), 8, loops.halves)]
+    cols = [Step(counter(ctx, "j"), 8, loops.pairs)]
+    if t.rows == 1 and shape[1] == 1:  # the tile is a row that runs along the fragment's rows
         return [_address(ctx, t, const(0), row, [], rows)], loops
     addresses = [_address(ctx, t, row, col, rows, cols)]
     if shape[1] > 1 and not _pairs_together(t):
@@ -141,9 +138,9 @@ def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], 
 
 
 def _pairs_together(t: Tile) -> bool:
-    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they surely are neighbours
-    at a multiple of two elements, no swizzle comes between them, and two elements are 32 or 64
-    bits.
+    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they are neighbours at a
+    multiple of two elements, and together have 32 or 64 bits. The swizzle, which moves 16-byte
+    chunks, does not separate them.
     """
     b = t.buffer
     return (
@@ -162,7 +159,7 @@ def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
     def converted(low: int) -> str:
         return to_memory(ctx, buffer.dtype, text(ctx, op.value, loops.at(low)))
 
-    # One value a column: all warps hold copies, four lanes write them.
+    # Of a fragment of one row, all warps hold copies: four lanes of one warp write it.
     with only_first_lanes(ctx, shape), loops.rows(ctx), loops.columns(ctx):
         if shape[1] == 1 or len(addresses) == 2:
             for low, address in enumerate(addresses):
@@ -193,7 +190,7 @@ def _(op: ops.FragmentLoad, ctx: Context) -> None:
                     ctx.out(
                         f"{ctx.use(f'load_float2{remote}')}({addresses[0]}, {into[0]}, {into[1]});"
                     )
-                else:  # a pair in memory is a pair in a register
+                else:  # a pair in memory is laid out like a pair in a register
                     ctx.out(f"{into[0]} = {ctx.use(f'load_u32{remote}')}({addresses[0]});")
                 return
             values = [f"{ctx.use(f'load_{c_type}{remote}')}({a})" for a in addresses]

@@ -1,4 +1,4 @@
-"""Fragments: arrays of registers, elementwise loops over them, row reductions."""
+"""Fragments as arrays of registers, elementwise loops over them, and reductions of rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declare_array(
 
 
 def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int = 0) -> None:
-    """array[...] = value, elementwise, from column `col`."""
+    """Prints the elementwise assignment of a value to an array, from column `col`."""
     blocks, cols = shape[0] // 64, shape[1]
     if shape[0] == 1:
         loops = Loops.over(ctx, shape)
@@ -58,11 +58,11 @@ def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int 
 
 
 def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> str:
-    """Registers 2 pair and 2 pair + 1 of a value (of two neighbouring columns), as one register of
-    two 16-bit floats.
+    """The code of elements 2 pair and 2 pair + 1 of a value, two neighbouring columns, packed into
+    one register as 16-bit floats.
     """
     while isinstance(value, e.Cast) and value.dtype is dtype:
-        value = value.a  # packing rounds
+        value = value.a  # packing rounds anyway
     if (
         isinstance(value, e.FragmentRead)
         and value.dtype is dtype
@@ -78,8 +78,8 @@ def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> 
 
 @contextmanager
 def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
-    """A body that writes what the lanes of the warpgroup hold to memory: where it is one value a
-    column, four lanes have it all.
+    """Prints a body that writes a fragment to memory. A fragment of one row is complete in four
+    lanes of each warp, so only those of the first warp execute the body.
     """
     if shape[0] > 1:
         yield
@@ -89,12 +89,12 @@ def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
 
 
 def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
-    """Which rows the registers of a value hold: the layout of the fragments that it reads. Values
-    of 64 rows or one have one layout.
+    """The layout of a value, which says what rows its registers hold: the layout of the fragments
+    that it reads. For values of 64 rows or of one row all layouts are the same.
 
     Raises:
-        CompileError: fragments of different layouts meet, so that one register would be of two
-            rows.
+        CompileError: the value combines fragments of different layouts, so that the same register
+            belongs to different rows.
     """
     found: dict[str, str] = {}
     for node in nodes(x):
@@ -119,13 +119,14 @@ def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
     layout = layout_of(ctx, value, op)
     if layout != f.layout:
         raise CompileError(
-            f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers hold other rows",
+            f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers"
+            " hold other rows",
             op.loc,
         )
 
 
 def registers(ctx: Context, f: Fragment) -> str:
-    """The identifier of a fragment's array."""
+    """The identifier of the array of a fragment."""
     name = ctx.names.find(f)
     if name is None:
         raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
@@ -142,13 +143,14 @@ def _(op: ops.FragmentDefine, ctx: Context) -> None:
 def _(op: ops.FragmentSet, ctx: Context) -> None:
     f, value, col = op.fragment, op.value, op.col
     name = registers(ctx, f)
-    # A scalar, or one value a row, fills every column from `col` on.
+    # A scalar, or a value of one column, fills every column from `col` on.
     cols = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
     if not (
         col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))
     ):
         raise CompileError(
-            f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: they go by 8 and inside it",
+            f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: both have to be"
+            " multiples of 8 inside it",
             op.loc,
         )
     _same_layout(ctx, f, value, op)
@@ -167,7 +169,9 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
 
 
 def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: int) -> None:
-    """Columns [col, col + cols) of a fragment, whose array is `name`, := a value."""
+    """Prints the assignment of a value to columns [col, col + cols) of a fragment, whose array is
+    `name`.
+    """
     if not is_packed(f.dtype, f.cols):
         assign_array(ctx, name, (f.rows, cols), value, col)
         return
@@ -186,8 +190,8 @@ def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: in
 
 
 def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
-    """Whether a value reads, at other columns, what assigning it to columns [col, col + cols) of a
-    fragment overwrites.
+    """Whether assigning a value to columns [col, col + cols) of a fragment overwrites columns that
+    the value reads for another column. It then needs a copy.
     """
     return any(
         isinstance(x, e.FragmentRead)
@@ -205,12 +209,12 @@ def _(op: ops.FragmentAny, ctx: Context) -> None:
     layout_of(ctx, op.value, op)
     ctx.out(f"bool {x} = false;")
     with loops.rows(ctx), loops.columns(ctx):
-        places = (
+        elements = (
             (loops.at(0), loops.at(1))
             if op.value.shape[1] > 1
             else (At(str(loops.i), Index(), str(loops.h)),)
         )
-        for at in places:
+        for at in elements:
             ctx.out(f"{x} |= {text(ctx, op.value, at)};")
     ctx.out(f"{x} = __any_sync(0xffffffff, {x});")
 

@@ -1,5 +1,5 @@
-"""The ops that reach beyond the cluster: atomic adds, cluster launch control, the wait for the
-kernels before.
+"""Ops that reach beyond the cluster: atomic adds, cluster launch control, and the wait for the
+previous kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def _(op: ops.AtomicAdd, ctx: Context) -> None:
     if not isinstance(tensor, TensorParam):
         raise CompileError("an atomic add to shared memory has no CUDA form here", op.loc)
     c_type = memory_type(tensor.dtype)
-    code = f"{ctx.use(f'atomic_add_{c_type}')}(&{global_element(ctx, tensor, op.dst.index)}, {text(ctx, op.value)})"
+    target = global_element(ctx, tensor, op.dst.index)
+    code = f"{ctx.use(f'atomic_add_{c_type}')}(&{target}, {text(ctx, op.value)})"
     if ctx.module.debug:
         code = f"{ctx.use('debug_aborted')}() ? 0 : {code}"
     ctx.out(f"const {c_type} {ctx.bind(op.result)} = {code};")

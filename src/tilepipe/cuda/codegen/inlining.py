@@ -1,6 +1,4 @@
-"""What the printer needs to know about a block before it prints: which names can be printed in
-place.
-"""
+"""Which values of a block can be printed where they are used, without a name of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tilepipe.ir.program import bodies, walk
 
 @dataclass
 class _Uses:
-    """Where each local is used: the loops around each use."""
+    """The loops around each use of each local."""
 
     loops: dict[Local, list[tuple[ops.Op, ...]]] = field(default_factory=dict)
 
@@ -31,8 +29,8 @@ class _Uses:
 
 
 def inlinable(block: ops.Block) -> set[Local]:
-    """Locals whose `Let` need not be printed: used at most once, no deeper in loops than bound,
-    reading no fragment and no cursor.
+    """The locals whose `Let` need not be printed: those that are used at most once, in the same
+    loops as they are bound, and read no fragment, cursor or variable.
     """
     uses = _Uses()
     uses.collect(block)
@@ -62,8 +60,8 @@ def _writes(op: ops.Op, source: Cursor | Variable) -> bool:
 
 
 def reads_through(block: ops.Block, at: int) -> bool:
-    """Whether what is read at `block.ops[at]` can print as the cursor or variable itself: no use of
-    it follows a write.
+    """Whether the values read at `block.ops[at]` can be printed as the cursor or variable itself,
+    because no use of them follows a write to it.
     """
     read = block.ops[at]
     assert isinstance(read, ops.CursorRead | ops.Read)

@@ -1,12 +1,14 @@
-"""What debug and perturbed builds print round the ops of a kernel; `debug.cuh` has the functions.
+"""The code that debug and perturbed builds add around the ops of a kernel. `debug.cuh` has the
+functions that it calls.
 
-Debug: waits are bounded, and what the world would see of a launch that has been given up is not
-done: arrivals, copies, stores, accesses to tensor memory. Loads from shared memory then give 0, as
-do those from global memory at a place that was itself loaded, so that neither an address nor a trip
-count is made of garbage; but the address that tcgen05.alloc has written is given back as it is.
-Everything else runs on as printed, so the warps of a warpgroup stay together.
+A debug build bounds its waits. When a wait expires, the launch is given up: every effect that is
+visible outside the warp is then left out, which are arrivals, copies, stores and accesses to tensor
+memory. Loads from shared memory give 0, and so do loads from global memory at an index that was
+itself loaded, so that neither an address nor a trip count is computed from undefined data. The
+address that tcgen05.alloc wrote is still loaded, because the columns have to be freed. All other
+code runs as printed, so that the warps of a warpgroup stay together.
 
-Perturbed: a random delay stands before each synchronisation op.
+A perturbed build puts a random delay before each synchronisation op.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tilepipe.ir.memory import Element, Tile
 from tilepipe.ir.ops.facts import BRINGS, SHARED_BY_CLUSTERS, Order, Scope, Sync, Unit
 from tilepipe.ir.program import Kernel, all_ops
 
-STATE_BYTES = 352  # DebugState of debug.cuh, behind the kernel's own shared memory
+STATE_BYTES = 352  # size of DebugState in debug.cuh, after the kernel's own shared memory
 SHARED = "extern __shared__ __align__(1024) unsigned char smem[];"
 _TYPES = (
     "DebugWait",
@@ -36,14 +38,14 @@ _TYPES = (
     "debug_bytes",
     "debug_cluster",
 )
-_MEETS = BRINGS | Sync.WAIT | Sync.TEST
-_WITHHELD: dict[type[ops.Op], bool] = {}  # op -> whether all lanes of a warp do it, or none
+_SIGNALS_OR_WAITS = BRINGS | Sync.WAIT | Sync.TEST
+_WITHHELD: dict[type[ops.Op], bool] = {}  # op -> whether all lanes of a warp execute it, or none
 AnEmit = TypeVar("AnEmit", bound=Callable[..., None])
 
 
 def withheld(op: type[ops.Op], by_warp: bool = False) -> Callable[[AnEmit], AnEmit]:
-    """Marks the function that prints an op: in a debug build the op is not done once the launch has
-    been given up. `by_warp`: by all lanes of a warp or none.
+    """Marks the function that prints an op: a debug build does not execute the op once the launch
+    has been given up. `by_warp`: all lanes of a warp have to execute the op, or none.
     """
 
     def mark(emit: AnEmit) -> AnEmit:
@@ -54,25 +56,25 @@ def withheld(op: type[ops.Op], by_warp: bool = False) -> Callable[[AnEmit], AnEm
 
 
 def _synchronises(op: type[ops.Op]) -> bool:
-    """Whether a delay before an op changes who comes first: it meets others at a barrier, draws on
-    what others draw on, closes or awaits a group, or is a copy by TMA.
+    """Whether a delay before an op can change the order of agents: the op signals or awaits a
+    barrier, draws on something that CTAs contend for, commits or awaits a group, or is a TMA copy.
     """
     facts = op.facts
-    if op.sync & _MEETS and (op.given or facts.scope is Scope.CLUSTER):
+    if op.sync & _SIGNALS_OR_WAITS and (op.given or facts.scope is Scope.CLUSTER):
         return True
-    turn = facts.takes in SHARED_BY_CLUSTERS or facts.unit is Unit.TMA
+    contends = facts.takes in SHARED_BY_CLUSTERS or facts.unit is Unit.TMA
     tensor_fence = facts.orders is Order.TENSOR_MEMORY
-    return bool(turn or facts.commits or facts.awaits or tensor_fence)
+    return bool(contends or facts.commits or facts.awaits or tensor_fence)
 
 
 _SYNCHRONISES = {op for op in ops.EVERY if _synchronises(op)}
 
 
 def prepare(module: Module) -> None:
-    """Fills in what the printing of a debug or perturbed build needs.
+    """Collects the facts that printing a debug or perturbed build needs.
 
     Raises:
-        LimitError: shared memory has no room for the build's own state.
+        LimitError: shared memory has no room for the state of the build.
     """
     if not module.instrumented:
         return
@@ -88,17 +90,18 @@ def prepare(module: Module) -> None:
 
 
 def smem_bytes(kernel: Kernel, instrumented: bool) -> int:
-    """Dynamic shared memory of a build, bytes.
+    """The bytes of dynamic shared memory of a build.
 
     Raises:
-        LimitError: more than a CTA has.
+        LimitError: an instrumented build needs more than a CTA has.
     """
     total = _offset(kernel) + STATE_BYTES if instrumented else kernel.smem_bytes
-    if instrumented and total > H200.smem_per_cta:
+    excess = total - H200.smem_per_cta
+    if instrumented and excess > 0:
         raise LimitError(
             f"a debug or perturbed build of '{kernel.name}' needs {_offset(kernel):,} +"
-            f" {STATE_BYTES} = {total:,} bytes of shared memory;"
-            f" a CTA has at most {H200.smem_per_cta:,}. Take a stage, or {total - H200.smem_per_cta} bytes, away while debugging.",
+            f" {STATE_BYTES} = {total:,} bytes of shared memory; a CTA has at most"
+            f" {H200.smem_per_cta:,}. Take a stage, or {excess} bytes, away while debugging.",
             kernel.loc,
         )
     return total
@@ -109,17 +112,20 @@ def _offset(kernel: Kernel) -> int:
 
 
 def preamble(module: Module) -> Iterator[str]:
-    """Lines before the PTX wrappers."""
+    """The lines before the PTX wrappers."""
     if module.instrumented:
         yield "// ---- debugging: see debug.cuh of tilepipe.cuda"
         yield SHARED
         cluster = f", debug_cluster = {module.kernel.cluster_size}" if module.debug else ""
-        yield f"constexpr u32 debug_offset = {_offset(module.kernel)}, debug_bytes = {STATE_BYTES}{cluster};"
+        yield (
+            f"constexpr u32 debug_offset = {_offset(module.kernel)}, debug_bytes ="
+            f" {STATE_BYTES}{cluster};"
+        )
         yield ""
 
 
 def parameters(module: Module) -> list[str]:
-    """Declarations of the arguments that follow the program's: the record, then the seed."""
+    """The declarations of the arguments after the program's: the record, then the seed."""
     result = [f"DebugRecord* {_record(module)}"] if module.debug else []
     return [*result, f"u32 {_seed(module)}"] if module.perturbed else result
 
@@ -133,7 +139,7 @@ def _seed(module: Module) -> str:
 
 
 def begin(ctx: Context) -> None:
-    """Prints what comes before set-up."""
+    """Prints the code before set-up."""
     m = ctx.module
     if m.instrumented:
         ctx.out(
@@ -143,7 +149,7 @@ def begin(ctx: Context) -> None:
 
 
 def end(ctx: Context) -> None:
-    """Prints what comes at the end of a role."""
+    """Prints the code at the end of a role."""
     if not ctx.module.debug:
         return
     if ctx.kernel.cluster_size > 1:
@@ -154,8 +160,8 @@ def end(ctx: Context) -> None:
 
 @contextmanager
 def instrumented(op: ops.Op, ctx: Context) -> Iterator[None]:
-    """Prints the delay before an op, and the test round it that keeps it from being done once the
-    launch is given up.
+    """Prints a delay before an op, and a test around it that skips it once the launch has been
+    given up.
     """
     if ctx.module.perturbed and type(op) in _SYNCHRONISES:
         ctx.out(f"{ctx.use('debug_delay')}();")
@@ -183,7 +189,7 @@ def load(ctx: Context, code: str, source: Element) -> str:
 
 
 def _loaded(kernel: Kernel) -> set[object]:
-    """Locals and variables whose value comes from memory, by way of others included."""
+    """The locals and variables whose value comes from memory, directly or through others."""
     every = list(all_ops(kernel))
     found: set[object] = set()
     while True:

@@ -1,21 +1,20 @@
-"""Matrices in shared memory as wgmma and tcgen05 take them: descriptors, and the steps of an MMA
-along K.
+"""Matrix descriptors of wgmma and tcgen05, and the steps of an MMA along K.
 
 A descriptor holds (PTX ISA, "Matrix Descriptor Format" of wgmma, "Shared memory descriptor" of
 tcgen05) in bits 0-13 the start address / 16, in 16-29 the leading-dimension offset / 16, in 32-45
-the stride-dimension offset / 16, and the swizzle: `Encoding`. With tiles stored as `ir.layout`
-says:
+the stride-dimension offset / 16, and in the upper bits the swizzle, whose
+codes depend on the instruction: `Encoding`. For tiles laid out as `ir.layout` defines:
 
-- contiguous along K: eight lines of a panel make one swizzle atom and the next eight rows follow it
-  (stride offset); the leading offset is not used. One instruction takes 32 bytes of the line; past
-  the line comes the next panel.
-- contiguous along M or N (16-bit elements only): a line holds one panel's worth of M or N. The next
-  eight K follow (stride offset), the next panel of M or N is a whole panel away (leading offset).
-  16 elements of K are 16 lines.
+- Contiguous along K: eight lines of a panel make one swizzle atom and the next eight rows follow it
+  (stride offset); the leading offset is not used. One instruction takes 32 bytes of the line; the
+  K after the end of the line is in the next panel.
+- Contiguous along M or N (16-bit elements only): a line holds one panel's worth of M or N. The next
+  eight K follow it (stride offset), the next panel of M or N is a whole panel away (leading
+  offset). 16 elements of K are 16 lines.
 
-A step is the K of one instruction: 8 elements of float32, 16 of 16 bits, 32 of 8 bits. Which
-rectangles can be described at all is `ir.geometry`'s to say, which types and shapes can be
-multiplied `ir.mma`'s and `ir.tcgen05`'s.
+A step moves by the K of one instruction: 8 elements of 32 bits, 16 of 16 bits, 32 of 8 bits. It
+adds to the start address before the swizzle, which the hardware applies to the sum. `ir.rules`
+decides which rectangles have a descriptor and which types and shapes can be multiplied.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ class Encoding:
     """The bits of a descriptor that depend on the instruction which reads it.
 
     Attributes:
-        reader: `wgmma`. swizzles: bits by swizzle in bytes, with those that are always set.
+        reader: the instruction, such as `wgmma`.
+        swizzles: by the swizzle in bytes, its bits and those that are always set.
     """
 
     reader: str
@@ -55,12 +55,14 @@ TCGEN05 = Encoding(
 
 @dataclass(frozen=True, slots=True)
 class MatrixFormat:
-    """How an instruction finds a matrix in a buffer's tile, bytes.
+    """The layout of a matrix in a buffer's tile, in bytes.
 
     Attributes:
-        swizzle: bytes; leading, stride: the descriptor's offsets.
-        k_in_panel: of steps of K that stay in a panel, from one to the next; panel_steps: how many
-            they are (0: all of them); panel_bytes: from panel to panel of K.
+        swizzle: the swizzle.
+        leading, stride: the offsets that the descriptor holds.
+        k_in_panel: distance from one step along K to the next in the same panel.
+        panel_steps: the number of steps along K in a panel; 0 means all of them.
+        panel_bytes: distance from one panel along K to the next.
     """
 
     swizzle: int
@@ -90,14 +92,16 @@ def matrix_format(buffer: SmemBuffer) -> MatrixFormat:
 
 
 def format_name(module: Module, buffer: SmemBuffer, encoding: Encoding) -> str:
-    """The file's constant for a buffer's descriptors; added to the file when first used."""
+    """The name of the constant part of a buffer's descriptors, which is added to the file on its
+    first use.
+    """
     key = (buffer, "format")
     name = module.names.of(key, f"{buffer.name}_format")
     if key not in module.memory:
         f = matrix_format(buffer)
-        what = f"{encoding.reader} descriptor: {f.swizzle}-byte swizzle, stride {f.stride}"
-        what += f", leading {f.leading}" if f.leading else ""
-        module.memory[key] = [f"constexpr u64 {name} = {f.bits(encoding):#018x}ull;  // {what}"]
+        comment = f"{encoding.reader} descriptor: {f.swizzle}-byte swizzle, stride {f.stride}"
+        comment += f", leading {f.leading}" if f.leading else ""
+        module.memory[key] = [f"constexpr u64 {name} = {f.bits(encoding):#018x}ull;  // {comment}"]
     return name
 
 
@@ -106,9 +110,10 @@ class Operand:
     """A matrix in shared memory while its MMA is printed.
 
     Attributes:
-        format: of its descriptors; constant: their constant part. start: identifier of the encoded
-            start address.
-        skipped: steps of K between the start address and the rectangle.
+        format: the format of its descriptors.
+        constant: identifier of their constant part.
+        start: identifier of the encoded start address.
+        skipped: steps along K from the start address to the rectangle.
     """
 
     format: MatrixFormat
@@ -117,7 +122,7 @@ class Operand:
     skipped: int
 
     def descriptor(self, ctx: Context, step: Local, steps: int, further: int = 0) -> str:
-        """The descriptor of step `step` of `steps` along K, `further` bytes on."""
+        """The descriptor of step `step` of `steps` along K, `further` bytes after the matrix."""
         f = self.format
         terms = [self.start, str(further >> 4)] if further else [self.start]
         if steps > 1 and f.panel_steps == 1:
@@ -136,8 +141,8 @@ class Operand:
 
 
 def operand(ctx: Context, t: Tile, name: str, encoding: Encoding) -> Operand:
-    """Declares the encoded start address of a tile's rectangle; where the rectangle starts inside a
-    panel and goes on in the next, that of the panel.
+    """Declares the encoded start address of a tile's rectangle. Where the rectangle starts inside a
+    panel and continues in the next, it is the address of the panel.
     """
     constant, matrix, k = (
         format_name(ctx.module, t.buffer, encoding),
@@ -158,8 +163,8 @@ def operand(ctx: Context, t: Tile, name: str, encoding: Encoding) -> Operand:
 
 
 def accumulates(ctx: Context, accumulate: Expr, k_name: str, steps: int) -> str:
-    """Whether a step along K adds to the accumulator: all but the first do, the first where
-    `accumulate` holds.
+    """The C++ condition that a step along K adds to the accumulator: every step but the first does,
+    and the first does where `accumulate` holds.
     """
     if isinstance(accumulate, Const):
         if accumulate.value:

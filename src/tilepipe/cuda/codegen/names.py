@@ -1,26 +1,30 @@
-"""C++ identifiers for the things of a kernel: readable, unique, never a keyword."""
+"""The C++ identifiers of a printed file: readable, unique, never a keyword."""
 
 from __future__ import annotations
 
 import re
 
-# Keywords, and what printed files use or declare themselves.
-_RESERVED = frozenset({
-    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
-    "char", "class", "compl", "concept", "const", "consteval", "constexpr", "constinit", "continue", "co_await",
-    "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum",
-    "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
-    "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private",
-    "protected", "public", "register", "reinterpret_cast", "requires", "return", "short", "signed", "sizeof",
-    "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw",
-    "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
-    "wchar_t", "while", "xor", "xor_eq", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "printf", "abs",
-    "min", "max", "smem", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "TensorMap", "main",
-})  # fmt: skip
+# Keywords of C++, and names that every printed file uses or declares.
+_RESERVED = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl
+    concept const consteval constexpr constinit continue co_await co_return co_yield decltype
+    default delete do double dynamic_cast else enum explicit export extern false float for
+    friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator
+    or or_eq private protected public register reinterpret_cast requires return short signed
+    sizeof static static_assert static_cast struct switch template this thread_local throw
+    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
+    xor xor_eq threadIdx blockIdx blockDim gridDim warpSize printf abs min max smem i8 u8 i16
+    u16 i32 u32 i64 u64 TensorMap main
+    """,
+    )
+)
 
 
 class Names:
-    """Gives each object one identifier; an inner scope never reuses a name of its outer one."""
+    """The identifiers of one scope. An inner scope never reuses a name of its outer scope."""
 
     def __init__(self, outer: Names | None = None, reserved: frozenset[str] = frozenset()) -> None:
         self._outer = outer
@@ -28,25 +32,23 @@ class Names:
         self._names: dict[object, str] = {}
 
     def of(self, thing: object, wanted: str, suffix: str = "") -> str:
-        """The identifier of `thing` (compared by identity or as a key), made from `wanted` when
-        first asked for.
-        """
+        """The identifier of `thing`, made from `wanted` on the first call."""
         found = self.find(thing)
         if found is None:
             found = self._names[thing] = self.fresh(wanted + suffix)
         return found
 
     def find(self, thing: object) -> str | None:
-        """The identifier of `thing`, if it has one here or further out."""
+        """The identifier of `thing` in this scope or an outer one; None where it has none."""
         found = self._names.get(thing)
         return self._outer.find(thing) if found is None and self._outer is not None else found
 
     def put(self, thing: object, name: str) -> None:
-        """Makes `thing` go by an identifier, or an expression, that exists already."""
+        """Gives `thing` an existing identifier, or an expression, as its name."""
         self._names[thing] = name
 
     def fresh(self, wanted: str) -> str:
-        """An identifier like `wanted` that nothing has."""
+        """An identifier like `wanted` that is not in use."""
         base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "x"
         if base[0].isdigit():
             base = f"_{base}"

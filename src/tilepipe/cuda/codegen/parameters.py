@@ -1,9 +1,9 @@
-"""The arguments of the printed kernel, in order: what a launch passes for each parameter of the
+"""The arguments of the printed kernel in order, which a launch passes for the parameters of the
 program.
 
-A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a
-pointer and, for every dimension that is not contiguous, a stride. Extents are passed where the
-kernel reads them. What the kernel does not use is not passed.
+A tensor that TMA accesses is passed as a tensor map. One that ordinary loads and stores access is
+passed as a pointer and a stride for every dimension that is not contiguous. Extents are passed
+where the kernel reads them. Nothing is passed that the kernel does not use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Argument:
     Attributes:
         kind: "map" (a 128-byte tensor map by value), "data" (a pointer), "stride" (int64,
             elements), "shape" (int32) or "scalar".
-        param: the parameter of the program it belongs to.
+        param: the parameter of the program that it belongs to.
         axis: the dimension, for "stride" and "shape", outermost first.
     """
 
@@ -36,15 +36,12 @@ class Argument:
 
     @property
     def name(self) -> str:
-        """The identifier wanted for it."""
-        base = self.param.name
-        return {
-            "map": base, "scalar": base, "data": f"{base}_data",
-            "stride": f"{base}_stride_{self.axis}", "shape": f"{base}_shape_{self.axis}",
-        }[self.kind]  # fmt: skip
+        """The identifier that it gets unless that is taken."""
+        suffix = {"data": "_data", "stride": f"_stride_{self.axis}", "shape": f"_shape_{self.axis}"}
+        return self.param.name + suffix.get(self.kind, "")
 
     def declare(self, name: str, kernel: bool = False) -> str:
-        """Its declaration in the kernel's signature, or in that of a device function."""
+        """Its declaration in the signature of the kernel, or of a device function."""
         match self.kind:
             case "map":
                 return (
@@ -62,8 +59,8 @@ class Argument:
 
 
 def arguments(kernel: Kernel) -> list[Argument]:
-    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, those
-    that are used.
+    """The arguments of the printed kernel: for each parameter its map, data, strides and extents,
+    as far as the kernel uses them.
     """
     used = set(_uses(kernel))
     result: list[Argument] = []
@@ -81,7 +78,7 @@ def arguments(kernel: Kernel) -> list[Argument]:
 
 def _uses(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
     for op in all_ops(kernel):
-        clipped = not any(elements(op))  # an element is taken to lie inside the tensor
+        clipped = not any(elements(op))  # an access to one element is not clipped
         for tensor, use in tensors(op):
             if use.proxy is Proxy.ASYNC:
                 yield "map", tensor.name, -1

@@ -1,5 +1,5 @@
-"""A kernel as one CUDA C++ file: types, the PTX wrappers it uses, shared memory by name, a function
-a role, and the kernel.
+"""A kernel as one CUDA C++ file: types, the PTX wrappers that it uses, shared memory by name, a
+function for each role, and the kernel.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from tilepipe.cuda.codegen import (
     control,
     fragment_global,
+    fragment_shared,
     fragments,
     grid,
     instrument,
+    synchronisation,
     tcgen05,
+    tensor_memory,
     transfers,
     wgmma,
 )
-from tilepipe.cuda.codegen import fragment_shared as fragment_memory
-from tilepipe.cuda.codegen import synchronisation as sync
-from tilepipe.cuda.codegen import tensor_memory as tmem
 from tilepipe.cuda.codegen.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.codegen.emit import block
 from tilepipe.cuda.codegen.inlining import inlinable
@@ -36,17 +36,17 @@ from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, SmemBuffer, Te
 from tilepipe.ir.placement import group_registers, launch_registers
 from tilepipe.ir.program import WARP, Kernel, Role, all_ops, walk
 
-# Importing them registers their ops.
+# These modules register the functions that print their ops.
 assert all(
     (
         control,
         fragment_global,
-        fragment_memory,
+        fragment_shared,
         fragments,
         grid,
-        sync,
+        synchronisation,
         tcgen05,
-        tmem,
+        tensor_memory,
         transfers,
         wgmma,
     )
@@ -134,8 +134,8 @@ def source(
 
 
 def _remote_release(op: ops.Op) -> BarrierRef | None:
-    """The barrier of another CTA to which an op releases ordinary accesses: its wait has to acquire
-    at cluster scope.
+    """The barrier of another CTA through which an op releases ordinary accesses. Its wait has to
+    acquire at cluster scope.
     """
     match op:
         case (
@@ -147,18 +147,19 @@ def _remote_release(op: ops.Op) -> BarrierRef | None:
 
 
 def _credited_remotely(every: Sequence[ops.Op]) -> set[BarrierArray]:
-    """The barriers that another CTA's copies, or the response to its request, signal, where
-    ordinary loads then read what has landed: complete-tx releases at cluster scope (PTX ISA,
-    cp.async.bulk.tensor), so the wait has to acquire there, also where it is the MMA warp's, whose
-    commit then tells the reader.
+    """The barriers that a copy by another CTA, or the response to its cluster launch control
+    request, signals, where ordinary loads then read the data. Its complete-tx releases at cluster
+    scope (PTX ISA, cp.async.bulk.tensor), so the wait has to acquire at cluster scope. This holds
+    for a wait of the MMA warp too, whose commit then signals the warps that read.
     """
     read: set[SmemBuffer] = set()
     for op in every:
         match op:
             case (
-                ops.Load(src=Element(base=Tile(buffer=buffer))) | ops.FragmentLoad(src=Tile(buffer=buffer))
+                ops.Load(src=Element(base=Tile(buffer=buffer)))
+                | ops.FragmentLoad(src=Tile(buffer=buffer))
                 | ops.ClcQuery(src=Tile(buffer=buffer))
-            ):  # fmt: skip
+            ):
                 read.add(buffer)
     found: set[BarrierArray] = set()
     for op in every:
@@ -183,7 +184,8 @@ def _check_arch(kernel: Kernel, arch: str) -> None:
                 else ""
             )
             raise CompileError(
-                f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have; compile for {home}{instead}",
+                f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have;"
+                f" compile for {home}{instead}",
                 op.loc,
             )
 
@@ -194,7 +196,10 @@ def _check_arch(kernel: Kernel, arch: str) -> None:
 def _preamble(module: Module, arch: str) -> Iterator[str]:
     k = module.kernel
     cluster = f", clusters of {k.cluster_size} CTAs" if k.cluster_size > 1 else ""
-    yield f"// {k.name} ({k.loc.short}): {k.threads} threads{cluster}, {k.smem_bytes} bytes of dynamic shared memory."
+    yield (
+        f"// {k.name} ({k.loc.short}): {k.threads} threads{cluster}, {k.smem_bytes} bytes of"
+        " dynamic shared memory."
+    )
     yield f"// Printed by tilepipe for {arch}; stands alone."
     if k.roles:
         yield "//"
@@ -228,18 +233,21 @@ def _preamble(module: Module, arch: str) -> Iterator[str]:
 
 
 def _specials(ctx: Context) -> list[str]:
-    """Declarations of the special registers a function reads."""
+    """The declarations of the special registers that a function reads."""
     first = 0 if ctx.role is None else ctx.role.first_warp
     clusters = ctx.kernel.cluster_size > 1
     group = "warp / 4" if ctx.role is None or ctx.role.warps > 4 else "0"
     one_group = ctx.role is not None and ctx.role.is_warpgroup and ctx.role.warps == 4
     code = {
-        "lane": "lane_id()", "warp_in_group": "warp" if one_group else "warp % 4", "warpgroup": group,
-        "thread": "threadIdx.x" + (f" - {first * WARP}" if first else ""), "block_id": "blockIdx.x",
+        "lane": "lane_id()",
+        "warp_in_group": "warp" if one_group else "warp % 4",
+        "warpgroup": group,
+        "thread": "threadIdx.x" + (f" - {first * WARP}" if first else ""),
+        "block_id": "blockIdx.x",
         "cta_rank": "cluster_cta_rank()" if clusters else "0",
         "cluster_id": "cluster_index()" if clusters else "blockIdx.x",
         "num_clusters": "cluster_count()" if clusters else "gridDim.x",
-    }  # fmt: skip
+    }
     lines = []
     for name in (n for n in ctx.specials if n != "warp"):
         value = code[name]
@@ -250,7 +258,7 @@ def _specials(ctx: Context) -> list[str]:
 
 
 def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[str], str]:
-    """(lines of the role's function, arguments it is called with)."""
+    """The (lines of the function of a role, arguments that it is called with)."""
     ctx = Context(
         module, Lines(1, module.lineinfo), Names(module.names, frozenset(SPECIALS)), role, setup
     )
@@ -279,7 +287,7 @@ def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[s
 
 
 def _head(ctx: Context) -> None:
-    """Prefetches tensor maps, by one thread."""
+    """Prints the prefetch of the tensor maps by one thread."""
     maps = [a for a in ctx.module.arguments if a.kind == "map"]
     if maps:
         ctx.out("// Fetch the tensor maps before they are needed.")
@@ -289,13 +297,13 @@ def _head(ctx: Context) -> None:
 
 
 def _wait_for_grid(ctx: Context) -> None:
-    """Waits for the kernel before this one, of which set-up needs nothing (PTX ISA,
-    griddepcontrol). A launch without programmatic stream serialisation does not start before it has
-    ended anyway.
+    """Prints the wait for the previous kernel on the stream (PTX ISA, griddepcontrol). A launch
+    without programmatic stream serialisation starts after the end of that kernel, so the wait
+    returns at once.
     """
     ctx.out(
-        "// The set-up may have run beside the end of the kernel before; memory is touched only"
-        " from here on."
+        "// The set-up may run while the previous kernel ends; global memory is accessed only"
+        " after this wait."
     )
     ctx.out(f"{ctx.use('grid_dependency_wait')}();")
 
@@ -312,7 +320,8 @@ def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
         yield "    " + ",\n    ".join(parameters) + ") {"
     else:
         yield f"{head}{', '.join(parameters)}) {{"
-    yield "    // The same in all lanes of a warp, and known to be."
+    # Without the shuffle the compiler does not know that the branches on `warp` are uniform.
+    yield "    // The shuffle lets the compiler know that all lanes of a warp have the same value."
     yield "    const i32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);"
     yield from (f"    {line}" for line in _specials(ctx))
     yield from ctx.out.lines
@@ -321,16 +330,18 @@ def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
 
 
 def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
-    """One if / else chain over the roles; with setmaxnreg over warpgroups, and roles that share one
-    inside it.
+    """The lines of one if / else chain over the roles. Where warpgroups set their registers, the
+    chain is over warpgroups, and roles that share a warpgroup are inside its branch, because all
+    warps of a warpgroup have to execute the same setmaxnreg (PTX ISA, setmaxnreg).
     """
     k = ctx.kernel
     out = Lines(1)
     out.lines.append("")
     registers = group_registers(k)
     asks = any(r is not None for r in registers)
-    # ptxas gives each thread what the launch allows; a warpgroup that wants less gives back before
-    # another can take.
+    # At launch each thread gets `cap` registers. setmaxnreg.dec returns registers to the pool of
+    # the CTA, and setmaxnreg.inc blocks until the pool has enough: so a warpgroup that wants fewer
+    # than `cap` has to release some before another can take more.
     cap = min(launch_registers(k.threads), 255)
     for position, roles in enumerate(_groups(k, asks)):
         first, end = roles[0].first_warp, max(r.first_warp + r.warps for r in roles)
@@ -351,8 +362,8 @@ def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
 
 
 def _groups(k: Kernel, by_warpgroup: bool) -> list[list[Role]]:
-    """Roles in the order of their warps; with `by_warpgroup` those that share a warpgroup
-    together.
+    """The roles in the order of their warps. With `by_warpgroup`, roles that share a warpgroup are
+    in one list.
     """
     result: list[list[Role]] = []
     end = 0
@@ -368,8 +379,8 @@ def _groups(k: Kernel, by_warpgroup: bool) -> list[list[Role]]:
 
 
 def _calls(out: Lines, roles: list[Role], first: int, end: int, calls: dict[Role, str]) -> None:
-    """The calls of the roles that share warps [first, end); the warps that none of them has fall
-    through and leave.
+    """Prints the calls of the roles that share warps [first, end). Warps without a role call
+    nothing and exit.
     """
     if len(roles) == 1 and roles[0].first_warp + roles[0].warps == end:
         out(f"{calls[roles[0]]};")

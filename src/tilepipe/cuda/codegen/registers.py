@@ -2,12 +2,12 @@
 
 Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and
 column 8 (r / 4) + 2 (l % 4) + r % 2 for lane l of warp w of the warpgroup (PTX ISA, "Register
-Fragments and Shared Memory Matrix Layouts" of wgmma, matrix D); of layout "tmem", row 32 w + 16 i +
-8 (r / 2 % 2) + l / 4: `ROWS`.
+Fragments and Shared Memory Matrix Layouts" of wgmma, matrix D). In layout "tmem" it is row 32 w +
+16 i + 8 (r / 2 % 2) + l / 4 (`ROWS`).
 
-Loops go over these r, whatever the shape of what they read: a fragment (m, 1) keeps the two rows of
-a block, a fragment (1, n) the registers of one row, 2 (r / 4) + r % 2. So the index of each is a
-constant once the loops are unrolled.
+Loops go over these r for values of every shape: a fragment (m, 1) has a register for each of the
+two rows of a block, a fragment (1, n) the registers of one row, 2 (r / 4) + r % 2. So every index
+is a constant once the loops are unrolled.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class Index:
         return " + ".join([*parts, str(self.offset)] if self.offset or not parts else parts)
 
     def divided(self, n: int) -> str:
-        """index // n, as C++."""
+        """The C++ of index // n."""
         if all(f % n == 0 for _, f in self.terms):
             return str(Index(self.offset // n, tuple((v, f // n) for v, f in self.terms)))
         return f"{self._bracketed} / {n}"
 
     def remainder(self, n: int) -> str:
-        """Index % n, as C++."""
+        """The C++ of index % n."""
         rest = tuple((v, f) for v, f in self.terms if f % n)
         return f"{Index(self.offset, rest)._bracketed} % {n}" if rest else str(self.offset % n)
 
     def in_row(self) -> str:
-        """The place of a register among those of its row, two for each eight columns, as C++."""
+        """The C++ of the place of a register among those of its row, two for each eight columns."""
         if all(f % 4 == 0 for _, f in self.terms):
             whole, rest = divmod(self.offset, 4)
             return str(Index(2 * whole + rest % 2, tuple((v, f // 2) for v, f in self.terms)))
@@ -71,7 +71,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows from one warp's first to the next one's, and from one row block of a warp to the
+    """The distances in rows from one warp to the next, and from one row block of a warp to the
     next.
     """
 
@@ -79,7 +79,7 @@ class Rows:
     block: int
 
 
-# by the layout of a fragment
+# by the layout of the fragment
 ROWS = {layout: Rows(first_row(layout, 0, 1), first_row(layout, 1, 0)) for layout in SPAN}
 
 
@@ -90,11 +90,12 @@ def loop_index(ctx: Context, name: str, trips: int) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Which element of fragment-shaped values is meant.
+    """The place of an element in fragment-shaped values.
 
     Attributes:
-        block: C++ index of the row block: 16 rows of each warp. register: of the element in it.
-            half: C++ index of its upper or lower row.
+        block: C++ index of the row block, which is 16 rows of each warp.
+        register: index of the register in the row block.
+        half: C++ index of its row in the block, 0 for the upper and 1 for the lower.
     """
 
     block: str
@@ -103,17 +104,15 @@ class At:
 
 
 def registers_of(shape: Shape, packed: bool) -> tuple[int, int]:
-    """Extents of the array that holds a fragment of that shape: row blocks, registers of a
-    block.
-    """
+    """The (row blocks, registers of a block) of the array that holds a fragment of a shape."""
     rows, cols = shape
     per_row = cols // (8 if packed else 4)
     return max(rows // 64, 1), 2 if cols == 1 else per_row if rows == 1 else 2 * per_row
 
 
 def element(array: str, dtype: DType, shape: Shape, at: At, col: int = 0) -> tuple[str, str | None]:
-    """The register that holds an element whose column counts from `col`: its C++, and which half of
-    it where two share one.
+    """The (C++ of the register that holds an element, C++ of the half of it that does, or None
+    where the register holds one element). Columns count from `col`.
     """
     rows, cols = shape
     if cols == 1:
@@ -128,18 +127,24 @@ def element(array: str, dtype: DType, shape: Shape, at: At, col: int = 0) -> tup
 
 
 def row_number(ctx: Context, layout: str, at: At) -> str:
-    """The row of an element, as C++."""
+    """The C++ of the row of an element."""
     rows = ROWS[layout]
-    return f"{rows.warp} * {ctx.special('warp_in_group')} + {ctx.special('lane')} / 4 + {rows.block} * ({at.block}) + 8 * ({at.half})"
+    return (
+        f"{rows.warp} * {ctx.special('warp_in_group')} + {ctx.special('lane')} / 4"
+        f" + {rows.block} * ({at.block}) + 8 * ({at.half})"
+    )
 
 
 def column_number(ctx: Context, at: At) -> str:
-    """The column of an element, as C++."""
-    return f"2 * ({ctx.special('lane')} % 4) + 8 * ({at.register.divided(4)}) + {at.register.remainder(2)}"
+    """The C++ of the column of an element."""
+    return (
+        f"2 * ({ctx.special('lane')} % 4) + 8 * ({at.register.divided(4)})"
+        f" + {at.register.remainder(2)}"
+    )
 
 
 def packed_register(array: str, shape: Shape, at: At, col: int = 0) -> str:
-    """The register that holds a pair of 16-bit columns."""
+    """The C++ of the register that holds a pair of 16-bit columns."""
     register = at.register + col // 2
     return (
         f"{array}[0][{register.divided(4)}]"
@@ -150,11 +155,12 @@ def packed_register(array: str, shape: Shape, at: At, col: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """The loops over what a thread holds of a fragment-shaped value: row blocks, upper and lower
-    rows, pairs of columns.
+    """The loops over a thread's part of a fragment-shaped value: row blocks, upper and lower rows,
+    pairs of columns.
 
     Attributes:
-        blocks, halves, pairs: trips. i, h, j: the loop variables, 0 where a loop runs once.
+        blocks, halves, pairs: the trips of each loop.
+        i, h, j: the loop variables, 0 where a loop runs once.
     """
 
     blocks: int
@@ -166,7 +172,7 @@ class Loops:
 
     @classmethod
     def over(cls, ctx: Context, shape: Shape) -> Loops:
-        """The loops over a shape."""
+        """The loops over a value of a shape."""
         blocks, halves, pairs = (
             max(shape[0] // 64, 1),
             1 if shape[0] == 1 else 2,
@@ -183,21 +189,21 @@ class Loops:
 
     @property
     def pair(self) -> Index:
-        """Half the number of the first register: of the pair of columns."""
+        """The index of the pair of columns: half that of its first register."""
         return self.j * 2 + self.h
 
     def at(self, low: int = 0) -> At:
-        """The element in the first or second column of the pair."""
+        """The element in the first (`low` = 0) or second (1) column of the pair."""
         return At(str(self.i), self.j * 4 + self.h * 2 + low, str(self.h))
 
     @contextmanager
     def rows(self, ctx: Context) -> Iterator[None]:
-        """The loops over rows."""
+        """Prints the loops over rows around a body."""
         with ctx.out.loop(str(self.i), self.blocks), ctx.out.loop(str(self.h), self.halves):
             yield
 
     @contextmanager
     def columns(self, ctx: Context) -> Iterator[None]:
-        """The loop over pairs of columns."""
+        """Prints the loop over pairs of columns around a body."""
         with ctx.out.loop(str(self.j), self.pairs):
             yield

@@ -1,9 +1,9 @@
-"""mbarriers, named barriers, cluster barriers and fences."""
+"""Ops on mbarriers, named barriers and cluster barriers, and fences."""
 
 from __future__ import annotations
 
-from tilepipe.cuda.codegen.addresses import barrier
-from tilepipe.cuda.codegen.arithmetic import add, index, value
+from tilepipe.cuda.codegen.addresses import barrier, counter
+from tilepipe.cuda.codegen.arithmetic import add, value
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand, parity, text
@@ -20,13 +20,10 @@ def _(op: ops.MbarInit, ctx: Context) -> None:
     if op.count is None and op.bar.array.count is None:
         raise CompileError(f"no arrival count is known for barrier '{op.bar.array.name}'", op.loc)
     count = str(op.bar.array.count) if op.count is None else text(ctx, op.count)
-    name = ctx.temporary("i")
-    ref = op.bar
+    i, ref = counter(ctx, "i"), op.bar
     if op.n > 1:
-        i = index(name)
-        ctx.names.put(i, name)
         ref = BarrierRef(ref.array, add(ref.index, i) if value(ref.index) != 0 else i, ref.cta)
-    with ctx.out.loop(name, op.n):
+    with ctx.out.loop(i.name, op.n):
         ctx.out(f"{ctx.use('mbarrier_init')}({barrier(ctx, ref)}, {count});")
 
 
@@ -69,29 +66,32 @@ def _(op: ops.MbarCompleteTx, ctx: Context) -> None:
     _transaction(ctx, "complete_tx", op)
 
 
-def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
+def _check_own(op: ops.MbarWait | ops.MbarTryWait) -> None:
     if op.bar.cta is not None:
         raise CompileError(
-            f"'{op.bar.array.name}' is waited on in another CTA; a wait is always on one's own barrier",
+            f"the wait for '{op.bar.array.name}' is for a barrier of another CTA; a CTA can wait"
+            " only for its own barriers",
             op.loc,
         )
 
 
 def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
-    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through
-    the barrier; where its copies, or the response to its request, signal it and are read by
-    ordinary loads; or where its commit says that such copies have landed.
+    """The name of the device function of a wait. It acquires at cluster scope where another CTA
+    releases ordinary accesses through the barrier; where its copies, or the response to its cluster
+    launch control request, signal the barrier and ordinary loads read their data; or where its
+    commit says that such copies have landed.
     """
     module = ctx.module
-    far = (
+    at_cluster_scope = (
         bar.array in module.released_remotely
         or bar.array in module.credited_remotely
-        or _reads_behind_a_commit(ctx, bar)
+        or _reads_after_commit(ctx, bar)
     )
-    return f"{function}_cluster" if far else function
+    return f"{function}_cluster" if at_cluster_scope else function
 
 
-def _reads_behind_a_commit(ctx: Context, bar: BarrierRef) -> bool:
+def _reads_after_commit(ctx: Context, bar: BarrierRef) -> bool:
+    """Whether a commit by another CTA signals the barrier, and this role reads shared memory."""
     if ctx.role is None or bar.array not in ctx.module.committed_remotely:
         return False
     loads = (op for op in walk(ctx.role.body) if isinstance(op, ops.FragmentLoad | ops.Load))
@@ -100,7 +100,7 @@ def _reads_behind_a_commit(ctx: Context, bar: BarrierRef) -> bool:
 
 @emit.register
 def _(op: ops.MbarWait, ctx: Context) -> None:
-    _own(op)
+    _check_own(op)
     bounded = ctx.module.debug
     function = ctx.use(_scoped(ctx, "debug_wait" if bounded else "wait", op.bar))
     where = f", {ctx.module.sites[op]}, {text(ctx, op.bar.index)}" if bounded else ""
@@ -109,10 +109,11 @@ def _(op: ops.MbarWait, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.MbarTryWait, ctx: Context) -> None:
-    _own(op)
-    test = f"{ctx.use(_scoped(ctx, 'try_wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
+    _check_own(op)
+    function = ctx.use(_scoped(ctx, "try_wait", op.bar))
+    test = f"{function}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
     if not ctx.diverged:
-        # a lane whose own try_wait fails has acquired nothing
+        # A lane acquires only by its own try_wait, so the test holds only where all succeed.
         test = f"__all_sync(0xffffffff, {test})"
     ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
 

@@ -1,11 +1,11 @@
-"""tcgen05.mma as a loop of instructions along K, copies to tensor memory, commits and fences. One
-thread issues them.
+"""tcgen05.mma as a loop of instructions along K, and copies to tensor memory, commits and fences of
+tcgen05. One thread issues them.
 """
 
 from __future__ import annotations
 
-from tilepipe.cuda.codegen.addresses import barrier, box
-from tilepipe.cuda.codegen.arithmetic import add, div, index, mod, mul
+from tilepipe.cuda.codegen.addresses import barrier, box, counter
+from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.expressions import operand as bracketed
@@ -30,16 +30,16 @@ from tilepipe.ir.rules.tensor_memory import (
     scaling_of,
 )
 
-_TMEM_K = MMA_K_BYTES // 4  # columns of 32 bits that A in tensor memory moves by in a step
+_TMEM_K = MMA_K_BYTES // 4  # 32-bit columns of A in tensor memory that one step along K takes
 
 
 def of_group(ctx: Context, name: str, cta_group: int) -> str:
-    """The wrapper of an instruction, for one CTA or for a pair; its name."""
+    """Includes the wrapper of an instruction for one CTA or for a pair; returns its name."""
     return ctx.use(f"{name}_pair" if cta_group == 2 else name)
 
 
 def address(ctx: Context, x: Expr, name: str) -> str:
-    """The identifier of an address in tensor memory; declared where it is not one yet."""
+    """The identifier of an address in tensor memory. An expression is declared under `name`."""
     code = text(ctx, x)
     if code.isidentifier():
         return code
@@ -72,20 +72,18 @@ def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
         ctx, f"tcgen05_mma_{shape.kind}{'' if isinstance(a, Tile) else '_tmem_a'}", op.cta_group
     )
     steps = b.cols // mma_k(b.buffer.dtype)
-    k_name = ctx.temporary("k") if steps > 1 else "0"
-    k = index(k_name)
-    ctx.names.put(k, k_name)
+    k = counter(ctx, "k", steps)
     with ctx.out.block():
-        adds = accumulates(ctx, op.accumulate, k_name, steps)
+        adds = accumulates(ctx, op.accumulate, k.name, steps)
         into = address(ctx, acc.address, "acc")
         if isinstance(a, Tile):
             left = operand(ctx, a, "a_start", TCGEN05).descriptor(ctx, k, steps)
         else:
             left = address(ctx, a.address, "a_columns") + (
-                f" + {k_name} * {_TMEM_K}" if steps > 1 else ""
+                f" + {k.name} * {_TMEM_K}" if steps > 1 else ""
             )
         other = operand(ctx, b, "b_start", TCGEN05)
-        with ctx.out.loop(k_name, steps):
+        with ctx.out.loop(k.name, steps):
             ctx.out(
                 f"{function}({into}, {left}, {other.descriptor(ctx, k, steps)}, {constant},"
                 f" {adds});"
@@ -93,8 +91,8 @@ def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
 
 
 def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScales) -> None:
-    """An instruction for each 32 bytes of K: its scale factors are `vector` bytes of a column,
-    which the descriptor's IDs choose.
+    """Prints an instruction for each 32 bytes of K. Its scale factors are `vector` bytes of a
+    column, which the IDs in the instruction descriptor select.
     """
     acc, a, b = op.acc, op.a, op.b
     broken = broken_scaled_mma_rule(acc, a, b, sfa, sfb, op.cta_group)
@@ -109,18 +107,16 @@ def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScal
     constant = ctx.module.add_snippet(shape.snippet())
     function = of_group(ctx, f"tcgen05_mma_{scaling.kind}", op.cta_group)
     steps = b.cols // scaling.k
-    k_name = ctx.temporary("k") if steps > 1 else "0"
-    k = index(k_name)
-    ctx.names.put(k, k_name)
+    k = counter(ctx, "k", steps)
     with ctx.out.block():
-        adds = accumulates(ctx, op.accumulate, k_name, steps)
+        adds = accumulates(ctx, op.accumulate, k.name, steps)
         into = address(ctx, acc.address, "acc")
         left, right = operand(ctx, a, "a_start", TCGEN05), operand(ctx, b, "b_start", TCGEN05)
         at = [_scale_address(ctx, s, name) for s, name in ((sfa, "sfa"), (sfb, "sfb"))]
-        with ctx.out.loop(k_name, steps):
+        with ctx.out.loop(k.name, steps):
             matrices = f"{left.descriptor(ctx, k, steps)}, {right.descriptor(ctx, k, steps)}"
             scales = ", ".join(
-                _of_step(ctx, s, start, scaling, k, steps)
+                _scales_of_step(ctx, s, start, scaling, k, steps)
                 for s, start in zip((sfa, sfb), at, strict=True)
             )
             ctx.out(
@@ -134,7 +130,7 @@ def _scale_address(ctx: Context, s: TmemScales, name: str) -> str:
     return address(ctx, add(s.address, div(s.first, SCALE_LANES)), name)
 
 
-def _of_step(
+def _scales_of_step(
     ctx: Context, s: TmemScales, start: str, scaling: Scaling, k: Local, steps: int
 ) -> str:
     """The address of the scale factors of step k along K."""
@@ -147,8 +143,8 @@ def _of_step(
 
 
 def _scale_ids(ctx: Context, scaling: Scaling, k: Local, steps: int) -> str:
-    """What step k adds to the instruction descriptor: the first byte of its scale factors in their
-    column.
+    """The code that step k adds to the instruction descriptor: the number of the first byte of its
+    scale factors in their column.
     """
     a_column = SCALES_A_COLUMN // scaling.vector
     if steps == 1 or a_column == 1:
@@ -177,7 +173,7 @@ def _(op: ops.TmemCopy, ctx: Context) -> None:
 
 
 def _copy_scales(op: ops.TmemCopy, ctx: Context, dst: TmemScales) -> None:
-    """A copy for each piece."""
+    """Prints the copy of scale factors to tensor memory, piece by piece."""
     broken = broken_scales_copy_rule(dst, op.src)
     if broken is not None:
         raise CompileError(broken, op.loc)
@@ -186,7 +182,8 @@ def _copy_scales(op: ops.TmemCopy, ctx: Context, dst: TmemScales) -> None:
     constant = ctx.module.add_snippet(
         Snippet(
             "scale_format",
-            f"// tcgen05 descriptor of rows of 16 bytes\nconstexpr u64 scale_format = {lines.bits(TCGEN05):#018x}ull;",
+            "// tcgen05 descriptor of rows of 16 bytes\n"
+            f"constexpr u64 scale_format = {lines.bits(TCGEN05):#018x}ull;",
         )
     )
     with ctx.out.block():

@@ -1,8 +1,8 @@
-"""Tensor memory: allocation, and accesses of warpgroups.
+"""Allocation of tensor memory, and accesses to it by warpgroups.
 
-A warp reaches the 32 lanes that have its number in the warpgroup (PTX ISA, "Access restrictions" of
-tcgen05.ld), 16 at a time: the row block 0 of a fragment of 128 rows is lanes 0-15 of each 32, block
-1 lanes 16-31. One of 64 rows has 16 of the 32 lanes.
+Warp w of a warpgroup can access lanes 32 w to 32 w + 31 (PTX ISA, "Access restrictions" of
+tcgen05.ld), and does so 16 lanes at a time: row block 0 of a fragment of 128 rows is lanes 0-15 of
+these 32, row block 1 is lanes 16-31. A fragment of 64 rows has the first 16 of the 32 lanes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Tmem
 from tilepipe.ir.program import walk
 
-_HELD = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+_DTYPES = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 
-def _whole_warp(ctx: Context, op: ops.Op) -> None:
+def _check_whole_warp(ctx: Context, op: ops.Op) -> None:
     if ctx.diverged:
         raise CompileError(
-            f"{type(op).__name__} is executed by all lanes of a warp together, not inside a block of some of them",
+            f"{type(op).__name__} is executed by all lanes of a warp together, not inside a block"
+            " that only some of them execute",
             op.loc,
         )
 
 
 @emit.register
 def _(op: ops.TmemAlloc, ctx: Context) -> None:
-    _whole_warp(ctx, op)
+    _check_whole_warp(ctx, op)
     ctx.out(
         f"{of_group(ctx, 'tmem_alloc', op.cta_group)}({element(ctx, op.dst, const(0), const(0))},"
         f" {op.columns});"
@@ -48,45 +49,46 @@ def _(op: ops.TmemAlloc, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.TmemRelinquish, ctx: Context) -> None:
-    _whole_warp(ctx, op)
+    _check_whole_warp(ctx, op)
     ctx.out(f"{of_group(ctx, 'tmem_relinquish', op.cta_group)}();")
 
 
 @emit.register
 def _(op: ops.TmemDealloc, ctx: Context) -> None:
-    _whole_warp(ctx, op)
+    _check_whole_warp(ctx, op)
     ctx.out(
         f"{of_group(ctx, 'tmem_dealloc', op.cta_group)}({text(ctx, op.address)}, {op.columns});"
     )
 
 
 def _check(ctx: Context, t: Tmem, shape: tuple[int, ...], layout: str, op: ops.Op) -> None:
-    _whole_warp(ctx, op)
-    if t.dtype not in _HELD:
+    _check_whole_warp(ctx, op)
+    if t.dtype not in _DTYPES:
         raise CompileError(
             f"tcgen05.ld and .st move float32, float16 and bfloat16 here, not {t.dtype}", op.loc
         )
     if shape != (t.rows, t.cols) or t.rows not in (64, 128) or t.cols % 8:
         raise CompileError(
             f"a fragment {'×'.join(map(str, shape))} meets {t.rows}×{t.cols} of tensor memory;"
-            " both have 64 or 128 rows and the same"
-            " columns, a multiple of 8",
+            " both must have 64 or 128 rows and the same number of columns, a multiple of 8",
             op.loc,
         )
     if t.rows == 128 and layout != "tmem":
         raise CompileError(
-            f'each warp reaches 32 consecutive lanes of tensor memory: a fragment of 128 rows must have layout "tmem", not "{layout}"',
+            "each warp reaches 32 consecutive lanes of tensor memory: a fragment of 128 rows must"
+            f' have layout "tmem", not "{layout}"',
             op.loc,
         )
 
 
 def _accesses(ctx: Context, verb: str, t: Tmem, array: str, first: int = 0) -> None:
-    """Prints the accesses to a matrix from or to an array of registers, of which each row block
-    starts at `first`.
+    """Prints the accesses that move a matrix from or to an array of registers. Each row block
+    starts at register `first`.
     """
     register = "u32" if is_packed(t.dtype, t.cols) else "float"
     each, most = registers_a_group(register), most_groups(register)
     blocks, at = t.rows // 64, ctx.temporary("at")
+    # An address is lane << 16 | column: `<< 21` moves by 32 lanes, `<< 20` by 16.
     ctx.out(
         f"const u32 {at} = {operand(ctx, t.address, 12)} + ({ctx.special('warp_in_group')} << 21);"
     )
@@ -127,8 +129,8 @@ def _(op: ops.TmemStore, ctx: Context) -> None:
 
 
 def _held(ctx: Context, value: Expr, t: Tmem) -> tuple[str, int]:
-    """(array, first register of a row block) of a value in the dtype of tensor memory; computed
-    where it is not a fragment.
+    """The (array, first register of each row block) of a value in the dtype of tensor memory. A
+    value that is not a fragment is first computed into an array.
     """
     packed = is_packed(t.dtype, t.cols)
     if isinstance(value, FragmentRead) and value.dtype is t.dtype:
@@ -142,27 +144,27 @@ def _held(ctx: Context, value: Expr, t: Tmem) -> tuple[str, int]:
 
 @emit.register
 def _(op: ops.TmemWaitLoad, ctx: Context) -> None:
-    _whole_warp(ctx, op)
+    _check_whole_warp(ctx, op)
     ctx.out(f"{ctx.use('tmem_wait_load')}();")
     for f in _loaded(ctx):
         ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
 
 
 def _loaded(ctx: Context) -> list[Fragment]:
-    """What was loaded since the last wait on the way here, by the iteration before of a loop too,
-    and can be named here: no use of it may be moved before this wait.
+    """The fragments that may have been loaded since the last wait, the previous iteration of a loop
+    included, and that have a name here. The compiler must not move a use of them before this wait.
     """
     found: list[Fragment] = []
-    way = [*ctx.enclosing, (ctx.block, ctx.position)]
-    for depth in reversed(range(len(way))):
-        block, position = way[depth]
+    path = [*ctx.enclosing, (ctx.block, ctx.position)]
+    for depth in reversed(range(len(path))):
+        block, position = path[depth]
         waits = [i for i, op in enumerate(block.ops[:position]) if isinstance(op, ops.TmemWaitLoad)]
         first = waits[-1] + 1 if waits else 0
         found = _named_loads(block.ops[first:position], block.ops[:position]) + found
         if waits:
             break
         around = (
-            way[depth - 1][0].ops[way[depth - 1][1]] if depth and way[depth - 1][0].ops else None
+            path[depth - 1][0].ops[path[depth - 1][1]] if depth and path[depth - 1][0].ops else None
         )
         if isinstance(around, ops.For | ops.While):
             found = _named_loads(block.ops[position + 1 :]) + found
@@ -170,7 +172,7 @@ def _loaded(ctx: Context) -> list[Fragment]:
 
 
 def _named_loads(some: list[ops.Op], named_by: Sequence[ops.Op] = ()) -> list[Fragment]:
-    """Fragments that some ops load and do not define themselves, or that `named_by` define."""
+    """The fragments that ops load, without those that the ops define and `named_by` does not."""
     inside = list(walk(ops.Block(some)))
     named = {op.fragment for op in named_by if isinstance(op, ops.FragmentDefine)}
     hidden = {op.fragment for op in inside if isinstance(op, ops.FragmentDefine)} - named
@@ -179,5 +181,5 @@ def _named_loads(some: list[ops.Op], named_by: Sequence[ops.Op] = ()) -> list[Fr
 
 @emit.register
 def _(op: ops.TmemWaitStore, ctx: Context) -> None:
-    _whole_warp(ctx, op)
+    _check_whole_warp(ctx, op)
     ctx.out(f"{ctx.use('tmem_wait_store')}();")

@@ -1,13 +1,13 @@
-"""Ordinary loads and stores, and TMA copies."""
+"""Ordinary loads and stores of single elements, and TMA copies."""
 
 from __future__ import annotations
 
-from tilepipe.cuda.codegen.addresses import barrier, box, element, place
-from tilepipe.cuda.codegen.arithmetic import add, div, index, mul
-from tilepipe.cuda.codegen.c_types import memory_type, register_type, small_float
+from tilepipe.cuda.codegen.addresses import barrier, box, counter, element, place
+from tilepipe.cuda.codegen.arithmetic import add, div, mul
+from tilepipe.cuda.codegen.c_types import memory_type, register_type
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
-from tilepipe.cuda.codegen.expressions import operand, text
+from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.instrument import load, withheld
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
@@ -17,7 +17,9 @@ from tilepipe.ir.rules.operand_tiles import broken_tma_rule
 
 
 def global_element(ctx: Context, tensor: TensorParam, where: tuple[Expr, ...]) -> str:
-    """`a_data[i * a_stride_0 + j]`; the products are 64-bit because strides are."""
+    """The code of an element of a tensor, such as `a_data[i * a_stride_0 + j]`. The products have
+    64 bits because strides have.
+    """
     terms = []
     for axis, i in enumerate(where):
         if axis == tensor.contiguous_axis:
@@ -43,10 +45,8 @@ def _(op: ops.Load, ctx: Context) -> None:
             dtype = tensor.dtype
             code = global_element(ctx, tensor, op.src.index)
     code = load(ctx, code, op.src)
-    small = small_float(dtype)
-    if small is not None:
-        code = f"{ctx.use(f'from_{small}')}({code})"
-    elif dtype is dtypes.boolean:
+    code = from_memory(ctx, dtype, code)
+    if dtype is dtypes.boolean:
         code += " != 0"
     ctx.out(f"const {register_type(dtype)} {ctx.bind(op.result)} = {code};")
 
@@ -55,10 +55,7 @@ def _(op: ops.Load, ctx: Context) -> None:
 @withheld(ops.Store)
 def _(op: ops.Store, ctx: Context) -> None:
     dtype = op.dst.base.buffer.dtype if isinstance(op.dst.base, Tile) else op.dst.base.dtype
-    small = small_float(dtype)
-    value = text(ctx, op.value)
-    if small is not None:
-        value = f"{ctx.use(f'{small}_from')}({value})"
+    value = to_memory(ctx, dtype, text(ctx, op.value))
     match op.dst.base:
         case Tile() as t:
             remote = "" if t.cta is None else "_remote"
@@ -73,15 +70,14 @@ def _(op: ops.Store, ctx: Context) -> None:
 def _copies(
     ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile
 ) -> tuple[int, str, str, list[str]]:
-    """(number of copies, loop index, shared address, coordinates innermost first): one copy a
-    panel.
+    """The (number of copies, loop index, shared address, coordinates innermost first) of a TMA
+    copy, which is one instruction for each panel of the box.
     """
     tensor = op.tensor
     if tensor.box is None or len(op.coords) != tensor.rank:
         raise CompileError(
             f"'{tensor.name}' is {tensor.rank}-d with box {tensor.box}: a TMA copy needs a box"
-            f" and {tensor.rank} coordinates,"
-            f" got {len(op.coords)}",
+            f" and {tensor.rank} coordinates, got {len(op.coords)}",
             op.loc,
         )
     broken = broken_tma_rule(t)
@@ -91,18 +87,16 @@ def _copies(
     axis = tensor.contiguous_axis
     extent = tensor.box[axis]
     copies = -(-extent // p.panel)
-    name = ctx.temporary("p")
-    panel = index(name)
-    ctx.names.put(panel, name)
+    panel = counter(ctx, "p")
     coords = list(op.coords)
     address = box(ctx, t)
     if copies > 1:
         coords[axis] = add(coords[axis], mul(panel, p.panel))
-        address += f" + {name} * {p.panel_bytes}"
-    coords[axis] = div(coords[axis], tensor.dtype.per_byte)  # of 4 bits: the map is one of bytes
+        address += f" + {panel.name} * {p.panel_bytes}"
+    coords[axis] = div(coords[axis], tensor.dtype.per_byte)  # for 4 bits, the map has bytes
     if axis != tensor.rank - 1:
         coords[-2], coords[-1] = coords[-1], coords[-2]
-    return copies, name, address, [text(ctx, c) for c in reversed(coords)]
+    return copies, panel.name, address, [text(ctx, c) for c in reversed(coords)]
 
 
 @emit.register
@@ -134,8 +128,8 @@ def _(op: ops.TmaStore, ctx: Context) -> None:
 
 
 def _ragged(ctx: Context, op: ops.TmaStore, row: str) -> list[str]:
-    """The two coordinates that a ragged map has for `row`, innermost first (`cuda.tensormap`): with
-    them the tile's last rows lie outside of the tensor, and are clipped.
+    """The two coordinates for `row` in a ragged map, innermost first (`cuda.runtime.tensormap`).
+    With them the last rows of the tile lie outside the map, and TMA clips them.
     """
     assert op.tensor.box is not None
     extent = op.tensor.box[-2]

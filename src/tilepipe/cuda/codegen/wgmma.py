@@ -1,9 +1,8 @@
-"""wgmma as loops of instructions on descriptors (`matrices`) and registers."""
+"""wgmma as loops of instructions over K, on matrix descriptors (`matrices`) and registers."""
 
 from __future__ import annotations
 
-from tilepipe.cuda.codegen.addresses import place
-from tilepipe.cuda.codegen.arithmetic import index
+from tilepipe.cuda.codegen.addresses import counter, place
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.cuda.codegen.fragments import registers
@@ -20,7 +19,7 @@ from tilepipe.ir.rules.wgmma import broken_mma_rule, operand_dtype
 
 
 def _rows_offset(buffer: SmemBuffer, rows: int) -> int:
-    """Bytes from one row of a tile to the one `rows` further down, a multiple of 64."""
+    """The bytes from one row of a tile to the row `rows`, a multiple of 64, after it."""
     p = place(buffer)
     return rows * p.line if buffer.order == "row" else rows // p.panel * p.panel_bytes
 
@@ -35,14 +34,12 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
     adds = isinstance(op.accumulate, Const) and bool(op.accumulate.value)
     function = ctx.module.add_snippet(_instruction(op, scale_d=not adds).snippet())
     array = registers(ctx, acc)
-    k_name = ctx.temporary("k") if steps > 1 else "0"
-    k = index(k_name)
-    ctx.names.put(k, k_name)
+    k = counter(ctx, "k", steps)
     with ctx.out.block():
-        scale_d = "" if adds else f", {accumulates(ctx, op.accumulate, k_name, steps)}"
+        scale_d = "" if adds else f", {accumulates(ctx, op.accumulate, k.name, steps)}"
         source = operand(ctx, a, "a_start", WGMMA) if isinstance(a, Tile) else None
         other = operand(ctx, b, "b_start", WGMMA)
-        with ctx.out.loop(k_name, steps):
+        with ctx.out.loop(k.name, steps):
             right = other.descriptor(ctx, k, steps)
             for i in range(blocks):
                 if isinstance(a, Tile):
@@ -51,15 +48,16 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
                 else:
                     block = f"{registers(ctx, a)}[{i}]"
                     left = ", ".join(
-                        f"{block}[{f'4 * {k_name}' if steps > 1 else '0'} + {q}]" for q in range(4)
+                        f"{block}[{f'4 * {k.name}' if steps > 1 else '0'} + {q}]" for q in range(4)
                     )
                 ctx.out(f"{function}({array}[{i}], {left}, {right}{scale_d});")
 
 
 def _keep(ctx: Context) -> None:
-    """Holds the registers of wgmma's operands in place: it reads and writes them while other code
-    runs. Fragments of blocks that have closed, such as those of a loop's body behind the loop, have
-    no name here, and nobody can use them.
+    """Prints `keep` for the registers of wgmma's operands, which stops the compiler from moving
+    their
+    uses: wgmma reads and writes them while other code runs. Fragments of closed blocks, such as the
+    body of a loop after the loop, have no name here, and no later code uses them.
     """
     around = (*(block for block, _ in ctx.enclosing), ctx.block)
     visible = {

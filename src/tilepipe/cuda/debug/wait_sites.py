@@ -34,7 +34,7 @@ class WaitSite:
         return self.op.loc
 
     def name(self, index: int) -> str:
-        """The name of the barrier in messages: `inputs.full[2]`, or `go` where the array has one."""
+        """The name of the barrier in messages: `inputs.full[2]`, or `go` for an array of one."""
         match self.barrier:
             case BarrierArray(name=name, size=count) | NamedBarrier(name=name, per_warpgroup=count):
                 return f"{name}[{index}]" if count > 1 else name

@@ -39,7 +39,7 @@ def _read(file: str) -> Iterator[tuple[str, str]]:
 
 
 def _for_pairs(functions: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The variants for a pair of CTAs of those functions that have one, such as `tmem_alloc_pair`."""
+    """The variants of functions for a pair of CTAs, such as `tmem_alloc_pair`."""
     for name, code in functions.items():
         if "cta_group::1" in code:
             yield (
