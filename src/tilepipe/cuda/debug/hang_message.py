@@ -33,7 +33,7 @@ def hang_error(report: HangReport, kernel: Kernel) -> HangError:
     if arrivals:
         lines += [
             "",
-            f"  what would end the wait{_count(first.site, kernel)}:",
+            f"  who would bring it{_count(first.site, kernel)}:",
             *(f"    {line}" for line in arrivals),
         ]
     if report.others:
@@ -45,7 +45,7 @@ def hang_error(report: HangReport, kernel: Kernel) -> HangError:
         ]
     lines += [
         "",
-        "  what to do: program.run() runs the same program on the simulated GPU and names the"
+        "  what to look at: program.run() runs the same program on the simulated GPU and names the"
         " arrivals or bytes that are missing.",
         "  If it finds nothing, the wait may only be long: raise timeout_ms. The results of this"
         " launch are not valid; the CUDA context is.",

@@ -1,15 +1,18 @@
-// What a debug or a perturbed build adds to a kernel; `tilepipe.cuda.debug.record` reads the record, and must agree on its layout.
-// A wait that blocks for longer than the limit fills the record and raises its flag. It is then given up, and so is every other
-// one: each role runs on to its end, the way it would go anyway, but arrives, copies and stores no more.
+// The functions that a debug or perturbed build adds to a kernel. `tilepipe.cuda.debug.record` reads
+// the record, and must agree on its layout.
+// A wait that blocks for longer than the limit fills the record and sets its flag. Then every wait is
+// given up: each role runs on to its end, but no longer arrives, copies or stores.
 
-// A wait that was given up while it blocked; `state` is what the barrier held then.
+// A wait that was given up while it blocked; `state` is the word of the barrier at that moment.
 struct DebugWait { u32 site, block, warp, index, parity, unused; u64 state; };
-// In global memory. `cluster`: 1 + the cluster whose wait ran out first; `waits`: how many more of that cluster were given up.
+// The record, in global memory. `cluster`: 1 + the cluster whose wait expired first; `waits`: the
+// number of other waits of that cluster that were given up.
 struct DebugRecord { u32 abort, cluster, waits, unused; u64 limit_ns, unused_too; DebugWait first, others[62]; };
-// Behind the kernel's own shared memory. `aborted`: this CTA has given up a wait; `meeting`: the cluster's barrier (that of CTA 0 counts);
-// `named`: named barriers by id; by warp: the generation of its last arrive at `meeting`, and its delays so far.
+// After the kernel's own shared memory. `aborted`: this CTA has given up a wait; `meeting`: the cluster
+// barrier (the one of CTA 0 counts); `named`: named barriers by id; `generation`, `delays`: by warp, the
+// generation of its last arrival at `meeting` and the number of its delays.
 struct DebugState { DebugRecord* record; u64 limit_ns; u32 aborted, seed, meeting, unused, named[16], generation[32], delays[32]; };
-// One wait: since when it blocks, and when it last read the record's flag.
+// The clock at the start of a wait, and when the wait last read the flag of the record.
 struct DebugWatch { u64 since = 0, polled = 0; };
 static_assert(sizeof(DebugRecord) == 2048 && sizeof(DebugState) == debug_bytes, "");
 __device__ __forceinline__ volatile DebugState& debug_state() {
@@ -23,7 +26,7 @@ __device__ __forceinline__ u64 debug_clock() {
     return x;
 }
 
-// before everything else, by all threads of the CTA
+// executed before everything else, by all threads of the CTA
 __device__ __forceinline__ void debug_begin(DebugRecord* record, u32 seed) {
     volatile DebugState& s = debug_state();
     for (u32 i = threadIdx.x; i < sizeof(DebugState) / 4; i += blockDim.x) reinterpret_cast<volatile u32*>(&s)[i] = 0;
@@ -36,7 +39,7 @@ __device__ __forceinline__ void debug_begin(DebugRecord* record, u32 seed) {
     __syncthreads();
 }
 
-// whether this CTA has given up a wait: what it has in shared memory may be anything
+// whether this CTA has given up a wait: its shared memory may then hold undefined data
 __device__ __forceinline__ bool debug_aborted() {
     return debug_state().aborted != 0;
 }
@@ -59,7 +62,7 @@ __device__ __forceinline__ bool debug_enter(u32 site, u32 index, u32 parity, u64
     return claimed == 0;
 }
 
-// Whether a wait that still blocks is to be given up. One lane of those that are here speaks for them.
+// Whether a wait that still blocks is to be given up. One of the active lanes decides for all.
 __device__ __forceinline__ bool debug_gives_up(DebugWatch& watch, u32 site, u32 index, u32 parity, u64 state) {
     volatile DebugState& s = debug_state();
     const u64 now = debug_clock();
@@ -169,7 +172,7 @@ __device__ __forceinline__ void debug_cluster_wait(u32 site) {
     __threadfence();
 }
 
-// The end of a role: copies in flight land while the CTA they write to is still there.
+// The end of a role: copies in flight land before the CTA that they write to exits.
 __device__ __forceinline__ void debug_leave() {
     const u64 start = debug_clock();
     while (debug_aborted() && debug_clock() - start < 100000) {
@@ -185,14 +188,15 @@ __device__ __forceinline__ void debug_leave_cluster(u32 warps) {
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// a mixing of 32 bits
+// a hash of 32 bits
 __device__ __forceinline__ u32 debug_hash(u32 x) {
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
     return x ^ (x >> 16);
 }
 
-// nanosleep, which takes up to twice what it is told: the same for all lanes. A quarter of the warps, and anyone once in sixteen, is slow.
+// nanosleep, which takes up to twice the given time: the same for all lanes. A quarter of the warps
+// are slow, and every warp is slow once in sixteen times.
 __device__ __forceinline__ void debug_delay() {
     volatile DebugState& s = debug_state();
     const u32 warp = threadIdx.x / 32, n = s.delays[warp];
