@@ -71,8 +71,8 @@ def product(
     seed: int = 0,
     **settings: Any,
 ) -> Product:
-    """A product whose rows, and blocks of 128 along K, are of very different size: each scale
-    counts.
+    """A product whose rows, and blocks of 128 along K, differ widely in size, so that each scale
+    matters.
     """
     (m, n, k), rng = shape, np.random.default_rng(seed)
 

@@ -40,7 +40,7 @@ def missing_arrive(ctx: tp.Context, out: Any) -> None:
 
 @tp.kernel()
 def bytes_off(ctx: tp.Context, a: Any, out: Any) -> None:
-    """16 bytes more are expected than the copy brings."""
+    """The role expects 16 bytes more than the copy delivers."""
     tile = ctx.smem((32, 32), a.dtype, swizzle=0, name="tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
 
@@ -80,7 +80,7 @@ def never_released(ctx: tp.Context, out: Any) -> None:
 
 @tp.kernel()
 def wrong_phase(ctx: tp.Context, out: Any) -> None:
-    """Phase 0 has completed; phase 1 is waited for."""
+    """Phase 0 has completed, and the role waits for phase 1."""
     ready = tp.SharedMemBarrier.allocate(ctx, count=1, name="ready")
 
     @ctx.role("one", warps=1)
@@ -110,7 +110,7 @@ def silent_peer(ctx: tp.Context, out: Any) -> None:
 
 @tp.kernel(grid=2, cluster=2)
 def cluster_barrier(ctx: tp.Context, out: Any) -> None:
-    """A role of CTA 1 does not come to the cluster barrier: it waits for what comes after it."""
+    """A role of CTA 1 never reaches the cluster barrier: it waits for a later arrival."""
     go = tp.SharedMemBarrier.allocate(ctx, count=1, name="go")
 
     @ctx.role("meet", warps=1)
@@ -131,7 +131,7 @@ def cluster_barrier(ctx: tp.Context, out: Any) -> None:
 
 @tp.kernel()
 def short_of_threads(ctx: tp.Context, out: Any) -> None:
-    """A barrier of 96 threads to which 64 come."""
+    """A named barrier of 96 threads that 64 reach."""
     meet = ctx.named_barrier(96, "meet")
 
     @ctx.role("pair", warps=2)
@@ -152,7 +152,9 @@ def _short_consumer(ctx: tp.Context, pipe: Any, slots: Any, out: Any, n: Any) ->
 
 @tp.kernel(grid=2)
 def lazy_throttle(ctx: tp.Context, counter: Any) -> None:
-    """The load warp says only once that it begins a tile, so that no further one is asked for."""
+    """The load warp signals the start of a tile only once, so the scheduler asks for no further
+    one.
+    """
     work = tp.AtomicScheduler(ctx, counter, (20, 1))
 
     @ctx.role("schedule", warps=1)
@@ -288,8 +290,8 @@ ROUNDS = 20
 
 @tp.kernel(grid=8, cluster=2)
 def rounds(ctx: tp.Context, out: Any) -> None:
-    """Good: CTAs write to each other, meeting at the cluster barrier; two roles meet at a named
-    one, which takes arrivals too.
+    """No mistake: CTAs write to each other and synchronise at the cluster barrier; two roles
+    synchronise at a named barrier, which takes arrivals, too.
     """
     box = ctx.smem((1, 32), "int32", swizzle=0, name="box")[0]
     words = ctx.smem((1, 32), "int32", swizzle=0, name="words")[0]

@@ -35,9 +35,7 @@ _outcomes: Counter[str] = Counter()
 
 
 def run(launch: Launch, **options: Any) -> sim.Run:
-    """Simulates; then undoes what that wrote, launches, compares, and leaves the simulator's
-    results.
-    """
+    """Simulates; restores the arrays, launches, compares, and leaves the simulator's results."""
     arrays = {name: x.array for name, x in launch.args.items() if isinstance(x, TensorArg)}
     before = {name: array.copy() for name, array in arrays.items()}
     result = _simulate(launch, **options)
@@ -63,7 +61,7 @@ def restore(arrays: dict[str, Array], values: dict[str, Array]) -> None:
 
 
 def outcome(launch: Launch, arrays: dict[str, Array], simulated: dict[str, Array]) -> str:
-    """Launches and compares; says how that went."""
+    """Launches and compares; returns the outcome."""
     for build in ({"debug": True}, {}):
         try:
             bound = BoundLaunch(launch, **build)
@@ -99,6 +97,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many were mirrored (in this process; with xdist, each worker has its own)."""
+    """Prints how many runs were mirrored (in this process; with xdist, each worker has its own)."""
     for what, count in _outcomes.items():
         terminalreporter.write_line(f"mirrored on the GPU: {count} × {what}")

@@ -35,7 +35,7 @@ MIRRORED = ("sim", "scenarios", "pipelines", "kernels")  # folders of tests
 
 @dataclass
 class Group:
-    """What became of one file. `skipped`: by reason. `note`: why there is no report, or it is not
+    """The outcome of one file. `skipped`: by reason. `note`: why there is no report, or it is not
     the whole.
     """
 
@@ -53,7 +53,7 @@ class Group:
 
 
 def read(group: Group, report: Path) -> None:
-    """Counts what pytest's XML report says."""
+    """Counts the results of a pytest XML report."""
     for case in ET.parse(report).iter("testcase"):
         kinds = {child.tag: child for child in case}
         if "failure" in kinds or "error" in kinds:
@@ -130,7 +130,7 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
 
 
 def table(groups: list[Group]) -> str:
-    """One line a group, the reasons of skipped tests below it, and a line of sums."""
+    """One line for each group with the reasons of its skipped tests, and a line of totals."""
     width = max(len(g.name) for g in groups)
     lines = [f"{'group':{width}}  passed  failed  skipped  seconds"]
     for g in groups:
@@ -155,7 +155,7 @@ def table(groups: list[Group]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where something ran, all groups came to their end, and nothing failed."""
+    """Returns 0 if something ran, all groups ended, and nothing failed."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False
     )

@@ -50,7 +50,7 @@ def turns() -> None:
 
 
 def through_shared() -> None:
-    """Ordinary accesses to shared memory, with syncwarp and named barriers alone between them."""
+    """Ordinary accesses to shared memory, ordered by syncwarp and named barriers alone."""
     for case in [*scalar_cases.CASES, *sync_cases.CASES]:
         if case.name.startswith("shared_") or case.name == "meetings":
             program, out, want, limit = case.make(np.random.default_rng(0))

@@ -29,7 +29,7 @@ def pair(seed: int = 0, n: int = N) -> tuple[Any, Any, Any]:
 
 
 def child(code: str, **environment: str) -> str:
-    """What Python prints that runs this in a process of its own."""
+    """The output of Python code that runs in a process of its own."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"PYTHONPATH": path} | environment
     done = subprocess.run(

@@ -45,7 +45,7 @@ def operands(
 
 
 def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> None:
-    """Beside float64, every element within its bound."""
+    """Compares with float64: every element within its bound."""
     arrays = (x.contiguous().cpu() for x in (out, q, k, v))
     got, *given = (
         x.view(torch.uint16).numpy().view(tp.bfloat16.numpy) if x.dtype == BF16 else x.numpy()
@@ -119,8 +119,8 @@ def test_long(d: int, causal: bool) -> None:
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_many_tiles_beside_pytorch(d: int, causal: bool) -> None:
-    """More tiles than SMs, several times over: the persistent walk and its rings, compared with
-    PyTorch's own in float32.
+    """Several times more tiles than SMs: the persistent loop and its rings, compared with PyTorch
+    in float32.
     """
     q, k, v = operands(2048, 2048, 16, 4, d, batch=4)
     out = attention(q, k, v, causal=causal)

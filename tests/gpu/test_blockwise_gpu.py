@@ -64,7 +64,9 @@ def test_output_dtypes(out: str) -> None:
 
 @pytest.mark.parametrize("family", ["default", "tall", "two scales of B", "three consumers"])
 def test_fewer_ctas_than_tiles(family: str) -> None:
-    """A grid for two SMs goes through its ring many times, by trip counts that do not fit it."""
+    """A grid for two SMs goes through its ring many times, with trip counts that are no multiple of
+    it.
+    """
     p = product((1000, 712, 656), **FAMILIES[family])
     replace(p.program, launch_args=replace(p.program.launch_args, grid=2)).launch()
     p.verify(hardware=True)

@@ -32,7 +32,7 @@ ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 
 
 def launched(case: Any, **options: Any) -> tuple[Array, Array, float]:
-    """(what a launch writes, what NumPy says, tolerance)."""
+    """(what a launch writes, the NumPy reference, tolerance)."""
     program, out, want, limit = case.make(np.random.default_rng(0))
     program.launch(**options)
     return out, want, limit
@@ -64,5 +64,5 @@ def test_debug_and_perturbed_builds(case: Any, options: dict[str, Any]) -> None:
 def test_what_is_printed_on_the_gpu(capfd: pytest.CaptureFixture[str]) -> None:
     control = next(case for case in scalar_cases.CASES if case.name == "control_40")
     launched(control)
-    ctypes.CDLL(None).fflush(None)  # the driver prints by way of C's buffer
+    ctypes.CDLL(None).fflush(None)  # the driver prints through the buffer of the C library
     assert "n is 40, 13 trips" in capfd.readouterr().out.splitlines()

@@ -36,7 +36,7 @@ CONFIGS = [
 
 
 def gemm(cfg: GemmConfig, **options: Any) -> Any:
-    """C of a launch."""
+    """The matrix C that a launch writes."""
     c = np.zeros((1000, 520), ml_dtypes.bfloat16)
     bind(A, B, c, cfg).launch(**options)
     return c
@@ -98,7 +98,7 @@ def test_a_hang_under_random_delays(tmp_path: Path) -> None:
 
 
 def test_a_good_kernel_outlives_a_short_limit() -> None:
-    """The limit is of one wait, not of the launch."""
+    """The limit applies to one wait, not to the launch."""
     want = gemm(CONFIGS[0])
     np.testing.assert_array_equal(gemm(CONFIGS[0], debug=True, timeout_ms=20), want)
 

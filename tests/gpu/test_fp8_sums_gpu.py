@@ -1,5 +1,5 @@
-"""How exactly the GPU adds products of fp8, beside the bound by which results are judged and the
-emulation that it was set with.
+"""How exactly the GPU adds products of fp8, compared with the bound for results and with the
+emulation from which that bound was set.
 """
 
 from __future__ import annotations

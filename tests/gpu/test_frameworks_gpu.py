@@ -1,4 +1,4 @@
-"""Arrays of CuPy, JAX, and of whoever speaks DLPack, on the GPU."""
+"""Arrays of CuPy, of JAX, and of any library with DLPack, on the GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 class Capsule:
-    """A tensor that speaks DLPack alone."""
+    """A tensor whose only interface is DLPack."""
 
     def __init__(self, x: Any) -> None:
         self._x, self.dtype, self.shape = x, x.dtype, tuple(x.shape)

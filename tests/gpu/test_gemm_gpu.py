@@ -122,7 +122,9 @@ def test_the_simulator_agrees(family: str) -> None:
 @pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
 @pytest.mark.parametrize("stages", [3, 4])
 def test_fewer_ctas_than_tiles(stages: int, schedule: str) -> None:
-    """A grid for two SMs goes through its ring many times, by trip counts that do not fit it."""
+    """A grid for two SMs goes through its ring many times, with trip counts that are no multiple of
+    it.
+    """
     p = product(stages=stages, schedule=schedule)
     program = replace(p.program, launch_args=replace(p.program.launch_args, grid=2))
     program.launch()

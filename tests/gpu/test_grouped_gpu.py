@@ -58,7 +58,7 @@ def test_offsets(offsets: str, family: str) -> None:
     "family", ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster"]
 )
 def test_fewer_clusters_than_tiles(family: str) -> None:
-    """A few clusters go through many groups, and many times through their rings."""
+    """A few clusters go through many groups, and through their rings many times."""
     p = product("few rows each", 712, 656, **FAMILIES[family])
     replace(p.program, launch_args=replace(p.program.launch_args, grid=4)).launch()
     p.verify(hardware=True)

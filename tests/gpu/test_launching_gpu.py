@@ -34,7 +34,7 @@ def doubled(ctx: tp.Context, a: Any, out: Any) -> None:
 
 @pytest.mark.parametrize("name", sorted(VIEWS.keys() - NOT_CONTIGUOUS))
 def test_numpy_views(name: str) -> None:
-    """Arrays with any strides are read and written where they lie."""
+    """Arrays with any strides are read and written in place."""
     base, other = (
         np.arange(120, dtype=np.float32).reshape(8, 15),
         np.arange(120, dtype=np.float32).reshape(8, 15),
@@ -91,8 +91,8 @@ for program in (asserting.bind(x, y), step.bind(numbers(100), np.zeros(100, np.i
 
 
 def test_an_assertion_that_does_not_hold() -> None:
-    """It ends the CUDA context, so in a process of its own: the error says so, and so does the next
-    launch's.
+    """A failed assertion ends the CUDA context, so the test runs in a process of its own: the error
+    of the launch says so, and so does the error of the next launch.
     """
     assert asserting.name == "asserting"
     said = child(ASSERTING)

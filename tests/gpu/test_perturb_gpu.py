@@ -1,5 +1,5 @@
-"""`tilepipe.testing.perturb` on the GPU: delays change no bit of what is right, and it says so
-where they do.
+"""`tilepipe.testing.perturb` on the GPU: delays change no bit of a right kernel, and a change is
+reported.
 """
 
 from __future__ import annotations

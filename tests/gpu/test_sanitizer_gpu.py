@@ -1,5 +1,5 @@
 """compute-sanitizer over each family of kernels, where it can attach to the device: memcheck and
-synccheck for all, racecheck for what it knows the barriers of.
+synccheck for all, racecheck for kernels whose barriers it knows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_REASON = "it wrote no summary"
 
 @functools.cache
 def sanitizer() -> str | None:
-    """Where it is."""
+    """The path of compute-sanitizer."""
     return shutil.which(
         "compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES])
     )
@@ -81,7 +81,7 @@ def watched(tool: str, name: str, timeout: int = 150) -> str:
 
 @functools.cache
 def refusal(tool: str) -> str:
-    """Why the tool cannot watch this device at all, found out on the smallest family; empty where
+    """The reason why the tool cannot watch this device, tested with the smallest family; empty if
     it can.
     """
     try:
@@ -109,7 +109,7 @@ def test_no_hazards_between_ordinary_accesses() -> None:
 
 
 def test_the_families_run_by_themselves(tmp_path: Path) -> None:
-    """What the tools watch is right without them."""
+    """The watched kernels are right without the tools."""
     env = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "TILEPIPE_CACHE_DIR": str(tmp_path / "cache"),

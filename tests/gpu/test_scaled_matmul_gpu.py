@@ -26,7 +26,7 @@ ERROR = 6e-3
 
 
 def tensors(x: Operands) -> tuple[Any, Any, Any, Any]:
-    """On the GPU, b a transposed view."""
+    """The operands on the GPU, b as a transposed view."""
 
     def one(array: Any) -> Any:
         if array.dtype.itemsize == 1:
@@ -126,9 +126,7 @@ def test_a_scale_that_is_no_number(recipe: str) -> None:
 
 
 def peer(recipe: str, given: tuple[Any, Any, Any, Any]) -> Any:
-    """`scaled_mm` of PyTorch, which wants scales of blocks column-major, lines padded to 16
-    bytes.
-    """
+    """`scaled_mm` of PyTorch, which needs column-major scales of blocks, padded to 16 bytes."""
     from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
 
     a, b, scale_a, scale_b = given

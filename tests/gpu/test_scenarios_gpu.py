@@ -1,5 +1,5 @@
-"""C1, C2, C3 and C5 on the GPU, the same kernels as in the simulator; schedules against their
-model; all under delays, too.
+"""The pipelines under load (C1, C2, C3, C5) on the GPU, the same kernels as in the simulator;
+schedules against their model; all of them also under delays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BUILDS: list[dict[str, Any]] = [
 
 
 def launches(program: tp.Program, *outputs: Array, fill: float = 0) -> Iterator[None]:
-    """A launch of each build, the outputs set back before it; inputs that are written, too."""
+    """Launches each build; before each launch, restores all arrays and fills the outputs."""
     arrays = [x.array for x in program.launch_args.args.values() if hasattr(x, "array")]
     before = [x.copy() for x in arrays]
     for options in BUILDS:

@@ -1,5 +1,5 @@
 """The atomic scheduler on the GPU: every tile once under random delays, the counter back at 0,
-tiles to whoever is free.
+tiles to the CTA that is free.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ PROBLEMS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 @pytest.mark.parametrize("kind", ["atomic", "static"])
 def test_every_tile_exactly_once(kind: str, problem: dict[str, Any]) -> None:
-    """The arrays are cleared between launches, the counter is as the launch before left it."""
+    """The arrays are cleared between launches; the counter keeps the value that the last launch
+    left.
+    """
     dealt = Dealt(kind, **problem)
     program = dealt.bind()
     for options in BUILDS:
@@ -49,7 +51,7 @@ def test_every_tile_exactly_once(kind: str, problem: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_launch_after_launch_with_a_counter_that_stays_on_the_gpu(problem: dict[str, Any]) -> None:
-    """Launches overlap at their ends, and nobody clears the counter between them."""
+    """Launches overlap at their ends, and the host does not clear the counter between them."""
     torch = pytest.importorskip("torch")
     dealt = Dealt("atomic", **problem)
     host = dealt.visits, dealt.taken, dealt.counter

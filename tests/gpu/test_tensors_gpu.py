@@ -191,7 +191,7 @@ def test_a_launcher_takes_more_addresses_than_it_remembers() -> None:
 
 
 def test_freed_and_allocated_again() -> None:
-    """Tensors of other shapes at the addresses of those that are gone."""
+    """Tensors of other shapes at the addresses of freed ones."""
     rng, seen = np.random.default_rng(0), set()
     for _ in range(60):
         m, n = (int(8 * rng.integers(1, 40)) for _ in range(2))
