@@ -110,7 +110,7 @@ def test_the_text_of_an_access() -> None:
     assert ':: "r"(address),\n' in store.code
 
 
-def test_uses_stay_behind_the_wait_for_their_loads() -> None:
+def test_uses_stay_after_the_wait_for_their_loads() -> None:
     b = Builder()
     base, n = b.scalar("base", dtypes.uint32), b.scalar("n")
     b.setup_done()

@@ -163,7 +163,7 @@ def test_the_message_that_the_how_to_page_shows(tmp_path: Path) -> None:
     assert words(blocks(page, "text")[1]) == words(text)
 
 
-def test_a_named_barrier_and_the_cluster_barrier_say_who_has_come() -> None:
+def test_a_named_barrier_and_the_cluster_barrier_count_the_arrivals() -> None:
     kernel = KERNELS["rounds"]()
     written, cluster = number(kernel, "sum", "written"), number(kernel, "talk", "the cluster")
     text = message(

@@ -105,7 +105,7 @@ def test_files_that_are_none_of_ours(entry: Path, contents: bytes) -> None:
     assert cache.read(NAME) == (LOG, CUBIN)
 
 
-def test_bytes_behind_the_end(entry: Path) -> None:
+def test_bytes_after_the_end(entry: Path) -> None:
     entry.write_bytes(entry.read_bytes() + b"\0")
     assert cache.read(NAME) is None
 
@@ -137,7 +137,7 @@ def test_a_directory_that_others_may_write_to(entry: Path, mode: int) -> None:
     assert cache.read(NAME) == (LOG, CUBIN)
 
 
-def test_a_directory_of_somebody_else(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: entry.stat().st_uid + 1)
     assert cache.read(NAME) is None
     cache.write("other", LOG, CUBIN)
