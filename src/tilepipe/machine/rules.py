@@ -60,7 +60,7 @@ COMMIT_RELEASE = Rule(
 )
 TENSOR_FENCES = Rule(
     "tcgen05 fences",
-    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync behind the wait, between accesses of tensor memory",
+    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync after the wait, between accesses of tensor memory",
     "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed"
     " mbarrier operations; that"
     " mbarriers which release and acquire do without, it leaves at 'the standard synchronization mechanisms also apply'",
