@@ -69,7 +69,6 @@ STILL_ALLOWED = {
     ("tilepipe.cuda.runtime.interop", "lang"),
 }
 STILL_CIRCULAR = [
-    ("tilepipe.lang.",),
     ("tilepipe.pipelines.",),
 ]
 

@@ -1,6 +1,6 @@
 """Barriers, tiles and counts that threads which execute an op together would name differently.
 
-The hole comes back with `monkeypatch.setattr(places, "require_uniform_operands", lambda tracer, op:
+The hole comes back with `monkeypatch.setattr(places, "require_uniform_operands", lambda scope, op:
 None)`.
 """
 
@@ -137,6 +137,6 @@ def test_a_coordinate_of_a_lane() -> None:
 
 
 def test_without_the_refusal_the_simulator_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "require_uniform_operands", lambda tracer, op: None)
+    monkeypatch.setattr(places, "require_uniform_operands", lambda scope, op: None)
     with pytest.raises(tp.SimFault, match="differs between the threads of one warpgroup"):
         role("ctx.store(tiles[ctx.warp][0, ctx.lane], 1)").check()

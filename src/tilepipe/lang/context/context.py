@@ -24,7 +24,8 @@ from tilepipe.lang.control.branches import branch, otherwise
 from tilepipe.lang.control.lanes import elect, per_warp
 from tilepipe.lang.control.loops import Range
 from tilepipe.lang.tracing import barrier_tests
-from tilepipe.lang.tracing.tracer import RoleState, Tracer
+from tilepipe.lang.tracing.scopes import RoleState
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr
 
 

@@ -14,7 +14,7 @@ from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import Value, require_fits, to_expr
+from tilepipe.lang.values.scalars import Value, require_fits, to_expr, traced_value
 from tilepipe.lang.values.variables import Var
 
 
@@ -50,12 +50,14 @@ class GridMembers:
             )
         x = to_expr(
             self.tracer,
-            self.tracer.value(require_fits(to_expr(self.tracer, value), ref.dtype)).to(ref.dtype),
+            traced_value(self.tracer, require_fits(to_expr(self.tracer, value), ref.dtype)).to(
+                ref.dtype
+            ),
         )
         vary = exprs.Vary.WARP if self.tracer.scope.inside("per_warp") else exprs.Vary.UNIFORM
         result = self.tracer.local("old", ref.dtype, vary)
         self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))
-        return self.tracer.value(result)
+        return traced_value(self.tracer, result)
 
     def clc_try_cancel(self, tile: SmemTile, mbar: Mbar, *, multicast: bool = False) -> None:
         """Asks for a cluster of this grid that has not started (Blackwell). The response arrives in
@@ -85,7 +87,7 @@ class GridMembers:
             self.tracer.local("cluster", dtypes.int32, nonneg=True),
         )
         self.tracer.emit(ops.ClcQuery(caller(), src, valid, cluster))
-        return self.tracer.value(valid), self.tracer.value(cluster)
+        return traced_value(self.tracer, valid), traced_value(self.tracer, cluster)
 
     def launch_dependents(self) -> None:
         """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one

@@ -14,7 +14,7 @@ from tilepipe.lang.fragments.constructors import select
 from tilepipe.lang.fragments.fragment import FragmentValue
 from tilepipe.lang.tracing.convergence import require_whole_warps
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, to_expr, unary
+from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, let, to_expr, traced_value, unary
 from tilepipe.lang.values.variables import Scalar, Var
 
 # Set-up code may use these: they are the same for all threads of a CTA.
@@ -29,7 +29,7 @@ class ScalarMembers:
     def _special(self, name: str) -> Value:
         if name not in _OF_THE_CTA:
             _ = self.tracer.role
-        return self.tracer.value(exprs.special(name))
+        return traced_value(self.tracer, exprs.special(name))
 
     @property
     def lane(self) -> Value:
@@ -128,7 +128,7 @@ class ScalarMembers:
             vary = exprs.Vary.WARP  # every lane gets that of one
         result = self.tracer.local("shuffled", x.dtype, vary)
         self.tracer.emit(ops.Shuffle(caller(), result, x, number, xor))
-        return self.tracer.value(result)
+        return traced_value(self.tracer, result)
 
     def min(self, a: object, b: object) -> Value:
         """The smaller of two scalars."""
@@ -164,7 +164,7 @@ class ScalarMembers:
 
     def let(self, x: object, name: Name = "t") -> Value:
         """Binds an expression to a name here, so that it is computed once."""
-        return self.tracer.let(name, x)
+        return let(self.tracer, name, to_expr(self.tracer, x))
 
     def _value(self, x: object) -> Value:
-        return self.tracer.value(to_expr(self.tracer, x))
+        return traced_value(self.tracer, to_expr(self.tracer, x))

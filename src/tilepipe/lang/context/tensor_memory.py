@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
@@ -14,9 +12,6 @@ from tilepipe.lang.tensor_memory.tcgen05 import require_even_cta
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
 from tilepipe.lang.tracing.convergence import require_fragment, require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
-
-if TYPE_CHECKING:
-    pass
 
 
 class TensorMemoryMembers:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +13,12 @@ from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.lang.control.blocks import refuse_jumps
-from tilepipe.lang.handles import linear as handles
-from tilepipe.lang.tracing import barrier_tests, python_source, rebinding
-from tilepipe.lang.tracing.tracer import Mask, Scope, Tracer
+from tilepipe.lang.handles import signals
+from tilepipe.lang.tracing import python_source, rebinding
+from tilepipe.lang.tracing.scopes import Mask, Scope
+from tilepipe.lang.tracing.test_results import depends_on_test
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import to_expr
-
-if TYPE_CHECKING:
-    pass
 
 
 @contextmanager
@@ -37,7 +35,7 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     op = ops.If(caller(), c, ops.Block(), ops.Block())
     active, on_data = _active_threads(tracer, parent, c)
     with _side(tracer, op.then, active, on_data, c.vary) as scope:
-        scope.on_test = barrier_tests.depends_on_test(tracer, c)
+        scope.on_test = depends_on_test(tracer.test_results, c)
         yield
     tracer.emit(op)
     parent.closed_branch = (op, scope, parent.active)
@@ -58,7 +56,7 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
     with _side(tracer, op.orelse, active, then.on_data, then.splits, then.before) as scope:
         scope.on_test = then.on_test
         yield
-    handles.merge_branch(tracer, op, then, scope)
+    signals.merge_branch(tracer.scope, op, then, scope)
 
 
 def _active_threads(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, bool]:

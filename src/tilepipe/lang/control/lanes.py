@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, Role
 from tilepipe.lang.control.blocks import refuse_jumps
-from tilepipe.lang.handles import linear as handles
-from tilepipe.lang.tracing.tracer import Mask, Tracer
-from tilepipe.lang.values.scalars import Value
-
-if TYPE_CHECKING:
-    pass
+from tilepipe.lang.handles import signals
+from tilepipe.lang.tracing.scopes import Mask
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, traced_value
 
 SCOPES = ("warp", "warpgroup", "role")
 
@@ -45,7 +42,7 @@ def elect(tracer: Tracer, scope: str) -> Iterator[None]:
         inner.splits = Vary.LANE
         yield
     tracer.emit(op)
-    handles.merge_signals(tracer, inner)
+    signals.merge_signals(tracer.scope, inner)
 
 
 def _elected(active: Mask, scope: str, role: Role) -> Mask:
@@ -90,6 +87,6 @@ def per_warp(tracer: Tracer) -> Iterator[Value]:
     op = ops.PerWarp(caller(), index, ops.Block())
     with tracer.open("per_warp", op.body, active=tracer.scope.active) as inner:
         inner.splits = Vary.WARP
-        yield tracer.value(index)
+        yield traced_value(tracer, index)
     tracer.emit(op)
-    handles.merge_signals(tracer, inner)
+    signals.merge_signals(tracer.scope, inner)

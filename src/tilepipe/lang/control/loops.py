@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterator
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import INT32_MAX, INT32_MIN
@@ -15,14 +15,12 @@ from tilepipe.ir.expressions import Const, Expr, Vary
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.program import walk
 from tilepipe.ir.rules.operand_tiles import divisor
-from tilepipe.lang.handles import linear as handles
+from tilepipe.lang.handles import signals
 from tilepipe.lang.tracing import python_source, rebinding
-from tilepipe.lang.tracing.tracer import Scope, Tracer, rebound_message
-from tilepipe.lang.values.scalars import Value, require_uniform, to_expr
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer, rebound_message
+from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, traced_value
 from tilepipe.lang.values.variables import Var
-
-if TYPE_CHECKING:
-    pass
 
 
 class Range:
@@ -91,7 +89,7 @@ def _loop(
 
     def begin() -> Any:
         indices.append(tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg, multiple=multiple))
-        return make(tracer.value(indices[-1]))
+        return make(traced_value(tracer, indices[-1]))
 
     body, loc = yield from _body(tracer, begin, end, _trip_count(bounds))
     first, last, by = bounds
@@ -198,7 +196,7 @@ def _body(
     changed = rebinding.changes(before, after)
     if changed:
         yield from _second_pass(tracer, trace, counter, changed, body, after, loc)
-    handles.merge_signals(tracer, merged[0], times)
+    signals.merge_signals(tracer.scope, merged[0], times)
     return body, loc
 
 

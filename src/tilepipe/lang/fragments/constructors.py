@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import Iota
@@ -12,9 +10,6 @@ from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, _of_one_la
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value
 from tilepipe.lang.values.scalars import select as select_scalar
-
-if TYPE_CHECKING:
-    pass
 
 
 def make(

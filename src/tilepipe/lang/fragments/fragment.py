@@ -13,9 +13,18 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.tracing.convergence import require_fragment
-from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
-from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, cast, to_expr, unary
+from tilepipe.lang.values.scalars import (
+    FUNCTIONS,
+    Value,
+    binary,
+    cast,
+    to_expr,
+    traced_value,
+    unary,
+)
 
 if TYPE_CHECKING:
     from tilepipe.lang.memory.shared_tiles import SmemTile
@@ -168,7 +177,7 @@ class FragmentValue(Operators["FragmentValue"]):
             )
         result = self._tracer.local("any", dtypes.boolean)
         self._tracer.emit(ops.FragmentAny(caller(), result, x))
-        return self._tracer.value(result)
+        return traced_value(self._tracer, result)
 
     def _reduce(self, op: str) -> Fragment:
         require_fragment(self._tracer, "a reduction of a fragment")
@@ -326,7 +335,8 @@ class Fragment(FragmentValue):
                 _of_one_layout({self: 0, **value._dependencies()})
         else:
             x = to_expr(
-                self._tracer, self._tracer.value(_scalar(self._tracer, value)).to(self.dtype)
+                self._tracer,
+                traced_value(self._tracer, _scalar(self._tracer, value)).to(self.dtype),
             )
         self.operand()
         require_fragment(self._tracer, "a write to a fragment")

@@ -5,29 +5,17 @@ The tracer sees every path, so this is checked before anything runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import HandleError
-from tilepipe.ir import ops
-from tilepipe.ir.expressions import Expr, Vary
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import BarrierArray
 from tilepipe.lang.handles.arrivals import Arrivals
+from tilepipe.lang.tracing.scopes import Held, Scope
+from tilepipe.lang.tracing.tracer import Tracer
 
-if TYPE_CHECKING:
-    from tilepipe.lang.tracing.tracer import Scope, Tracer
 
-
-class Handle:
-    """Base class of everything that is acquired and must be released.
-
-    Attributes:
-        array, index: the mbarrier this handle is responsible for signalling; arrivals on it while
-            the handle is held are the handle's.
-        how_to_release: the cure in the message about a handle that was not released.
-    """
-
-    how_to_release = "Call release() on every path, or use it in a with statement."
+class Handle(Held):
+    """Base class of everything that is acquired and must be released."""
 
     def __init__(
         self,
@@ -36,22 +24,12 @@ class Handle:
         array: BarrierArray | None = None,
         index: Expr | None = None,
     ) -> None:
+        super().__init__(what, tracer.scope, tracer.role, array, index)
         self._tracer = tracer
-        self.what = what
-        self.array = array
-        self.index_expr = index
-        self.acquired_at: Loc = caller()
-        self.released_at: Loc | None = None
-        self.home: Scope = tracer.scope
-        self.role = tracer.role
         self.read_by_mma = False
         self.touched = False  # by ordinary loads or stores
         self._signalled: list[tuple[str, Scope, Loc]] = []
         self.home.handles.append(self)
-
-    def describe(self) -> str:
-        """The handle in messages: `the producer stage of 'inputs' acquired at gemm.py:41`."""
-        return f"the {self.what} acquired at {self.acquired_at.short}"
 
     def _is_dead(self) -> bool:
         return self.released_at is not None or self.home.closed
@@ -162,58 +140,7 @@ def owner_of(tracer: Tracer, array: BarrierArray, index: Expr) -> Handle | None:
     scope: Scope | None = tracer.scope
     while scope is not None:
         for handle in scope.handles:
-            if handle.array is array and handle.index_expr is index:
+            if isinstance(handle, Handle) and handle.array is array and handle.index_expr is index:
                 return handle
         scope = scope.parent
     return None
-
-
-def note_signal(tracer: Tracer, handle: Handle, arrivals: Arrivals) -> None:
-    """Records arrivals for a handle in the current block."""
-    signals = tracer.scope.signals
-    present = signals.get(handle)
-    signals[handle] = arrivals if present is None else present + arrivals
-
-
-def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
-    """Adds the arrivals of a closed block to the enclosing one. `times`: how often it runs, None if
-    that is unknown.
-    """
-    for handle, arrivals in child.signals.items():
-        if handle.home is child or arrivals.none:
-            continue
-        if times is None:
-            raise HandleError(
-                f"{handle.describe()} is signalled inside a loop: once an iteration, not once a"
-                " stage. Signal it outside the loop.",
-                child.loc,
-            )
-        note_signal(tracer, handle, arrivals * times)
-
-
-def merge_branch(tracer: Tracer, op: ops.If, then: Scope, orelse: Scope | None) -> None:
-    """Adds the arrivals of both sides of a branch to the enclosing block."""
-    # A branch that masks threads: each side's arrivals are made by its own threads, so both count.
-    if not then.on_data or op.cond.vary is not Vary.UNIFORM:
-        merge_signals(tracer, then)
-        if orelse is not None:
-            merge_signals(tracer, orelse)
-        return
-    handles = list(then.signals) + (
-        [h for h in orelse.signals if h not in then.signals] if orelse else []
-    )
-    for handle in handles:
-        if handle.home in (then, orelse):
-            continue
-        a = then.signals.get(handle)
-        b = orelse.signals.get(handle) if orelse else None
-        if (a is None or a.none) and (b is None or b.none):
-            continue
-        if a is None or b is None or not a.same(b):
-            raise HandleError(
-                f"{handle.describe()} is signalled on some paths only: the branch at"
-                f" {op.loc.short} arrives and the other does not"
-                " (or arrives differently). A phase needs its arrivals on every path.",
-                op.loc,
-            )
-        note_signal(tracer, handle, a)

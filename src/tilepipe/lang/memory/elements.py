@@ -10,11 +10,13 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
-from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
     Value,
     require_fits,
     to_expr,
+    traced_value,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ def load(tracer: Tracer, ref: ElementRef) -> Value:
     vary = max((i.vary for i in (*ref.ir.index, *places)), default=exprs.Vary.UNIFORM)
     local = tracer.local("v", ref.dtype, vary)
     tracer.emit(ops.Load(caller(), local, ref.ir))
-    return tracer.value(local)
+    return traced_value(tracer, local)
 
 
 def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
@@ -97,5 +99,7 @@ def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
     if ref.owner is not None:
         ref.owner.check_held()
         ref.owner.touched = True
-    x = to_expr(tracer, tracer.value(require_fits(to_expr(tracer, value), ref.dtype)).to(ref.dtype))
+    x = to_expr(
+        tracer, traced_value(tracer, require_fits(to_expr(tracer, value), ref.dtype)).to(ref.dtype)
+    )
     tracer.emit(ops.Store(caller(), ref.ir, x))

@@ -22,7 +22,8 @@ from tilepipe.lang.arguments.annotations import (
     Swizzle,
 )
 from tilepipe.lang.memory.elements import ElementRef, element_indices
-from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
     Value,
     binary,

@@ -10,7 +10,7 @@ from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import Value, to_expr
+from tilepipe.lang.values.scalars import Value, to_expr, traced_value
 
 LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each warp
 
@@ -42,7 +42,7 @@ class TmemAddress:
 
     def __add__(self, columns: object) -> TmemAddress:
         """The address `columns` columns of 32 bits further on."""
-        return TmemAddress(self.addr + self._tracer.value(to_expr(self._tracer, columns)))
+        return TmemAddress(self.addr + traced_value(self._tracer, to_expr(self._tracer, columns)))
 
     def upper_addr(self) -> Value:
         """The address of lanes 0..15: `addr`."""

@@ -14,8 +14,9 @@ from tilepipe.ir.printer import expr
 from tilepipe.ir.rules import block_scales, tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.arguments.annotations import Index
-from tilepipe.lang.tracing.tracer import Scope, Tracer
-from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr, traced_value
 
 if TYPE_CHECKING:
     from tilepipe.lang.handles.linear import Handle
@@ -93,7 +94,7 @@ class TmemScales:
 
     def offset(self) -> Value:
         """Their address in tensor memory."""
-        return self._tracer.value(self.ir("addressed").address)
+        return traced_value(self._tracer, self.ir("addressed").address)
 
     def rows(self, start: Index, count: int) -> TmemScales:
         """Rows [start, start + count), `start` a multiple of 64, which may be traced: of an n that

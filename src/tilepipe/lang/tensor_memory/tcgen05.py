@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
@@ -11,16 +9,14 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.rules import block_scales, tcgen05
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.handles.arrivals import count_arrivals
-from tilepipe.lang.handles.linear import note_signal, owner_of
+from tilepipe.lang.handles.linear import owner_of
+from tilepipe.lang.handles.signals import note_signal
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
 from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
-
-if TYPE_CHECKING:
-    pass
 
 
 def use_group(tracer: Tracer, cta_group: int) -> None:
@@ -138,5 +134,5 @@ def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
         tracer.ledger.loose(ref.array, role, caller(), arrivals)
     else:
         handle.refuse_twice("commits")
-        note_signal(tracer, handle, arrivals)
+        note_signal(tracer.scope, handle, arrivals)
     tracer.emit(ops.Tcgen05Commit(caller(), ref, tracer.kernel.cta_group, ctas))

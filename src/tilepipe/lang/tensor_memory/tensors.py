@@ -16,8 +16,9 @@ from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.tracing.convergence import require_fragment
-from tilepipe.lang.tracing.tracer import Scope, Tracer
-from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr, traced_value
 
 if TYPE_CHECKING:
     from tilepipe.lang.handles.linear import Handle
@@ -110,7 +111,7 @@ class TmemTensor:
 
     def offset(self) -> Value:
         """Its address in tensor memory."""
-        return self._tracer.value(self.ir("addressed").address)
+        return traced_value(self._tracer, self.ir("addressed").address)
 
     def cols(self, start: Index, count: int) -> TmemTensor:
         """Columns [start, start + count), multiples of 8; `start` may be traced.

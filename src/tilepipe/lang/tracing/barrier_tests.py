@@ -19,20 +19,18 @@ add in any order, and the simulator has only the order of their numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.def_use import nodes, reads
-from tilepipe.ir.expressions import Expr, Local, Vary
+from tilepipe.ir.def_use import reads
+from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import caller
-from tilepipe.ir.memory import BarrierRef, Variable
+from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.program import Role, bodies, walk
 from tilepipe.lang.tracing.convergence import divergence
-
-if TYPE_CHECKING:
-    from tilepipe.lang.tracing.tracer import Tracer
-    from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.tracing.test_results import TestResults, named_by
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, traced_value
 
 # Ops allowed in a branch on a test in a warpgroup role, besides those that only name a value: none
 # of them is visible to another agent, and a wait only makes up for a test that failed.
@@ -62,7 +60,7 @@ def emit_test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
     tracer.emit(ops.MbarTryWait(caller(), ref, phase, result))
     if tracer.role.role.is_warpgroup:
         tracer.test_results.add(result)
-    return tracer.value(result)
+    return traced_value(tracer, result)
 
 
 def require_whole_warp(tracer: Tracer) -> None:
@@ -79,28 +77,6 @@ def require_whole_warp(tracer: Tracer) -> None:
         )
 
 
-def depends_on_test(tracer: Tracer, x: Expr) -> bool:
-    """Whether a value depends on the result of a test in a warpgroup role, as far as the kernel has
-    been traced.
-    """
-    return bool(tracer.test_results) and any(
-        isinstance(n, Local) and n in tracer.test_results for n in nodes(x)
-    )
-
-
-def track(tracer: Tracer, op: ops.Op) -> None:
-    """Records a name that depends on a test through this op, so that a later branch on it is
-    recognised while the kernel is traced. Values carried round a loop are unknown where the loop
-    begins; `refuse_divergent_effects` therefore examines the whole role afterwards.
-    """
-    target = _named_by(op)
-    if target is not None and (
-        tracer.scope.inside_test_branch() is not None
-        or any(x in tracer.test_results for x in reads(op))
-    ):
-        tracer.test_results.add(target)
-
-
 def refuse_divergent_effects(role: Role) -> None:
     """Raises TraceError where an op of a traced warpgroup role depends on the result of a test and
     is not a wait.
@@ -111,18 +87,18 @@ def refuse_divergent_effects(role: Role) -> None:
     tests = [op.result for op in walk(role.body) if isinstance(op, ops.MbarTryWait)]
     if not role.is_warpgroup or not tests:
         return
-    names: set[Local | Variable] = set(tests)
+    names: TestResults = set(tests)
     known = -1
     while known != len(names):
         known = len(names)
         for op, _ in _dependent(role.body, names, None):
-            target = _named_by(op)
+            target = named_by(op)
             if target is not None:
                 names.add(target)
     for op, branch in _dependent(role.body, names, None):
         # its trip count would differ between warps
         counts = isinstance(op, ops.For) and any(x in names for x in reads(op))
-        if _named_by(op) is None and (counts or not isinstance(op, _ALLOWED)):
+        if named_by(op) is None and (counts or not isinstance(op, _ALLOWED)):
             where = (
                 f"in the branch at {branch.loc.short} on the result of a test"
                 if branch is not None
@@ -162,18 +138,8 @@ def refuse_per_warp_atomics(role: Role) -> None:
             )
 
 
-def _named_by(op: ops.Op) -> Local | Variable | None:
-    """The name that an op binds, where it has no other effect."""
-    match op:
-        case ops.Let(local=target) | ops.Read(local=target):
-            return target
-        case ops.Define(var=var) | ops.Assign(var=var):
-            return var
-    return None
-
-
 def _dependent(
-    block: ops.Block, names: set[Local | Variable], branch: ops.If | None
+    block: ops.Block, names: TestResults, branch: ops.If | None
 ) -> Iterator[tuple[ops.Op, ops.If | None]]:
     """The ops of a block that read one of `names`, or are inside a branch on one, each with the
     innermost such branch.

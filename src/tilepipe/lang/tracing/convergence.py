@@ -8,14 +8,11 @@ registers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
-
-if TYPE_CHECKING:
-    from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
 
 
 def divergence(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:

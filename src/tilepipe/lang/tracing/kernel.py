@@ -20,6 +20,7 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import Ledger
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import traced_value
 
 
 def trace(
@@ -123,4 +124,4 @@ def _operand(tracer: Tracer, name: str, arg: TensorMap | int | float | None) -> 
         return GlobalTensor(tracer, tensor)
     dtype = dtypes.float32 if isinstance(arg, float) else dtypes.int32
     tracer.kernel.params.append(memory.ScalarParam(name, dtype))
-    return tracer.value(Param(dtype, name=name))
+    return traced_value(tracer, Param(dtype, name=name))

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from tilepipe.ir.location import is_library_file
-from tilepipe.lang.values.scalars import Value
 
 _PLAIN = (int, float, str, bytes, bool, type(None))
 _DEPTH = 6  # nesting of containers and objects that is followed
@@ -190,8 +189,6 @@ def _same(a: Any, b: Any) -> bool:
 
 def is_dead(thing: object) -> bool:
     """Whether any use of a traced object would raise, so that rebinding its name is harmless."""
-    if isinstance(thing, Value):
-        return thing._scope.closed
     dead = getattr(type(thing), "_is_dead", None)
     return bool(dead(thing)) if dead is not None else False
 

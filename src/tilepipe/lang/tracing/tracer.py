@@ -11,117 +11,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tilepipe.errors import HandleError, TilepipeError, TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Expr, Local, Vary
-from tilepipe.ir.location import Loc, caller
-from tilepipe.ir.memory import Cursor, Variable
+from tilepipe.ir.expressions import Local, Vary
+from tilepipe.ir.location import caller
+from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, Role
-from tilepipe.ir.rules.operand_tiles import divisor
-from tilepipe.lang.handles import linear as handles
-from tilepipe.lang.tracing import barrier_tests
+from tilepipe.lang.handles.arrivals import Ledger
+from tilepipe.lang.handles.signals import merge_branch
+from tilepipe.lang.tracing import test_results
 from tilepipe.lang.tracing import uniform_operands as places
-from tilepipe.lang.values.scalars import MAX_EXPRESSION, Value, to_expr
-
-if TYPE_CHECKING:
-    from tilepipe.lang.handles.arrivals import Arrivals, Ledger
-    from tilepipe.lang.handles.linear import Handle
-    from tilepipe.lang.tracing.rebinding import Snapshot
+from tilepipe.lang.tracing.scopes import Mask, RoleState, Scope
 
 # Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of
 # indentation. Some blocks take two levels.
 MAX_LOOPS, MAX_BLOCKS = 16, 40
 
-Mask = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=ops.Op)
-
-
-@dataclass(eq=False)
-class Scope:
-    """One open block.
-
-    Attributes:
-        active: the threads that execute it, [CTA of the cluster, agent of the role, thread of the
-            agent]; None where tracing cannot tell (a branch on data).
-        handles: linear handles acquired here and not yet released.
-        signals: arrivals made here for handles, by handle.
-        group_open: whether a wgmma group is open and its registers are fenced.
-        splits: how the threads that enter the block diverge: by a branch's condition, an elected
-            lane, or per-warp code.
-        groups: wgmma groups closed here and not yet waited for, oldest first, each with the
-            barriers that `mma_commit` bound to it.
-        on_data: of a branch: either all threads take it or none, depending on data.
-        on_test: of a branch: it depends on the result of an mbarrier test, of which each warp of a
-            warpgroup has its own (`barrier_tests`).
-        before: of a branch: the Python state before its first side.
-        unused: blocks and ranges made here and not yet entered or iterated.
-    """
-
-    kind: str
-    block: ops.Block
-    loc: Loc
-    parent: Scope | None = None
-    role: RoleState | None = None
-    active: Mask | None = None
-    closed: bool = False
-    handles: list[Handle] = field(default_factory=list)
-    signals: dict[Handle, Arrivals] = field(default_factory=dict)
-    group_open: bool = False
-    on_data: bool = False
-    on_test: bool = False
-    splits: Vary = Vary.UNIFORM
-    groups: list[list[Any]] = field(default_factory=list)
-    before: Snapshot | None = None
-    unused: list[tuple[str, Loc]] = field(default_factory=list)
-    # the last `when` of this block, for `otherwise`
-    closed_branch: tuple[ops.If, Scope, Mask | None] | None = None
-    depth: int = 0  # blocks that it is inside of
-    loops: int = 0  # loops among them and itself
-
-    def inside(self, kind: str) -> Scope | None:
-        """The nearest enclosing scope of that kind, this one included."""
-        scope: Scope | None = self
-        while scope is not None and scope.kind != kind:
-            scope = scope.parent
-        return scope
-
-    def inside_test_branch(self) -> Scope | None:
-        """The nearest enclosing branch on the result of a test, this one included."""
-        scope: Scope | None = self
-        while scope is not None and not scope.on_test:
-            scope = scope.parent
-        return scope
-
-
-@dataclass(eq=False)
-class RoleState:
-    """What belongs to one role while it is traced.
-
-    Attributes:
-        cursors: the place of each pipeline that the role steps.
-        prologue: ops at the top of the role.
-        addresses: addresses of tensor memory that the role has read.
-        columns: columns of tensor memory that the role has allocated.
-    """
-
-    role: Role
-    cursors: dict[object, Cursor] = field(default_factory=dict)
-    prologue: ops.Block = field(default_factory=ops.Block)
-    addresses: dict[object, Value] = field(default_factory=dict)
-    columns: dict[object, Handle] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.role.name
 
 
 class _Running(threading.local):
@@ -254,28 +166,6 @@ class Tracer:
         """A fresh immutable name for a value that is known to be a multiple of `multiple`."""
         return Local(dtype, vary, nonneg, name=self.name(base), multiple=multiple)
 
-    def value(self, expr: Expr, scope: Scope | None = None) -> Value:
-        """A traced value of an expression, which is bound to a name first where it has grown
-        large.
-        """
-        if expr.size > MAX_EXPRESSION and not expr.shape and self.scope.role is not None:
-            local = self.local("t", expr.dtype, expr.vary, expr.nonneg, divisor(expr))
-            self.emit(ops.Let(caller(), local, expr))
-            expr = local
-        return Value(self, expr, scope)
-
-    def use(self, value: Value) -> Expr:
-        """The expression of a value.
-
-        Raises:
-            TraceError: the block or role in which it was made has closed, or it belongs to another
-                kernel.
-        """
-        if value._tracer is not self:
-            value._tracer.require_running()
-        self.check_alive(value._scope, "value", value)
-        return value._expr
-
     def check_alive(self, scope: Scope, what: str, thing: object = None) -> None:
         """Raises TraceError when `scope`, in which `thing` was made, has closed, or belongs to
         another trace.
@@ -305,9 +195,9 @@ class Tracer:
         self.raise_deferred()
         self.flush_branch()
         if self._scope.role is not None:
-            places.require_uniform_operands(self, op)
+            places.require_uniform_operands(self._scope, op)
         if self.test_results:
-            barrier_tests.track(self, op)
+            test_results.track(self.test_results, self._scope, op)
         self.scope.block.ops.append(op)
         return op
 
@@ -316,7 +206,7 @@ class Tracer:
         pending = self.scope.closed_branch
         if pending is not None:
             self.scope.closed_branch = None
-            handles.merge_branch(self, pending[0], pending[1], None)
+            merge_branch(self._scope, pending[0], pending[1], None)
 
     def raise_deferred(self) -> None:
         """Raises an error that could not be raised where it was detected (a `break` out of a traced
@@ -325,15 +215,6 @@ class Tracer:
         if self.deferred is not None:
             error, self.deferred = self.deferred, None
             raise error
-
-    def let(self, base: str, x: object) -> Value:
-        """Binds an expression to a name at this point of the program."""
-        expr = to_expr(self, x)
-        if isinstance(expr, exprs.Const | Local | exprs.Param):
-            return self.value(expr)
-        local = self.local(base, expr.dtype, expr.vary, expr.nonneg, divisor(expr))
-        self.emit(ops.Let(caller(), local, expr))
-        return self.value(local)
 
     # -- scopes ------------------------------------------------------------------------
 

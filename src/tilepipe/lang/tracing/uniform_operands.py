@@ -9,7 +9,6 @@ something else, so tracing the op raises an error.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import ops
@@ -17,9 +16,7 @@ from tilepipe.ir.def_use import operands
 from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.memory import BarrierRef, Element, Tile
 from tilepipe.ir.printer import expr as text
-
-if TYPE_CHECKING:
-    from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.scopes import RoleState, Scope
 
 _EACH_THREAD = (ops.MbarArrive, ops.MbarExpect)  # each thread may name a CTA of its own
 
@@ -52,15 +49,15 @@ def _shared_expressions(op: ops.Op) -> Iterator[tuple[Expr, str]]:
                 yield x.cta, "the rank of a CTA"
 
 
-def require_uniform_operands(tracer: Tracer, op: ops.Op) -> None:
+def require_uniform_operands(scope: Scope, op: ops.Op) -> None:
     """Raises TraceError where threads that execute an op together would have different operands."""
     for x, what in _shared_expressions(op):
-        if x.vary is not Vary.UNIFORM:
-            _require(tracer, op, x, what)
+        if x.vary is not Vary.UNIFORM and scope.role is not None:
+            _require(scope, scope.role, op, x, what)
 
 
-def _require(tracer: Tracer, op: ops.Op, x: Expr, what: str) -> None:
-    role = tracer.role.role
+def _require(scope: Scope, state: RoleState, op: ops.Op, x: Expr, what: str) -> None:
+    role = state.role
     if x.vary is Vary.LANE:
         element = (
             " Each lane names an element of its own by the index of the element, `tile[i,"
@@ -74,7 +71,7 @@ def _require(tracer: Tracer, op: ops.Op, x: Expr, what: str) -> None:
             f" thread of a warp.{element}",
             op.loc,
         )
-    if role.is_warpgroup and tracer.scope.inside("per_warp") is None:
+    if role.is_warpgroup and scope.inside("per_warp") is None:
         raise TraceError(
             f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role"
             f" '{role.name}' execute {type(op).__name__} together."

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, numbers, ranges
+from tilepipe.ir import dtypes, numbers, ops, ranges
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
+from tilepipe.ir.rules.operand_tiles import divisor
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
-
-if TYPE_CHECKING:
-    from tilepipe.lang.tracing.tracer import Scope, Tracer
 
 # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
 MAX_EXPRESSION = 24
@@ -96,8 +96,11 @@ class Value(Operators["Value"]):
         broken = dtypes.broken_register_rule(t)
         if broken is not None:
             raise TraceError(broken, caller())
-        x = self._tracer.use(self)
-        return self if t is x.dtype else self._tracer.value(cast(x, t))
+        x = to_expr(self._tracer, self)
+        return self if t is x.dtype else traced_value(self._tracer, cast(x, t))
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed
 
     # -- operations that need the number -----------------------------------------------
 
@@ -142,14 +145,34 @@ class Value(Operators["Value"]):
         return unary(self._tracer, op, self)
 
 
+def traced_value(tracer: Tracer, expr: Expr) -> Value:
+    """The value of an expression, which is bound to a name first where it has grown large."""
+    if expr.size > MAX_EXPRESSION and not expr.shape and tracer.scope.role is not None:
+        return let(tracer, "t", expr)
+    return Value(tracer, expr)
+
+
+def let(tracer: Tracer, base: str, expr: Expr) -> Value:
+    """Binds an expression to a name at this point of the program."""
+    if not isinstance(expr, Const | exprs.Local | exprs.Param):
+        local = tracer.local(base, expr.dtype, expr.vary, expr.nonneg, divisor(expr))
+        tracer.emit(ops.Let(caller(), local, expr))
+        expr = local
+    return Value(tracer, expr)
+
+
 def to_expr(tracer: Tracer, x: object) -> Expr:
     """The expression of a traced value or of a Python number.
 
     Raises:
-        TraceError: `x` is neither, is NaN, or is a traced value whose block has closed.
+        TraceError: `x` is neither, is NaN, or is a traced value whose block has closed or that
+            belongs to another kernel.
     """
     if isinstance(x, Value):
-        return tracer.use(x)
+        if x._tracer is not tracer:
+            x._tracer.require_running()
+        tracer.check_alive(x._scope, "value", x)
+        return x._expr
     if isinstance(x, bool | int | float):
         if isinstance(x, int) and not -(2**63) <= x < 2**64:
             raise TraceError(f"{x} does not fit in 64 bits", caller())
@@ -257,16 +280,16 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
     if isinstance(a, Const) and isinstance(b, Const):
         folded = _fold(op, a, b)
         if folded is not None:
-            return tracer.value(folded)
+            return traced_value(tracer, folded)
     if isinstance(b, Const) and (op, b.value) in (
         ("add", 0),
         ("sub", 0),
         ("mul", 1),
         ("floordiv", 1),
     ):
-        return tracer.value(a)
+        return traced_value(tracer, a)
     if isinstance(a, Const) and (op, a.value) in (("add", 0), ("mul", 1)):
-        return tracer.value(b)
+        return traced_value(tracer, b)
     nonneg = (
         op in _COMPARE
         or (op in _NONNEG_IF_BOTH and a.nonneg and b.nonneg)
@@ -275,8 +298,9 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
     nonneg = nonneg or (op == "mod" and b.nonneg)
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
     size = a.size + b.size + 1
-    return tracer.value(
-        Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a.shape, b.shape), size, op, a, b)
+    return traced_value(
+        tracer,
+        Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a.shape, b.shape), size, op, a, b),
     )
 
 
@@ -300,11 +324,11 @@ def unary(tracer: Tracer, op: str, x: object) -> Value:
             if a.dtype.kind == "uint"
             else _fitting(value, a.dtype)
         )
-        return tracer.value(Const(a.dtype, nonneg=value >= 0, value=value))
+        return traced_value(tracer, Const(a.dtype, nonneg=value >= 0, value=value))
     if isinstance(a, Const) and op == "not" and a.dtype is dtypes.boolean:
-        return tracer.value(exprs.const(not a.value))
+        return traced_value(tracer, exprs.const(not a.value))
     nonneg = op in ("abs", "exp", "exp2", "sqrt", "rsqrt") or a.dtype is dtypes.boolean
-    return tracer.value(Unary(a.dtype, a.vary, nonneg, a.shape, a.size + 1, op, a))
+    return traced_value(tracer, Unary(a.dtype, a.vary, nonneg, a.shape, a.size + 1, op, a))
 
 
 def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
@@ -316,11 +340,12 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
         )
     a, b = _unify(to_expr(tracer, x), to_expr(tracer, y), "select")
     if isinstance(c, Const) and a.shape == b.shape:
-        return tracer.value(a if c.value else b)
+        return traced_value(tracer, a if c.value else b)
     shape = _broadcast(c.shape, _broadcast(a.shape, b.shape))
     vary = max(c.vary, a.vary, b.vary)
-    return tracer.value(
-        Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b)
+    return traced_value(
+        tracer,
+        Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b),
     )
 
 

@@ -12,7 +12,7 @@ from tilepipe.ir.memory import Variable
 from tilepipe.lang.tracing.convergence import divergence
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
-from tilepipe.lang.values.scalars import Value, binary, require_fits, to_expr, unary
+from tilepipe.lang.values.scalars import Value, binary, require_fits, to_expr, traced_value, unary
 
 
 class Var(Operators[Value]):
@@ -24,7 +24,7 @@ class Var(Operators[Value]):
         value = to_expr(tracer, init)
         if dtype is not None:
             value = to_expr(
-                tracer, tracer.value(require_fits(value, dtypes.dtype(dtype))).to(dtype)
+                tracer, traced_value(tracer, require_fits(value, dtypes.dtype(dtype))).to(dtype)
             )
         self._tracer = tracer
         self._home = tracer.scope
@@ -43,7 +43,7 @@ class Var(Operators[Value]):
         self._tracer.check_alive(self._home, "variable", self)
         local = self._tracer.local(self._var.name + "_now", self._var.dtype, self._var.vary)
         self._tracer.emit(ops.Read(caller(), local, self._var))
-        return self._tracer.value(local)
+        return traced_value(self._tracer, local)
 
     _now = get  # `to_expr` reads a variable by this
 
@@ -52,9 +52,9 @@ class Var(Operators[Value]):
         self._tracer.check_alive(self._home, "variable", self)
         x = to_expr(
             self._tracer,
-            self._tracer.value(require_fits(to_expr(self._tracer, value), self._var.dtype)).to(
-                self._var.dtype
-            ),
+            traced_value(
+                self._tracer, require_fits(to_expr(self._tracer, value), self._var.dtype)
+            ).to(self._var.dtype),
         )
         if x.vary > self._var.vary:
             by = "lane" if x.vary is Vary.LANE else "warp"

@@ -12,7 +12,7 @@ from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.addresses import TmemAddress
 from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
-from tilepipe.lang.tracing.tracer import Scope
+from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import MmaStage
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr

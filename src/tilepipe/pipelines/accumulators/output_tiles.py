@@ -13,7 +13,7 @@ from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.arguments.annotations import CtaGroup, MulticastMask, Name, PositiveInt
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.tracing.tracer import Scope
+from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.pipelines.accumulators.output_stages import (
     EpilogueStage,
     MmaStage,

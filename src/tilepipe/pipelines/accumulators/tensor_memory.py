@@ -19,6 +19,7 @@ from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tracing.scopes import RoleState
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.pipelines.barriers.arrays import SMemArray
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier, init_barriers
@@ -56,6 +57,9 @@ class TmemAllocation:
         use_group(ctx.tracer, cta_group)
         self._ctx = ctx
         self._tracer = ctx.tracer
+        # what each role has allocated, and the address that it has read
+        self._held: dict[RoleState, TmemColumns] = {}
+        self._addresses: dict[RoleState, Value] = {}
         self.columns = columns
         self.cta_group = cta_group
         self.name = name
@@ -68,14 +72,14 @@ class TmemAllocation:
         """
         t = self._tracer
         self._require_warp("allocate")
-        t.role.columns[self] = TmemColumns(self)
+        self._held[t.role] = TmemColumns(self)
         t.emit(ops.TmemAlloc(caller(), self._slot(), self.columns, self.cta_group))
         self._ctx.syncwarp()
         self.from_shared()
 
     def from_shared(self) -> None:
         """Reads the address that `allocate` has written; a barrier must order the two."""
-        self._tracer.role.addresses[self] = self._ctx.load(self._word[0])
+        self._addresses[self._tracer.role] = self._ctx.load(self._word[0])
 
     def _slot(self) -> memory.Tile:
         base = self._word[0].ir.base
@@ -105,7 +109,7 @@ class TmemAllocation:
         Raises:
             TraceError: this role has neither allocated it nor read its address.
         """
-        address = self._tracer.role.addresses.get(self)
+        address = self._addresses.get(self._tracer.role)
         if address is None:
             raise TraceError(
                 f"role '{self._tracer.role.name}' does not know where '{self.name}' is: call"
@@ -114,7 +118,7 @@ class TmemAllocation:
                 " outputs.epilogue_warp():` does both)",
                 caller(),
             )
-        columns = self._tracer.role.columns.get(self)
+        columns = self._held.get(self._tracer.role)
         if columns is not None:
             columns.check_held()
         return address
@@ -167,8 +171,8 @@ class TmemAllocation:
         its own allocation, even where columns are free.
         """
         self._require_warp("release_lock")
-        columns = self._tracer.role.columns.get(self)
-        if isinstance(columns, TmemColumns):
+        columns = self._held.get(self._tracer.role)
+        if columns is not None:
             columns.relinquished = True
         self._tracer.emit(ops.TmemRelinquish(caller(), self.cta_group))
 
@@ -179,7 +183,7 @@ class TmemAllocation:
             HandleError: not allocated in this role, or freed already.
         """
         self._require_warp("deallocate")
-        columns = self._tracer.role.columns.get(self)
+        columns = self._held.get(self._tracer.role)
         if columns is None:
             raise TraceError(
                 f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not"
@@ -346,8 +350,8 @@ class TmemDeallocBarrier:
         """Gives up the permit to allocate, where that has not been done, waits for the epilogue,
         and frees the columns. The MMA warp calls it.
         """
-        columns = self._tracer.role.columns.get(tmem)
-        if not isinstance(columns, TmemColumns) or not columns.relinquished:
+        columns = tmem._held.get(self._tracer.role)
+        if columns is None or not columns.relinquished:
             tmem.release_lock()
         self._barrier.wait(0)
         self._ctx.tcgen05_fence_after()

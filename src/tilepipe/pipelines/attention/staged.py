@@ -17,7 +17,8 @@ from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.tracing.tracer import RoleState, Tracer
+from tilepipe.lang.tracing.scopes import RoleState
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
 from tilepipe.pipelines.barriers.commits import commit

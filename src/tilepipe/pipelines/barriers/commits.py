@@ -6,7 +6,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import Value, to_expr
+from tilepipe.lang.values.scalars import Value, to_expr, traced_value
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 from tilepipe.pipelines.barriers.pairs import mma_arrive, mma_arrive_multicast, pair_mask
 
@@ -55,5 +55,5 @@ def _arrive(ctx: Context, mbar: MbarPtr) -> None:
 def truth(tracer: Tracer, e: object) -> Value:
     """`e` as a condition: itself, or whether it is not 0."""
     x = to_expr(tracer, e)
-    value = tracer.value(x)
+    value = traced_value(tracer, x)
     return value if x.dtype.kind == "bool" else value != 0

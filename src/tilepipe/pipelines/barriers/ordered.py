@@ -13,7 +13,13 @@ from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.blocks import MustEnter
-from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
+from tilepipe.lang.values.scalars import (
+    Value,
+    require_integer,
+    require_uniform,
+    to_expr,
+    traced_value,
+)
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
 from tilepipe.pipelines.rings.state import PipelineState
 
@@ -103,7 +109,7 @@ class OrderedBarrier:
         )
         if isinstance(expr, exprs.Const) and not 0 <= expr.value < self.groups:
             raise TraceError(f"group {expr.value} of an OrderedBarrier of {self.groups}", caller())
-        return self._tracer.value(expr)
+        return traced_value(self._tracer, expr)
 
     def _index(self, stage: Value, group: object) -> exprs.Expr:
         return to_expr(self._tracer, stage * self.groups + self._group(group))

@@ -13,7 +13,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import owner_of
-from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.values.scalars import Value, traced_value
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def elect_one_cta(ctx: Context) -> Value:
     pairs.
     """
     return (
-        ctx.tracer.value(exprs.const(True))
+        traced_value(ctx.tracer, exprs.const(True))
         if ctx.tracer.kernel.cta_group < 2
         else ctx.cta_rank % 2 == 0
     )
@@ -43,7 +43,7 @@ def leader_cta(ctx: Context) -> Value:
 
 def pair_mask(ctx: Context) -> Value:
     """A mask of both CTAs of the pair."""
-    return ctx.tracer.value(exprs.const(3)) << leader_cta(ctx)
+    return traced_value(ctx.tracer, exprs.const(3)) << leader_cta(ctx)
 
 
 def mma_arrive(mbar: MbarPtr) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
@@ -20,6 +19,7 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracing.test_results import depends_on_test
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, unary
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
@@ -29,10 +29,6 @@ from tilepipe.pipelines.barriers.mbarriers import (
     SharedMemBarrier,
     open_barriers,
 )
-from tilepipe.pipelines.rings.state import PipelineState
-
-if TYPE_CHECKING:
-    pass
 from tilepipe.pipelines.rings.stages import (
     ConsumeContext,
     ConsumerStage,
@@ -40,6 +36,7 @@ from tilepipe.pipelines.rings.stages import (
     ProduceContext,
     ProducerStage,
 )
+from tilepipe.pipelines.rings.state import PipelineState
 
 
 class ProducerConsumerPipeline:
@@ -262,7 +259,7 @@ class ProducerConsumerPipeline:
             raise TraceError("already_ready is the result of a try_wait or try_acquire", caller())
         with t.open("branch", block, active=t.scope.active) as scope:
             scope.on_data = True
-            scope.splits, scope.on_test = cond.vary, barrier_tests.depends_on_test(t, cond)
+            scope.splits, scope.on_test = cond.vary, depends_on_test(t.test_results, cond)
             yield
         t.emit(ops.If(caller(), cond, block, ops.Block()))
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tilepipe.errors import HandleError
 from tilepipe.ir.location import caller
 from tilepipe.lang.handles.linear import Handle
-from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.pipelines.barriers.mbarriers import (
     MbarPtr,

@@ -11,7 +11,7 @@ from tilepipe.lang.arguments.annotations import Extent, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import divergence, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import Value, binary, require_uniform, to_expr
+from tilepipe.lang.values.scalars import Value, binary, require_uniform, to_expr, traced_value
 
 
 class PipelineState:
@@ -60,7 +60,7 @@ class PipelineState:
         stage = t.local("stage", dtypes.int32, nonneg=True)
         phase = t.local("phase", dtypes.phase)
         t.emit(ops.CursorRead(caller(), cursor, stage, phase))
-        return t.value(stage), t.value(phase)
+        return traced_value(t, stage), traced_value(t, phase)
 
     def index(self) -> Value:
         """The stage, 0..num_stages-1."""

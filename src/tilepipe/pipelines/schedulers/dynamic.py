@@ -21,8 +21,8 @@ from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
 from tilepipe.lang.memory.global_tensors import GlobalTensor
-from tilepipe.lang.tracing.tracer import Scope
-from tilepipe.lang.values.scalars import Value, to_expr
+from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.values.scalars import Value, to_expr, traced_value
 from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 from tilepipe.pipelines.rings.stages import ConsumerStage, ProducerStage
@@ -175,7 +175,7 @@ class _Steps:
         def begin() -> Any:
             index = t.local("work_now", dtypes.int32, nonneg=True)
             t.emit(ops.Read(caller(), index, now.variable))
-            return self._make(t.value(index))
+            return self._make(traced_value(t, index))
 
         def end() -> None:
             with scheduler.ring.consume_explicit() as stage:

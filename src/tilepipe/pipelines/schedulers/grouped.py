@@ -13,7 +13,7 @@ from tilepipe.lang.arguments.annotations import Extent, Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
 from tilepipe.lang.memory.global_tensors import GlobalTensor
-from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.values.scalars import Value, traced_value
 from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.schedulers.static import GROUP, Raster, WorkTile
 
@@ -166,4 +166,4 @@ def _read(ctx: Context, variable: Var) -> Value:
     t = ctx.tracer
     now = t.local(f"{variable.variable.name}_now", dtypes.int32, nonneg=True)
     t.emit(ops.Read(caller(), now, variable.variable))
-    return t.value(now)
+    return traced_value(t, now)

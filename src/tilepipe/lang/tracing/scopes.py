@@ -1,0 +1,120 @@
+"""Open blocks of a trace, what is held in them, and the state of a role while it is traced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir import ops
+from tilepipe.ir.expressions import Expr, Vary
+from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.memory import BarrierArray, Cursor
+from tilepipe.ir.program import Role
+from tilepipe.lang.handles.arrivals import Arrivals
+from tilepipe.lang.tracing.rebinding import Snapshot
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class Held:
+    """What is acquired in a block and released once in it, as the block knows it; a `Handle`.
+
+    Attributes:
+        how_to_release: the cure in the message about what was not released.
+        array, index_expr: the mbarrier that it is responsible for signalling; arrivals on it while
+            it is held are its own.
+        home, role: where it was acquired.
+    """
+
+    how_to_release: ClassVar[str] = "Call release() on every path, or use it in a with statement."
+
+    what: str
+    home: Scope
+    role: RoleState
+    array: BarrierArray | None = None
+    index_expr: Expr | None = None
+    acquired_at: Loc = field(default_factory=caller)
+    released_at: Loc | None = None
+
+    def describe(self) -> str:
+        """It in messages: `the producer stage of 'inputs' acquired at gemm.py:41`."""
+        return f"the {self.what} acquired at {self.acquired_at.short}"
+
+
+@dataclass(eq=False)
+class Scope:
+    """One open block.
+
+    Attributes:
+        active: the threads that execute it, [CTA of the cluster, agent of the role, thread of the
+            agent]; None where tracing cannot tell (a branch on data).
+        handles: linear handles acquired here and not yet released.
+        signals: arrivals made here for handles, by handle.
+        group_open: whether a wgmma group is open and its registers are fenced.
+        splits: how the threads that enter the block diverge: by a branch's condition, an elected
+            lane, or per-warp code.
+        groups: wgmma groups closed here and not yet waited for, oldest first, each with the
+            barriers that `mma_commit` bound to it.
+        on_data: of a branch: either all threads take it or none, depending on data.
+        on_test: of a branch: it depends on the result of an mbarrier test, of which each warp of a
+            warpgroup has its own (`test_results`).
+        before: of a branch: the Python state before its first side.
+        unused: blocks and ranges made here and not yet entered or iterated.
+    """
+
+    kind: str
+    block: ops.Block
+    loc: Loc
+    parent: Scope | None = None
+    role: RoleState | None = None
+    active: Mask | None = None
+    closed: bool = False
+    handles: list[Held] = field(default_factory=list)
+    signals: dict[Held, Arrivals] = field(default_factory=dict)
+    group_open: bool = False
+    on_data: bool = False
+    on_test: bool = False
+    splits: Vary = Vary.UNIFORM
+    groups: list[list[Any]] = field(default_factory=list)
+    before: Snapshot | None = None
+    unused: list[tuple[str, Loc]] = field(default_factory=list)
+    # the last `when` of this block, for `otherwise`
+    closed_branch: tuple[ops.If, Scope, Mask | None] | None = None
+    depth: int = 0  # blocks that it is inside of
+    loops: int = 0  # loops among them and itself
+
+    def inside(self, kind: str) -> Scope | None:
+        """The nearest enclosing scope of that kind, this one included."""
+        scope: Scope | None = self
+        while scope is not None and scope.kind != kind:
+            scope = scope.parent
+        return scope
+
+    def inside_test_branch(self) -> Scope | None:
+        """The nearest enclosing branch on the result of a test, this one included."""
+        scope: Scope | None = self
+        while scope is not None and not scope.on_test:
+            scope = scope.parent
+        return scope
+
+
+@dataclass(eq=False)
+class RoleState:
+    """What belongs to one role while it is traced.
+
+    Attributes:
+        cursors: the place of each pipeline that the role steps.
+        prologue: ops at the top of the role.
+    """
+
+    role: Role
+    cursors: dict[object, Cursor] = field(default_factory=dict)
+    prologue: ops.Block = field(default_factory=ops.Block)
+
+    @property
+    def name(self) -> str:
+        return self.role.name
