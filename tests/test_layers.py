@@ -68,9 +68,7 @@ STILL_ALLOWED = {
     ("tilepipe.cuda.nvrtc.cache", API),
     ("tilepipe.cuda.runtime.interop", "lang"),
 }
-STILL_CIRCULAR = [
-    ("tilepipe.pipelines.",),
-]
+STILL_CIRCULAR: list[tuple[str, ...]] = []
 
 
 def modules() -> dict[str, Path]:

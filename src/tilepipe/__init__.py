@@ -67,15 +67,15 @@ from tilepipe.lang.values.variables import Scalar as Scalar
 from tilepipe.lang.values.variables import Var as Var
 from tilepipe.pipelines.accumulators.block_scaled import BlockScaledTmem as BlockScaledTmem
 from tilepipe.pipelines.accumulators.mma_op import MmaOp as MmaOp
+from tilepipe.pipelines.accumulators.output_config import (
+    OutputPipelineConfig as OutputPipelineConfig,
+)
 from tilepipe.pipelines.accumulators.output_stages import AccumBarrier as AccumBarrier
 from tilepipe.pipelines.accumulators.output_stages import EpilogueStage as EpilogueStage
 from tilepipe.pipelines.accumulators.output_stages import MmaStage as MmaStage
 from tilepipe.pipelines.accumulators.output_stages import OutputConsumer as OutputConsumer
 from tilepipe.pipelines.accumulators.output_stages import OutputProducer as OutputProducer
 from tilepipe.pipelines.accumulators.output_stages import OutputStage as OutputStage
-from tilepipe.pipelines.accumulators.output_tiles import (
-    OutputPipelineConfig as OutputPipelineConfig,
-)
 from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline as OutputTilePipeline
 from tilepipe.pipelines.accumulators.per_k import BlockwiseFP8Accumulator as BlockwiseFP8Accumulator
 from tilepipe.pipelines.accumulators.per_k import EpilogueKContext as EpilogueKContext
@@ -116,31 +116,33 @@ from tilepipe.pipelines.barriers.pairs import elect_one_cta as elect_one_cta
 from tilepipe.pipelines.barriers.pairs import mma_arrive as mma_arrive
 from tilepipe.pipelines.barriers.pairs import mma_arrive_multicast as mma_arrive_multicast
 from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta as umma_arrive_leader_cta
-from tilepipe.pipelines.rings.input_stages import ConsumerTiles as ConsumerTiles
-from tilepipe.pipelines.rings.input_stages import InputConsumerStage as InputConsumerStage
-from tilepipe.pipelines.rings.input_stages import InputProducerStage as InputProducerStage
-from tilepipe.pipelines.rings.input_stages import ProducerTiles as ProducerTiles
+from tilepipe.pipelines.rings.input_tiles import ConsumerTiles as ConsumerTiles
+from tilepipe.pipelines.rings.input_tiles import InputConsumer as InputConsumer
+from tilepipe.pipelines.rings.input_tiles import InputConsumerStage as InputConsumerStage
+from tilepipe.pipelines.rings.input_tiles import InputProducer as InputProducer
+from tilepipe.pipelines.rings.input_tiles import InputProducerStage as InputProducerStage
 from tilepipe.pipelines.rings.input_tiles import InputTilePipeline as InputTilePipeline
-from tilepipe.pipelines.rings.input_views import InputConsumer as InputConsumer
-from tilepipe.pipelines.rings.input_views import InputProducer as InputProducer
+from tilepipe.pipelines.rings.input_tiles import ProducerTiles as ProducerTiles
 from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload as BlockScaledTilePayload
 from tilepipe.pipelines.rings.payloads import BlockwiseFP8TilePayload as BlockwiseFP8TilePayload
 from tilepipe.pipelines.rings.payloads import StandardTilePayload as StandardTilePayload
 from tilepipe.pipelines.rings.payloads import TilePayload as TilePayload
+from tilepipe.pipelines.rings.producer_consumer import ConsumeContext as ConsumeContext
+from tilepipe.pipelines.rings.producer_consumer import ConsumerStage as ConsumerStage
+from tilepipe.pipelines.rings.producer_consumer import (
+    ExplicitConsumeContext as ExplicitConsumeContext,
+)
+from tilepipe.pipelines.rings.producer_consumer import ProduceContext as ProduceContext
 from tilepipe.pipelines.rings.producer_consumer import (
     ProducerConsumerPipeline as ProducerConsumerPipeline,
 )
+from tilepipe.pipelines.rings.producer_consumer import ProducerStage as ProducerStage
 from tilepipe.pipelines.rings.role_pipeline import ConsumerPipeline as ConsumerPipeline
 from tilepipe.pipelines.rings.role_pipeline import ProducerPipeline as ProducerPipeline
 from tilepipe.pipelines.rings.role_pipeline import RolePipeline as RolePipeline
 from tilepipe.pipelines.rings.scale_tiles import ScaleFactorLayout as ScaleFactorLayout
 from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout as SMemTileArrayWithLayout
 from tilepipe.pipelines.rings.scale_tiles import scale_factor_k_major as scale_factor_k_major
-from tilepipe.pipelines.rings.stages import ConsumeContext as ConsumeContext
-from tilepipe.pipelines.rings.stages import ConsumerStage as ConsumerStage
-from tilepipe.pipelines.rings.stages import ExplicitConsumeContext as ExplicitConsumeContext
-from tilepipe.pipelines.rings.stages import ProduceContext as ProduceContext
-from tilepipe.pipelines.rings.stages import ProducerStage as ProducerStage
 from tilepipe.pipelines.rings.state import PipelineState as PipelineState
 from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D as SMemTileArray2D
 from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2DRowMajor as SMemTileArray2DRowMajor

@@ -17,7 +17,7 @@ from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
 from tilepipe.pipelines.rings.scale_tiles import scale_factor_k_major
 
 if TYPE_CHECKING:
-    from tilepipe.pipelines.accumulators.output_tiles import OutputPipelineConfig
+    from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
     from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload
 
 

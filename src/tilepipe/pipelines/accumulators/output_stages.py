@@ -5,7 +5,8 @@ the arrival that frees one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from types import TracebackType
+from typing import Generic, TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
@@ -13,19 +14,14 @@ from tilepipe.lang.arguments.annotations import CtaGroup, Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.values.scalars import Value
-from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
+from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
+from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemStage
 from tilepipe.pipelines.barriers.pairs import (
     commit_by_one_lane,
     require_both_signalled,
     umma_arrive_leader_cta,
 )
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
-from tilepipe.pipelines.rings.stages import StageHandle
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
 
 S = TypeVar("S", bound="AccumulatorStage")
 
@@ -65,10 +61,52 @@ class AccumBarrier:
             mbar.arrive()
 
 
+class AccumulatorRing:
+    """A ring of accumulators in tensor memory; an `OutputTilePipeline`."""
+
+    pipeline: ProducerConsumerPipeline
+    tmem: TmemAllocation
+    config: OutputPipelineConfig
+    mma_complete_mask: Value | None
+    name: str
+    _ctx: Context
+
+    @property
+    def cta_group(self) -> int:
+        """The number of CTAs that share an MMA."""
+        return self.config.cta_group
+
+    @property
+    def num_stages(self) -> int:
+        """The number of accumulators."""
+        return self.config.num_stages
+
+    @property
+    def stage_stride_cols(self) -> int:
+        """32-bit columns from one accumulator to the next."""
+        return self.config.stage_stride_cols
+
+    def acquire_mma_linear(self) -> MmaStage:
+        """Waits until the epilogue has freed the next accumulator; the handle must be released
+        exactly once.
+        """
+        stage = self.pipeline._wait_empty()
+        self._ctx.tcgen05_fence_after()
+        return MmaStage(self, stage)
+
+    def acquire_epilogue_linear(self) -> EpilogueStage:
+        """Waits until the MMAs of the next accumulator are done; the handle must be released
+        exactly once.
+        """
+        stage = self.pipeline._wait_full()
+        self._ctx.tcgen05_fence_after()
+        return EpilogueStage(self, stage)
+
+
 class AccumulatorStage(StageHandle):
     """An acquired accumulator."""
 
-    def __init__(self, outputs: OutputTilePipeline, stage: Value, side: str) -> None:
+    def __init__(self, outputs: AccumulatorRing, stage: Value, side: str) -> None:
         self.outputs = outputs
         super().__init__(outputs.pipeline, stage, side)
 
@@ -89,7 +127,7 @@ class AccumulatorStage(StageHandle):
 class MmaStage(AccumulatorStage):
     """An accumulator to fill. `mbar()` is full[index]."""
 
-    def __init__(self, outputs: OutputTilePipeline, stage: Value) -> None:
+    def __init__(self, outputs: AccumulatorRing, stage: Value) -> None:
         super().__init__(outputs, stage, "producer")
 
     def release(self) -> None:
@@ -108,7 +146,7 @@ class MmaStage(AccumulatorStage):
 class EpilogueStage(AccumulatorStage):
     """An accumulator to read."""
 
-    def __init__(self, outputs: OutputTilePipeline, stage: Value) -> None:
+    def __init__(self, outputs: AccumulatorRing, stage: Value) -> None:
         super().__init__(outputs, stage, "consumer")
 
     def release(self) -> None:
@@ -168,7 +206,7 @@ class StageView(Handle, Generic[S]):
 
     how_to_release = "Enter it: `with ... as stage:`."
 
-    def __init__(self, outputs: OutputTilePipeline, what: str) -> None:
+    def __init__(self, outputs: AccumulatorRing, what: str) -> None:
         super().__init__(outputs._ctx.tracer, f"{what} of '{outputs.name}'")
         self._outputs = outputs
         self._held: S | None = None
@@ -196,7 +234,7 @@ class OutputProducer(StageView[MmaStage]):
     leaving announces it and steps.
     """
 
-    def __init__(self, outputs: OutputTilePipeline) -> None:
+    def __init__(self, outputs: AccumulatorRing) -> None:
         super().__init__(outputs, "producer view")
 
     def _acquire(self) -> MmaStage:
@@ -208,7 +246,7 @@ class OutputConsumer(StageView[EpilogueStage]):
     leaving frees it, unless the body has, and steps.
     """
 
-    def __init__(self, outputs: OutputTilePipeline) -> None:
+    def __init__(self, outputs: AccumulatorRing) -> None:
         super().__init__(outputs, "consumer view")
 
     def _acquire(self) -> EpilogueStage:

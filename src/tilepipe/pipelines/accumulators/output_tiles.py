@@ -4,17 +4,16 @@ epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, WARPGROUP
-from tilepipe.ir.rules import tcgen05, tensor_memory
-from tilepipe.lang.arguments.annotations import CtaGroup, MulticastMask, Name, PositiveInt
+from tilepipe.lang.arguments.annotations import MulticastMask, Name, PositiveInt
 from tilepipe.lang.context.context import Context
+from tilepipe.lang.context.named_barriers import NamedBarrier
 from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
 from tilepipe.pipelines.accumulators.output_stages import (
+    AccumulatorRing,
     EpilogueStage,
     MmaStage,
     OutputConsumer,
@@ -22,65 +21,17 @@ from tilepipe.pipelines.accumulators.output_stages import (
     OutputStage,
     RawOutputStage,
 )
+from tilepipe.pipelines.accumulators.per_k import EpilogueKContext, OutputKPipeline
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
+from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext, MmaWarpContext
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
 from tilepipe.pipelines.barriers.pairs import pair_mask
+from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 
-if TYPE_CHECKING:
-    from tilepipe.lang.context.named_barriers import NamedBarrier
-    from tilepipe.pipelines.accumulators.per_k import EpilogueKContext, OutputKPipeline
-    from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext, MmaWarpContext
-    from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
 
-
-@dataclass(frozen=True)
-class OutputPipelineConfig:
-    """The shape of an accumulator ring (the parameter `opc` of the page).
-
-    Attributes:
-        num_stages: accumulators. stage_stride_cols: 32-bit columns from one to the next.
-        cta_group: CTAs that share an MMA: 1, or 2 for pairs.
-    """
-
-    num_stages: PositiveInt
-    stage_stride_cols: int
-    cta_group: CtaGroup = 1
-
-    def __post_init__(self) -> None:
-        numbers = {"num_stages": self.num_stages, "stage_stride_cols": self.stage_stride_cols}
-        for name, n in numbers.items():
-            if type(n) is not int or n < 1:
-                raise TraceError(
-                    f"{name} of an OutputPipelineConfig is at least 1, got {n!r}", caller()
-                )
-        if self.stage_stride_cols % 8:
-            raise TraceError(
-                f"stage_stride_cols is a multiple of 8 columns, got {self.stage_stride_cols}",
-                caller(),
-            )
-        if type(self.cta_group) is not int or self.cta_group not in (1, 2):
-            raise TraceError(
-                f"cta_group is 1, or 2 for a pair of CTAs; got {self.cta_group!r}", caller()
-            )
-        used = self.num_stages * self.stage_stride_cols
-        if used > tensor_memory.COLUMNS:
-            raise TraceError(
-                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but"
-                f" tensor memory has {tensor_memory.COLUMNS}",
-                caller(),
-            )
-
-    @property
-    def columns(self) -> int:
-        """Columns to allocate: the power of two, at least 32, that holds the ring."""
-        return max(
-            tcgen05.MIN_COLUMNS, 1 << (self.num_stages * self.stage_stride_cols - 1).bit_length()
-        )
-
-
-class OutputTilePipeline:
+class OutputTilePipeline(AccumulatorRing):
     """Accumulators in tensor memory between an MMA warp and the epilogue's warps (seed page
     OutputTilePipeline).
 
@@ -186,21 +137,6 @@ class OutputTilePipeline:
         other.pipeline = self.pipeline.copy()
         return other
 
-    @property
-    def cta_group(self) -> int:
-        """The number of CTAs that share an MMA."""
-        return self.config.cta_group
-
-    @property
-    def num_stages(self) -> int:
-        """The number of accumulators."""
-        return self.config.num_stages
-
-    @property
-    def stage_stride_cols(self) -> int:
-        """32-bit columns from one accumulator to the next."""
-        return self.config.stage_stride_cols
-
     def get_pipeline(self) -> ProducerConsumerPipeline:
         """The barriers and cursors."""
         return self.pipeline
@@ -266,22 +202,6 @@ class OutputTilePipeline:
 
     # -- stages and views --------------------------------------------------------------
 
-    def acquire_mma_linear(self) -> MmaStage:
-        """Waits until the epilogue has freed the next accumulator; the handle must be released
-        exactly once.
-        """
-        stage = self.pipeline._wait_empty()
-        self._ctx.tcgen05_fence_after()
-        return MmaStage(self, stage)
-
-    def acquire_epilogue_linear(self) -> EpilogueStage:
-        """Waits until the MMAs of the next accumulator are done; the handle must be released
-        exactly once.
-        """
-        stage = self.pipeline._wait_full()
-        self._ctx.tcgen05_fence_after()
-        return EpilogueStage(self, stage)
-
     def producer(self) -> OutputProducer:
         """The MMA warp's view: `with outputs.producer() as stage:` is one accumulator."""
         return OutputProducer(self)
@@ -292,8 +212,6 @@ class OutputTilePipeline:
 
     def per_k(self) -> OutputKPipeline:
         """The view of kernels that hand over each step of K, see `pipelines.per_k`."""
-        from tilepipe.pipelines.accumulators.per_k import OutputKPipeline
-
         return OutputKPipeline(self)
 
     def per_k_epilogue(
@@ -305,24 +223,18 @@ class OutputTilePipeline:
         `input_pipeline`: the input tiles; or, as on the page, their ProducerConsumerPipeline alone,
         and `stage.tile()` is refused.
         """
-        from tilepipe.pipelines.accumulators.per_k import EpilogueKContext
-
         return EpilogueKContext(self, input_pipeline)
 
     def mma_warp(self) -> MmaWarpContext:
         """`with outputs.mma_warp():` the life of the tensor memory, in the MMA warp: allocates it,
         announces it, and frees it when the epilogue is done.
         """
-        from tilepipe.pipelines.accumulators.warp_contexts import MmaWarpContext
-
         return MmaWarpContext(self.tmem, *self._made_by_allocate())
 
     def epilogue_warp(self) -> EpilogueWarpContext:
         """`with outputs.epilogue_warp():` the epilogue's part of it: waits until it is announced,
         and says when it is done.
         """
-        from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext
-
         return EpilogueWarpContext(self.tmem, *self._made_by_allocate())
 
     def _made_by_allocate(self) -> tuple[TmemDeallocBarrier, NamedBarrier]:

@@ -9,7 +9,8 @@ barrier, and the epilogue, which arrives there when it has read them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
@@ -19,19 +20,15 @@ from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import (
+    AccumulatorRing,
     EpilogueStage,
     MmaStage,
     OutputStage,
     StageView,
 )
-from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline
 from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
 from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
-from tilepipe.pipelines.rings.stages import StageHandle
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
 
 # Columns of an accumulator loaded at a time: they occupy registers beside the totals.
 PROMOTED_COLUMNS = 32
@@ -42,7 +39,7 @@ class OutputKPipeline:
     each for one step of K.
     """
 
-    def __init__(self, outputs: OutputTilePipeline) -> None:
+    def __init__(self, outputs: AccumulatorRing) -> None:
         self._outputs = outputs
 
     def produce(self) -> MmaKStage:
@@ -63,7 +60,7 @@ class OutputKPipeline:
 class MmaKStage(StageView[MmaStage]):
     """The context manager of `OutputKPipeline.produce`."""
 
-    def __init__(self, outputs: OutputTilePipeline) -> None:
+    def __init__(self, outputs: AccumulatorRing) -> None:
         super().__init__(outputs, "per-K producer stage")
 
     def _acquire(self) -> MmaStage:
@@ -73,7 +70,7 @@ class MmaKStage(StageView[MmaStage]):
 class PerKConsumerStage(StageView[EpilogueStage]):
     """The context manager of `OutputKPipeline.consume`."""
 
-    def __init__(self, outputs: OutputTilePipeline) -> None:
+    def __init__(self, outputs: AccumulatorRing) -> None:
         super().__init__(outputs, "per-K consumer stage")
 
     def _acquire(self) -> EpilogueStage:
@@ -174,7 +171,7 @@ class EpilogueKContext(Handle):
     how_to_release = "Enter it: `with outputs.per_k_epilogue(inputs) as stage:`."
 
     def __init__(
-        self, outputs: OutputTilePipeline, inputs: InputTilePipeline | ProducerConsumerPipeline
+        self, outputs: AccumulatorRing, inputs: InputTilePipeline | ProducerConsumerPipeline
     ) -> None:
         if not isinstance(inputs, InputTilePipeline | ProducerConsumerPipeline):
             raise TraceError(

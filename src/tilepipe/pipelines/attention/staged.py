@@ -60,7 +60,7 @@ class StagedPipeline:
         self.num_kv_stages = num_kv_stages
         self.num_qk_stages = num_qk_stages
         self.num_stages = num_kv_stages * num_qk_stages
-        array, start, have = array_of(
+        storage, start, have = array_of(
             mbar, self.num_mbars() if isinstance(mbar, SharedMemBarrier) else None, f"'{name}'"
         )
         if have != self.num_mbars():
@@ -72,8 +72,8 @@ class StagedPipeline:
             )
         self.mbar = mbar
         self.name = name
-        self._tracer: Tracer = array._tracer
-        self._full, self._empty = array.carve(
+        self._tracer: Tracer = storage.tracer
+        self._full, self._empty = storage.carve(
             start, (self.num_stages, self.num_stages), (f"{name}.full", f"{name}.empty")
         )
         self.state = PipelineState(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import Generic, TypeVar, cast, overload
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
     Name,
 )
@@ -18,7 +16,8 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTileArray
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
-from tilepipe.pipelines.barriers.mbarriers import BARRIER_BYTES, SharedMemBarrier
+from tilepipe.pipelines.barriers.mbarriers import BARRIER_BYTES, SharedMemBarrier, pointer
+from tilepipe.pipelines.barriers.storage import BarrierStorage
 
 SMemPtr = ElementRef  # what `tile[r, c]` gives; an element of a global tensor is the same type
 
@@ -59,16 +58,12 @@ class SMemArray(Generic[E]):
             raise TraceError(
                 f"an array in shared memory has at least one element, got {size!r}", caller()
             )
-        tracer = ctx.tracer
-        if tracer.scope.role is not None:
-            raise TraceError("shared memory is allocated in set-up code, outside roles", caller())
-        self._tracer = tracer
+        self._tracer = ctx.tracer
         self.size = size
-        self.segments: list[memory.BarrierArray] = []
-        self._taken: Loc | None = None  # the line of the first op that names a barrier
+        self.barriers: BarrierStorage | None = None
         self._scalars: SmemTileArray | None = None
         if type is SharedMemBarrier:
-            self._add(name, size)
+            self.barriers = BarrierStorage(ctx.tracer, name, size)
         else:
             self._scalars = ctx.smem((1, size), type, swizzle=0, name=name)
 
@@ -91,105 +86,10 @@ class SMemArray(Generic[E]):
         """Allocates the array."""
         return SMemArray(ctx, type, size, name)
 
-    def _add(self, name: str, size: int) -> memory.BarrierArray:
-        array = memory.BarrierArray(self._tracer.name(name), size, loc=caller())
-        self._tracer.kernel.barriers.append(array)
-        self.segments.append(array)
-        return array
-
-    def carve(
-        self, start: int, sizes: Sequence[int], names: Sequence[str]
-    ) -> list[memory.BarrierArray]:
-        """Divides consecutive ranges of the array, from `start` on, into named arrays. The same
-        division again returns the same arrays: `init_barriers` and the constructor of a pipeline
-        take the same pointer.
-
-        Raises:
-            TraceError: the ranges leave the array, its barriers have been used, or another pipeline
-                has some of them.
-        """
-        self._tracer.require_running()
-        bounds: list[int] = [start, *(start + total for total in accumulate(sizes))]
-        places = self._places()
-        present = [array for at, array in places if bounds[0] <= at < bounds[-1]]
-        if [at for at, _ in places if bounds[0] <= at < bounds[-1]] == bounds[:-1] and [
-            x.size for x in present
-        ] == list(sizes):
-            return present
-        around = next(
-            (
-                (at, array)
-                for at, array in places
-                if at <= bounds[0] and bounds[-1] <= at + array.size
-            ),
-            None,
-        )
-        if around is None:
-            raise TraceError(
-                f"barriers {bounds[0]} to {bounds[-1] - 1} of an array of {self.size}, which is"
-                " divided into"
-                f" {', '.join(f'{x.name!r}: {at} to {at + x.size - 1}' for at, x in places)}: a"
-                " pipeline takes barriers that no other has",
-                caller(),
-            )
-        if self._taken is not None:
-            raise TraceError(
-                f"a barrier of this array was used at {self._taken.short}, before a pipeline"
-                " divides the array into full and empty:"
-                " use it afterwards",
-                caller(),
-            )
-        base, whole = around
-        cuts = sorted({base, *bounds, base + whole.size})
-        made = []
-        at = self.segments.index(whole)
-        position = self._tracer.kernel.barriers.index(whole)
-        for low, high in pairwise(cuts):
-            named = low in bounds[:-1] and low >= start
-            name = (
-                self._tracer.name(names[bounds.index(low)])
-                if named
-                else self._tracer.name(whole.name)
-            )
-            made.append(memory.BarrierArray(name, high - low, loc=whole.loc))
-        self.segments[at : at + 1] = made
-        self._tracer.kernel.barriers[position : position + 1] = made
-        return [
-            x for low, x in zip(cuts, made, strict=False) if low in bounds[:-1] and low >= start
-        ]
-
-    def _places(self) -> list[tuple[int, memory.BarrierArray]]:
-        """The arrays that it is divided into, each with the index of its first barrier."""
-        starts = [0]
-        for array in self.segments[:-1]:
-            starts.append(starts[-1] + array.size)
-        return list(zip(starts, self.segments, strict=True))
-
-    def find(self, position: int) -> tuple[memory.BarrierArray, int]:
-        """The array that holds barrier `position`, and its index there."""
-        self._tracer.require_running()
-        return next(
-            (array, position - at)
-            for at, array in self._places()
-            if at <= position < at + array.size
-        )
-
-    def pointer(self, position: int) -> SharedMemBarrier:
-        """A pointer to barrier `position`, which stays valid when a pipeline divides the array.
-
-        Raises:
-            TraceError: there is no such barrier.
-        """
-        if not 0 <= position < self.size:
-            raise TraceError(f"barrier {position} of an array of {self.size}", caller())
-        array, index = self.find(position)
-        at, home = exprs.const(index), (self, position)
-        return SharedMemBarrier(self._tracer, array, at, home=home)  # type: ignore[arg-type]
-
-    def note_use(self) -> None:
-        """Records that an op names a barrier of this array, which may not be divided afterwards."""
-        self._tracer.require_running()
-        self._taken = self._taken or caller()
+    @property
+    def segments(self) -> list[memory.BarrierArray]:
+        """The arrays into which pipelines have divided its barriers; none of scalars."""
+        return [] if self.barriers is None else self.barriers.segments
 
     @property
     def ptr(self) -> E:
@@ -207,22 +107,26 @@ class SMemArray(Generic[E]):
         return self.size
 
     def __getitem__(self, index: object) -> E:
-        element = self._scalars[0][0, index] if self._scalars is not None else self._barrier(index)
+        if self._scalars is not None:
+            element: object = self._scalars[0][0, index]
+        else:
+            assert self.barriers is not None
+            element = self._barrier(self.barriers, index)
         return cast(E, element)
 
-    def _barrier(self, index: object) -> SharedMemBarrier:
+    def _barrier(self, barriers: BarrierStorage, index: object) -> SharedMemBarrier:
         i = require_integer(to_expr(self._tracer, index), "the index of a barrier")
         i = require_uniform(i, "the index of a barrier", exprs.Vary.WARP)
         if isinstance(i, exprs.Const):
-            return self.pointer(int(i.value))
-        if len(self.segments) > 1:
+            return pointer(barriers, int(i.value))
+        if len(barriers.segments) > 1:
             raise TraceError(
                 "an array that a pipeline has split into full and empty takes constant indices;"
                 " use the pipeline's methods",
                 caller(),
             )
-        self.note_use()
-        return SharedMemBarrier(self._tracer, self.segments[0], i)
+        barriers.note_use()
+        return SharedMemBarrier(self._tracer, barriers.segments[0], i)
 
     def __repr__(self) -> str:
         return f"<{self.size} in shared memory>"
@@ -231,10 +135,8 @@ class SMemArray(Generic[E]):
 Barriers = SMemArray[SharedMemBarrier] | SharedMemBarrier
 
 
-def array_of(
-    ptr: object, count: int | None, what: str
-) -> tuple[SMemArray[SharedMemBarrier], int, int]:
-    """A pipeline's barriers: the array, the index of the first, and their number.
+def array_of(ptr: object, count: int | None, what: str) -> tuple[BarrierStorage, int, int]:
+    """A pipeline's barriers: what holds them, the index of the first, and their number.
 
     `ptr`: an array, or a pointer into one, meaning the barriers from there on: `count` of them, or
     all.
@@ -250,17 +152,17 @@ def array_of(
                 f" got {ptr!r}",
                 caller(),
             )
-        array, start = ptr._home
-        have = array.size - start
+        storage, start = ptr._home
+        have = storage.size - start
         if count is not None and count > have:
             raise TraceError(
                 f"{what} needs {count} barriers; from {ptr!r} on, the array has {have}", caller()
             )
-        return array, start, have if count is None else count
-    if not isinstance(ptr, SMemArray) or not ptr.segments:
+        return storage, start, have if count is None else count
+    if not isinstance(ptr, SMemArray) or ptr.barriers is None:
         raise TraceError(
             f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a"
             f" pointer into one; got {ptr!r}",
             caller(),
         )
-    return ptr, 0, ptr.size
+    return ptr.barriers, 0, ptr.size

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
@@ -26,9 +24,7 @@ from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_one_lane, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
-
-if TYPE_CHECKING:
-    from tilepipe.pipelines.barriers.arrays import SMemArray
+from tilepipe.pipelines.barriers.storage import BarrierStorage
 
 BARRIER_BYTES = 8
 
@@ -49,13 +45,13 @@ class SharedMemBarrier:
         index: exprs.Expr,
         handle: Handle | None = None,
         cta: exprs.Expr | None = None,
-        home: tuple[SMemArray[SharedMemBarrier], int] | None = None,
+        home: tuple[BarrierStorage, int] | None = None,
     ) -> None:
         self._tracer = tracer
         self._operand = memory.BarrierRef(array, index, cta)
         self._handle = handle
         self._scope = tracer.scope
-        # the array that the pointer was taken from, and its index there, where that is static
+        # where the pointer was taken from, and its index there, where that is static
         self._home = home
 
     @property
@@ -80,7 +76,7 @@ class SharedMemBarrier:
         )
         ref = self._ref
         if self._home is not None and isinstance(offset, exprs.Const):
-            return self._home[0].pointer(self._home[1] + int(offset.value))
+            return pointer(self._home[0], self._home[1] + int(offset.value))
         at = to_expr(self._tracer, Value(self._tracer, ref.index) + Value(self._tracer, offset))
         if isinstance(at, exprs.Const) and not 0 <= at.value < ref.array.size:
             raise TraceError(
@@ -95,9 +91,7 @@ class SharedMemBarrier:
     @staticmethod
     def allocate(ctx: Context, count: int = 1, name: Name = "barrier") -> SharedMemBarrier:
         """Allocates and initialises one barrier in set-up code; `count`: arrivals of a phase."""
-        from tilepipe.pipelines.barriers.arrays import SMemArray
-
-        barrier = SMemArray(ctx, SharedMemBarrier, 1, name=name)[0]
+        barrier = pointer(BarrierStorage(ctx.tracer, name, 1), 0)
         barrier.init(count)
         return barrier
 
@@ -299,6 +293,19 @@ def _same(a: exprs.Expr | None, b: exprs.Expr | None) -> bool:
 
 
 MbarPtr = SharedMemBarrier
+
+
+def pointer(storage: BarrierStorage, position: int) -> SharedMemBarrier:
+    """A pointer to barrier `position`, which stays valid when a pipeline divides the storage.
+
+    Raises:
+        TraceError: there is no such barrier.
+    """
+    if not 0 <= position < storage.size:
+        raise TraceError(f"barrier {position} of an array of {storage.size}", caller())
+    array, index = storage.find(position)
+    at = exprs.const(index)
+    return SharedMemBarrier(storage.tracer, array, at, home=(storage, position))
 
 
 def init_barriers(tracer: Tracer, ref: memory.BarrierRef, count: exprs.Expr | None, n: int) -> None:

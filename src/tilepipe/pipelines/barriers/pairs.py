@@ -17,7 +17,7 @@ from tilepipe.lang.values.scalars import Value, traced_value
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 
 if TYPE_CHECKING:
-    from tilepipe.pipelines.rings.stages import StageHandle
+    from tilepipe.pipelines.rings.producer_consumer import StageHandle
 
 
 def elect_one_cta(ctx: Context) -> Value:

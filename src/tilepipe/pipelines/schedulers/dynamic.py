@@ -24,8 +24,11 @@ from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.values.scalars import Value, to_expr, traced_value
 from tilepipe.lang.values.variables import Var
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
-from tilepipe.pipelines.rings.stages import ConsumerStage, ProducerStage
+from tilepipe.pipelines.rings.producer_consumer import (
+    ConsumerStage,
+    ProducerConsumerPipeline,
+    ProducerStage,
+)
 from tilepipe.pipelines.schedulers.static import GROUP, TileOrder, WorkTile
 
 STAGES = 2
