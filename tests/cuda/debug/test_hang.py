@@ -132,7 +132,7 @@ def test_an_mbarrier() -> None:
             "role 'mma', warps 0, 2, 3, of CTA 5 (rank 1 of cluster 2) waits for phase "
             f"parity 1 of inputs.full[2], at {line}"
         ),
-        "who would bring it (1 arrival a phase, and the bytes expected):",
+        "what could end the wait (1 arrival a phase, and the bytes expected):",
         "mbar_expect, role 'load' at sm90.py:",
         f"tma_load, role 'load' at {loads[0]}",
         "also waiting in this cluster:",

@@ -33,7 +33,7 @@ def hang_error(report: HangReport, kernel: Kernel) -> HangError:
     if arrivals:
         lines += [
             "",
-            f"  who would bring it{_count(first.site, kernel)}:",
+            f"  what could end the wait{_count(first.site, kernel)}:",
             *(f"    {line}" for line in arrivals),
         ]
     if report.others:

@@ -7,7 +7,7 @@ deadlock: 2 of 2 agents of CTA 0 wait, and nothing is in flight that could wake 
   role 'load'    gemm.py:31    inputs.empty[0]   0      none     1 of 1 arrivals
   role 'mma'     gemm.py:50    inputs.full[1]    3      2        1 of 1 arrivals
 
-who would bring it:
+what could end the wait:
   inputs.empty[0]: arrive, role 'mma' at gemm.py:60 (waits at gemm.py:50)
   ...
 cycle: role 'load' -> role 'mma' -> role 'load'
@@ -58,7 +58,7 @@ def report(m: Machine) -> DeadlockError | NotModelledError:
     lines = [head, "", *_table(rows)]
     if len(stuck) > _MAX_ROWS:
         lines.append(f"  ... and {len(stuck) - _MAX_ROWS} more")
-    lines += ["", "  who would bring it:", *_bringers(m, stuck)]
+    lines += ["", "  what could end the wait:", *_bringers(m, stuck)]
     cycle = _cycle(m, stuck)
     if cycle:
         lines += ["", "  cycle: " + " -> ".join(str(a) for a in [*cycle, cycle[0]])]
@@ -179,7 +179,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-# -- who would bring it ----------------------------------------------------------------
+# -- what could end the wait ----------------------------------------------------------------
 
 
 def _sources(m: Machine, bar: Waited) -> list[Site]:
