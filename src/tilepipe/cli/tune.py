@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import tilepipe as tp
 from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, print_json, stepping
 from tilepipe.cli.measure import Regimes, announce, measuring, product, show
 from tilepipe.errors import BindError, UnavailableError
-
-if TYPE_CHECKING:
-    from tilepipe.ir.chip import Chip
-    from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.ir.chip import Chip
+from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
 
 DataSeed = Annotated[int, typer.Option(help="Of the data.", min=0)]
 
@@ -43,8 +45,6 @@ def tune(
             f" {', '.join(searched)}"
         )
     given = spec.parse(settings or [])
-    from tilepipe.kernels.gemm import tuned
-
     if (listing or forget) and tuned.location() is None:
         raise BindError(
             "there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home"
@@ -87,13 +87,8 @@ def tune(
 def _tune(
     problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, as_json: bool
 ) -> None:
-    import datetime
-
-    import tilepipe as tp
     from tilepipe.bench import gemm, report
     from tilepipe.bench import tune as tuning
-    from tilepipe.kernels.gemm import tuned
-    from tilepipe.kernels.gemm.config import GemmConfig
 
     if not as_json:
         out.print(gemm.environment(chip))
@@ -128,7 +123,6 @@ def _tune(
 
 def _list(as_json: bool) -> None:
     from tilepipe.bench import report
-    from tilepipe.kernels.gemm import tuned
 
     entries = tuned.entries()
     if as_json:
@@ -163,8 +157,6 @@ def _whose(name: str | None) -> Chip:
     is meant by saying nothing.
     """
     from tilepipe.cuda.runtime import driver
-    from tilepipe.ir.chip import Chip
-    from tilepipe.kernels.gemm import tuned
 
     if name is None:
         try:
@@ -180,6 +172,4 @@ def _whose(name: str | None) -> Chip:
 
 
 def _known() -> str:
-    from tilepipe.kernels.gemm import tuned
-
     return f"{tuned.location()} has entries of: {', '.join(tuned.chips()) or 'none'}"

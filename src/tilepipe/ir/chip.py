@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tilepipe.host_arguments import require_int
+from tilepipe.ir.rules.mbarrier import MAX_TX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,10 @@ class Chip:
             in groups of 16 or 18, and a cluster stays within one.
         clock_ghz: sustained SM clock, for the cost model.
         dram_gbps: memory bandwidth, GB/s, for the cost model.
+        max_tx_bytes: bytes that an mbarrier counts in one phase, on every chip.
     """
+
+    max_tx_bytes: ClassVar[int] = MAX_TX_BYTES
 
     name: str = "H200"
     arch: str = "sm_90a"

@@ -20,7 +20,8 @@ from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import Tile, TmemScales
 from tilepipe.ir.rules.block_scales import broken_scaled_mma_rule, broken_scales_copy_rule
 from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, MMA_K_BYTES, mma_k
-from tilepipe.ir.rules.tcgen05 import broken_copy_rule, broken_mma_rule, operand_dtype
+from tilepipe.ir.rules.products import operand_dtype
+from tilepipe.ir.rules.tcgen05 import broken_copy_rule, broken_mma_rule
 from tilepipe.ir.rules.tensor_memory import (
     PIECE_BYTES,
     SCALE_LANES,

@@ -15,7 +15,8 @@ from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import SmemBuffer, Tile
 from tilepipe.ir.program import walk
 from tilepipe.ir.rules.operand_tiles import mma_k
-from tilepipe.ir.rules.wgmma import broken_mma_rule, operand_dtype
+from tilepipe.ir.rules.products import operand_dtype
+from tilepipe.ir.rules.wgmma import broken_mma_rule
 
 
 def _rows_offset(buffer: SmemBuffer, rows: int) -> int:

@@ -22,7 +22,8 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.memory import Tile, Tmem, TmemScales
-from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, broken_descriptor_rule, divisor
+from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, divisor
+from tilepipe.ir.rules.products import MAX_N, broken_product_rule, broken_tiles_rule
 from tilepipe.ir.rules.tensor_memory import (
     PIECE_BYTES,
     PIECE_COLUMNS,
@@ -32,7 +33,6 @@ from tilepipe.ir.rules.tensor_memory import (
 )
 
 ROW_STEP = 64  # of a part of the rows
-MAX_N = 256
 
 
 def broken_scales_rule(rows: object, blocks: object, dtype: DType) -> str | None:
@@ -60,15 +60,9 @@ def broken_scaled_mma_rule(
     if isinstance(a, Tmem):
         return "A of a block-scaled MMA is a shared tile here, not in tensor memory"
     left, right, n = a.buffer.dtype, b.buffer.dtype, b.rows * cta_group
-    if (a.rows, n, a.cols) != (acc.rows, acc.cols, b.cols):
-        half = "" if cta_group == 1 else ", of which each CTA of the pair holds half"
-        return (
-            f"acc {acc.rows}×{acc.cols} += A {a.rows}×{a.cols} · (B {n}×{b.cols})ᵀ; need A"
-            f" {acc.rows}×k and B {acc.cols}×k{half},"
-            " with the same k"
-        )
-    if acc.dtype is not dtypes.float32:
-        return f"the accumulator must be float32, it is {acc.dtype}"
+    broken = broken_product_rule(acc, a, b, cta_group)
+    if broken is not None:
+        return broken
     scaling = scaling_of(left, right, sfa.dtype)
     if scaling is None or sfa.dtype is not sfb.dtype:
         return (
@@ -98,16 +92,7 @@ def broken_scaled_mma_rule(
                 f" rows{whole}, and k = {a.cols} in blocks of"
                 f" {scaling.block} is {a.cols // scaling.block}"
             )
-    for t in (a, b):
-        if t.cta is not None:
-            return (
-                "tcgen05.mma reads this CTA's shared memory, not a peer's copy of"
-                f" '{t.buffer.name}'"
-            )
-        broken = broken_descriptor_rule(t, "tcgen05.mma")
-        if broken is not None:
-            return broken
-    return None
+    return broken_tiles_rule("tcgen05.mma", a, b)
 
 
 def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:

@@ -12,23 +12,21 @@ kind::f8f6f4 .e4m3 and .e5m2 in any mix. The accumulator is .f32. Block-scaled M
 from __future__ import annotations
 
 from tilepipe.ir import dtypes
-from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Const, Expr
 from tilepipe.ir.memory import Tile, Tmem
-from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
+from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, mma_k
+from tilepipe.ir.rules.products import (
+    MAX_N,
+    broken_product_rule,
+    broken_tiles_rule,
+    multiplied_together,
+    operand_dtype,
+)
 from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, half_rule
 
 MIN_COLUMNS = 32
-MAX_N = 256
-_SAME = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
-_MIXED = (dtypes.float8_e4m3, dtypes.float8_e5m2)
 # rows of the accumulator in one CTA, CTAs -> step of n
 _N_STEP = {(64, 1): 8, (128, 1): 16, (128, 2): 32}
-
-
-def operand_dtype(x: Tile | Tmem) -> DType:
-    """The element type of A or B."""
-    return x.dtype if isinstance(x, Tmem) else x.buffer.dtype
 
 
 def broken_columns_rule(columns: object) -> str | None:
@@ -79,18 +77,11 @@ def _broken_half_rule(acc: Tmem, a: Tmem) -> str | None:
 
 def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str | None:
     """Why tcgen05.mma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
+    broken = broken_product_rule(acc, a, b, cta_group)
+    if broken is not None:
+        return broken
     left, right = operand_dtype(a), operand_dtype(b)
-    n = b.rows * cta_group
-    if (a.rows, n, a.cols) != (acc.rows, acc.cols, b.cols):
-        half = "" if cta_group == 1 else ", of which each CTA of the pair holds half"
-        return (
-            f"acc {acc.rows}×{acc.cols} += A {a.rows}×{a.cols} · (B {n}×{b.cols})ᵀ; need A"
-            f" {acc.rows}×k and B {acc.cols}×k{half},"
-            " with the same k"
-        )
-    if acc.dtype is not dtypes.float32:
-        return f"the accumulator must be float32, it is {acc.dtype}"
-    if not (left is right and left in _SAME) and not (left in _MIXED and right in _MIXED):
+    if not multiplied_together(left, right):
         return (
             "tcgen05.mma takes bfloat16, float16 or float32 (read as tf32), the same for A and B,"
             " or float8_e4m3 and float8_e5m2 in"
@@ -120,18 +111,7 @@ def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str |
             f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} where an"
             f" accumulator{pair} has {acc.rows} rows"
         )
-    for t in (a, b):
-        if not isinstance(t, Tile):
-            continue
-        if t.cta is not None:
-            return (
-                "tcgen05.mma reads this CTA's shared memory, not a peer's copy of"
-                f" '{t.buffer.name}'"
-            )
-        broken = broken_descriptor_rule(t, "tcgen05.mma")
-        if broken is not None:
-            return broken
-    return None
+    return broken_tiles_rule("tcgen05.mma", a, b)
 
 
 def broken_copy_rule(dst: Tmem, src: Tile) -> str | None:

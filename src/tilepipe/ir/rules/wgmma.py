@@ -7,34 +7,25 @@ read), or .e4m3 and .e5m2 in any mix. The accumulator is .f32.
 
 from __future__ import annotations
 
-from tilepipe.ir import dtypes
-from tilepipe.ir.dtypes import DType
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Tile
-from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
-
-MAX_N = 256
-_SAME = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
-_MIXED = (dtypes.float8_e4m3, dtypes.float8_e5m2)
-
-
-def operand_dtype(x: Tile | Fragment) -> DType:
-    """The element type of A or B."""
-    return x.dtype if isinstance(x, Fragment) else x.buffer.dtype
+from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, mma_k
+from tilepipe.ir.rules.products import (
+    MAX_N,
+    broken_product_rule,
+    broken_tiles_rule,
+    multiplied_together,
+    operand_dtype,
+)
 
 
 def broken_mma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     """Why wgmma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
+    broken = broken_product_rule(acc, a, b)
+    if broken is not None:
+        return broken
     left, right = operand_dtype(a), operand_dtype(b)
-    if (a.rows, b.rows, a.cols) != (acc.rows, acc.cols, b.cols):
-        return (
-            f"acc {acc.rows}×{acc.cols} += A {a.rows}×{a.cols} · (B {b.rows}×{b.cols})ᵀ; need A"
-            f" {acc.rows}×k and B {acc.cols}×k,"
-            " with the same k"
-        )
-    if acc.dtype is not dtypes.float32:
-        return f"the accumulator must be float32, it is {acc.dtype}"
-    if not (left is right and left in _SAME) and not (left in _MIXED and right in _MIXED):
+    if not multiplied_together(left, right):
         return (
             "wgmma takes bfloat16, float16 or float32 (read as tf32), the same for A and B, or"
             " float8_e4m3 and float8_e5m2 in any mix;"
@@ -59,10 +50,4 @@ def broken_mma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     for f in (acc, a):
         if isinstance(f, Fragment) and f.layout != "wgmma":
             return f"fragment '{f.name}' has layout \"{f.layout}\"; wgmma's operands have its own"
-    for t in (a, b):
-        if isinstance(t, Tile) and t.cta is not None:
-            return f"wgmma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
-        broken = broken_descriptor_rule(t) if isinstance(t, Tile) else None
-        if broken is not None:
-            return broken
-    return None
+    return broken_tiles_rule("wgmma", a, b)

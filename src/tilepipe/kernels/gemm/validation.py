@@ -12,7 +12,6 @@ from tilepipe.kernels.common.validation import check_array, check_product
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
 OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
-MAX_STAGE_BYTES = 2**20 - 1  # an mbarrier's tx-count (PTX ISA, mbarrier, tx-count operations)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +110,7 @@ def check_stage_bytes(
     """
     each = (bm + b_rows) * bk * dtype.nbytes * cta_group
     total = each * k_group_size
-    if total <= MAX_STAGE_BYTES:
+    if total <= tp.Chip.max_tx_bytes:
         return
     pair = f" * {cta_group} CTAs" if cta_group > 1 else ""
     raise tp.BindError(
@@ -119,8 +118,8 @@ def check_stage_bytes(
         f" of B, {b_rows}×{bk}, of {dtype}:"
         f" {k_group_size} * ({bm} + {b_rows}) * {bk} * {dtype.nbytes} bytes{pair} = {total:,}"
         " bytes, and the stage's mbarrier counts"
-        f" up to {MAX_STAGE_BYTES:,}. With these tiles k_group_size may be"
-        f" {MAX_STAGE_BYTES // each} at most, and as many as all stages"
+        f" up to {tp.Chip.max_tx_bytes:,}. With these tiles k_group_size may be"
+        f" {tp.Chip.max_tx_bytes // each} at most, and as many as all stages"
         " find room for in shared memory"
     )
 

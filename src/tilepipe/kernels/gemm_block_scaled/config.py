@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import TMEM_COLUMNS, Sm100Tiling
-from tilepipe.kernels.gemm.validation import MAX_STAGE_BYTES
 from tilepipe.kernels.gemm_block_scaled.layout import (
     KINDS,
     LINE,
@@ -51,7 +50,7 @@ class BlockScaledGemmConfig(Sm100Tiling):
             f" columns of scales are {columns}; tensor memory"
             f" has {TMEM_COLUMNS}": accumulators > TMEM_COLUMNS or columns <= TMEM_COLUMNS,
             f"k_group_size={self.k_group_size} makes a stage of {total:,} bytes; its mbarrier"
-            f" counts up to {MAX_STAGE_BYTES:,}": total <= MAX_STAGE_BYTES,
+            f" counts up to {tp.Chip.max_tx_bytes:,}": total <= tp.Chip.max_tx_bytes,
         }
 
     @property
