@@ -13,6 +13,7 @@ CUDA:
 import sys as _sys
 import typing as _typing
 
+from tilepipe._version import __version__ as __version__
 from tilepipe.errors import BarrierError as BarrierError
 from tilepipe.errors import BindError as BindError
 from tilepipe.errors import CompileError as CompileError
@@ -158,7 +159,6 @@ from tilepipe.program import Program as Program
 from tilepipe.program import kernel as kernel
 from tilepipe.public_members import check_arguments as _check_arguments
 
-__version__ = "0.1.0"
 _check_arguments(globals())
 
 from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above

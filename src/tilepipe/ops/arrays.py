@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.errors import BindError
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
-from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.layouts import kernel_takes, padded_shape
 from tilepipe.ops.types import Array, Shape
 

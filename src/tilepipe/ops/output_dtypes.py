@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm.validation import OUTPUTS as OUTPUTS
-from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.types import ArrayT, Shape
 
 

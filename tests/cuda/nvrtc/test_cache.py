@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-import tilepipe
 from tests.support.build import Builder
-from tilepipe import cuda
+from tilepipe import _version, cuda
 from tilepipe.cuda.nvrtc import cache, compiler
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
@@ -64,7 +63,7 @@ def test_the_name_is_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert len({*names}) == 6
     assert cache.key("ab", "c") == names[0]
-    monkeypatch.setattr(tilepipe, "__version__", "0.0.0")
+    monkeypatch.setattr(_version, "__version__", "0.0.0")
     assert cache.key("ab", "c") not in names
 
 

@@ -14,11 +14,11 @@ import pytest
 import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
+from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.reference import activated
-from tilepipe.lang.arguments.arrays import array_dtype, array_order
 
 torch = pytest.importorskip("torch")
 

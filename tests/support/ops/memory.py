@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.ir.arrays import array_dtype, array_order, byte_strides
 from tilepipe.ir.rules.tma import broken_array_rule
-from tilepipe.lang.arguments.arrays import array_dtype, array_order, byte_strides
 
 Array = npt.NDArray[Any]
 

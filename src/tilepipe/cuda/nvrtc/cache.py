@@ -19,8 +19,7 @@ import stat
 import time
 from pathlib import Path
 
-import tilepipe
-from tilepipe import files
+from tilepipe import _version, files
 
 MAGIC = b"tilepipe cubin 1\n"
 MAX_BYTES = 256 * 2**20  # size of all entries; the least recently written are removed first
@@ -41,7 +40,7 @@ def directory() -> Path | None:
 def key(*parts: str) -> str:
     """The name of the entry for these texts, in their order."""
     digest = hashlib.sha256()
-    for part in (tilepipe.__version__, *parts):
+    for part in (_version.__version__, *parts):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError, UnavailableError
-from tilepipe.lang.arguments.arrays import byte_strides, item_bytes
+from tilepipe.ir.arrays import byte_strides, item_bytes
 
 _DLPACK_CUDA = 2  # DLDeviceType kDLCUDA
 

@@ -10,6 +10,7 @@ import numpy as np
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, require_bool, require_int, shown
 from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype, array_order, byte_strides, item_bytes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import SWIZZLES
 from tilepipe.ir.rules.tma import (
@@ -19,7 +20,6 @@ from tilepipe.ir.rules.tma import (
     broken_line_rule,
     default_swizzle,
 )
-from tilepipe.lang.arguments.arrays import array_dtype, array_order, byte_strides, item_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,12 @@ import torch
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_grouped import heuristics
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
-from tilepipe.lang.arguments.arrays import array_dtype, array_order
 from tilepipe.ops.grouped.call import NAME, GroupedCall
 from tilepipe.ops.grouped.validation import Extents, checked, config
 from tilepipe.ops.torch import products

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
-from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.grouped.call import NAME, GroupedCall
 from tilepipe.ops.output_dtypes import check_shape, result_dtype
 from tilepipe.ops.settings import check_settings, configured, setting_names

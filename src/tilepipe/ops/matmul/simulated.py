@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.reference import activated
-from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.arrays import acceptable, padded, require_arrays, stored
 from tilepipe.ops.matmul.call import NAME, MatmulCall
 from tilepipe.ops.matmul.shapes import Product

@@ -6,11 +6,11 @@ import math
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.common.tiling import ACTIVATIONS as ALL_ACTIVATIONS
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.matmul.call import NAME, MatmulCall
 from tilepipe.ops.matmul.shapes import Product, product
 from tilepipe.ops.output_dtypes import check_shape, result_dtype

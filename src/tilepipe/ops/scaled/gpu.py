@@ -9,6 +9,7 @@ import torch
 import tilepipe as tp
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import heuristics as gemm_heuristics
@@ -19,7 +20,6 @@ from tilepipe.kernels.gemm_block_scaled.layout import KINDS
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_heuristics
 from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.output_dtypes import check_shape, result_dtype
 from tilepipe.ops.scaled.call import NAME, ScaledCall
 from tilepipe.ops.scaled.recipes import ArrayKind, Recipe, recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
-from tilepipe.lang.arguments.arrays import array_dtype
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ops.types import Shape
 
 if TYPE_CHECKING:
