@@ -10,15 +10,14 @@ the peer. Every result is compared with a float64 product. Needs a Hopper GPU an
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 import tilepipe as tp
+from screening import compiled, measured, settings_of
 from tilepipe.bench import timing
 from tilepipe.bench.blockwise import BlockwiseOperands, build
 from tilepipe.bench.report import Check, tflops
@@ -35,17 +34,14 @@ CONFIGS = (
     "bn=256 splits=2 store_slots=4", "bn=256 splits=2 store_slots=4 cluster=2",
     "bm=192 consumers=3", "bm=192 consumers=3 cluster_n=2", "bm=192 consumers=3 cluster_n=2 group=16",
 )  # fmt: skip
-SCREENING, FINALISTS, SHOWN = 4, 5, 10
+FINALISTS, SHOWN = 5, 10
 
 
 def parse(text: str, out: tp.DType) -> BlockwiseGemmConfig:
     """A configuration from `name=value` words; as many stages as fit, unless they are given."""
-    pairs = dict(word.split("=") for word in text.split())
-    settings: dict[str, Any] = {
-        name: int(value) if value.isdigit() else value for name, value in pairs.items()
-    }
+    settings = settings_of(text)
     config = BlockwiseGemmConfig(**settings)
-    return config if "stages" in pairs else filled(config, out)
+    return config if "stages" in settings else filled(config, out)
 
 
 def verified(operands: Any, launch: timing.Launch, got: Sequence[Any]) -> Check:
@@ -78,19 +74,14 @@ def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) 
         blocks["torch"] = timing.block(operands.peer, operands.sets)
     except Exception as error:  # ours are measured all the same
         notes.append(f"  torch: {type(error).__name__}: {error}")
-    screened = {name: sample.us for name, sample in timing.burst(blocks, SCREENING, seed).items()}
-    ranked = sorted((name for name in screened if name != "torch"), key=lambda name: screened[name])
-    finalists = {
-        name: blocks[name]
-        for name in [*ranked[:FINALISTS], *(["torch"] if "torch" in blocks else [])]
-    }
-    burst, steady = timing.burst(finalists, repeats, seed), timing.steady(finalists)
+    found = measured(blocks, ["torch"], FINALISTS, repeats, seed)
+    screened, ranked, burst, steady = found.screened, found.ranked, found.burst, found.steady
     print(
         f"{problem.m}×{problem.n}×{problem.k} -> {problem.out_dtype}; TFLOP/s (torch's time / ours)"
     )
     for name in ranked[:SHOWN]:
         line = f"  {name or 'default':44} {tflops(problem, screened[name]):5.0f}"
-        if name in finalists:
+        if name in burst:
             for what, times in (("burst", burst), ("steady", steady)):
                 ratio = times["torch"].us / times[name].us if "torch" in times else float("nan")
                 line += f"  {what} {tflops(problem, times[name].us):5.0f} ({ratio:.3f})"
@@ -99,7 +90,7 @@ def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) 
         "  slower:",
         ", ".join(f"{name} {tflops(problem, screened[name]):.0f}" for name in ranked[SHOWN:]),
     )
-    if peer_check is not None and "torch" in finalists:
+    if peer_check is not None and "torch" in burst:
         figures = [f"{tflops(problem, x['torch'].us):.0f}" for x in (burst, steady)]
         print(
             f"  torch: burst {figures[0]}, steady {figures[1]}; relative error"
@@ -125,15 +116,8 @@ def main() -> None:
             Problem(m, n, k, dtype=tp.float8_e4m3, out_dtype=tp.dtype(options.out), scales="block")
         )
 
-    def made(item: tuple[Problem, str]) -> Any:
-        try:
-            return build(item[0], parse(item[1], item[0].out_dtype))
-        except TilepipeError as error:
-            return error
-
     wanted = [(problem, text) for problem in problems for text in options.configs]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        launchers = list(pool.map(made, wanted))
+    launchers = compiled(lambda job: build(job[0], parse(job[1], job[0].out_dtype)), wanted)
     print(f"{len(wanted)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
     count = len(options.configs)
     for i, problem in enumerate(problems):

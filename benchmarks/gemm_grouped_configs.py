@@ -12,20 +12,20 @@ the peers. Every result is compared with a float32 product. Needs a Hopper GPU a
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 import tilepipe as tp
+from screening import compiled, measured, settings_of
 from tilepipe.bench import grouped, timing
 from tilepipe.bench.beside import OURS
 from tilepipe.bench.grouped import GroupedOperands
 from tilepipe.errors import TilepipeError
+from tilepipe.kernels.gemm.heuristics import MAX_STAGES, stages_for
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
-from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem, best, candidates, filled
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem, best, candidates
 
 CONFIGS = (
     "bn=256 store_slots=2", "bn=256 cluster=2", "bn=256 cluster_n=2", "bn=256 cluster_n=2 raster=rows", "bn=256 raster=columns", "bn=192",
@@ -34,17 +34,19 @@ CONFIGS = (
     "bn=192 schedule=pingpong", "bm=64 bn=256 schedule=pingpong", "bm=64 bn=256 schedule=pingpong cluster_n=2",
     "bm=64 consumers=1 bn=128", "bm=64 consumers=1 bn=256", "bm=64 consumers=1 bn=64",
 )  # fmt: skip
-SCREENING, FINALISTS, SHOWN = 4, 4, 12
+FINALISTS, SHOWN = 4, 12
 
 
 def parse(text: str, dtype: tp.DType) -> GroupedGemmConfig:
     """A configuration from `name=value` words; as many stages as fit, unless they are given."""
-    pairs = dict(word.split("=") for word in text.split())
-    settings: dict[str, Any] = {
-        name: int(value) if value.isdigit() else value for name, value in pairs.items()
-    }
+    settings = settings_of(text)
     config = GroupedGemmConfig(**settings)
-    return config if "stages" in pairs else filled(config, dtype)
+    if "stages" in settings:
+        return config
+    stages = stages_for(config, dtype, tp.H200)
+    if stages < 2:
+        raise tp.LimitError(f"two stages of {config} do not fit the shared memory of a CTA")
+    return config.changed(stages=min(stages, MAX_STAGES))
 
 
 def measure(
@@ -84,17 +86,12 @@ def measure(
         check = operands.check(name)
         notes += [] if check.right else [f"  {name}: WRONG, {check}"]
         blocks[name] = timing.block(launch, operands.sets)
-    screened = {name: sample.us for name, sample in timing.burst(blocks, SCREENING, seed).items()}
-    ranked = sorted(
-        (name for name in screened if name not in peers), key=lambda name: screened[name]
-    )
-    first = dict.fromkeys([*ranked[:FINALISTS], *([chosen] if chosen in ranked else []), *peers])
-    finalists = {name: blocks[name] for name in first}
-    burst, steady = timing.burst(finalists, repeats, seed), timing.steady(finalists)
+    found = measured(blocks, peers, FINALISTS, repeats, seed, also=[chosen])
+    screened, ranked, burst, steady = found.screened, found.ranked, found.burst, found.steady
 
     def line(name: str) -> str:
         text = f"  {name + (' (chosen)' if name == chosen else ''):58} {flop / screened[name] * 1e-6:5.0f}"
-        for what, times in (("burst", burst), ("steady", steady)) if name in finalists else ():
+        for what, times in (("burst", burst), ("steady", steady)) if name in burst else ():
             ratios = ", ".join(f"{times[peer].us / times[name].us:.3f}" for peer in peers)
             text += (
                 f"  {what} {flop / times[name].us * 1e-6:5.0f} ({times[name].us:.1f} µs; {ratios})"
@@ -148,15 +145,8 @@ def main() -> None:
                 configs[" ".join(f"{x}={y}" for x, y in changed.items()) or "default"] = config
         wanted.append((problem, split, configs))
 
-    def made(item: tuple[GroupedProblem, GroupedGemmConfig]) -> Any:
-        try:
-            return grouped.build(*item)
-        except TilepipeError as error:
-            return error
-
     jobs = [(problem, config) for problem, _, configs in wanted for config in configs.values()]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        launchers = iter(list(pool.map(made, jobs)))
+    launchers = iter(compiled(lambda job: grouped.build(*job), jobs))
     print(f"{len(jobs)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
     for problem, split, configs in wanted:
         torch.cuda.empty_cache()

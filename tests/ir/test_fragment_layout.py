@@ -7,7 +7,7 @@ import pytest
 from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import Binary, FragmentRead, const
 from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.fragment_layout import BLOCK, blocks, first_row, warp_parts
+from tilepipe.ir.fragment_layout import BLOCK, first_row, warp_parts
 from tilepipe.sim.sites import layout_of
 
 
@@ -18,7 +18,7 @@ def test_every_row_is_held_once(layout: str, rows: int) -> None:
     by_block = [
         [
             row + i
-            for block in range(blocks(rows))
+            for block in range(rows // (4 * BLOCK))
             for row in [first_row(layout, block, warp)]
             for i in range(BLOCK)
         ]

@@ -10,11 +10,6 @@ BLOCK = 16  # rows of a warp that its registers hold together: 8 h + lane // 4
 SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-th quarter
 
 
-def blocks(rows: int) -> int:
-    """The number of blocks of 16 rows that a warp holds of a fragment of `rows`."""
-    return rows // (4 * BLOCK)
-
-
 def first_row(layout: str, block: int, warp: int) -> int:
     """The first row of block `block` of warp `warp`, 0..3."""
     span = SPAN[layout]

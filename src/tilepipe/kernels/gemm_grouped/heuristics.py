@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.kernels.gemm.heuristics import MAX_STAGES, SPAN, Problem, fitted, stages_for
+from tilepipe.kernels.gemm.heuristics import SPAN, Problem, fitted
 from tilepipe.kernels.gemm.model import STEEP, predicted_us
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
@@ -128,18 +128,3 @@ def _all(bk: int) -> Iterator[GroupedGemmConfig]:
                 )
             except tp.BindError:  # an accumulator too large for its warpgroups
                 continue
-
-
-def filled(cfg: GroupedGemmConfig, dtype: tp.DType, chip: tp.Chip = tp.H200) -> GroupedGemmConfig:
-    """The configuration with as many stages as fit.
-
-    Raises:
-        LimitError: not even two fit.
-    """
-    stages = stages_for(cfg, dtype, chip)
-    if stages < 2:
-        raise tp.LimitError(
-            f"two stages of {cfg} do not fit the {chip.smem_per_cta:,} bytes of shared memory of"
-            f" a CTA of {chip.name}"
-        )
-    return cfg.changed(stages=min(stages, MAX_STAGES))
