@@ -1,3 +1,1 @@
 """`ops.matmul`: NumPy arrays on the simulated GPU, CUDA tensors of PyTorch on their GPU."""
-
-from tilepipe.ops.matmul.public import matmul as matmul
