@@ -107,8 +107,8 @@ def walk(block: ops.Block) -> Iterator[ops.Op]:
     """Every op of a block, nested ones included, in program order."""
     for op in block.ops:
         yield op
-        for body in bodies(op):
-            yield from walk(body)
+        for name in op.blocks:
+            yield from walk(getattr(op, name))
 
 
 def blocks(kernel: Kernel) -> tuple[tuple[Role | None, ops.Block], ...]:

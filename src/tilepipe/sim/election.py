@@ -33,8 +33,8 @@ import numpy.typing as npt
 
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import elements, leaves, operands, used
-from tilepipe.ir.memory import TensorParam, Tile, Variable
+from tilepipe.ir.def_use import nodes, operands, used
+from tilepipe.ir.memory import Element, TensorParam, Tile, Variable
 from tilepipe.ir.ops.facts import Scope
 from tilepipe.ir.program import WARP, Kernel, Role, bodies, walk
 from tilepipe.sim.lane_values import LaneValues
@@ -171,8 +171,9 @@ class _Scan:
     def _op(self, op: ops.Op, threads: Threads, named: bool, elected: bool) -> None:
         if _moves_values(op):  # what reads the names is looked at where it stands
             return
-        given = [x for x in operands(op) if isinstance(x, exprs.Expr)]
-        varies = any(leaf.vary is exprs.Vary.LANE for leaf in leaves(op))
+        every = list(operands(op))
+        given = [x for x in every if isinstance(x, exprs.Expr)]
+        varies = any(leaf.vary is exprs.Vary.LANE for x in given for leaf in nodes(x))
         depends = elected or any(map(self.values.is_chosen, given))  # on who is elected
         self.each = self.each or (depends and varies) or (named and not elected and _of_thread(op))
         if depends:
@@ -184,13 +185,14 @@ class _Scan:
         if elected:
             self.places |= {
                 id(x.buffer if isinstance(x, Tile) else x)
-                for x in operands(op)
+                for x in every
                 if isinstance(x, Tile | TensorParam)
             }
         elif varies:
             self.by_number += [
                 (id(e.base.buffer if isinstance(e.base, Tile) else e.base), threads)
-                for e in elements(op)
+                for e in every
+                if isinstance(e, Element)
             ]
             if isinstance(op, ops.MbarArrive | ops.MbarExpect) and op.bar.cta is not None:
                 self.arrivals.append((op.bar.cta, threads))

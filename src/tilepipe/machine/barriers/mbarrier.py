@@ -46,11 +46,11 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
         bar.known |= bar.completion_bits[0]
     bar.time = bar.acc_time
     bar.expected = 0
-    if bar.repeated_arrivals is None and len(bar.arrivals) > len(
-        {id(agent) for agent, _, _ in bar.arrivals}
-    ):
-        bar.repeated_arrivals = bar.phase - 1, bar.arrivals
-    bar.last_arrivals, bar.arrivals = bar.arrivals, []
+    arrivals = bar.arrivals
+    repeats = len(arrivals) > 1 and len({id(agent) for agent, _, _ in arrivals}) < len(arrivals)
+    if repeats and bar.repeated_arrivals is None:
+        bar.repeated_arrivals = bar.phase - 1, arrivals
+    bar.last_arrivals, bar.arrivals = arrivals, []
     bar.last_copies, bar.copies = bar.copies, []
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import proxies_of, tensor_uses
+from tilepipe.ir.def_use import tensors
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
-from tilepipe.ir.ops.facts import SHARED_BY_CLUSTERS
+from tilepipe.ir.ops.facts import SHARED_BY_CLUSTERS, Proxy
 from tilepipe.ir.program import WARP, Kernel, walk
 from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
@@ -159,8 +159,10 @@ class _Module:
     def build(self) -> Compiled:
         kernel = self.kernel
         self.out.program = self._program()
-        self.out.tensor_uses = tensor_uses(kernel)
-        self.out.proxies = proxies_of(kernel)
+        uses = [(x.name, use) for site in self.out.sites for x, use in tensors(site.op)]
+        self.out.tensor_uses = {n for n, u in uses if u.writes}, {n for n, u in uses if u.reads}
+        by_tma = {n for n, u in uses if u.proxy is Proxy.ASYNC}
+        self.out.proxies = by_tma, {n for n, u in uses if u.proxy is Proxy.GENERIC}
         self.out.lanes = election.lanes_of(kernel)
         self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
         functions = [Function(self, role) for role in kernel.roles]
