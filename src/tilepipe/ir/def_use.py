@@ -30,21 +30,25 @@ _INSIDE: dict[type, tuple[str, ...]] = {
 }
 
 
-def parts(x: object) -> Iterator[object]:
-    """An operand and the operands inside it."""
-    yield x
-    # most operands are expressions: one look-up by type takes half as long as five class patterns
-    inside = x if isinstance(x, tuple) else [getattr(x, name) for name in _INSIDE.get(type(x), ())]
-    for y in inside:
-        yield from parts(y)
+def parts(*given: object) -> Iterator[object]:
+    """Operands, each followed by the operands inside it."""
+    # One generator for all of them: a generator for each operand took half as long again, and the
+    # compiler for the simulator and the checker's data flow go through every operand repeatedly.
+    waiting = list(reversed(given))
+    while waiting:
+        x = waiting.pop()
+        yield x
+        if isinstance(x, tuple):
+            waiting += reversed(x)
+        elif names := _INSIDE.get(type(x)):
+            waiting += [getattr(x, name) for name in reversed(names)]
 
 
 def operands(op: ops.Op) -> Iterator[object]:
     """Everything an op itself reads (not what its body reads): expressions, tiles, barriers,
     elements.
     """
-    for name in op.given:
-        yield from parts(getattr(op, name))
+    return parts(*[getattr(op, name) for name in op.given])
 
 
 def used(op: ops.Op) -> Iterator[tuple[object, Use]]:

@@ -58,6 +58,8 @@ def describe(
     `tensors`: id of a `TensorParam` -> its index. `by_parity`: the names of the barrier arrays that
     some wait names by parity.
     """
+    if not op.acts:  # the machine never sees it; more than half of a kernel's ops are such
+        return OpSite(number, op.loc, op.kind, op.kind, role, op=op)
     what, bar = _text(op, op.kind), getattr(op, "bar", None)
     facts: dict[str, Any] = _facts(op, tensors)
     facts.update(_DECLARED[type(op)])
