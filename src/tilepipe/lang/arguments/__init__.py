@@ -1,1 +1,1 @@
-"""Arguments: tensor maps, launch preconditions, and checks of what public members receive."""
+"""Arguments: tensor maps, launch preconditions, rules, and checks of what public members take."""

@@ -10,9 +10,10 @@ from tilepipe.ir import ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import operand_tiles as geometry
 from tilepipe.ir.rules.tma import broken_coordinate_rule
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.memory.global_tensors import GlobalTensor
-from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray, require_place
+from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
 from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
@@ -29,9 +30,10 @@ def _coords(
     found = tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
     # 0 breaks no rule; the simulator looks at the others
     known = [int(x.value) if isinstance(x, exprs.Const) else 0 for x in found]
-    broken = broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype, store=store)
-    if broken is not None:
-        raise TraceError(f"{tensor!r}: {broken}", caller())
+    require_rule(
+        broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype, store=store),
+        repr(tensor),
+    )
     return found
 
 
@@ -68,7 +70,7 @@ def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
                 f" '{buffer.name}' is {ours}; they must agree",
                 caller(),
             )
-    require_place(what, geometry.broken_tma_rule(tile._tile))
+    require_rule(geometry.broken_tma_rule(tile._tile), what)
 
 
 def tma_load(

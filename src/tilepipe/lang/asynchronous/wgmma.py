@@ -6,6 +6,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules.wgmma import broken_mma_rule
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.linear import owner_of
@@ -49,9 +50,9 @@ def _checked_mma(
         raise TraceError(f"mma: A must be a tile or a fragment, got {a!r}", caller())
     if not isinstance(b, SmemTile):
         raise TraceError(f"mma: B must be a tile, got {b!r}", caller())
-    broken = broken_mma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile)
-    if broken is not None:
-        raise TraceError(f"mma: {broken}", caller())
+    require_rule(
+        broken_mma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile), "mma"
+    )
     return acc, a, b
 
 

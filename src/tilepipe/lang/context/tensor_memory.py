@@ -6,6 +6,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import block_scales, tcgen05
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.lang.tensor_memory.tcgen05 import require_even_cta
@@ -40,8 +41,7 @@ class TensorMemoryMembers:
             broken = block_scales.broken_scales_copy_rule(dst._scales, tile._tile)
         else:
             broken = tcgen05.broken_copy_rule(dst._tmem, tile._tile)
-        if broken is not None:
-            raise TraceError(f"tmem_copy: {broken}", caller())
+        require_rule(broken, "tmem_copy")
         for x in (dst, tile):
             if x._owner is not None:
                 x._owner.read_by_mma = True

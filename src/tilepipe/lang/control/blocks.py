@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from types import FrameType, TracebackType
+from typing import TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller, is_library_file
 from tilepipe.lang.tracing import python_source
 from tilepipe.lang.tracing.tracer import Tracer
-
-if TYPE_CHECKING:
-    from types import FrameType, TracebackType
-
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ with elementwise arithmetic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
@@ -12,6 +12,8 @@ from tilepipe.ir import fragment as registers
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.rules import require_rule
+from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
@@ -25,9 +27,6 @@ from tilepipe.lang.values.scalars import (
     traced_value,
     unary,
 )
-
-if TYPE_CHECKING:
-    from tilepipe.lang.memory.shared_tiles import SmemTile
 
 
 def _scalar(tracer: Tracer, x: object) -> Expr:
@@ -98,9 +97,7 @@ class FragmentValue(Operators["FragmentValue"]):
     def to(self, dtype: object) -> FragmentValue:
         """The expression converted to another dtype by the rules of `Value.to`."""
         t = dtypes.dtype(dtype)
-        broken = dtypes.broken_register_rule(t)
-        if broken is not None:
-            raise TraceError(broken, caller())
+        require_rule(dtypes.broken_register_rule(t))
         x = self.ir()
         return self if t is x.dtype else self._new(cast(x, t))
 
@@ -255,9 +252,7 @@ class Fragment(FragmentValue):
                 f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}",
                 caller(),
             )
-        broken = dtypes.broken_register_rule(dtype)
-        if broken is not None:
-            raise TraceError(broken, caller())
+        require_rule(dtypes.broken_register_rule(dtype))
         rows, cols = shape
         high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
         if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):

@@ -9,9 +9,10 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import operand_tiles as geometry
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.global_tensors import GlobalTensor
-from tilepipe.lang.memory.shared_tiles import SmemTile, require_place
+from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
@@ -61,12 +62,10 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
             f"the fragment gives {rows}×{cols} here, the tile is {tile.shape[0]}×{tile.shape[1]}",
             caller(),
         )
-    broken = dtypes.broken_register_rule(tile.dtype)
-    if broken is not None:
-        raise TraceError(f"store: {broken}", caller())
+    require_rule(dtypes.broken_register_rule(tile.dtype), "store")
     dst = tile.fragment_operand("stored into")
     if geometry.takes_stmatrix(dst, value.shape):
-        require_place("store", geometry.broken_stmatrix_rule(dst))
+        require_rule(geometry.broken_stmatrix_rule(dst), "store")
     if tile.dtype.is_integer and value.dtype is not tile.dtype:
         value = value.to(tile.dtype)  # floats are rounded by the store itself
     tracer.emit(ops.FragmentStore(caller(), dst, value.ir()))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
+from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
@@ -18,9 +17,6 @@ from tilepipe.lang.values.scalars import (
     to_expr,
     traced_value,
 )
-
-if TYPE_CHECKING:
-    from tilepipe.lang.handles.linear import Handle
 
 
 class ElementRef:

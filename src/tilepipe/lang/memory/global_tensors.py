@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
+from tilepipe.lang.asynchronous.commits import Mbar
 from tilepipe.lang.memory.elements import ElementRef, element_indices
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
     Value,
 )
-
-if TYPE_CHECKING:
-    from tilepipe.lang.asynchronous.commits import Mbar
 
 
 class Destination(Protocol):

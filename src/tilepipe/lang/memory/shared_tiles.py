@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
@@ -21,6 +19,7 @@ from tilepipe.lang.arguments.annotations import (
     Name,
     Swizzle,
 )
+from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.memory.elements import ElementRef, element_indices
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
@@ -31,9 +30,6 @@ from tilepipe.lang.values.scalars import (
     require_uniform,
     to_expr,
 )
-
-if TYPE_CHECKING:
-    from tilepipe.lang.handles.linear import Handle
 
 
 class SmemTile:
@@ -183,12 +179,6 @@ class SmemTile:
     def __repr__(self) -> str:
         t = self._tile
         return f"<tile of '{t.buffer.name}' {t.rows}×{t.cols} {t.buffer.dtype}>"
-
-
-def require_place(what: str, broken: str | None) -> None:
-    """Raises TraceError where a tile breaks a rule of `ir.rules.operand_tiles`; `broken`: which."""
-    if broken is not None:
-        raise TraceError(f"{what}: {broken}", caller())
 
 
 class SmemTileArray:

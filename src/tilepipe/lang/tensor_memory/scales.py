@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
@@ -14,12 +12,11 @@ from tilepipe.ir.printer import expr
 from tilepipe.ir.rules import block_scales, tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.arguments.annotations import Index
+from tilepipe.lang.arguments.rules import require_rule
+from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr, traced_value
-
-if TYPE_CHECKING:
-    from tilepipe.lang.handles.linear import Handle
 
 
 class TmemScales:
@@ -45,9 +42,7 @@ class TmemScales:
         """
         kind = dtypes.dtype(dtype)
         rows, blocks = shape if isinstance(shape, tuple) and len(shape) == 2 else (shape, None)
-        broken = block_scales.broken_scales_rule(rows, blocks, kind)
-        if broken is not None:
-            raise TraceError(broken, caller())
+        require_rule(block_scales.broken_scales_rule(rows, blocks, kind))
         assert isinstance(rows, int)
         assert isinstance(blocks, int)
         stride = tensor_memory.PIECE_COLUMNS * -(-rows // tensor_memory.PIECE_ROWS)

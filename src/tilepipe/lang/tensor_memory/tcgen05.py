@@ -7,6 +7,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import block_scales, tcgen05
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import owner_of
@@ -33,8 +34,7 @@ def use_group(tracer: Tracer, cta_group: int) -> None:
             f"all tcgen05 instructions of a kernel have one cta_group; this is {cta_group}, others"
             f" have {present}"
         )
-    if broken is not None:
-        raise TraceError(broken, caller())
+    require_rule(broken)
     tracer.kernel.cta_group = cta_group
 
 
@@ -83,8 +83,7 @@ def mma(
         )
     else:
         broken = tcgen05.broken_mma_rule(acc._tmem, left, b._tile, group)
-    if broken is not None:
-        raise TraceError(f"mma: {broken}", caller())
+    require_rule(broken, "mma")
     adds = to_expr(tracer, accumulate)
     if adds.dtype is not dtypes.boolean:
         raise TraceError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir import expressions as exprs
@@ -15,13 +13,11 @@ from tilepipe.ir.rules import tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr, traced_value
-
-if TYPE_CHECKING:
-    from tilepipe.lang.handles.linear import Handle
 
 
 class TmemTensor:

@@ -14,6 +14,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules.operand_tiles import divisor
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
@@ -93,9 +94,7 @@ class Value(Operators["Value"]):
         the low bits.
         """
         t = dtypes.dtype(dtype)
-        broken = dtypes.broken_register_rule(t)
-        if broken is not None:
-            raise TraceError(broken, caller())
+        require_rule(dtypes.broken_register_rule(t))
         x = to_expr(self._tracer, self)
         return self if t is x.dtype else traced_value(self._tracer, cast(x, t))
 

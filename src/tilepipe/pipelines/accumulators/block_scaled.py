@@ -4,8 +4,6 @@ tiles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05, tensor_memory
@@ -13,12 +11,10 @@ from tilepipe.ir.rules.tensor_memory import PIECE_COLUMNS
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
+from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload
 from tilepipe.pipelines.rings.scale_tiles import scale_factor_k_major
-
-if TYPE_CHECKING:
-    from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
-    from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload
 
 
 def scale_columns(shape: tuple[int, int]) -> int:

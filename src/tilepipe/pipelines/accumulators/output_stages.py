@@ -4,15 +4,14 @@ the arrival that frees one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import CtaGroup, Index
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemStage
@@ -21,9 +20,13 @@ from tilepipe.pipelines.barriers.pairs import (
     require_both_signalled,
     umma_arrive_leader_cta,
 )
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+from tilepipe.pipelines.rings.producer_consumer import (
+    ProducerConsumerPipeline,
+    StageContext,
+    StageHandle,
+)
 
-S = TypeVar("S", bound="AccumulatorStage")
+V = TypeVar("V", bound="StageContext[OutputStage]")
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,15 @@ class AccumulatorRing:
         stage = self.pipeline._wait_full()
         self._ctx.tcgen05_fence_after()
         return EpilogueStage(self, stage)
+
+    def view(self, kind: type[V], what: str, acquire: Callable[[], AccumulatorStage]) -> V:
+        """A context manager for one accumulator."""
+        return kind(
+            self._ctx.tracer,
+            f"{what} of '{self.name}'",
+            lambda: OutputStage(acquire()),
+            lambda stage: stage._handle.release(),
+        )
 
 
 class AccumulatorStage(StageHandle):
@@ -201,53 +213,13 @@ class RawOutputStage:
     tmem: TmemStage
 
 
-class StageView(Handle, Generic[S]):
-    """A context manager for one accumulator; it is an error to obtain one and never enter it."""
-
-    how_to_release = "Enter it: `with ... as stage:`."
-
-    def __init__(self, outputs: AccumulatorRing, what: str) -> None:
-        super().__init__(outputs._ctx.tracer, f"{what} of '{outputs.name}'")
-        self._outputs = outputs
-        self._held: S | None = None
-
-    def _acquire(self) -> S:
-        raise NotImplementedError
-
-    def __enter__(self) -> OutputStage:
-        self.mark_released()
-        self._held = self._acquire()
-        return OutputStage(self._held)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None and self._held is not None:
-            self._held.release()
-
-
-class OutputProducer(StageView[MmaStage]):
+class OutputProducer(StageContext[OutputStage]):
     """`with outputs.producer() as stage:` waits until the epilogue has freed an accumulator;
     leaving announces it and steps.
     """
 
-    def __init__(self, outputs: AccumulatorRing) -> None:
-        super().__init__(outputs, "producer view")
 
-    def _acquire(self) -> MmaStage:
-        return self._outputs.acquire_mma_linear()
-
-
-class OutputConsumer(StageView[EpilogueStage]):
+class OutputConsumer(StageContext[OutputStage]):
     """`with outputs.consumer() as stage:` waits until the MMAs of an accumulator have finished;
     leaving frees it, unless the body has, and steps.
     """
-
-    def __init__(self, outputs: AccumulatorRing) -> None:
-        super().__init__(outputs, "consumer view")
-
-    def _acquire(self) -> EpilogueStage:
-        return self._outputs.acquire_epilogue_linear()

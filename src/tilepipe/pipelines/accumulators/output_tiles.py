@@ -204,11 +204,11 @@ class OutputTilePipeline(AccumulatorRing):
 
     def producer(self) -> OutputProducer:
         """The MMA warp's view: `with outputs.producer() as stage:` is one accumulator."""
-        return OutputProducer(self)
+        return self.view(OutputProducer, "producer view", self.acquire_mma_linear)
 
     def consumer(self) -> OutputConsumer:
         """The epilogue's view: `with outputs.consumer() as stage:` is one accumulator."""
-        return OutputConsumer(self)
+        return self.view(OutputConsumer, "consumer view", self.acquire_epilogue_linear)
 
     def per_k(self) -> OutputKPipeline:
         """The view of kernels that hand over each step of K, see `pipelines.per_k`."""

@@ -9,14 +9,12 @@ barrier, and the epilogue, which arrives there when it has read them.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
-from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import (
@@ -24,11 +22,14 @@ from tilepipe.pipelines.accumulators.output_stages import (
     EpilogueStage,
     MmaStage,
     OutputStage,
-    StageView,
 )
 from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
 from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+from tilepipe.pipelines.rings.producer_consumer import (
+    ProducerConsumerPipeline,
+    StageContext,
+    StageHandle,
+)
 
 # Columns of an accumulator loaded at a time: they occupy registers beside the totals.
 PROMOTED_COLUMNS = 32
@@ -44,37 +45,29 @@ class OutputKPipeline:
 
     def produce(self) -> MmaKStage:
         """Waits until the epilogue has freed an accumulator; leaving announces it and steps."""
-        return MmaKStage(self._outputs)
+        outputs = self._outputs
+        return outputs.view(MmaKStage, "per-K producer stage", outputs.acquire_mma_linear)
 
     def consume(self) -> PerKConsumerStage:
         """Waits until the MMAs of a step are done; leaving frees the accumulator, by every thread,
         and steps.
         """
-        return PerKConsumerStage(self._outputs)
+        outputs = self._outputs
+        return outputs.view(
+            PerKConsumerStage, "per-K consumer stage", outputs.acquire_epilogue_linear
+        )
 
     def acquire_k_stage_linear(self) -> MmaStage:
         """Waits as `produce`; the handle must be released exactly once."""
         return self._outputs.acquire_mma_linear()
 
 
-class MmaKStage(StageView[MmaStage]):
+class MmaKStage(StageContext[OutputStage]):
     """The context manager of `OutputKPipeline.produce`."""
 
-    def __init__(self, outputs: AccumulatorRing) -> None:
-        super().__init__(outputs, "per-K producer stage")
 
-    def _acquire(self) -> MmaStage:
-        return self._outputs.acquire_mma_linear()
-
-
-class PerKConsumerStage(StageView[EpilogueStage]):
+class PerKConsumerStage(StageContext[OutputStage]):
     """The context manager of `OutputKPipeline.consume`."""
-
-    def __init__(self, outputs: AccumulatorRing) -> None:
-        super().__init__(outputs, "per-K consumer stage")
-
-    def _acquire(self) -> EpilogueStage:
-        return self._outputs.acquire_epilogue_linear()
 
 
 class InputPartStage(StageHandle):
@@ -155,6 +148,10 @@ class EpilogueKStage:
             self.input_stage_index, 0, k_group_size=inputs.k_group_size, owner=self._part
         )
 
+    def _release(self) -> None:
+        self._part.release()
+        self._output.release()
+
     def arrive_input(self) -> None:
         """Signals that this epilogue has read its part of the input stage; leaving the step does so
         where the body has not.
@@ -162,7 +159,7 @@ class EpilogueKStage:
         self._part.arrive()
 
 
-class EpilogueKContext(Handle):
+class EpilogueKContext(StageContext[EpilogueKStage]):
     """`with outputs.per_k_epilogue(inputs) as stage:` waits on entry until the MMAs of the step
     have finished; leaving steps the input, frees the accumulator, and steps the output, in this
     order.
@@ -186,29 +183,14 @@ class EpilogueKContext(Handle):
                 " others would never be read",
                 caller(),
             )
-        super().__init__(outputs._ctx.tracer, f"per-K epilogue of '{outputs.name}'")
-        self._outputs = outputs
-        self._inputs = inputs
-        self._stage: EpilogueKStage | None = None
-
-    def __enter__(self) -> EpilogueKStage:
-        self.mark_released()
-        output = self._outputs.acquire_epilogue_linear()
-        inputs = self._inputs
-        known = inputs if isinstance(inputs, InputTilePipeline) else None
+        tiles = inputs if isinstance(inputs, InputTilePipeline) else None
         pipe = inputs.pipeline if isinstance(inputs, InputTilePipeline) else inputs
-        self._stage = EpilogueKStage(output, InputPartStage(pipe, known))
-        return self._stage
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None and self._stage is not None:
-            self._stage._part.release()
-            self._stage._output.release()
+        super().__init__(
+            outputs._ctx.tracer,
+            f"per-K epilogue of '{outputs.name}'",
+            lambda: EpilogueKStage(outputs.acquire_epilogue_linear(), InputPartStage(pipe, tiles)),
+            EpilogueKStage._release,
+        )
 
 
 class BlockwiseFP8Accumulator:

@@ -12,6 +12,7 @@ from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.arguments.annotations import CtaGroup, Index, Name
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -51,9 +52,7 @@ class TmemAllocation:
         Raises:
             TraceError: in a role, or a number of columns that cannot be allocated.
         """
-        broken = tcgen05.broken_columns_rule(columns)
-        if broken is not None:
-            raise TraceError(broken, caller())
+        require_rule(tcgen05.broken_columns_rule(columns))
         use_group(ctx.tracer, cta_group)
         self._ctx = ctx
         self._tracer = ctx.tracer

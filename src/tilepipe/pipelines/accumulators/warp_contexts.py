@@ -4,7 +4,8 @@ epilogue reads it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
@@ -12,9 +13,6 @@ from tilepipe.ir.program import WARP
 from tilepipe.lang.context.named_barriers import NamedBarrier
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class _WarpContext(Handle):

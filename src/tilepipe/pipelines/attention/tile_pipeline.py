@@ -9,6 +9,7 @@ from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
 from tilepipe.lang.values.scalars import Value
@@ -72,9 +73,7 @@ class TilePipeline:
             )
         self.config = config
         self.dtype = config.qkv_dtype if dtype is None else dtypes.dtype(dtype)
-        broken = config.broken_rule()
-        if broken is not None:
-            raise TraceError(f"{type(self).__name__}: {broken}", caller())
+        require_rule(config.broken_rule(), type(self).__name__)
         if config.use_fused_kv and not isinstance(pipeline, StagedPipeline):
             raise TraceError(
                 f"{type(self).__name__}: with use_fused_kv K and V take turns in one ring and"

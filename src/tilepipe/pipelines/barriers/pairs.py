@@ -5,7 +5,6 @@ even one leads.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 from tilepipe.errors import CountError
 from tilepipe.ir import expressions as exprs
@@ -15,9 +14,7 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.values.scalars import Value, traced_value
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
-
-if TYPE_CHECKING:
-    from tilepipe.pipelines.rings.producer_consumer import StageHandle
+from tilepipe.pipelines.rings.producer_consumer import StageHandle
 
 
 def elect_one_cta(ctx: Context) -> Value:

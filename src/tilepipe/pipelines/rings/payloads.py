@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.dtypes import DType
@@ -17,13 +17,11 @@ from tilepipe.lang.arguments.annotations import (
     Swizzle,
 )
 from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout, scale_factor_k_major
 from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D, SMemTileArray2DRowMajor
-
-if TYPE_CHECKING:
-    from tilepipe.lang.handles.linear import Handle
 
 
 class TilePayload(ABC):

@@ -8,7 +8,7 @@ first lap does not block. Storage is all full barriers, then all empty ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -326,7 +326,7 @@ class ProducerConsumerPipeline:
         )
 
 
-H = TypeVar("H", bound=Handle)
+H = TypeVar("H")
 
 
 class StageHandle(Handle):
@@ -456,15 +456,16 @@ class StageContext(Handle, Generic[H]):
 
     how_to_release = "Enter it: `with ... as stage:`."
 
-    def __init__(self, tracer: Tracer, what: str, acquire: object, release: object) -> None:
+    def __init__(
+        self, tracer: Tracer, what: str, acquire: Callable[[], H], release: Callable[[H], None]
+    ) -> None:
         super().__init__(tracer, what)
         self._acquire = acquire
         self._release = release
-        self._stage: H | None = None
 
     def __enter__(self) -> H:
         self.mark_released()
-        self._stage = self._acquire()  # type: ignore[operator]
+        self._stage = self._acquire()
         return self._stage
 
     def __exit__(
@@ -474,7 +475,7 @@ class StageContext(Handle, Generic[H]):
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._release(self._stage)  # type: ignore[operator]
+            self._release(self._stage)
 
 
 class ProduceContext(StageContext[ProducerStage]):
