@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,7 @@ class Fragment(Protocol):
     def layout(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class WarpMatrix:
+class WarpMatrix(NamedTuple):
     """A matrix in the registers of one warp (`warp_registers`)."""
 
     name: str

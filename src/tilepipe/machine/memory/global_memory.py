@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +51,7 @@ class Tensor(Protocol):
     def contiguous_axis(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlainTensor:
+class PlainTensor(NamedTuple):
     """A tensor of which tensor maps say what a copy moves (`tensor_map.TensorMap`)."""
 
     name: str

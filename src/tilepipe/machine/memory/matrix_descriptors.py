@@ -8,8 +8,8 @@ canonical layouts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ _WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 _TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixDescriptor:
+class MatrixDescriptor(NamedTuple):
     """A descriptor's fields, in bytes."""
 
     start: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,7 @@ from tilepipe.machine.memory.values import storage
 WARP_ROWS = 16  # of A, and of the accumulator, that each warp of a warpgroup has in each 64
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixOperand:
+class MatrixOperand(NamedTuple):
     """A or B of one instruction.
 
     Attributes:
