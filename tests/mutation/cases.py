@@ -118,7 +118,7 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
 
 # extents of further instances, which reach what the others do not
 MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {
-    ("attention", "blackwell"): [{"s_q": 512, "s_kv": 150}],
+    ("attention", "sm_100"): [{"s_q": 512, "s_kv": 150}],
     ("attention", "sm_100, causal"): [
         {"s_q": 300, "s_kv": 300},
         {"s_q": 512, "s_kv": 86},
@@ -126,7 +126,7 @@ MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {
 }
 
 # rows whose maximum grows much, to be rescaled
-STEEP = {("attention", "blackwell"), ("attention", "sm_100, causal")}
+STEEP = {("attention", "sm_100"), ("attention", "sm_100, causal")}
 
 
 # Rung 10 is rung 05 with tests in place of waits. A mutant of it whose tests no longer count as

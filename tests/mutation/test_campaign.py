@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.cases import cases
+from tests.mutation.cases import FAMILIES, MORE, STEEP, cases
 from tests.mutation.page import page
 from tests.mutation.results import Result
 from tests.mutation.run import campaign, loaded, main
@@ -20,7 +20,12 @@ def test_every_kernel_and_example_has_a_case() -> None:
     assert {case.kernel for case in cases()} == {*KERNELS, "examples"}
 
 
-@pytest.mark.parametrize("family", ["02_ring", "one consumer", "cluster along M", "static"])
+def test_every_family_with_more_instances_exists() -> None:
+    known = {(kernel, name) for kernel, families in FAMILIES.items() for name in families}
+    assert known >= {*MORE, *STEEP}
+
+
+@pytest.mark.parametrize("family", ["02_ring", "one consumer", "cluster along M", "sm_100, static"])
 @pytest.mark.slow
 def test_every_survivor_is_explained(family: str) -> None:
     found = campaign([family], sample=5)
