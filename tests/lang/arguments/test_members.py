@@ -18,6 +18,7 @@ from tests.support.arguments.wanted import good
 # classes derived from them.
 OF_THE_LIBRARY = {
     "AccumulatorStage.__init__",
+    "AheadTile.__init__",
     "BlockScaledTilePayload.allocate",
     "BlockwiseFP8TilePayload.allocate",
     "ConsumerStage.__init__",
@@ -37,6 +38,7 @@ OF_THE_LIBRARY = {
     "Handle.__init__",
     "Handle.check_held",
     "Handle.refuse_twice",
+    "Held.__init__",
     "InputConsumer.__init__",
     "InputConsumerStage.__init__",
     "InputConsumerStage.bind_commit",

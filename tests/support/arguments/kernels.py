@@ -156,6 +156,7 @@ def flat(ctx: tp.Context, out: Any) -> None:
         parts.consumer_mbar(0).arrive()
         inputs.producer_advance(2)
         inputs.consumer_advance(2)
+        ctx.shuffle_xor(ctx.shuffle(ctx.lane, 3), 1)
         for i in ctx.range(2):
             ctx.store(out[i], scales[0].shape[0])
 
