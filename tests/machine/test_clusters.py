@@ -246,6 +246,27 @@ def test_exit_with_own_asynchronous_accesses_unfinished(kind: str) -> None:
         b.run(src=zeros, dst=zeros.copy())
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_store_that_was_never_committed_is_told_to_commit(waits: bool) -> None:
+    """A wait covers committed stores alone, so it must not be what the message asks for."""
+    b = Builder()
+    src, dst = b.tensor("src", box=(64, 64)), b.tensor("dst", box=(64, 64))
+    tile, full = b.smem("tile", 64, 64), b.barriers("full")
+    b.setup_done()
+    with b.role("one", warpgroups=1), b.elect("warpgroup"):
+        b.expect(b.bar(full), 64 * 64 * 2)
+        b.load_tile(src, (0, 0), b.tile(tile), b.bar(full))
+        b.wait(b.bar(full), 0)
+        b.store_tile(dst, (0, 0), b.tile(tile))
+        if waits:
+            b.do(ops.TmaStoreWait, 0, False)
+    zeros = np.zeros((64, 64), dtypes.bfloat16.numpy)
+    with pytest.raises(ExitError, match=r"may still read tile: .* was never committed") as caught:
+        b.run(src=zeros, dst=zeros.copy())
+    assert "Call ctx.tma_store_commit() after it" in str(caught.value)
+    assert "has not been waited for" not in str(caught.value)
+
+
 def test_a_relaxed_arrive_publishes_no_ordinary_access() -> None:
     for sem in ("release", "relaxed"):
         b = Builder(cluster=2)

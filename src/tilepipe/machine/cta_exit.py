@@ -101,6 +101,12 @@ def _name(cta: Cta) -> str:
     return f"CTA {cta.block_id}" if cta.grid > 1 else "the CTA"
 
 
+def _is_uncommitted(m: Machine, access: Access) -> bool:
+    """Whether the access is a TMA store's read, and no commit has closed the store's group."""
+    queues = m.agents[access.agent.uid].stores.values()
+    return any(unit.read is access for queue in queues for unit in queue.open)
+
+
 def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     name = _name(cta)
     what = f"{access.site.what}, issued by {access.agent},"
@@ -121,6 +127,13 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
                 " included."
             )
         case "tma_store":
+            if _is_uncommitted(m, access):
+                return (
+                    f"{name} exits while a TMA store may still read {slot.name}: {what} was never"
+                    " committed, so no wait covers it.\n"
+                    "  Call ctx.tma_store_commit() after it, and then ctx.tma_store_wait(0), in the"
+                    " thread that issued it before the role ends."
+                )
             return (
                 f"{name} exits while a TMA store may still read {slot.name}: {what} has not been"
                 " waited for.\n"
