@@ -16,7 +16,7 @@ from tilepipe.errors import BarrierError
 from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier
+from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier
 from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.journal import Touch
@@ -72,13 +72,14 @@ def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
 def mbar_init(
     m: Machine, ag: Agent, site: Site, mask: int, first: int, size: int, count: int
 ) -> None:
-    """mbarrier.init of `size` barriers, of which `first` is the first."""
+    """mbarrier.init of `size` adjacent barriers. `first`: the number or the address of the first."""
     if not 1 <= count <= MAX_COUNT:
         raise BarrierError(
             f"{site.what}: a count of {count}; an mbarrier counts 1 .. {MAX_COUNT} arrivals",
             site.loc,
         )
-    for number in range(first, first + size):
+    step = 1 if isinstance(ag.cta.bars, list) else WORD_BYTES
+    for number in range(first, first + size * step, step):
         bar = ag.cta.bars[number]
         if bar.state == LIVE:
             faults.reinit(bar, site)
