@@ -265,6 +265,8 @@ class StateKeys:
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
         life = (
+            b.cta.rank,
+            b.flat,
             b.state,
             b.in_role,
             b.reinitialised,
