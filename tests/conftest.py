@@ -7,7 +7,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections import Counter
+from collections.abc import Callable, Hashable
+from math import ceil
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -21,7 +23,7 @@ os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")
 os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
-FEW, EVERY = 3, 8  # a quick run takes all of a few cases, and every eighth of more
+FEW, EVERY = 3, 8  # a quick run takes all of a few cases, and an eighth of more
 
 
 @functools.cache
@@ -37,23 +39,41 @@ def missing_gpu() -> str:
     return "" if count.value else "the CUDA driver finds no device"
 
 
+def ranked(
+    cases: list[pytest.Item], class_of: Callable[..., Hashable]
+) -> tuple[list[pytest.Item], int]:
+    """The cases of a test in the order in which samples take them, and the number of their classes:
+    the first case of each class, then the rest by a hash of their ids. So the order of the
+    parameters chooses only who leads a class, and a new case displaces at most one other.
+    """
+    leads: dict[Hashable, pytest.Item] = {}
+    for case in cases:
+        params = case.callspec.params if hasattr(case, "callspec") else {}
+        leads.setdefault(class_of(**params), case)
+    rest = [case for case in cases if case not in leads.values()]
+    rest.sort(key=lambda case: crc32(case.nodeid.encode()))
+    return [*leads.values(), *rest], len(leads)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
-    every n-th case is slow, and all but every m-th is for `make test-all`. Of any other test with
-    more than a few cases, all but every eighth is slow.
+    an n-th of the cases is slow, and all but an m-th is for `make test-all`; with `classes=`, a
+    function of the parameters, at least one case of each class is left to `make test`. Of any other
+    test with more than a few cases, all but an eighth is slow. `ranked` says which.
     """
-    names = [item.nodeid.split("[")[0] for item in items]
-    numbers = Counter(names)
-    cases: Counter[str] = Counter()
-    for name, item in zip(names, items, strict=True):
-        sampled = item.get_closest_marker("sampled")
-        quick = sampled.args[0] if sampled else EVERY if numbers[name] > FEW else 1
-        if cases[name] % quick:
-            item.add_marker(pytest.mark.slow)
-        if sampled and cases[name] % sampled.kwargs.get("suite", 1):
-            item.add_marker(pytest.mark.thorough)
-        cases[name] += 1
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for cases in tests.values():
+        sampled = cases[0].get_closest_marker("sampled")
+        options = sampled.kwargs if sampled else {}
+        order, classes = ranked(cases, options.get("classes", lambda **_: None))
+        quick = sampled.args[0] if sampled else EVERY if len(cases) > FEW else 1
+        for case in order[ceil(len(cases) / quick) :]:
+            case.add_marker(pytest.mark.slow)
+        for case in order[max(ceil(len(cases) / options.get("suite", 1)), classes) :]:
+            case.add_marker(pytest.mark.thorough)
     wanted = [item for item in items if item.get_closest_marker("gpu")]
     if wanted and missing_gpu():
         for item in wanted:

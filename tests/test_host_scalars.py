@@ -39,7 +39,11 @@ def test_plain_scalars() -> None:
         (lambda: require_int(True, "n", 1), "n is an integer of at least 1; got True"),
         (lambda: require_int(9, "n", 1, 8), "n is an integer in 1..8; got 9"),
         (lambda: require_int(2**34, "n"), "n is an integer of 32 bits; got 17179869184"),
+        (lambda: require_int(0, "n", 1), "n is an integer of at least 1; got 0"),
+        (lambda: require_int(1.5, "n", 1, 8), "n is an integer in 1..8; got 1.5"),
+        (lambda: require_int("3", "n"), "n is an integer of 32 bits; got '3'"),
         (lambda: require_bool(1, "b"), "b is True or False; got 1"),
+        (lambda: require_bool(None, "b"), "b is True or False; got None"),
         (lambda: require_function(3, "f"), "f is a function, or None; got 3"),
     ],
 )
@@ -51,8 +55,13 @@ def test_required(call: Callable[[], object], words: str) -> None:
 def test_what_is_as_wanted_comes_back_plain() -> None:
     found = (
         require_int(np.int8(3), "n"),
+        require_int(1, "n", 1, 8),
+        require_int(8, "n", 1, 8),
+        require_int(-(2**31), "n"),
         require_bool(np.False_, "b"),
+        require_bool(True, "b"),
     )
-    assert found == (3, False)
-    assert [type(x) for x in found] == [int, bool]
+    assert found == (3, 1, 8, -(2**31), False, True)
+    assert [type(x) for x in found] == [int] * 4 + [bool] * 2
     assert require_function(None, "f") is None
+    assert require_function(abs, "f") is abs

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases.mma import CASES, Case, truncated
+from tests.support.case_classes import by_name
 from tilepipe.cuda.nvrtc import sass
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
@@ -23,10 +24,11 @@ def test_the_simulator_multiplies_like_numpy(case: Case) -> None:
     assert np.abs(reference).max() > 1
 
 
-@pytest.mark.sampled(13, suite=13)
+@pytest.mark.sampled(13, suite=13, classes=by_name)
 @pytest.mark.slow
 @EVERY
 def test_the_printed_code_compiles_to_the_instruction(case: Case) -> None:
+    """`make test-all` adds other values of the same settings."""
     compiled = case.make(np.random.default_rng(0))[0].compile()
     assert compiled.spill_bytes == compiled.stack_bytes == 0
     assert "C75" not in compiled.log

@@ -7,13 +7,15 @@ To put the holes back, patch `tilepipe.sim.runtime._timed` to yield from its num
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.check import Bounds, check, decide
+from tests.support.time_limit import time_limit
+from tilepipe.check import Bounds, Verdict, check, decide
 from tilepipe.check.counterexamples import shortening
 from tilepipe.check.counterexamples.replaying import perform
 from tilepipe.check.counterexamples.shortening import shortened
@@ -21,6 +23,10 @@ from tilepipe.ir.launch import Launch
 from tilepipe.sim.codegen.module import source
 
 SECONDS = 1.0
+# Without a bound each of the cases would take hours; a check that honours its bound takes SECONDS,
+# even where other processes take most of the machine.
+HANGS = 60.0
+MORE_LOOKS = 20  # at the clock, after the deadline
 
 
 @tp.kernel()
@@ -88,7 +94,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_check_ends_with_its_time(name: str) -> None:
     made: Launch = CASES[name]().launch_args
-    verdict = check(made, bounds=Bounds(seconds=SECONDS))
+    with time_limit(HANGS):
+        verdict = check(made, bounds=Bounds(seconds=SECONDS))
     assert (verdict.verdict, verdict.bound) == ("undecided", "1 second")
 
 
@@ -109,21 +116,59 @@ def test_only_loops_without_an_op_look_at_the_clock() -> None:
     )
 
 
+@tp.kernel()
+def late(ctx: tp.Context, a: Any, *, rounds: int) -> None:
+    """A race that follows `rounds` loads."""
+
+    @ctx.role("first", warps=1)
+    def first() -> None:
+        for _ in ctx.range(rounds):
+            ctx.load(a[1])
+        ctx.store(a[0], 1)
+
+    @ctx.role("second", warps=1)
+    def second() -> None:
+        ctx.load(a[0])
+
+
+class CountingClock:
+    """A clock that advances by a second each time it is read: it counts how often a check looks
+    whether its time is over, whatever the machine does meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return float(self.now)
+
+
+@pytest.mark.slow
+def test_a_fault_is_reported_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortening and recording a fault at the end of a long execution perform that execution again
+    and again: they stop soon after the deadline.
+    """
+    clock = CountingClock()
+
+    def counted(seconds: float, shorten: bool) -> tuple[Verdict, int]:
+        before = clock.now
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "perf_counter", clock)
+            made = late.bind(out(), rounds=4000).launch_args
+            verdict = check(made, bounds=Bounds(seconds=seconds), shorten=shorten)
+        return verdict, clock.now - before
+
+    _, once = counted(10**6, shorten=False)
+    unhurried, all_steps = counted(10**6, shorten=True)
+    verdict, looks = counted(1.5 * once, shorten=True)
+    assert looks < 1.5 * once + MORE_LOOKS < all_steps
+    assert [f.kind for f in verdict.faults] == [f.kind for f in unhurried.faults] == ["RaceError"]
+
+
 @pytest.mark.slow
 def test_a_fault_found_at_the_deadline_is_not_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortening performs the kernel again and again; no time is left for that."""
-
-    @tp.kernel()
-    def late(ctx: tp.Context, a: Any, *, rounds: int) -> None:
-        @ctx.role("first", warps=1)
-        def first() -> None:
-            for _ in ctx.range(rounds):
-                ctx.load(a[1])
-            ctx.store(a[0], 1)
-
-        @ctx.role("second", warps=1)
-        def second() -> None:
-            ctx.load(a[0])
 
     def too_late(launch_state: Any, error: Any, schedule: Any, shorten: bool, _: float) -> Any:
         return shortened(launch_state, error, schedule, shorten, deadline=0.0)

@@ -14,6 +14,7 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, load
 from tests.gpu import hangs
+from tests.support.time_limit import time_limit
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.sm90 import bind
 from tilepipe.testing import compare_matmul
@@ -21,6 +22,11 @@ from tools.docs import shown
 from tools.docs.readme import ROOT, blocks, run, words
 
 pytestmark = pytest.mark.gpu
+
+# Seconds until the error of a hang, its compilation included: a launch that takes its timeout for
+# another unit returns later, and one that has none never (faulthandler then ends the process).
+HANGS = 10.0
+
 RNG = np.random.default_rng(0)
 A, B = (
     RNG.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((1000, 776), (520, 776))
@@ -56,7 +62,7 @@ def test_a_planted_hang_is_an_error_and_the_context_survives(name: str) -> None:
     make, words = hangs.HANGS[name]
     program = make()
     for _ in range(2):
-        with pytest.raises(tp.HangError) as caught:
+        with time_limit(HANGS), pytest.raises(tp.HangError) as caught:
             program.launch(debug=True, timeout_ms=200)
         text = str(caught.value)
         for word in (*words, "a wait blocked for 200 ms"):

@@ -77,9 +77,27 @@ def marked(case: Case) -> Any:
     return pytest.param(case, id=name(case), marks=[pytest.mark.thorough] if pairs > 2 else [])
 
 
-@pytest.mark.sampled(55, suite=11)
+def family(case: Case) -> tuple[Any, ...]:
+    """The kernel and what sets its program apart: the setting that the family is about, which is
+    its first, the choices among schedules, orders and dtypes, the warpgroups that multiply, and
+    whether CTAs share what they load or pair up.
+    """
+    kernel, settings = case
+    cta_group = settings.get("cta_group", 1)
+    return (
+        kernel,
+        next(iter(settings), ""),
+        *(value for value in settings.values() if isinstance(value, str | bool)),
+        settings.get("consumers"),
+        cta_group,
+        settings.get("cluster", 1) * settings.get("cluster_n", 1) > cta_group,
+    )
+
+
+@pytest.mark.sampled(55, suite=11, classes=family)
 @pytest.mark.parametrize("case", [marked(case) for case in CASES])
 def test_a_family_is_verified(case: Case) -> None:
+    """`make test-all` adds other sizes of tiles, rings and clusters of the same families."""
     kernel, settings = case
     _, instances = find(kernel).instances(settings)
     verdicts = [check.check(x.make().launch_args, instance=x.name) for x in instances]

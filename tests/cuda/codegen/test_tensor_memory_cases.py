@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases.tensor_memory import CASES, Case
+from tests.support.case_classes import by_name
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import ops
@@ -22,10 +23,11 @@ def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:
     return [op for role in kernel.roles for op in walk(role.body) if isinstance(op, kind)]
 
 
-@pytest.mark.sampled(17, suite=17)
+@pytest.mark.sampled(17, suite=17, classes=by_name)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:
+    """`make test-all` adds other values of the same settings."""
     kernel = case.make(np.random.default_rng(0))[0].kernel
     compiled = cuda.compile(kernel, "sm_100a")
     assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0)

@@ -57,12 +57,18 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
     simulate(392, 296, 264, seed=3, clusters=1, stages=3, scheduler=scheduler, **shape_of(cluster))
 
 
-@pytest.mark.sampled(27, suite=27)
+def cluster_and_scheduler(**parameters: Any) -> tuple[Any, ...]:
+    """What sets the programs of two cases apart; their seeds do not."""
+    return parameters["cluster"], parameters["scheduler"]
+
+
+@pytest.mark.sampled(28, suite=4, classes=cluster_and_scheduler)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], scheduler: str, seed: int) -> None:
+    """`make test` runs one or two of the six seeds of each; `make test-all` adds the rest."""
     for clusters, accumulators, stages in ((1, 2, 2), (2, 1, 3), (0, 2, 5)):
         settings: dict[str, Any] = {
             "clusters": clusters,

@@ -71,12 +71,27 @@ def test_interleavings_of_several_tiles_a_cluster(family: str, seed: int) -> Non
     p.verify()
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(
+ANY_SIZES = given(
     st.lists(st.integers(0, 150), min_size=1, max_size=9), st.integers(0, 40), st.integers(0, 2**16)
 )
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@ANY_SIZES
 def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
+    grouped_product(sizes, more, seed)
+
+
+@pytest.mark.thorough
+@settings(max_examples=150)
+@ANY_SIZES
+def test_many_more_sizes(sizes: list[int], more: int, seed: int) -> None:
+    grouped_product(sizes, more, seed)
+
+
+def grouped_product(sizes: list[int], more: int, seed: int) -> None:
+    """Runs and verifies groups of those many rows, and `more` rows that are of no group."""
     rows = sum(sizes) + more
     if rows == 0:
         return
