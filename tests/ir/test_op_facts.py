@@ -26,7 +26,7 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
-from tilepipe.ir.ops.facts import Control, Facts, Proxy, Sync, Unit
+from tilepipe.ir.ops.facts import Control, Facts, Proxy, Scope, Sync, Unit
 
 OPS = pytest.mark.parametrize("op", ops.EVERY, ids=lambda op: op.__name__)
 CONTENTS = (Element, TensorParam, Tile, Tmem, TmemScales, Fragment, Variable, Cursor)
@@ -109,6 +109,15 @@ def test_an_instruction_of_one_architecture_says_so(op: type[ops.Op]) -> None:
         arch = op.facts.feature.value[1]
         assert arch == ("sm_90a" if op.facts.ptx.startswith("wgmma") else "sm_100a")
     assert op.facts.unit is not Unit.TENSOR_CORE or op.facts.feature is not None
+
+
+@OPS
+def test_an_op_of_a_warp_in_part_depends_on_the_active_lanes(op: type[ops.Op]) -> None:
+    """Of what a warp does, but not with all its lanes. A test of a barrier that lanes of a branch
+    execute is each lane's own.
+    """
+    in_part = op.facts.scope is Scope.WARP and op.facts.together is Scope.LANE
+    assert op.facts.active_lanes == ((in_part and Sync.TEST not in op.sync) or op is ops.Elect)
 
 
 def test_kinds_tell_ops_apart() -> None:

@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.support.ballot import Ballot
+from tests.support.build import Builder
 from tests.support.tracing import from_text
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.ops.facts import Scope
 from tilepipe.registry.catalog import find
 from tilepipe.sim import election
 from tilepipe.sim.codegen.module import compile_kernel
@@ -319,3 +323,31 @@ def test_a_check_of_a_shipped_kernel_elects_one_lane(
 ) -> None:
     _, instances = find(name).instances(given)
     assert len(compile_kernel(instances[0].make().kernel).lanes) == 1
+
+
+def test_every_op_that_binds_what_a_warp_finds_out_is_known() -> None:
+    """An elected lane can decide the result by the value that it brings, or by being the one that
+    is active: the first is found by the op's operands, the second by its facts.
+    """
+    bind = [op for op in ops.EVERY if op.bound and op.facts.scope is Scope.WARP]
+    by_operands = {
+        ops.Shuffle,  # by its value
+        ops.MbarTryWait,  # whether a phase is complete, of an operand, whichever lanes ask
+    }
+    assert {op for op in bind if not op.facts.active_lanes} == by_operands
+    # A lane alone is not told which others are active.
+    alone = [op for op in ops.EVERY if op.bound and op.facts.scope is not Scope.WARP]
+    assert [op for op in alone if op.facts.active_lanes] == []
+
+
+@pytest.mark.parametrize("ballot", [False, True])
+def test_each_lane_is_elected_where_the_active_lanes_are_a_result(ballot: bool) -> None:
+    b = Builder()
+    word = b.smem("word", 1, 1, dtype=dtypes.uint32)
+    b.setup_done()
+    with b.role("one", warps=1), b.elect():
+        value = b.local("value", dtypes.uint32)
+        if ballot:
+            b.do(Ballot, value)
+        b.store(b.element(b.tile(word), 0, 0), value if ballot else 1)
+    assert len(election.lanes_of(b.finished())) == (32 if ballot else 1)

@@ -179,8 +179,9 @@ class _Scan:
         if depends:
             for x in given:
                 self._tell_apart(x)
-        if isinstance(op, ops.Shuffle) and self.values.is_chosen(op.value):
-            self.each = True  # who is elected decides what other lanes get
+        exchanges = bool(op.bound) and op.facts.scope is Scope.WARP
+        if exchanges and (op.facts.active_lanes or any(map(self.values.is_chosen, given))):
+            self.each = True  # who is elected decides what other lanes get, or which are active
             self._name_lanes(op)
         if elected:
             self.places |= {
@@ -197,9 +198,13 @@ class _Scan:
             if isinstance(op, ops.MbarArrive | ops.MbarExpect) and op.bar.cta is not None:
                 self.arrivals.append((op.bar.cta, threads))
 
-    def _name_lanes(self, op: ops.Shuffle) -> None:
-        """Divides the sets by the lanes whose value a shuffle gives to others."""
-        lanes = None if op.xor else self.values.of_threads(op.lane)
+    def _name_lanes(self, op: ops.Op) -> None:
+        """Divides the sets by the lanes whose value a shuffle gives to others; of any other op, all
+        lanes are apart.
+        """
+        lanes = None
+        if isinstance(op, ops.Shuffle) and not op.xor:
+            lanes = self.values.of_threads(op.lane)
         for lane in range(WARP) if lanes is None else np.unique(lanes % WARP):
             mask = 1 << int(lane)
             self.alike = [

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.support.ballot import Ballot
 from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
@@ -108,6 +109,29 @@ def test_try_wait_is_true_once_every_lane_has_acquired() -> None:
     code = code_of(b.finished())
     assert "const bool ready1 = __all_sync(0xffffffff, try_wait(full(), 0));" in code
     assert "__shfl" not in code
+
+
+def test_a_new_op_gets_the_mask_of_the_active_lanes() -> None:
+    """By its facts alone, in either branch and for the elected lane."""
+    b = Builder()
+    word = b.smem("word", 1, 4, dtype=dtypes.uint32)
+    b.setup_done()
+
+    def ballot(column: int) -> None:
+        lanes = b.local("ballot", dtypes.uint32)
+        b.do(Ballot, lanes)
+        b.store(b.element(b.tile(word), 0, column), lanes)
+
+    with b.role("one", warps=1):
+        ballot(0)
+        with b.when(binary("lt", LANE, 16)) as branch:
+            ballot(1)
+        with b.into(branch.orelse):
+            ballot(2)
+        with b.elect():
+            ballot(3)
+    masks = re.findall(r"= __ballot_sync\((.*), true\);", code_of(b.finished()))
+    assert masks == ["0xffffffff", "lanes", "0xffffffff & ~lanes", "1u << lane"]
 
 
 def test_lanes_of_a_branch_synchronise_by_name() -> None:

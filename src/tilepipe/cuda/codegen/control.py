@@ -148,7 +148,7 @@ def _(op: ops.If, ctx: Context) -> None:
 
 def _needs_mask(body: ops.Block) -> bool:
     """Whether a block contains an op that needs the mask of the lanes that execute it."""
-    return any(isinstance(op, ops.SyncWarp | ops.Elect) for op in walk(body))
+    return any(op.facts.active_lanes for op in walk(body))
 
 
 def _masks(ctx: Context, op: ops.If, condition: str) -> tuple[str | None, str | None]:

@@ -56,7 +56,7 @@ class Elect(Op):
     scope: str
     body: Block
 
-    facts = Facts(ptx="elect.sync", control=Control.LANES)
+    facts = Facts(ptx="elect.sync", active_lanes=True, control=Control.LANES)
 
 
 @dataclass(eq=False, slots=True)

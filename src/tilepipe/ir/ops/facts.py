@@ -163,6 +163,9 @@ class Facts:
         ptx: the section of the PTX ISA that defines the instruction; "" where there is none.
         scope: the threads that perform it once, and meet there: each lane alone, a warp, ...
         together: the threads that must all be active, and execute it as one.
+        active_lanes: what it does, or its result, depends on which lanes of the warp are active: in
+            a branch it is printed with their mask, and the checker elects each lane where it binds
+            a result.
         unit: performs it asynchronously.
         issues, commits, awaits: the group that it adds to, closes, or waits for.
         sync: what it does to a barrier that is no operand.
@@ -177,6 +180,7 @@ class Facts:
     ptx: str = ""
     scope: Scope = Scope.LANE
     together: Scope = Scope.LANE
+    active_lanes: bool = False
     unit: Unit | None = None
     issues: Group | None = None
     commits: Group | None = None

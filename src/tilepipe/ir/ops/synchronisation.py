@@ -41,7 +41,9 @@ class SyncWarp(Op):
     accesses.
     """
 
-    facts = Facts(ptx="bar.warp.sync", scope=Scope.WARP, sync=Sync.ARRIVE | Sync.WAIT)
+    facts = Facts(
+        ptx="bar.warp.sync", scope=Scope.WARP, active_lanes=True, sync=Sync.ARRIVE | Sync.WAIT
+    )
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,24 @@
+"""An op that the library does not have, by which tests ask how a new one would be treated."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.ir.expressions import Local
+from tilepipe.ir.ops import Op
+from tilepipe.ir.ops.facts import BINDS, Facts, Scope
+
+
+@dataclass(eq=False, slots=True)
+class Ballot(Op):
+    """Binds `result` to the mask of the active lanes of the warp."""
+
+    result: Annotated[Local, BINDS]
+
+    facts = Facts(ptx="vote.sync", scope=Scope.WARP, active_lanes=True)
+
+
+@emit.register
+def _(op: Ballot, ctx: Context) -> None:
+    ctx.out(f"const u32 {ctx.bind(op.result)} = __ballot_sync({ctx.mask or '0xffffffff'}, true);")
