@@ -165,7 +165,7 @@ def test_every_public_class_says_what_it_is() -> None:
 # that it costs a fraction of a second. A kernel is traced with `lang`, `pipelines` and `ir`; what
 # runs, checks, compiles, measures or prints it is imported when it is asked for.
 IMPORTED = """
-errors files host_arguments ir kernels lang ops pipelines program public_members
+_version errors files host_arguments ir kernels lang ops pipelines program public_members
 """
 IMPORTED_OF = {
     "kernels": "attention common gemm",
