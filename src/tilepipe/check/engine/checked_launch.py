@@ -19,11 +19,11 @@ from tilepipe.machine.sites import Site
 
 
 class Loops(Protocol):
-    """What of a program matters to loops that look for something again and again."""
+    """The facts of a program that the analysis of polling loops needs."""
 
     @property
     def kinds(self) -> Sequence[Kind]:
-        """Of each site, by id."""
+        """The kind of each site, by the site's id."""
 
     @property
     def adds(self) -> frozenset[int]:
@@ -51,19 +51,19 @@ class CheckedLaunch(Protocol):
 
     @property
     def grid(self) -> int:
-        """CTAs."""
+        """The number of CTAs in the grid."""
 
     @property
     def clusters(self) -> int:
-        """Of the grid."""
+        """The number of clusters in the grid."""
 
     @property
     def resident(self) -> int:
-        """How many clusters run at once."""
+        """The number of clusters that run at once."""
 
     @property
     def lanes(self) -> Sequence[int]:
-        """Those that are elected in turn."""
+        """The lanes of which each is tried as the elected one."""
 
     @property
     def shares_work(self) -> bool:
@@ -85,11 +85,11 @@ class CheckedLaunch(Protocol):
 
     @property
     def loops(self) -> Loops:
-        """What matters to its loops."""
+        """The facts of the program that the analysis of polling loops needs."""
 
     @property
     def front_end(self) -> FrontEnd:
-        """What reads the state of its bodies."""
+        """The front end, which reads registers from the bodies of agents."""
 
     def possible_guards(self) -> Guards:
         """The tests that count as waits, as far as the text of the program says."""

@@ -216,7 +216,7 @@ def _drain(kernel: Kernel) -> Iterator[Mutant]:
 
 
 def only_waits(op: ops.Op) -> bool:
-    """Whether nothing in an op acts but waits."""
+    """Whether the ops in an op do nothing but wait."""
     every = rewriting.everything(op)
     return all(not x.acts or SUBJECTS.get(type(x)) == "wait" for x in every)
 
