@@ -13,13 +13,13 @@ import pytest
 import tilepipe as tp
 from tilepipe.bench.choice import Choice
 from tilepipe.bench.shapes import Suite, Target
-from tilepipe.kernels.gemm import heuristics as gemm_choice
-from tilepipe.kernels.gemm import sm90 as kernel
-from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice, sm90 as kernel, tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
-from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
+from tilepipe.kernels.gemm_blockwise import (
+    heuristics as blockwise_fp8_choice,
+    sm90 as gemm_blockwise,
+)
 from tilepipe.kernels.gemm_blockwise.sm90 import bind as simulated_bind
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases import copies as copy_cases
-from tests.cases import fragments as fragment_cases
-from tests.cases import grid as grid_cases
-from tests.cases import mma as mma_cases
-from tests.cases import scalars as scalar_cases
-from tests.cases import synchronisation as sync_cases
-from tests.cases import tensor_memory as tmem_cases
+from tests.cases import (
+    copies as copy_cases,
+    fragments as fragment_cases,
+    grid as grid_cases,
+    mma as mma_cases,
+    scalars as scalar_cases,
+    synchronisation as sync_cases,
+    tensor_memory as tmem_cases,
+)
 from tests.cases.fragments import Case
 from tests.cases.scalars import check
 from tilepipe import cuda

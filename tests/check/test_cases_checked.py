@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases import block_scales as block_scale_cases
-from tests.cases import copies as copy_cases
-from tests.cases import fragments as fragment_cases
-from tests.cases import grid as grid_cases
-from tests.cases import mma as mma_cases
-from tests.cases import scalars as scalar_cases
-from tests.cases import synchronisation as sync_cases
-from tests.cases import tensor_memory as tmem_cases
+from tests.cases import (
+    block_scales as block_scale_cases,
+    copies as copy_cases,
+    fragments as fragment_cases,
+    grid as grid_cases,
+    mma as mma_cases,
+    scalars as scalar_cases,
+    synchronisation as sync_cases,
+    tensor_memory as tmem_cases,
+)
 from tests.examples.ladder import EXAMPLES, NAMES, load
 from tilepipe.check import Bounds
 from tilepipe.ir import ops

@@ -13,8 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tests.support.build import RANK, Builder, binary
-from tests.support.check.programs import SLOT_BYTES, Act, Part, Program
-from tests.support.check.programs import launch as launch_of
+from tests.support.check.programs import SLOT_BYTES, Act, Part, Program, launch as launch_of
 from tilepipe.check import Reductions, Verdict, check
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import const

@@ -14,8 +14,7 @@ import pytest
 
 import tilepipe as tp
 from tests.support.command import tilepipe
-from tilepipe.kernels.gemm import heuristics as gemm_choice
-from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice, tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 

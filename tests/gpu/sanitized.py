@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.cases import copies as copy_cases
-from tests.cases import fragments as fragment_cases
-from tests.cases import mma as mma_cases
-from tests.cases import scalars as scalar_cases
-from tests.cases import synchronisation as sync_cases
+from tests.cases import (
+    copies as copy_cases,
+    fragments as fragment_cases,
+    mma as mma_cases,
+    scalars as scalar_cases,
+    synchronisation as sync_cases,
+)
 from tests.gpu.gemms import FAMILIES, product
 from tests.support.ordered_turns import bind_turns, expected_turns
 

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases import copies as copy_cases
-from tests.cases import fragments as fragment_cases
-from tests.cases import grid as grid_cases
-from tests.cases import mma as mma_cases
-from tests.cases import numbers as number_cases
-from tests.cases import scalars as scalar_cases
-from tests.cases import synchronisation as sync_cases
+from tests.cases import (
+    copies as copy_cases,
+    fragments as fragment_cases,
+    grid as grid_cases,
+    mma as mma_cases,
+    numbers as number_cases,
+    scalars as scalar_cases,
+    synchronisation as sync_cases,
+)
 from tests.cases.fragments import Array
 from tests.cases.scalars import check
 

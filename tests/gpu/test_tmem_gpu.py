@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases import block_scales as block_scale_cases
-from tests.cases import tensor_memory as tmem_cases
+from tests.cases import block_scales as block_scale_cases, tensor_memory as tmem_cases
 from tests.cases.scalars import check
 from tilepipe.cuda.runtime import driver
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.support.build import Builder
-from tilepipe.ir import def_use as uses
-from tilepipe.ir import ops
+from tilepipe.ir import def_use as uses, ops
 
 
 def test_what_is_bound_is_not_read() -> None:

@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 
 from tilepipe import sim
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Binary, Const, Expr, Local, Param, Vary, const
-from tilepipe.ir.expressions import special as special
+from tilepipe.ir.expressions import (
+    Binary,
+    Const,
+    Expr,
+    Local,
+    Param,
+    Vary,
+    const,
+    special as special,
+)
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc

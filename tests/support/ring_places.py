@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.printer import expr
 
 WAITS = (ops.MbarWait, ops.MbarTryWait)

@@ -18,8 +18,7 @@ from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention import reference
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import reference, sm90 as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import Extents
 from tilepipe.ops.torch.views import TensorView

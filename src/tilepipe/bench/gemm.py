@@ -20,8 +20,7 @@ from tilepipe.bench.shapes import Suite
 from tilepipe.bench.timing import Step
 from tilepipe.cuda.nvrtc.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels.gemm import heuristics as gemm_choice
-from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice, tuned
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 

@@ -25,8 +25,7 @@ from tilepipe.bench.operands import (
 )
 from tilepipe.bench.report import Check, config_text
 from tilepipe.errors import BindError
-from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.ops.torch.views import TensorView
@@ -177,8 +176,7 @@ def contests(
     """What `tilepipe bench gemm_grouped` measures: the shapes, or the one that settings state, or
     the standard ones.
     """
-    from tilepipe.registry.gemm_grouped import GEMM_GROUPED as spec
-    from tilepipe.registry.gemm_grouped import problem
+    from tilepipe.registry.gemm_grouped import GEMM_GROUPED as spec, problem
 
     stated = {"m", "n", "k", "experts", "split"} & given.keys()
     wanted = [x for text in shapes for x in (STANDARD if text == "standard" else (parse(text),))]

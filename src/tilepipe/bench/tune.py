@@ -11,8 +11,7 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import timing
-from tilepipe.bench.operands import build_all
-from tilepipe.bench.operands import operands as operands_of
+from tilepipe.bench.operands import build_all, operands as operands_of
 from tilepipe.bench.report import Config, Table, config_text, geometric_mean, shape_text, tflops
 from tilepipe.bench.timing import Step
 from tilepipe.errors import LaunchError, TilepipeError

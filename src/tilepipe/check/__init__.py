@@ -9,13 +9,17 @@
 - `parallel/`: many instances, in processes or on a Dask cluster.
 """
 
-from tilepipe.check.counterexamples.replaying import replay as replay
-from tilepipe.check.counterexamples.replaying import replay_with_steps as replay_with_steps
+from tilepipe.check.counterexamples.replaying import (
+    replay as replay,
+    replay_with_steps as replay_with_steps,
+)
 from tilepipe.check.decide import check as check
-from tilepipe.check.verdict import Bounds as Bounds
-from tilepipe.check.verdict import Fault as Fault
-from tilepipe.check.verdict import Reductions as Reductions
-from tilepipe.check.verdict import ScheduleStep as ScheduleStep
-from tilepipe.check.verdict import Step as Step
-from tilepipe.check.verdict import Verdict as Verdict
-from tilepipe.check.verdict import combine as combine
+from tilepipe.check.verdict import (
+    Bounds as Bounds,
+    Fault as Fault,
+    Reductions as Reductions,
+    ScheduleStep as ScheduleStep,
+    Step as Step,
+    Verdict as Verdict,
+    combine as combine,
+)

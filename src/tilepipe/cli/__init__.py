@@ -12,12 +12,14 @@ import os
 import sys
 import warnings
 
-from tilepipe.cli import check as check
-from tilepipe.cli import measure as measure
-from tilepipe.cli import replay as replay
-from tilepipe.cli import run as run
-from tilepipe.cli import streams
-from tilepipe.cli import tune as tune
+from tilepipe.cli import (
+    check as check,
+    measure as measure,
+    replay as replay,
+    run as run,
+    streams,
+    tune as tune,
+)
 from tilepipe.cli.common import app, err, notes
 from tilepipe.errors import SimFault, TilepipeError
 

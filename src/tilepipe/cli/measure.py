@@ -112,8 +112,7 @@ def _gemm(
 ) -> bool:
     choice = _choice(spec, given, config)
     base = product(spec, given)
-    from tilepipe.bench import report
-    from tilepipe.bench import shapes as suites_
+    from tilepipe.bench import report, shapes as suites_
 
     texts = wanted.shapes + (
         [f"{base.m},{base.n},{base.k}"] if {"m", "n", "k"} & given.keys() else []

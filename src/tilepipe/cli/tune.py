@@ -87,8 +87,7 @@ def tune(
 def _tune(
     problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, as_json: bool
 ) -> None:
-    from tilepipe.bench import gemm, report
-    from tilepipe.bench import tune as tuning
+    from tilepipe.bench import gemm, report, tune as tuning
 
     if not as_json:
         out.print(gemm.environment(chip))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import (
     BarrierRef,

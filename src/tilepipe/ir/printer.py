@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.ir import expressions as e
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as e, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (

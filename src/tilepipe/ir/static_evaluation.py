@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import dtypes
-from tilepipe.ir import expressions as e
+from tilepipe.ir import dtypes, expressions as e
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.numbers import limits, shl, shr
 from tilepipe.ir.program import WARP, Role

@@ -10,8 +10,7 @@ from __future__ import annotations
 from tilepipe.errors import ExitError
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import root_causes as causes
-from tilepipe.machine.faults import tensor_memory as tensor_faults
+from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot

@@ -11,13 +11,14 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention import sm90 as hopper
-from tilepipe.kernels.attention import sm100 as blackwell
-from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
-from tilepipe.kernels.attention.config import SM100_TILES as TILES
-from tilepipe.kernels.attention.config import AttentionConfig, Sm100AttentionConfig
-from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
-from tilepipe.kernels.attention.heuristics import choose_sm100
+from tilepipe.kernels.attention import sm90 as hopper, sm100 as blackwell
+from tilepipe.kernels.attention.config import (
+    SM100_ROWS as ROWS,
+    SM100_TILES as TILES,
+    AttentionConfig,
+    Sm100AttentionConfig,
+)
+from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
 from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
 from tilepipe.registry.instances import Sizes, attention_sizes

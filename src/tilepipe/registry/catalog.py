@@ -10,9 +10,7 @@ from tilepipe.registry.gemm_blockwise import GEMM_BLOCKWISE
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
 from tilepipe.registry.instances import Instance as Instance
 from tilepipe.registry.settings import Setting as Setting
-from tilepipe.registry.spec import Case as Case
-from tilepipe.registry.spec import GemmSpec as GemmSpec
-from tilepipe.registry.spec import KernelSpec as KernelSpec
+from tilepipe.registry.spec import Case as Case, GemmSpec as GemmSpec, KernelSpec as KernelSpec
 
 KERNELS: dict[str, KernelSpec] = {
     spec.name: spec for spec in (GEMM, GEMM_BLOCKWISE, GEMM_BLOCK_SCALED, GEMM_GROUPED, ATTENTION)

@@ -12,8 +12,7 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_grouped import heuristics, reference
-from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped import heuristics, reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.kernels.gemm_grouped.validation import HALVES

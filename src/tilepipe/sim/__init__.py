@@ -6,8 +6,6 @@ went wrong and where.
 """
 
 from tilepipe.sim.codegen.module import source as source
-from tilepipe.sim.run import RoleStats as RoleStats
-from tilepipe.sim.run import Run as Run
-from tilepipe.sim.run import run as run
+from tilepipe.sim.run import RoleStats as RoleStats, Run as Run, run as run
 
 __all__ = ["RoleStats", "Run", "run", "source"]

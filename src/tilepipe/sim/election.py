@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.def_use import nodes, operands, used
 from tilepipe.ir.memory import Element, TensorParam, Tile, Variable
 from tilepipe.ir.ops.facts import Scope

@@ -18,10 +18,12 @@ from tilepipe.machine.actors import Body
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.rules import Rules
-from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY as TENSOR_MEMORY
-from tilepipe.sim.analysis.data_flow import DecidingData
-from tilepipe.sim.analysis.data_flow import Thing as Thing
-from tilepipe.sim.analysis.data_flow import thing_of as thing_of
+from tilepipe.sim.analysis.data_flow import (
+    TENSOR_MEMORY as TENSOR_MEMORY,
+    DecidingData,
+    Thing as Thing,
+    thing_of as thing_of,
+)
 from tilepipe.sim.analysis.interchangeable import interchangeable
 from tilepipe.sim.analysis.live_locals import place
 from tilepipe.sim.codegen.module import compile_kernel

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.def_use import assigned, bound, nodes, operands
 from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.memory import Variable

@@ -2,15 +2,18 @@
 delays (`perturb`).
 """
 
-from tilepipe.testing.checking import CheckFailed as CheckFailed
-from tilepipe.testing.checking import check as check
-from tilepipe.testing.numerics import Comparison as Comparison
-from tilepipe.testing.numerics import compare as compare
-from tilepipe.testing.numerics import compare_matmul as compare_matmul
-from tilepipe.testing.running import NoDevice as NoDevice
-from tilepipe.testing.running import WrongResult as WrongResult
-from tilepipe.testing.running import perturb as perturb
-from tilepipe.testing.running import run as run
+from tilepipe.testing.checking import CheckFailed as CheckFailed, check as check
+from tilepipe.testing.numerics import (
+    Comparison as Comparison,
+    compare as compare,
+    compare_matmul as compare_matmul,
+)
+from tilepipe.testing.running import (
+    NoDevice as NoDevice,
+    WrongResult as WrongResult,
+    perturb as perturb,
+    run as run,
+)
 
 __all__ = [
     "CheckFailed",

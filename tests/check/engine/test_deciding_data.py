@@ -20,11 +20,13 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cases import copies as copy_cases
-from tests.cases import fragments as fragment_cases
-from tests.cases import scalars as scalar_cases
-from tests.cases import synchronisation as sync_cases
-from tests.cases import tensor_memory as tmem_cases
+from tests.cases import (
+    copies as copy_cases,
+    fragments as fragment_cases,
+    scalars as scalar_cases,
+    synchronisation as sync_cases,
+    tensor_memory as tmem_cases,
+)
 from tests.cases.tensor_memory import Handover
 from tests.support.build import Builder, binary
 from tilepipe.check import Reductions, check

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.gemm import heuristics as gemm_choice
-from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm import heuristics as gemm_choice, tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 

@@ -17,8 +17,7 @@ from tests.gpu.blockwise import FAMILIES, OUTPUTS, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise import heuristics as choice
-from tilepipe.kernels.gemm_blockwise import reference
+from tilepipe.kernels.gemm_blockwise import heuristics as choice, reference
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.heuristics import filled, smem_bytes
 from tilepipe.kernels.gemm_blockwise.sm90 import bind

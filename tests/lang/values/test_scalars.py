@@ -11,8 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.support.tracing import evaluated, from_text, in_role, of_kind, refused, role_from_text
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 
 SIGNED = list(itertools.product((-7, -1, 0, 5, 12), (-4, -1, 3, 5)))
 

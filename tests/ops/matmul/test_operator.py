@@ -13,10 +13,12 @@ from tests.support.ops.emulated_matmul import Emulator, gpu, torch
 from tests.support.ops.torch_reference import activated, check
 from tilepipe.ir import dtypes
 from tilepipe.ops import output_dtypes
-from tilepipe.ops.matmul import gpu as gpu_side
-from tilepipe.ops.matmul import operator as torch_op
-from tilepipe.ops.matmul import plan as torch_plan
-from tilepipe.ops.matmul import validation
+from tilepipe.ops.matmul import (
+    gpu as gpu_side,
+    operator as torch_op,
+    plan as torch_plan,
+    validation,
+)
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts

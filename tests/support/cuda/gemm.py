@@ -5,8 +5,7 @@ library would trace it.
 from __future__ import annotations
 
 from tests.support.build import GROUP, RANK, Builder, binary, special
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import const
 from tilepipe.ir.fragment import Fragment

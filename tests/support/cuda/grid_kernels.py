@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.support.build import Builder, binary, ex
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.program import Kernel
 
 

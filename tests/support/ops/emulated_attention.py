@@ -15,8 +15,7 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at
-from tilepipe.kernels.attention import reference as attention_reference
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import reference as attention_reference, sm90 as kernel
 from tilepipe.ops.attention import gpu as torch_attention
 from tilepipe.program import kernel_function
 

@@ -15,15 +15,13 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.ir.arrays import array_dtype, array_order
-from tilepipe.kernels.gemm import heuristics
-from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.reference import activated
 
 torch = pytest.importorskip("torch")
 
-from tilepipe.ops.matmul import operator as torch_op  # noqa: E402
-from tilepipe.ops.matmul import plan as torch_plan  # noqa: E402
+from tilepipe.ops.matmul import operator as torch_op, plan as torch_plan  # noqa: E402
 
 Array = npt.NDArray[Any]
 

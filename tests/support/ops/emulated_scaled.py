@@ -15,12 +15,10 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
-from tilepipe.kernels.gemm import heuristics
-from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.validation import Extras, check_kinds, matrix_extents
-from tilepipe.kernels.gemm_blockwise import reference as blockwise
-from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
+from tilepipe.kernels.gemm_blockwise import reference as blockwise, sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
 from tilepipe.ops.scaled import gpu as torch_scaled
 

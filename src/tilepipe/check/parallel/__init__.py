@@ -2,6 +2,8 @@
 `workers`), several processes on one instance (`shared`), or on a Dask cluster (`dask`).
 """
 
-from tilepipe.check.parallel.instances import Instance as Instance
-from tilepipe.check.parallel.instances import InstanceError as InstanceError
-from tilepipe.check.parallel.instances import check_all as check_all
+from tilepipe.check.parallel.instances import (
+    Instance as Instance,
+    InstanceError as InstanceError,
+    check_all as check_all,
+)

@@ -17,8 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilepipe.check.decide import check
-from tilepipe.check.parallel.workers import Died, Finished, Report, run_in_processes
-from tilepipe.check.parallel.workers import Progress as ProgressEvent
+from tilepipe.check.parallel.workers import (
+    Died,
+    Finished,
+    Progress as ProgressEvent,
+    Report,
+    run_in_processes,
+)
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import HoldsLaunch, Launch

@@ -8,8 +8,7 @@ from tilepipe.cuda.codegen.c_types import register_type, small_float
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.registers import At, column_number, element, row_number
 from tilepipe.errors import CompileError
-from tilepipe.ir import dtypes, ranges
-from tilepipe.ir import expressions as e
+from tilepipe.ir import dtypes, expressions as e, ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 

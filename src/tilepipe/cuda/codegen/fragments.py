@@ -19,8 +19,7 @@ from tilepipe.cuda.codegen.registers import (
     registers_of,
 )
 from tilepipe.errors import CompileError
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as e
+from tilepipe.ir import dtypes, expressions as e, ops
 from tilepipe.ir.def_use import nodes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape

@@ -26,8 +26,7 @@ from types import MappingProxyType
 from tilepipe.cuda.codegen.addresses import box, place
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, value
 from tilepipe.cuda.codegen.context import Context, Module
-from tilepipe.cuda.codegen.expressions import operand as bracketed
-from tilepipe.cuda.codegen.expressions import text
+from tilepipe.cuda.codegen.expressions import operand as bracketed, text
 from tilepipe.ir.expressions import Const, Expr, Local, const
 from tilepipe.ir.memory import SmemBuffer, Tile
 from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, mma_k

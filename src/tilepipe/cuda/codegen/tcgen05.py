@@ -8,8 +8,7 @@ from tilepipe.cuda.codegen.addresses import barrier, box, counter
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
-from tilepipe.cuda.codegen.expressions import operand as bracketed
-from tilepipe.cuda.codegen.expressions import text
+from tilepipe.cuda.codegen.expressions import operand as bracketed, text
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.matrices import TCGEN05, MatrixFormat, accumulates, operand
 from tilepipe.cuda.ptx.tcgen05 import MmaShape, ScaledShape

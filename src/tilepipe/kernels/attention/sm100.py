@@ -29,10 +29,12 @@ from functools import partial
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config import SM100_PART as PART
-from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
-from tilepipe.kernels.attention.config import SM100_TILES as TILES
-from tilepipe.kernels.attention.config import Sm100AttentionConfig
+from tilepipe.kernels.attention.config import (
+    SM100_PART as PART,
+    SM100_ROWS as ROWS,
+    SM100_TILES as TILES,
+    Sm100AttentionConfig,
+)
 from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
 from tilepipe.kernels.attention.validation import boxed, check_attention

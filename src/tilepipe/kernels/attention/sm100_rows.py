@@ -7,9 +7,11 @@ from __future__ import annotations
 import math
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config import SM100_ROWS as ROWS
-from tilepipe.kernels.attention.config import SM100_TILES as TILES
-from tilepipe.kernels.attention.config import Sm100AttentionConfig
+from tilepipe.kernels.attention.config import (
+    SM100_ROWS as ROWS,
+    SM100_TILES as TILES,
+    Sm100AttentionConfig,
+)
 
 LAYOUT = "tmem"
 

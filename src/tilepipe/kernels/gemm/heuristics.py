@@ -12,8 +12,7 @@ import tilepipe as tp
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.model import Problem as Problem
-from tilepipe.kernels.gemm.model import predicted_us, smem_bytes
+from tilepipe.kernels.gemm.model import Problem as Problem, predicted_us, smem_bytes
 
 SPAN = 128  # bytes of K in a tile: a swizzle span
 # Registers of a thread that an accumulator may take where the epilogue needs more than usual for a

@@ -8,8 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.handles.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.tracing.tracer import Tracer

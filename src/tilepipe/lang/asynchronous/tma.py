@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import operand_tiles as geometry
 from tilepipe.ir.rules.tma import broken_coordinate_rule

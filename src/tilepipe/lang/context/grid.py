@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.ops import RESPONSE_BYTES

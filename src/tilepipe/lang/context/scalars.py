@@ -6,8 +6,7 @@ from typing import overload
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import plain
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.fragments.constructors import select

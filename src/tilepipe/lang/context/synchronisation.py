@@ -5,8 +5,7 @@ writes.
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.arguments.annotations import Name

@@ -9,8 +9,7 @@ from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import INT32_MAX, INT32_MIN
-from tilepipe.ir import dtypes, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.expressions import Const, Expr, Vary
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.program import walk

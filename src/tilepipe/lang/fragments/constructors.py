@@ -8,8 +8,7 @@ from tilepipe.ir.expressions import Iota
 from tilepipe.ir.location import caller
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, _of_one_layout, _scalar
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import Value
-from tilepipe.lang.values.scalars import select as select_scalar
+from tilepipe.lang.values.scalars import Value, select as select_scalar
 
 
 def make(

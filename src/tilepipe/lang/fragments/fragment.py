@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, memory, ops
-from tilepipe.ir import fragment as registers
+from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller

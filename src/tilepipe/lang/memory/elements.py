@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, memory, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller

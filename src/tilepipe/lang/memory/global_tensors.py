@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, memory
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.asynchronous.commits import Mbar

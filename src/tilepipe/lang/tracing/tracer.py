@@ -25,8 +25,7 @@ from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, Role
 from tilepipe.lang.handles.arrivals import Ledger
 from tilepipe.lang.handles.signals import merge_branch
-from tilepipe.lang.tracing import test_results
-from tilepipe.lang.tracing import uniform_operands as places
+from tilepipe.lang.tracing import test_results, uniform_operands as places
 from tilepipe.lang.tracing.scopes import Mask, RoleState, Scope
 
 # Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, numbers, ops, ranges
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, numbers, ops, ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller

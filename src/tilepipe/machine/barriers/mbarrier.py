@@ -17,8 +17,7 @@ from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier
-from tilepipe.machine.faults import addresses
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import addresses, messages as faults
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_order import write_word

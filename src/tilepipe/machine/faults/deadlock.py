@@ -20,11 +20,9 @@ from collections.abc import Sequence
 from tilepipe.errors import DeadlockError, NotModelledError
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import Agent, Spin
-from tilepipe.machine.barriers import mbarrier as mbarriers
-from tilepipe.machine.barriers import rendezvous
+from tilepipe.machine.barriers import mbarrier as mbarriers, rendezvous
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
-from tilepipe.machine.faults import root_causes as causes
-from tilepipe.machine.faults import tensor_memory as tensor_faults
+from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory.tensor_memory import TensorMemory

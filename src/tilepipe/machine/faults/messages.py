@@ -10,9 +10,7 @@ from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Copy, Mbarrier, NamedState
-from tilepipe.machine.faults import addresses
-from tilepipe.machine.faults import root_causes as causes
-from tilepipe.machine.faults import tensor_memory as tensor_faults
+from tilepipe.machine.faults import addresses, root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.machine import Machine

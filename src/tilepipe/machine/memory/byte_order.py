@@ -12,8 +12,7 @@ from tilepipe.errors import SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import LIVE, WORD_BYTES, Mbarrier
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import addresses
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import addresses, messages as faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.conflicts import access
 from tilepipe.machine.machine import Machine

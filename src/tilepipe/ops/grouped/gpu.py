@@ -11,8 +11,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm_grouped import heuristics
-from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.ops.grouped.call import NAME, GroupedCall
 from tilepipe.ops.grouped.validation import Extents, checked, config

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.ir.arrays import array_dtype
-from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored
 from tilepipe.ops.grouped.call import NAME, GroupedCall
 from tilepipe.ops.grouped.validation import checked, config

@@ -8,8 +8,7 @@ import torch
 
 from tilepipe.errors import BindError
 from tilepipe.ops.matmul.call import MatmulCall
-from tilepipe.ops.matmul.operator import Recorded
-from tilepipe.ops.matmul.operator import matmul as operator
+from tilepipe.ops.matmul.operator import Recorded, matmul as operator
 from tilepipe.ops.matmul.plan import activate, checked_tensors, run
 from tilepipe.ops.matmul.shapes import product
 from tilepipe.ops.matmul.validation import check_epilogue

@@ -12,8 +12,7 @@ import tilepipe as tp
 from tilepipe.ir.arrays import array_dtype, byte_strides
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm import heuristics
-from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.layouts import tma_order
 from tilepipe.ops.matmul.call import NAME, MatmulCall

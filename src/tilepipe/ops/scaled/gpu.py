@@ -12,13 +12,14 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm import heuristics as gemm_heuristics
-from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm import heuristics as gemm_heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS
-from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_heuristics
-from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
+from tilepipe.kernels.gemm_blockwise import (
+    heuristics as blockwise_heuristics,
+    sm90 as gemm_blockwise,
+)
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.output_dtypes import check_shape, result_dtype
 from tilepipe.ops.scaled.call import NAME, ScaledCall

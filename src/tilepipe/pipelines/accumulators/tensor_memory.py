@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.arguments.annotations import CtaGroup, Index, Name

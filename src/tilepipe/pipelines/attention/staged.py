@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Self
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, memory
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.rules import require_rule

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.lang.arguments.annotations import (

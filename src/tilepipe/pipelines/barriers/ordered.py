@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.arguments.annotations import Index, Name

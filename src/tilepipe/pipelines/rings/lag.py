@@ -10,8 +10,7 @@ traced once and their numbers are known only when the kernel runs.
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.asynchronous.commits import Commit, arrival_op
 from tilepipe.lang.values.scalars import Value, binary, to_expr

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from tilepipe.errors import HandleError, TraceError
-from tilepipe.ir import dtypes, memory, ops
-from tilepipe.ir import expressions as exprs
+from tilepipe.ir import dtypes, expressions as exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Extent, Index, Name, PositiveInt
 from tilepipe.lang.context.context import Context

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops, ranges
+from tilepipe.ir import expressions as exprs, ops, ranges
 from tilepipe.ir.def_use import bound, nodes, operands, parts
 from tilepipe.ir.expressions import Expr, FragmentRead, Local, Vary
 from tilepipe.ir.fragment import Fragment

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilepipe.ir import expressions as exprs
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.def_use import leaves
 from tilepipe.ir.program import Role, walk
 

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import SimFault
-from tilepipe.ir import expressions as e
-from tilepipe.ir import ranges
+from tilepipe.ir import expressions as e, ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Cursor, Variable

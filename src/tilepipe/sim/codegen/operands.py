@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tilepipe.errors import SimFault
-from tilepipe.ir import expressions as e
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as e, ops
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef, Element, Tile

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilepipe.ir import expressions as e
-from tilepipe.ir import ops
+from tilepipe.ir import expressions as e, ops
 from tilepipe.ir.memory import Cursor
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.definition import defines
