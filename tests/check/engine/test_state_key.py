@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.machine.byte_program import LANE, SITES, Launch, Variant
+from tests.machine.byte_program import (
+    A_MAP,
+    B_AT,
+    B_MAP,
+    FULL,
+    LANE,
+    SITES,
+    SMEM_BYTES,
+    STAGE_BYTES,
+    WARP,
+    Launch,
+    Variant,
+)
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.state_key import StateKeys
+from tilepipe.ir import dtypes
 from tilepipe.machine.barriers import mbarrier
+from tilepipe.machine.memory.fragments import Frag, WarpMatrix
+from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor
+from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.registers import write_registers
+from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.units import wgmma
+from tilepipe.machine.units.tma_by_address import tma_load_box
+from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
 
 
 @pytest.mark.parametrize("tensors", [True, False])
@@ -23,3 +45,53 @@ def test_a_key_says_at_which_address_a_barrier_is(tensors: bool) -> None:
         keys.append(StateKeys(launch.front_end, symmetry=False).of(execution, tensors))
     assert keys[0] == keys[1]
     assert keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(
+    ("box", "address"),
+    [
+        (B_MAP, 0),  # another tensor
+        (TensorMap(0, A_MAP.dtype, A_MAP.box, 0), 0),  # another place for each element
+        (A_MAP, STAGE_BYTES),
+    ],
+)
+def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMap, address: int) -> None:
+    """Also once nothing compares its write with later accesses any more."""
+    keys = []
+    for tensor_map, at in ((A_MAP, 0), (A_MAP, 0), (box, address)):
+        launch = Launch(Variant())
+        execution = Execution(launch, [0])
+        (m,) = execution.machines.values()
+        agent = m.agents[0]
+        mbarrier.mbar_init(m, agent, SITES["init"], LANE, FULL, 1, 1)
+        mbarrier.mbar_expect(m, agent, SITES["expect"], LANE, FULL, A_MAP.nbytes, True)
+        tma_load_box(m, agent, SITES["load a"], LANE, tensor_map, (0, 0), at, FULL)
+        execution._collect(m, (0, agent.uid))
+        for slot in m.ctas[0].slots:
+            slot.accesses.clear()
+        keys.append(StateKeys(launch.front_end, symmetry=False).of(execution))
+    assert keys[0] == keys[1]
+    assert keys[1] != keys[2]
+
+
+def test_a_key_says_what_a_wgmma_by_descriptor_reads() -> None:
+    """Two descriptors of the same bytes in another order, before the group is committed."""
+    keys = []
+    for leading, stride in ((1024, 128), (1024, 128), (256, 128), (128, 1024)):
+        launch = Launch(Variant())
+        execution = Execution(launch, [0])
+        (m,) = execution.machines.values()
+        agent = m.agents[1]
+        m.ctas[0].bytes().put(np.arange(SMEM_BYTES), np.zeros(SMEM_BYTES, np.uint8))
+        acc = Frag(WarpMatrix("acc", dtypes.float32, 16, 16))
+        wgmma.wgmma_fence(m, agent, SITES["fence"], WARP)
+        a = Frag(WarpMatrix("a", dtypes.bfloat16, 16, 16))
+        write_registers(a, agent, SITES["fence"], np.zeros((16, 16), np.float32), 0, 16)
+        agent.dirty, a.dirty = [], None
+        b = MatrixOperand(MatrixDescriptor(B_AT, leading, stride, 0), dtypes.bfloat16, 16)
+        wgmma_by_descriptor(m, agent, SITES["multiply"], WARP, acc, a, b, False)
+        for slot in m.ctas[0].slots:
+            slot.accesses.clear()
+        keys.append(StateKeys(launch.front_end, symmetry=False).of(execution))
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3

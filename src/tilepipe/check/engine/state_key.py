@@ -30,11 +30,14 @@ from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Pre
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.units.in_flight import (
+    BoxLoadUnit,
     CommitUnit,
     CopyUnit,
+    DescriptorWgmma,
     MmaUnit,
     ResponseUnit,
     TensorQueue,
@@ -316,7 +319,7 @@ class StateKeys:
                 unit.site.id,
                 unit.coords,
                 _tile(unit.slot),
-                unit.write.rect,
+                _box(unit) if isinstance(unit, BoxLoadUnit) else unit.write.rect,
                 unit.bar.flat,
                 unit.bar.cta.rank,
                 bits(unit.write.bit),
@@ -385,19 +388,26 @@ def _operand(where: Any) -> Hashable:
     return place
 
 
+def _box(unit: BoxLoadUnit) -> Hashable:
+    """What a copy by tensor map reads, and the address that it writes."""
+    box = unit.tensor_map
+    return box.tensor, box.dtype.name, box.box, box.swizzle, unit.address
+
+
 def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
     """A wgmma that is in no committed group, and so has not acted."""
     a = unit.a.ir.name if isinstance(unit.a, Frag) else _tile(unit.a)
-    return (
-        unit.site.id,
-        unit.adds,
-        unit.acc.ir.name,
-        a,
-        unit.rect_a or (),
-        _tile(unit.b),
-        unit.rect_b,
-        bits(unit.bits),
-    )
+    where: Hashable = unit.rect_a or (), _tile(unit.b), unit.rect_b
+    if isinstance(unit, DescriptorWgmma):
+        where = _matrix(unit.matrix_a), _matrix(unit.matrix_b)
+    return unit.site.id, unit.adds, unit.acc.ir.name, a, where, bits(unit.bits)
+
+
+def _matrix(operand: MatrixOperand | None) -> Hashable:
+    """An operand by descriptor, as plain values; None: a fragment."""
+    if operand is None:
+        return ()
+    return tuple(operand.descriptor), operand.dtype.name, tuple(operand[2:])
 
 
 def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:
