@@ -14,6 +14,7 @@ import pytest
 from tests.support.cuda import signatures
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Local
+from tilepipe.ir.facts import Control, Facts, Proxy, Scope, Sync, Unit
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     BarrierRef,
@@ -26,7 +27,6 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
-from tilepipe.ir.ops.facts import Control, Facts, Proxy, Scope, Sync, Unit
 
 OPS = pytest.mark.parametrize("op", ops.EVERY, ids=lambda op: op.__name__)
 CONTENTS = (Element, TensorParam, Tile, Tmem, TmemScales, Fragment, Variable, Cursor)
@@ -45,7 +45,7 @@ def names(hint: str, *types: type) -> bool:
 
 @OPS
 def test_an_op_declares_its_facts(op: type[ops.Op]) -> None:
-    assert isinstance(vars(op).get("facts"), Facts), "declare what the op is: ir/ops/facts.py"
+    assert isinstance(vars(op).get("facts"), Facts), "declare what the op is: ir/facts.py"
 
 
 @OPS

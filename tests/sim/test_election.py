@@ -17,7 +17,7 @@ from tests.support.ballot import Ballot
 from tests.support.build import Builder
 from tests.support.tracing import from_text
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.ops.facts import Scope
+from tilepipe.ir.facts import Scope
 from tilepipe.registry.catalog import find
 from tilepipe.sim import election
 from tilepipe.sim.codegen.module import compile_kernel

@@ -6,8 +6,8 @@ from typing import Annotated
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
 from tilepipe.ir.expressions import Local
+from tilepipe.ir.facts import BINDS, Facts, Scope
 from tilepipe.ir.ops import Op
-from tilepipe.ir.ops.facts import BINDS, Facts, Scope
 
 
 @dataclass(eq=False, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import Scope, Use
 from tilepipe.ir.memory import (
     BarrierRef,
     Cursor,
@@ -16,7 +17,6 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
-from tilepipe.ir.ops.facts import Scope, Use
 from tilepipe.ir.program import Kernel, all_ops
 
 # the fields of an operand that hold operands themselves

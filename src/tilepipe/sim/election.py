@@ -33,8 +33,8 @@ import numpy.typing as npt
 
 from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.def_use import nodes, operands, used
+from tilepipe.ir.facts import Scope
 from tilepipe.ir.memory import Element, TensorParam, Tile, Variable
-from tilepipe.ir.ops.facts import Scope
 from tilepipe.ir.program import WARP, Kernel, Role, bodies, walk
 from tilepipe.sim.lane_values import LaneValues
 

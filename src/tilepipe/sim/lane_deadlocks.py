@@ -15,7 +15,7 @@ import numpy as np
 
 from tilepipe.errors import NotModelledError
 from tilepipe.ir import expressions as exprs, ops
-from tilepipe.ir.ops.facts import Control, Scope
+from tilepipe.ir.facts import Control, Scope
 from tilepipe.ir.program import WARP, Kernel, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.machine.agents import Agent

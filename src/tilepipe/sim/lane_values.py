@@ -17,8 +17,8 @@ import numpy.typing as npt
 from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.def_use import assigned, bound, nodes, operands
 from tilepipe.ir.expressions import Expr, Local, Vary
+from tilepipe.ir.facts import Scope
 from tilepipe.ir.memory import Variable
-from tilepipe.ir.ops.facts import Scope
 from tilepipe.ir.program import WARP, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
 

@@ -8,6 +8,7 @@ from typing import Any
 from tilepipe.ir import ops, printer
 from tilepipe.ir.def_use import used
 from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
+from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,
@@ -18,7 +19,6 @@ from tilepipe.ir.memory import (
     TmemScales,
 )
 from tilepipe.ir.ops import Op
-from tilepipe.ir.ops.facts import COUNTS, Sync
 from tilepipe.ir.program import barrier_of
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.sites import OWN, Site

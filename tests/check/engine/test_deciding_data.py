@@ -36,8 +36,8 @@ from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
+from tilepipe.ir.facts import Facts
 from tilepipe.ir.memory import Element, Tmem, TmemScales
-from tilepipe.ir.ops.facts import Facts
 from tilepipe.ir.program import walk
 from tilepipe.machine.units.in_flight import MmaUnit, UnitQueue
 from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY, DecidingData, Flow

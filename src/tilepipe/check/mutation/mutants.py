@@ -14,9 +14,9 @@ from tilepipe.check.mutation.rewriting import Place
 from tilepipe.check.mutation.value_mutants import VALUE_OPERATORS
 from tilepipe.ir import ops, printer
 from tilepipe.ir.expressions import Const
+from tilepipe.ir.facts import Resource, Sync
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Cursor
-from tilepipe.ir.ops.facts import Resource, Sync
 from tilepipe.ir.program import Kernel, walk
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilepipe.check.mutation.mutants import SUBJECTS
 from tilepipe.ir import ops
-from tilepipe.ir.ops.facts import Order, Sync
+from tilepipe.ir.facts import Order, Sync
 
 Kinds = tuple[type[ops.Op], ...]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import assigned, bound, leaves, nodes
 from tilepipe.ir.expressions import FragmentRead, Local
+from tilepipe.ir.facts import Control
 from tilepipe.ir.memory import Cursor, Variable
-from tilepipe.ir.ops.facts import Control
 from tilepipe.ir.program import bodies, walk
 
 

@@ -23,8 +23,8 @@ from tilepipe.errors import LimitError
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.def_use import bound, leaves, nodes
+from tilepipe.ir.facts import BRINGS, SHARED_BY_CLUSTERS, Order, Scope, Sync, Unit
 from tilepipe.ir.memory import Element, Tile
-from tilepipe.ir.ops.facts import BRINGS, SHARED_BY_CLUSTERS, Order, Scope, Sync, Unit
 from tilepipe.ir.program import Kernel, all_ops
 
 STATE_BYTES = 352  # size of DebugState in debug.cuh, after the kernel's own shared memory

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tilepipe.cuda.codegen.c_types import memory_type, register_type
 from tilepipe.ir.def_use import elements, leaves, tensors
 from tilepipe.ir.expressions import Param
+from tilepipe.ir.facts import Proxy
 from tilepipe.ir.memory import ScalarParam, TensorParam
-from tilepipe.ir.ops.facts import Proxy
 from tilepipe.ir.program import Kernel, all_ops
 
 

@@ -15,8 +15,8 @@ from tilepipe.cuda.debug.record import Blocked, HangReport
 from tilepipe.cuda.debug.wait_sites import WaitSite, cluster_warps, every_op, role_name
 from tilepipe.errors import HangError
 from tilepipe.ir import ops
+from tilepipe.ir.facts import BRINGS
 from tilepipe.ir.memory import BarrierArray, NamedBarrier
-from tilepipe.ir.ops.facts import BRINGS
 from tilepipe.ir.program import Kernel, barrier_of
 
 

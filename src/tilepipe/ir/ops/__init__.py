@@ -1,7 +1,7 @@
 """The ops: every statement a program is made of.
 
 A new op is one dataclass here (in the file of its subject) that declares what the op is
-(`ir.ops.facts`), one definition in `sim`, one in `cuda`, and a case that runs in both.
+(`ir.facts`), one definition in `sim`, one in `cuda`, and a case that runs in both.
 
 Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those
 lanes only, and an arrive counts one for each of them. Every op carries `loc`, the line of the

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, Facts, Scope, Sync
 from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import BINDS, Facts, Scope, Sync
 
 
 @dataclass(eq=False, slots=True)

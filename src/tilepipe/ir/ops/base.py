@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import ClassVar, get_args
 
+from tilepipe.ir.facts import BINDS, Facts, Sync, Use
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Cursor, Element, TensorParam, Tile, Tmem, TmemScales, Variable
-from tilepipe.ir.ops.facts import BINDS, Facts, Sync, Use
 
 _MEMORY = {Element, TensorParam, Tile, Tmem, TmemScales}
 _SET = {Variable, Cursor}
@@ -26,7 +26,7 @@ class Op:
     """Base of all ops.
 
     A class declares `facts`, and annotates the fields that are operands, in the words of
-    `ir.ops.facts`; the other attributes of the class follow from these.
+    `ir.facts`; the other attributes of the class follow from these.
 
     Attributes:
         kind: the op's name in lower case with underscores (`tma_load`).

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, READS, Control, Facts
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.ops.base import Block, Op
-from tilepipe.ir.ops.facts import BINDS, READS, Control, Facts
 
 
 @dataclass(eq=False, slots=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.facts import READS_ASYNC, WRITES_ASYNC, Facts, Group, Sync, Unit
 from tilepipe.ir.memory import BarrierRef, TensorParam, Tile
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import READS_ASYNC, WRITES_ASYNC, Facts, Group, Sync, Unit
 
 
 @dataclass(eq=False, slots=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.facts import READS, Facts
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import READS, Facts
 
 
 @dataclass(eq=False, slots=True)

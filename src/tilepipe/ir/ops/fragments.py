@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, READS, WRITES, Facts, Scope
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import TensorParam, Tile
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import BINDS, READS, WRITES, Facts, Scope
 
 
 @dataclass(eq=False, slots=True)

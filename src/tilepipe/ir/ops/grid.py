@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Local
-from tilepipe.ir.memory import BarrierRef, Tile
-from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import (
+from tilepipe.ir.facts import (
     BINDS,
     READS,
     WRITES_ASYNC,
@@ -18,6 +16,8 @@ from tilepipe.ir.ops.facts import (
     Sync,
     Unit,
 )
+from tilepipe.ir.memory import BarrierRef, Tile
+from tilepipe.ir.ops.base import Op
 
 RESPONSE_BYTES = 16  # of a try_cancel; PTX ISA, clusterlaunchcontrol.try_cancel
 

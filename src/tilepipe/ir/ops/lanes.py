@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, READS, Facts, Scope
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import BINDS, READS, Facts, Scope
 
 
 @dataclass(eq=False, slots=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, READS, UPDATES, WRITES, Facts, Resource
 from tilepipe.ir.memory import Element
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import BINDS, READS, UPDATES, WRITES, Facts, Resource
 
 
 @dataclass(eq=False, slots=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.facts import Facts, Order, Scope, Sync
 from tilepipe.ir.memory import NamedBarrier
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import Facts, Order, Scope, Sync
 
 
 @dataclass(eq=False, slots=True)

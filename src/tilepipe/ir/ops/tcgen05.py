@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
-from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.memory import BarrierRef, Tile, Tmem, TmemScales
-from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import (
+from tilepipe.ir.facts import (
     READS,
     READS_ASYNC,
     UPDATES_ASYNC,
@@ -34,6 +31,9 @@ from tilepipe.ir.ops.facts import (
     Sync,
     Unit,
 )
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import BarrierRef, Tile, Tmem, TmemScales
+from tilepipe.ir.ops.base import Op
 
 
 @dataclass(eq=False, slots=True)

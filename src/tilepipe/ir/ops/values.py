@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, READS, UPDATES, WRITES, Facts
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import BINDS, READS, UPDATES, WRITES, Facts
 
 
 @dataclass(eq=False, slots=True)

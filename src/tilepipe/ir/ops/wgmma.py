@@ -4,10 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, const
-from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.memory import Tile
-from tilepipe.ir.ops.base import Op
-from tilepipe.ir.ops.facts import (
+from tilepipe.ir.facts import (
     READS_ASYNC,
     UPDATES_ASYNC,
     Facts,
@@ -17,6 +14,9 @@ from tilepipe.ir.ops.facts import (
     Scope,
     Unit,
 )
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.memory import Tile
+from tilepipe.ir.ops.base import Op
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,7 @@ expressions, variables, fragments, shared memory, tensor memory, global tensors.
 reach (the accumulators of a GEMM that are only stored) can be left out of a state's key, because
 two states that differ in it alone take the same steps and end in the same faults.
 
-Each op declares what it reads, writes and binds (`ir.ops.facts`); the operands of which it declares
+Each op declares what it reads, writes and binds (`ir.facts`); the operands of which it declares
 nothing decide, with everything that they name.
 """
 
@@ -19,6 +19,7 @@ from typing import Final
 from tilepipe.ir import expressions as exprs, ops, ranges
 from tilepipe.ir.def_use import bound, nodes, operands, parts
 from tilepipe.ir.expressions import Expr, FragmentRead, Local, Vary
+from tilepipe.ir.facts import Control
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     Cursor,
@@ -30,7 +31,6 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
-from tilepipe.ir.ops.facts import Control
 from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory

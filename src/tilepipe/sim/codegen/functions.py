@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import ops
+from tilepipe.ir.facts import Feature, Scope
 from tilepipe.ir.location import Loc
-from tilepipe.ir.ops.facts import Feature, Scope
 from tilepipe.ir.program import Role
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.sim import runtime as support

@@ -19,10 +19,10 @@ import numpy as np
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import tensors
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Proxy
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
-from tilepipe.ir.ops.facts import SHARED_BY_CLUSTERS, Proxy
 from tilepipe.ir.program import WARP, Kernel, walk
 from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
