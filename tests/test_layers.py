@@ -59,9 +59,8 @@ LEAVES = {
     "fragment_layout",
     "layout",
     "location",
-    "rules.mbarrier",
-    "rules.tensor_memory",
-    "rules.tma",
+    "hardware.tensor_memory",
+    "hardware.tma",
 }
 
 

@@ -9,9 +9,7 @@ import numpy as np
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules.tma import (
-    takes_stride,
-)
+from tilepipe.ir.hardware.tma import takes_stride
 
 
 def array_dtype(array: Any) -> DType:

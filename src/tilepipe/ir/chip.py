@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilepipe.host_arguments import require_int
-from tilepipe.ir.rules.mbarrier import MAX_TX_BYTES
+
+# Of an mbarrier (PTX ISA, "Contents of the mbarrier object")
+MAX_COUNT = 2**20 - 1  # arrivals that one phase expects, from 1
+MAX_TX_BYTES = 2**20 - 1  # bytes announced or delivered in one phase (tx-count), from 0
 
 
 @dataclass(frozen=True, slots=True)

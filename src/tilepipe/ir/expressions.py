@@ -88,7 +88,7 @@ class Local(Expr):
     """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique
     within its role.
 
-    `multiple`: a known divisor, 0 if it is known to be 0 (`rules.operand_tiles.divisor`).
+    `multiple`: a known divisor, 0 if it is known to be 0 (`hardware.operand_tiles.divisor`).
     """
 
     name: str = ""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Vary
+from tilepipe.ir.hardware.tensor_memory import SCALE_LANES, SCALES_A_COLUMN
 from tilepipe.ir.location import Loc
-from tilepipe.ir.rules.tensor_memory import SCALE_LANES, SCALES_A_COLUMN
 
 
 @dataclass(eq=False, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.hardware.tensor_memory import Matrix, Scales
 from tilepipe.ir.location import Loc
-from tilepipe.ir.rules.tensor_memory import Matrix, Scales
 
 SETUP = "set-up"
 OWN = 0  # `Site.targets` of an op that stays in its own CTA

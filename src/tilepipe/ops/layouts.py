@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilepipe.ir.rules.tma import ALIGNMENT, takes_stride
+from tilepipe.ir.hardware.tma import ALIGNMENT, takes_stride
 from tilepipe.ops.types import Shape
 
 

@@ -22,8 +22,8 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, layout, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, const
+from tilepipe.ir.hardware.tensor_memory import pieces, scaling_of
 from tilepipe.ir.memory import SmemBuffer, Tmem, TmemScales
-from tilepipe.ir.rules.tensor_memory import pieces, scaling_of
 
 E4M3, E5M2, E2M1, E8M0 = (
     dtypes.float8_e4m3,

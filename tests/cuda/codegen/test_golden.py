@@ -24,8 +24,8 @@ from tilepipe.cuda.codegen.registers import At, Index, column_number, row_number
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import const
+from tilepipe.ir.hardware.tensor_memory import scaling_of
 from tilepipe.ir.memory import Tmem
-from tilepipe.ir.rules.tensor_memory import scaling_of
 
 DTYPES = {
     "f16": dtypes.float16,

@@ -14,8 +14,8 @@ from tests.support.case_classes import by_name
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import ops
+from tilepipe.ir.hardware.operand_tiles import mma_k
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.ir.rules.operand_tiles import mma_k
 
 
 def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:

@@ -11,8 +11,8 @@ import tilepipe as tp
 from tilepipe.errors import BindError, TilepipeError, TraceError
 from tilepipe.ir import layout
 from tilepipe.ir.expressions import const
+from tilepipe.ir.hardware.operand_tiles import broken_descriptor_rule, broken_tma_rule
 from tilepipe.ir.memory import SmemBuffer, Tile, Tmem
-from tilepipe.ir.rules.operand_tiles import broken_descriptor_rule, broken_tma_rule
 
 FP4 = tp.float4_e2m1
 

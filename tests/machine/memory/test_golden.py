@@ -17,8 +17,8 @@ import pytest
 from tests.golden.tables import rows, table
 from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import const
+from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.ir.memory import TmemScales
-from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES
 from tilepipe.machine.memory.tensor_memory import TensorMemory, rects
 from tilepipe.machine.units.block_scaled_mma import copy_pieces, scale_place
 

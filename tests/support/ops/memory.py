@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.ir.arrays import array_dtype, array_order, byte_strides
-from tilepipe.ir.rules.tma import broken_array_rule
+from tilepipe.ir.hardware.tma import broken_array_rule
 
 Array = npt.NDArray[Any]
 

@@ -13,9 +13,9 @@ from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.errors import CompileError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Local, const
+from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer, Tile
-from tilepipe.ir.rules.operand_tiles import is_multiple
 
 
 def _accessor(
@@ -108,7 +108,7 @@ class Place:
 
 def in_bytes(elements: Expr, dtype: DType) -> Expr:
     """The bytes that elements along the contiguous dimension take. Elements of 4 bits fill whole
-    bytes (`ir.rules`).
+    bytes (`ir.hardware`).
     """
     return div(elements, dtype.per_byte) if dtype.per_byte > 1 else mul(elements, dtype.nbytes)
 

@@ -24,8 +24,8 @@ from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape
+from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.rules.operand_tiles import is_multiple
 
 
 @dataclass(frozen=True, slots=True)

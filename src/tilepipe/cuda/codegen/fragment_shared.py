@@ -15,8 +15,8 @@ from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_in
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, const
+from tilepipe.ir.hardware.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 from tilepipe.ir.memory import Tile
-from tilepipe.ir.rules.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 
 _WIDE = 110  # characters beyond which a call is printed on several lines
 

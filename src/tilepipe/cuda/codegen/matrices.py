@@ -13,7 +13,7 @@ codes depend on the instruction: `Encoding`. For tiles laid out as `ir.layout` d
   offset). 16 elements of K are 16 lines.
 
 A step moves by the K of one instruction: 8 elements of 32 bits, 16 of 16 bits, 32 of 8 bits. It
-adds to the start address before the swizzle, which the hardware applies to the sum. `ir.rules`
+adds to the start address before the swizzle, which the hardware applies to the sum. `ir.hardware`
 decides which rectangles have a descriptor and which types and shapes can be multiplied.
 """
 
@@ -28,8 +28,8 @@ from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, value
 from tilepipe.cuda.codegen.context import Context, Module
 from tilepipe.cuda.codegen.expressions import operand as bracketed, text
 from tilepipe.ir.expressions import Const, Expr, Local, const
+from tilepipe.ir.hardware.operand_tiles import MMA_K_BYTES, mma_k
 from tilepipe.ir.memory import SmemBuffer, Tile
-from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, mma_k
 
 
 @dataclass(frozen=True, slots=True)

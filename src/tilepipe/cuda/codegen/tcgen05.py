@@ -16,12 +16,10 @@ from tilepipe.cuda.ptx.wrappers import Snippet
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.memory import Tile, TmemScales
-from tilepipe.ir.rules.block_scales import broken_scaled_mma_rule, broken_scales_copy_rule
-from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, MMA_K_BYTES, mma_k
-from tilepipe.ir.rules.products import operand_dtype
-from tilepipe.ir.rules.tcgen05 import broken_copy_rule, broken_mma_rule
-from tilepipe.ir.rules.tensor_memory import (
+from tilepipe.ir.hardware.block_scales import broken_scaled_mma_rule, broken_scales_copy_rule
+from tilepipe.ir.hardware.mma import broken_copy_rule, broken_tcgen05_rule, operand_dtype
+from tilepipe.ir.hardware.operand_tiles import MATRIX_ROW, MMA_K_BYTES, mma_k
+from tilepipe.ir.hardware.tensor_memory import (
     PIECE_BYTES,
     SCALE_LANES,
     SCALES_A_COLUMN,
@@ -29,6 +27,7 @@ from tilepipe.ir.rules.tensor_memory import (
     pieces,
     scaling_of,
 )
+from tilepipe.ir.memory import Tile, TmemScales
 
 _TMEM_K = MMA_K_BYTES // 4  # 32-bit columns of A in tensor memory that one step along K takes
 
@@ -55,7 +54,7 @@ def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
         _scaled_mma(op, ctx, op.sfa, op.sfb)
         return
     acc, a, b = op.acc, op.a, op.b
-    broken = broken_mma_rule(acc, a, b, op.cta_group)
+    broken = broken_tcgen05_rule(acc, a, b, op.cta_group)
     if broken is not None:
         raise CompileError(f"tcgen05.mma: {broken}", op.loc)
     transposed_a = isinstance(a, Tile) and a.buffer.order == "col"

@@ -12,8 +12,8 @@ from tilepipe.cuda.codegen.instrument import load, withheld
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, const
+from tilepipe.ir.hardware.operand_tiles import broken_tma_rule
 from tilepipe.ir.memory import Element, TensorParam, Tile
-from tilepipe.ir.rules.operand_tiles import broken_tma_rule
 
 
 def global_element(ctx: Context, tensor: TensorParam, where: tuple[Expr, ...]) -> str:

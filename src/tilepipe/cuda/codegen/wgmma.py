@@ -12,11 +12,10 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.hardware.mma import broken_wgmma_rule, operand_dtype
+from tilepipe.ir.hardware.operand_tiles import mma_k
 from tilepipe.ir.memory import SmemBuffer, Tile
 from tilepipe.ir.program import walk
-from tilepipe.ir.rules.operand_tiles import mma_k
-from tilepipe.ir.rules.products import operand_dtype
-from tilepipe.ir.rules.wgmma import broken_mma_rule
 
 
 def _rows_offset(buffer: SmemBuffer, rows: int) -> int:
@@ -28,7 +27,7 @@ def _rows_offset(buffer: SmemBuffer, rows: int) -> int:
 @emit.register
 def _(op: ops.Wgmma, ctx: Context) -> None:
     acc, a, b = op.acc, op.a, op.b
-    broken = broken_mma_rule(acc, a, b)
+    broken = broken_wgmma_rule(acc, a, b)
     if broken is not None:
         raise CompileError(f"wgmma: {broken}", op.loc)
     blocks, steps = acc.rows // 64, b.cols // mma_k(b.buffer.dtype)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tilepipe.cuda.ptx.wrappers import FUNCTION, Snippet, wrapped
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules.tensor_memory import Scaling
+from tilepipe.ir.hardware.tensor_memory import Scaling
 
 # dtype -> (kind, its name, its code in the instruction descriptor)
 _OPERANDS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilepipe.cuda.ptx.wrappers import FUNCTION, Snippet, wrapped
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules.operand_tiles import mma_k
+from tilepipe.ir.hardware.operand_tiles import mma_k
 
 _TYPES = {
     dtypes.bfloat16: "bf16",

@@ -22,8 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilepipe.errors import BindError
+from tilepipe.ir.hardware.tma import (
+    ALIGNMENT,
+    broken_array_rule,
+    broken_extent_rule,
+    broken_line_rule,
+)
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.rules.tma import ALIGNMENT, broken_array_rule, broken_extent_rule, broken_line_rule
 
 # CU_TENSOR_MAP_DATA_TYPE_*
 _DATA_TYPE = {
@@ -103,7 +108,7 @@ def tiled_map(
     the coordinate.
 
     Raises:
-        BindError: the tensor breaks a rule of TMA (`ir.rules.tma`); the message names the rule.
+        BindError: the tensor breaks a rule of TMA (`ir.hardware.tma`); the message names the rule.
     """
     if param.box is None:
         raise BindError(f"tensor '{param.name}' has no box, so TMA does not touch it")

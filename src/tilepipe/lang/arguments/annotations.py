@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tilepipe.host_arguments import INT32_MAX
-from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
+from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Raising what the rules of `ir.rules` find broken."""
+"""Raising what the rules of `ir.hardware` find broken."""
 
 from __future__ import annotations
 

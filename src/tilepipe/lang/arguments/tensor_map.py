@@ -12,14 +12,14 @@ from tilepipe.host_arguments import plain_int, require_bool, require_int, shown
 from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype, array_order, byte_strides, item_bytes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.layout import SWIZZLES
-from tilepipe.ir.rules.tma import (
+from tilepipe.ir.hardware.tma import (
     MAX_RANK,
     broken_array_rule,
     broken_extent_rule,
     broken_line_rule,
     default_swizzle,
 )
+from tilepipe.ir.layout import SWIZZLES
 
 
 @dataclass(frozen=True, eq=False)

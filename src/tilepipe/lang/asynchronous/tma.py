@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, ops
+from tilepipe.ir.hardware import operand_tiles as geometry
+from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import operand_tiles as geometry
-from tilepipe.ir.rules.tma import broken_coordinate_rule
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.memory.global_tensors import GlobalTensor

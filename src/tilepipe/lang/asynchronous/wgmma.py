@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
+from tilepipe.ir.hardware.mma import broken_wgmma_rule
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules.wgmma import broken_mma_rule
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
@@ -51,7 +51,7 @@ def _checked_mma(
     if not isinstance(b, SmemTile):
         raise TraceError(f"mma: B must be a tile, got {b!r}", caller())
     require_rule(
-        broken_mma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile), "mma"
+        broken_wgmma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile), "mma"
     )
     return acc, a, b
 

@@ -80,17 +80,17 @@ class TensorCoreMembers:
         set.
 
         A and B both bfloat16, float16 or float32 (read as tf32), or float8_e4m3 and float8_e5m2 in
-        any mix (`ir.rules.wgmma`); A may be a 16-bit fragment. `acc` and the tiles are in use until
+        any mix (`ir.hardware.mma`); A may be a 16-bit fragment. `acc` and the tiles are in use until
         the group has been waited for; wgmma.fence precedes the group.
 
-        `acc` in tensor memory: tcgen05.mma, by one lane (`ir.rules.tcgen05`; A may be in tensor
+        `acc` in tensor memory: tcgen05.mma, by one lane (`ir.hardware.mma`; A may be in tensor
         memory too). In a pair of CTAs the even one issues it for both, B is its half of the tile,
         and `acc` its rows. `acc` may be an address, such as `stage.tmem_offset()`: of a float32
         accumulator of the product's shape.
 
         `sfa`, `sfb` (m, blocks of K) and (n, blocks of K): scale factors in tensor memory, acc +=
         (A · sfa) (B · sfb)ᵀ, of A and B in float8_e4m3 and float8_e5m2, or float4_e2m1
-        (`ir.rules.block_scales`).
+        (`ir.hardware.block_scales`).
 
         Raises:
             TraceError: shapes, types or layouts that no instruction takes; not one lane, or not a

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
+from tilepipe.ir.hardware import block_scales, mma
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import block_scales, tcgen05
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.scales import TmemScales
@@ -40,7 +40,7 @@ class TensorMemoryMembers:
         if isinstance(dst, TmemScales):
             broken = block_scales.broken_scales_copy_rule(dst._scales, tile._tile)
         else:
-            broken = tcgen05.broken_copy_rule(dst._tmem, tile._tile)
+            broken = mma.broken_copy_rule(dst._tmem, tile._tile)
         require_rule(broken, "tmem_copy")
         for x in (dst, tile):
             if x._owner is not None:

@@ -11,9 +11,9 @@ from tilepipe.errors import TraceError
 from tilepipe.host_arguments import INT32_MAX, INT32_MIN
 from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.expressions import Const, Expr, Vary
+from tilepipe.ir.hardware.operand_tiles import divisor
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.program import walk
-from tilepipe.ir.rules.operand_tiles import divisor
 from tilepipe.lang.handles import signals
 from tilepipe.lang.tracing import python_source, rebinding
 from tilepipe.lang.tracing.scopes import Scope

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import operand_tiles as geometry
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.global_tensors import GlobalTensor

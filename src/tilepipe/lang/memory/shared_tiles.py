@@ -6,11 +6,11 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Const, Expr
+from tilepipe.ir.hardware.operand_tiles import is_multiple
+from tilepipe.ir.hardware.tma import default_swizzle
 from tilepipe.ir.layout import SWIZZLES
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr as expr_text
-from tilepipe.ir.rules.operand_tiles import is_multiple
-from tilepipe.ir.rules.tma import default_swizzle
 from tilepipe.lang.arguments.annotations import (
     CtaRank,
     Index,

@@ -6,10 +6,10 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.hardware import block_scales, tensor_memory
+from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
-from tilepipe.ir.rules import block_scales, tensor_memory
-from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.handles.linear import Handle

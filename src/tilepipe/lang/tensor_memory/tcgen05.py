@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, ops
+from tilepipe.ir.hardware import block_scales
+from tilepipe.ir.hardware.mma import broken_group_rule, broken_tcgen05_rule
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import block_scales, tcgen05
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -26,7 +27,7 @@ def use_group(tracer: Tracer, cta_group: int) -> None:
     Raises:
         TraceError: not 1 or 2, a cluster without pairs, or another number elsewhere in the kernel.
     """
-    broken = tcgen05.broken_group_rule(cta_group, tracer.kernel.cluster_size)
+    broken = broken_group_rule(cta_group, tracer.kernel.cluster_size)
     present = tracer.kernel.cta_group
     if broken is None and present not in (0, cta_group):
         broken = (
@@ -81,7 +82,7 @@ def mma(
             acc._tmem, left, b._tile, sfa._scales, sfb._scales, group
         )
     else:
-        broken = tcgen05.broken_mma_rule(acc._tmem, left, b._tile, group)
+        broken = broken_tcgen05_rule(acc._tmem, left, b._tile, group)
     require_rule(broken, "mma")
     adds = to_expr(tracer, accumulate)
     if adds.dtype is not dtypes.boolean:

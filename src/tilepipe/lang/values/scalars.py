@@ -11,8 +11,8 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, numbers, ops, ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
+from tilepipe.ir.hardware.operand_tiles import divisor
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules.operand_tiles import divisor
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError
-from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
+from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier

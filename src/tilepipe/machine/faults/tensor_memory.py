@@ -4,7 +4,7 @@ to change.
 
 from __future__ import annotations
 
-from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, Matrix, Scales
+from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, Matrix, Scales
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import root_causes as causes

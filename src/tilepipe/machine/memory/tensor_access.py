@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.rules.tensor_memory import LANES, Matrix
+from tilepipe.ir.hardware.tensor_memory import LANES, Matrix
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.cta import memory_of
 from tilepipe.machine.faults import tensor_memory as tensor_faults

@@ -11,7 +11,7 @@ the leader frees nothing before the alloc of its peer is through: on a B300 such
 from __future__ import annotations
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES
+from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.cta import memory_of

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, SCALE_LANES, SCALES_A_COLUMN, Scales
+from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, SCALE_LANES, SCALES_A_COLUMN, Scales
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.memory.tile_bytes import OneTile

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, SCALE_LANES, Scales, Scaling, pieces
+from tilepipe.ir.hardware.tensor_memory import PIECE_BYTES, SCALE_LANES, Scales, Scaling, pieces
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Rect

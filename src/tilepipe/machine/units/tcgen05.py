@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
-from tilepipe.ir.rules.tensor_memory import LANES, half_rule, scaling_of
+from tilepipe.ir.hardware.tensor_memory import LANES, half_rule, scaling_of
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.barriers.mbarrier import arrived, remote

@@ -8,7 +8,7 @@ store reads shared memory at some moment before its group has been waited for.
 from __future__ import annotations
 
 from tilepipe.errors import BarrierError, SimFault
-from tilepipe.ir.rules.tma import broken_coordinate_rule
+from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.rules.tma import broken_coordinate_rule
+from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import remote

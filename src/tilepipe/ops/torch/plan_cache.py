@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from tilepipe.ir.rules.tma import ALIGNMENT
+from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.ops.torch import device
 
 LIMIT = 4096  # plans of one operation that are kept; the oldest is dropped first

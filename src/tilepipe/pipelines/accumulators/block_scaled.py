@@ -5,9 +5,9 @@ tiles.
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
+from tilepipe.ir.hardware import tensor_memory
+from tilepipe.ir.hardware.tensor_memory import PIECE_COLUMNS
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import tcgen05, tensor_memory
-from tilepipe.ir.rules.tensor_memory import PIECE_COLUMNS
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tensor_memory.scales import TmemScales
@@ -72,7 +72,7 @@ class BlockScaledTmem(TmemAllocation):
             )
         super().__init__(
             ctx,
-            max(tcgen05.MIN_COLUMNS, 1 << (used - 1).bit_length()),
+            max(tensor_memory.MIN_COLUMNS, 1 << (used - 1).bit_length()),
             cta_group=config.cta_group,
             name=name,
         )

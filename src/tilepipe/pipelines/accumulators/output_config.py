@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
+from tilepipe.ir.hardware import tensor_memory
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.arguments.annotations import CtaGroup, PositiveInt
 
 
@@ -51,5 +51,6 @@ class OutputPipelineConfig:
     def columns(self) -> int:
         """Columns to allocate: the power of two, at least 32, that holds the ring."""
         return max(
-            tcgen05.MIN_COLUMNS, 1 << (self.num_stages * self.stage_stride_cols - 1).bit_length()
+            tensor_memory.MIN_COLUMNS,
+            1 << (self.num_stages * self.stage_stride_cols - 1).bit_length(),
         )

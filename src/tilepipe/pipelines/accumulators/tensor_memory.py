@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, memory, ops
+from tilepipe.ir.hardware import tensor_memory
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.arguments.annotations import CtaGroup, Index, Name
 from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.context.context import Context
@@ -51,7 +51,7 @@ class TmemAllocation:
         Raises:
             TraceError: in a role, or a number of columns that cannot be allocated.
         """
-        require_rule(tcgen05.broken_columns_rule(columns))
+        require_rule(tensor_memory.broken_columns_rule(columns))
         use_group(ctx.tracer, cta_group)
         self._ctx = ctx
         self._tracer = ctx.tracer

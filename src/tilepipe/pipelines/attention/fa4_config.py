@@ -9,8 +9,8 @@ from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import B200, Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules import tensor_memory
-from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES
+from tilepipe.ir.hardware import tensor_memory
+from tilepipe.ir.hardware.operand_tiles import MMA_K_BYTES
 
 BARRIER_BYTES = 8
 MAX_BN = 256

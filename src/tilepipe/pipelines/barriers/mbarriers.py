@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, memory, ops
+from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.lang.arguments.annotations import (
     ArrivalCount,
     CtaRank,

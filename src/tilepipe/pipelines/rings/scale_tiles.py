@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.hardware.tensor_memory import PIECE_BYTES, PIECE_ROWS, SCALES_A_COLUMN
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, PIECE_ROWS, SCALES_A_COLUMN
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
 from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2DRowMajor

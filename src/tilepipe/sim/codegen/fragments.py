@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilepipe.ir import ops
 from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.rules.operand_tiles import takes_stmatrix
+from tilepipe.ir.hardware.operand_tiles import takes_stmatrix
 from tilepipe.machine.memory import fragment_access
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.registers import write_registers

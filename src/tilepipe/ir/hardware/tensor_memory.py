@@ -1,7 +1,6 @@
 """Tensor memory: its extent, the matrices and scale factors in it, and which of them go together.
 
-Nothing here depends on a program: the machine and the rules of `tcgen05` and `block_scales` share
-it. Tensor memory has 128 lanes × 512 columns of 32 bits (PTX ISA, "Tensor Memory Addressing").
+Nothing here depends on a program: the machine and the rules of `mma` and `block_scales` share it. Tensor memory has 128 lanes × 512 columns of 32 bits (PTX ISA, "Tensor Memory Addressing").
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from tilepipe.ir.dtypes import DType
 
 LANES = 128
 COLUMNS = 512
+MIN_COLUMNS = 32  # of an allocation
 # scale factors in one 32-bit column of tensor memory: rows, and blocks of K
 SCALE_LANES, SCALES_A_COLUMN = 32, 4
 # rows of A or B whose scale factors tcgen05.cp copies at once, with those of
@@ -107,6 +107,21 @@ def pieces(dst: Scales) -> list[tuple[int, int]]:
         for i in range(over)
         for k in range(along)
     ]
+
+
+def broken_columns_rule(columns: object) -> str | None:
+    """Of an allocation of tensor memory."""
+    if (
+        isinstance(columns, int)
+        and not isinstance(columns, bool)
+        and MIN_COLUMNS <= columns <= COLUMNS
+        and columns & (columns - 1) == 0
+    ):
+        return None
+    return (
+        f"tensor memory is allocated in columns of 32 bits, a power of two from {MIN_COLUMNS} to"
+        f" {COLUMNS}; got {columns!r}"
+    )
 
 
 def half_rule(a_lane: int, acc_lane: int) -> str:

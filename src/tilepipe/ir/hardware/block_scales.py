@@ -21,16 +21,16 @@ from __future__ import annotations
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Const
-from tilepipe.ir.memory import Tile, Tmem, TmemScales
-from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, divisor
-from tilepipe.ir.rules.products import MAX_N, broken_product_rule, broken_tiles_rule
-from tilepipe.ir.rules.tensor_memory import (
+from tilepipe.ir.hardware.mma import MAX_N, broken_product_rule, broken_tiles_rule
+from tilepipe.ir.hardware.operand_tiles import MATRIX_ROW, divisor
+from tilepipe.ir.hardware.tensor_memory import (
     PIECE_BYTES,
     PIECE_COLUMNS,
     PIECE_ROWS,
     pieces,
     scaling_of,
 )
+from tilepipe.ir.memory import Tile, Tmem, TmemScales
 
 ROW_STEP = 64  # of a part of the rows
 

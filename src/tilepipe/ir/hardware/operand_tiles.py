@@ -13,10 +13,10 @@ from math import gcd
 from tilepipe.ir import expressions as e
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
+from tilepipe.ir.hardware.tma import in_bytes
 from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import Tile
 from tilepipe.ir.printer import expr as text
-from tilepipe.ir.rules.tma import in_bytes
 
 TMA_ALIGNMENT = 128  # PTX ISA, cp.async.bulk.tensor: bytes, of the address in shared memory
 # PTX ISA, stmatrix and core matrices of wgmma: bytes of 8 elements, and their alignment

@@ -15,13 +15,13 @@ from hypothesis import given, strategies as st
 from tilepipe.ir import dtypes, layout
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Local, Select, Unary, const
-from tilepipe.ir.memory import SmemBuffer, Tile
-from tilepipe.ir.rules.operand_tiles import (
+from tilepipe.ir.hardware.operand_tiles import (
     broken_descriptor_rule,
     broken_stmatrix_rule,
     broken_tma_rule,
     divisor,
 )
+from tilepipe.ir.memory import SmemBuffer, Tile
 
 I32 = dtypes.int32
 OPS: dict[str, Callable[[int, int], int]] = {
