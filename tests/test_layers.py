@@ -56,7 +56,7 @@ ALLOWED = {
 LEAVES = {
     "chip",
     "dtypes",
-    "fragment_layout",
+    "fragment",
     "layout",
     "location",
     "hardware.tensor_memory",

@@ -19,7 +19,7 @@ from tilepipe.check import Bounds, Verdict, check, decide
 from tilepipe.check.counterexamples import shortening
 from tilepipe.check.counterexamples.replaying import perform
 from tilepipe.check.counterexamples.shortening import shortened
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 from tilepipe.sim.codegen.module import source
 
 SECONDS = 1.0

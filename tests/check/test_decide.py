@@ -19,7 +19,7 @@ from tilepipe.check.counterexamples.text import as_text
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import boolean
 from tilepipe.ir.expressions import const
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 
 EVERY_ORDER = Reductions(partial_order=False, hashing=True, symmetry=False)
 

@@ -17,7 +17,7 @@ from tests.support.check.programs import SLOT_BYTES, Act, Part, Program, launch 
 from tilepipe.check import Reductions, Verdict, check
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import const
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 
 WAYS: tuple[tuple[bool, Reductions], ...] = (
     (False, Reductions()),

@@ -23,7 +23,7 @@ from tilepipe.cuda.debug.wait_sites import every_op
 from tilepipe.cuda.runtime.loading import BoundLaunch
 from tilepipe.errors import CompileError, LimitError
 from tilepipe.ir import ops
-from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import Launch, TensorArg
 
 EACH = 2
 # of floats, relative, and of the largest: the GPU adds in another order and rounds to 8 bits here

@@ -14,9 +14,8 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tilepipe.cuda.runtime import driver
-from tilepipe.ir.architecture import architecture
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.launch import TensorArg
+from tilepipe.ir.program import TensorArg, architecture
 from tools.docs.readme import ROOT, blocks, run
 
 pytestmark = pytest.mark.gpu

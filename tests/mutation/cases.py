@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tests.examples.ladder import EXAMPLES, NAMES, load
 from tilepipe.ir import printer
-from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import Launch, TensorArg
 from tilepipe.registry.catalog import KERNELS
 from tilepipe.registry.instances import SMS
 from tilepipe.registry.settings import Setting

@@ -33,8 +33,7 @@ from tilepipe.check.mutation.mutants import Mutant, mutants
 from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.redundancy import ADVISED, explain
 from tilepipe.check.verdict import Bounds
-from tilepipe.ir.launch import Launch
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch
 
 BOUNDS = Bounds(traces=20_000, seconds=20.0, steps=6_000)
 LIMIT = 90  # seconds for one mutant, whatever it does

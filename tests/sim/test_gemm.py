@@ -82,8 +82,8 @@ def test_one_seed_one_run() -> None:
     def once(seed: int) -> list[tuple[str, str, float]]:
         events: list[tuple[str, str, float]] = []
         from tilepipe import sim
-        from tilepipe.ir.launch import Launch, TensorArg
         from tilepipe.ir.placement import place
+        from tilepipe.ir.program import Launch, TensorArg
 
         b = gemm(groups=2)
         place(b.kernel)

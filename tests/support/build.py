@@ -23,7 +23,6 @@ from tilepipe.ir.expressions import (
     special as special,
 )
 from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import (
     BarrierArray,
@@ -38,7 +37,7 @@ from tilepipe.ir.memory import (
     Variable,
 )
 from tilepipe.ir.placement import place
-from tilepipe.ir.program import Kernel, Role
+from tilepipe.ir.program import Kernel, Launch, Role, TensorArg
 
 
 def here() -> Loc:

@@ -17,7 +17,7 @@ import tilepipe as tp
 from tests.conftest import missing_gpu
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled, bind_drawn, bind_split
-from tilepipe.ir.launch import TensorArg
+from tilepipe.ir.program import TensorArg
 from tilepipe.testing import NoDevice, WrongResult, compare, perturb, run
 
 

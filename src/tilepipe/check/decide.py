@@ -25,8 +25,7 @@ from tilepipe.check.verdict import (
     require_options,
 )
 from tilepipe.errors import BindError
-from tilepipe.ir.launch import Launch
-from tilepipe.ir.program import WARP
+from tilepipe.ir.program import WARP, Launch
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
 

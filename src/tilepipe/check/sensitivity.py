@@ -24,9 +24,8 @@ from tilepipe.check.mutation.rewriting import Place
 from tilepipe.check.parallel.instances import launch_of
 from tilepipe.check.verdict import Bounds, Reductions, require_options
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.ir.launch import HoldsLaunch, Launch
 from tilepipe.ir.location import Loc
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import HoldsLaunch, Kernel, Launch
 from tilepipe.machine.rules import Rules
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
         UnavailableError: there is none, or it is of another architecture.
     """
     from tilepipe.cuda.runtime import driver
-    from tilepipe.ir.architecture import generation
+    from tilepipe.ir.chip import generation
 
     chip = driver.chip(0)
     if generation(chip.arch) not in (archs or spec.archs):

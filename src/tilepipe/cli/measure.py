@@ -23,7 +23,7 @@ from tilepipe.cli.common import (
     stepping,
 )
 from tilepipe.errors import BindError, UnavailableError
-from tilepipe.ir.architecture import HOPPER
+from tilepipe.ir.chip import HOPPER
 
 if TYPE_CHECKING:
     from tilepipe.bench.choice import Choice

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out, print_json
-from tilepipe.ir.architecture import ARCHITECTURES
+from tilepipe.ir.chip import ARCHITECTURES
 
 if TYPE_CHECKING:
     from tilepipe.registry.catalog import Case

@@ -1,12 +1,24 @@
-"""Chips: the limits that a kernel must keep, and the figures for the cost model and grids."""
+"""Chips: the limits that a kernel must keep, and the figures for the cost model and grids. Targets
+of a compilation.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilepipe.errors import BindError
 from tilepipe.host_arguments import require_int
 
+HOPPER, BLACKWELL = "sm_90a", "sm_100a"
+
+# Target of a compilation -> the generation whose ops it has. What has neither wgmma nor tcgen05 is
+# for all of them. A cubin of sm_100a runs on compute capability 10.0 alone, one of sm_103a on 10.3
+# alone; one of sm_100f on both, of sm_103f on 10.3 and what follows in its family. All four have
+# every op that is printed here (PTX ISA, "Target ISA Notes" of tcgen05.mma: a family target lacks
+# kind::i8 and the spelling .scale_vec, sm_103a kind::i8). No Blackwell target has been run.
+TARGETS = {HOPPER: HOPPER, **dict.fromkeys((BLACKWELL, "sm_100f", "sm_103a", "sm_103f"), BLACKWELL)}
+ARCHITECTURES = tuple(TARGETS)
 # Of an mbarrier (PTX ISA, "Contents of the mbarrier object")
 MAX_COUNT = 2**20 - 1  # arrivals that one phase expects, from 1
 MAX_TX_BYTES = 2**20 - 1  # bytes announced or delivered in one phase (tx-count), from 0
@@ -34,7 +46,7 @@ class Chip:
     max_tx_bytes: ClassVar[int] = MAX_TX_BYTES
 
     name: str = "H200"
-    arch: str = "sm_90a"
+    arch: str = HOPPER
     sms: int = 132
     smem_per_cta: int = 227 * 1024
     registers: int = 64 * 1024
@@ -56,9 +68,21 @@ class Chip:
 H200 = Chip()
 # Blackwell's figures are NVIDIA's own (DGX B200 data sheet, tuning guide): no such GPU has been
 # measured.
-B200 = Chip("B200", "sm_100a", sms=148, clusters=(), clock_ghz=1.85, dram_gbps=7700.0)
+B200 = Chip("B200", BLACKWELL, sms=148, clusters=(), clock_ghz=1.85, dram_gbps=7700.0)
 
 # What kernels are built against for a target, where no GPU says. Compute capability 10.3 has the
 # limits of 10.0 (CUDA Programming Guide, "Compute Capabilities"); its other figures are of no
 # consequence to what is compiled.
-CHIPS = {"sm_90a": H200, **dict.fromkeys(("sm_100a", "sm_100f", "sm_103a", "sm_103f"), B200)}
+CHIPS = {target: H200 if home == HOPPER else B200 for target, home in TARGETS.items()}
+
+
+def generation(arch: str) -> str:
+    """The architecture for which ops, chips and shipped kernels are stated: sm_100a of sm_103f.
+
+    Raises:
+        BindError: `arch` is none of `ARCHITECTURES`.
+    """
+    found = TARGETS.get(arch) if isinstance(arch, str) else None
+    if found is None:
+        raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
+    return found

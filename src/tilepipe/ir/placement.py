@@ -5,9 +5,8 @@ the chip's limits are checked.
 from __future__ import annotations
 
 from tilepipe.errors import LimitError
-from tilepipe.ir.architecture import architecture
 from tilepipe.ir.chip import H200, Chip
-from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role
+from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role, architecture
 
 BARRIER_BYTES = 8
 SETMAXNREG = range(24, 257, 8)  # PTX ISA, setmaxnreg: 24..256 in steps of 8

@@ -1,11 +1,13 @@
-"""A whole kernel: parameters, shared memory, barriers, roles on warps."""
+"""A whole kernel: parameters, shared memory, barriers, roles on warps; and a launch of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from tilepipe.ir import ops
+from tilepipe.ir.chip import BLACKWELL, H200, HOPPER, Chip
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import (
@@ -98,6 +100,38 @@ class Kernel:
         return x * y * z
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class TensorArg:
+    """A tensor argument. `array` is a NumPy array for the simulator, any device array for a launch;
+    `shape` is in elements.
+    """
+
+    array: Any
+    shape: tuple[int, ...]
+
+
+Arg = TensorArg | int | float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Launch:
+    """`kernel` over `grid` CTAs (a multiple of the cluster size; CTAs of a cluster are consecutive)
+    with `args` by parameter name.
+    """
+
+    kernel: Kernel
+    grid: int
+    args: dict[str, Arg]
+    chip: Chip = H200
+
+
+class HoldsLaunch(Protocol):
+    """A program, of which a reader takes the launch."""
+
+    @property
+    def launch_args(self) -> Launch: ...
+
+
 def bodies(op: ops.Op) -> tuple[ops.Block, ...]:
     """The blocks nested in an op."""
     return tuple([getattr(op, name) for name in op.blocks]) if op.blocks else ()
@@ -125,3 +159,16 @@ def barrier_of(op: ops.Op) -> BarrierRef | None:
     """The mbarrier an op names, if it names one."""
     bar = getattr(op, "bar", None)
     return bar if isinstance(bar, BarrierRef) else None
+
+
+def only_on(op: ops.Op) -> tuple[str, str]:
+    """(what it is, the one generation that has it) of an op; empty where both have it."""
+    match op:
+        case ops.TmaLoad(bar=BarrierRef(cta=Expr())):
+            return "a TMA load that reports to another CTA's barrier", BLACKWELL
+    return ("", "") if op.facts.feature is None else op.facts.feature.value
+
+
+def architecture(kernel: Kernel) -> str:
+    """The generation that a kernel's ops need; sm_90a where both have them all."""
+    return next((home for op in all_ops(kernel) if (home := only_on(op)[1])), HOPPER)

@@ -12,8 +12,7 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import shown
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.launch import Arg, TensorArg
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Arg, Kernel, TensorArg
 from tilepipe.lang.arguments.tensor_map import TensorMap, tensor_map
 
 Argument = TensorMap | int | float | None

@@ -13,8 +13,7 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, require_bool, require_function, shown
 from tilepipe.ir import printer
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.lang.arguments.launch_preconditions import check_zeros
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.ir.architecture import generation
-from tilepipe.ir.chip import CHIPS
+from tilepipe.ir.chip import CHIPS, generation
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.registry.instances import Instance, Size, Sizes, alone, clusters_of, small_chip
 from tilepipe.registry.settings import Configs, Setting, compiler_name, pairs, typed

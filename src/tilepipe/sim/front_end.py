@@ -11,9 +11,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.machine.actors import Body
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine, World

@@ -13,9 +13,8 @@ import numpy as np
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain_int, shown
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.machine import cost
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, OnEvent, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import TilepipeError
-from tilepipe.ir.launch import TensorArg
+from tilepipe.ir.program import TensorArg
 from tilepipe.testing.arguments import require_program
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import BindError, SimFault, TilepipeError, UnavailableError
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.launch import TensorArg
+from tilepipe.ir.program import TensorArg
 from tilepipe.testing.arguments import numbers, require_program, several, tolerance
 from tilepipe.testing.numerics import Comparison, compare
 

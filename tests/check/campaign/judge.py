@@ -26,7 +26,7 @@ import tilepipe as tp
 from tests.check.campaign.lines import Kernel, program
 from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.check import Bounds, Fault, Reductions
-from tilepipe.ir.launch import TensorArg
+from tilepipe.ir.program import TensorArg
 from tilepipe.machine.clusters import quiet_numbers
 
 BOUNDS = Bounds(traces=600, seconds=60.0)

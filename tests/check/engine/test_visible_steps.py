@@ -18,7 +18,7 @@ from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.ir import ops
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
 
 

@@ -19,7 +19,7 @@ from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir import ops, printer
 from tilepipe.ir.expressions import const
-from tilepipe.ir.launch import TensorArg
+from tilepipe.ir.program import TensorArg
 
 PROGRAM = program()
 LAUNCH = PROGRAM.launch_args

@@ -17,7 +17,7 @@ from tilepipe.check import Bounds, check
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Expr, Local, Select, Unary, Vary, const
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tilepipe.check import Bounds, Reductions, check
 from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Watch
 from tilepipe.ir.chip import H200
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 
 CELLS = ("local", "shared", "global", "nested")
 

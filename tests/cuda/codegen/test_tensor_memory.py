@@ -22,9 +22,8 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import FragmentRead, const
 from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import Tmem
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 
 BF16, F32 = dtypes.bfloat16, dtypes.float32
 CALL = re.compile(r"tmem_(load|store)_16x(256|128)b_x(\d+)\((.*?)\);")

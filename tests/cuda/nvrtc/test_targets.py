@@ -19,8 +19,7 @@ from tilepipe.cuda.nvrtc import cache, compiler, sass
 from tilepipe.cuda.runtime import driver
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.architecture import ARCHITECTURES, BLACKWELL, HOPPER, TARGETS, generation
-from tilepipe.ir.chip import B200, CHIPS
+from tilepipe.ir.chip import ARCHITECTURES, B200, BLACKWELL, CHIPS, HOPPER, TARGETS, generation
 from tilepipe.registry.catalog import KERNELS
 
 FAMILY = [arch for arch, home in TARGETS.items() if home == BLACKWELL]

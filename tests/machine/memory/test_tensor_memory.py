@@ -17,8 +17,8 @@ from tilepipe.check import check
 from tilepipe.errors import DeadlockError, ExitError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Const, Expr, Vary, const
-from tilepipe.ir.launch import Launch
 from tilepipe.ir.memory import BarrierArray
+from tilepipe.ir.program import Launch
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 
 SEEDS = (0, 1, 2, 3)

@@ -371,8 +371,8 @@ def test_generated_source_is_readable_and_cached() -> None:
 
 def test_a_machine_can_be_copied_between_steps() -> None:
     """The state beside the generators is plain: the checker copies it."""
-    from tilepipe.ir.launch import Launch
     from tilepipe.ir.placement import place
+    from tilepipe.ir.program import Launch
     from tilepipe.machine.barriers import mbarrier as mbarriers
     from tilepipe.machine.barriers.state import LIVE
     from tilepipe.machine.machine import Machine

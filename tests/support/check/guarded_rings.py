@@ -16,8 +16,8 @@ import numpy as np
 from tests.support.build import LANE, Builder
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Expr, Local, Unary, const
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import Variable
+from tilepipe.ir.program import Launch, TensorArg
 
 SLOT_BYTES = 128
 

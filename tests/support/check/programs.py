@@ -13,9 +13,9 @@ import numpy as np
 from tests.support.build import BLOCK, LANE, RANK, Builder, binary
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Vary, const
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef, Element
+from tilepipe.ir.program import Launch, TensorArg
 
 SLOTS = 8  # of shared memory, each a row of 32 int32
 SLOT_BYTES = 128

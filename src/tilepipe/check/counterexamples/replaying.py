@@ -15,7 +15,7 @@ from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
 

@@ -14,9 +14,8 @@ from tilepipe.errors import BindError
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Const
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import all_ops, walk
+from tilepipe.ir.program import Launch, TensorArg, all_ops, walk
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules

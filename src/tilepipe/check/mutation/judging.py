@@ -18,7 +18,7 @@ from tilepipe.check.mutation.mutants import Mutant
 from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.errors import TilepipeError
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import Launch, TensorArg
 from tilepipe.machine.rules import Rules
 
 Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]

@@ -15,7 +15,7 @@ from typing import Any
 from tilepipe import sim
 from tilepipe.check.mutation.judging import arrays_kept
 from tilepipe.ir import ops
-from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Launch
 from tilepipe.machine.actors import Body
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import phase_of

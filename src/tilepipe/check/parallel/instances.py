@@ -26,7 +26,7 @@ from tilepipe.check.parallel.workers import (
 )
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.ir.launch import HoldsLaunch, Launch
+from tilepipe.ir.program import HoldsLaunch, Launch
 from tilepipe.machine.rules import Rules
 
 Recipe = Callable[[], HoldsLaunch | Launch]

@@ -29,12 +29,12 @@ from tilepipe.cuda.debug.wait_sites import every_op, role_name
 from tilepipe.cuda.ptx.wrappers import FUNCTION, SNIPPETS
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.architecture import architecture, generation, only_on
+from tilepipe.ir.chip import generation
 from tilepipe.ir.def_use import elements, needed
 from tilepipe.ir.expressions import SPECIALS
 from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.placement import group_registers, launch_registers
-from tilepipe.ir.program import WARP, Kernel, Role, all_ops, walk
+from tilepipe.ir.program import WARP, Kernel, Role, all_ops, architecture, only_on, walk
 
 # These modules register the functions that print their ops.
 assert all(

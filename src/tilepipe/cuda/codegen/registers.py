@@ -20,7 +20,7 @@ from tilepipe.cuda.codegen.c_types import is_packed
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Shape
-from tilepipe.ir.fragment_layout import SPAN, first_row
+from tilepipe.ir.fragment import SPAN, first_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from tilepipe.cuda.codegen.printer import source as print_source
 from tilepipe.cuda.nvrtc import cache
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.host_arguments import shown
-from tilepipe.ir.architecture import BLACKWELL, architecture, generation
+from tilepipe.ir.chip import BLACKWELL, generation
 from tilepipe.ir.placement import broken_pool_rule
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, architecture
 
 EMITS = ("cubin", "ptx", "cuda")
 # Faults of the machine code that ptxas reports as remarks, and that cost up to a third of the
@@ -78,7 +78,7 @@ def compile(
 ) -> Compiled:
     """Prints and compiles a kernel.
 
-    `arch`: one of `ir.architecture.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever
+    `arch`: one of `ir.chip.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever
     has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: the
     `LOSSES` to accept. `lineinfo`: lets profilers show the lines of the Python kernel. `debug`:
     bounds every wait, and gives a launch up when a wait does not end; on Blackwell, ptxas also adds

@@ -19,8 +19,8 @@ from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.tensormap import EncodedMap, TiledMap, tiled_map
 from tilepipe.errors import BindError, LaunchError
 from tilepipe.ir.hardware.tma import ALIGNMENT
-from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.program import Launch, TensorArg
 
 # Sets of addresses that one launcher keeps. A tensor map takes 128 bytes, an entry about 1 KB.
 _REMEMBERED = 256

@@ -18,8 +18,7 @@ from tilepipe.cuda.runtime.instrumented_launch import launch as launch_instrumen
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.cuda.runtime.staging import staged
 from tilepipe.errors import BindError
-from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 
 _Build = tuple[int, bool, bool]  # device, debug, perturbed
 _functions: WeakKeyDictionary[Kernel, dict[_Build, tuple[Compiled, driver.Function]]] = (

@@ -14,7 +14,7 @@ from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.launching import wait_for
 from tilepipe.errors import BindError
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import Launch, TensorArg
 
 _GUARD = 256  # bytes; the alignment of cuMemAlloc, which the copy keeps
 

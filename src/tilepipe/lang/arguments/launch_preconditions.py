@@ -8,8 +8,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.ir.expressions import Expr
-from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.ir.static_evaluation import IntArray, evaluate
 
 

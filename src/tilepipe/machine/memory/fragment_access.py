@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir.fragment_layout import SPAN, warp_parts
+from tilepipe.ir.fragment import SPAN, warp_parts
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import access, read

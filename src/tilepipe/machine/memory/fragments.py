@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.fragment_layout import SPAN
+from tilepipe.ir.fragment import SPAN
 from tilepipe.machine.memory.values import storage
 from tilepipe.machine.sites import Site
 

@@ -6,8 +6,7 @@ import pytest
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import Binary, FragmentRead, const
-from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.fragment_layout import BLOCK, first_row, warp_parts
+from tilepipe.ir.fragment import BLOCK, Fragment, first_row, warp_parts
 from tilepipe.sim.sites import layout_of
 
 
