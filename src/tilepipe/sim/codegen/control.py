@@ -7,8 +7,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.sim import election, runtime
-from tilepipe.sim.codegen.definition import defines
-from tilepipe.sim.codegen.functions import Function
+from tilepipe.sim.codegen.functions import Function, defines
 
 
 @defines(ops.For, runtime.trips)

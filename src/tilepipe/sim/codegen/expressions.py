@@ -12,7 +12,9 @@ each operation gives.
 
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,6 @@ from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.ops import Op
 from tilepipe.ir.printer import INFIX
-from tilepipe.sim.codegen.names import Names
 
 Text = tuple[str, bool]  # source, and whether its value is an array
 
@@ -39,7 +40,35 @@ _NUMPY = {
     "sin": "sin",
     "cos": "cos",
 }
+_RESERVED = {"m", "ag", "np"}  # names in every function
 _WRAPS = ("add", "sub", "mul", "shl", "neg", "not")  # of unsigned integers
+
+
+class Names:
+    """Python names of a function: readable, unique, one for each IR object."""
+
+    def __init__(self, reserved: set[str]) -> None:
+        self._taken = reserved | _RESERVED
+        self._of: dict[int, str] = {}
+        self.given: list[tuple[str, object]] = []  # the names so far, each with what it stands for
+
+    def __call__(self, thing: object, wish: str) -> str:
+        """The name of `thing`, made from `wish` when it is first asked for."""
+        name = self._of.get(id(thing))
+        if name is None:
+            name = self._of[id(thing)] = self.fresh(wish)
+            self.given.append((name, thing))
+        return name
+
+    def fresh(self, wish: str) -> str:
+        base = re.sub(r"\W", "_", wish) or "x"
+        if base[0].isdigit() or keyword.iskeyword(base) or base.startswith("__"):
+            base = f"x{base}"
+        name, n = base, 2
+        while name in self._taken:
+            name, n = f"{base}_{n}", n + 1
+        self._taken.add(name)
+        return name
 
 
 class Expressions:

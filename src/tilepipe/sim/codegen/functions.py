@@ -1,25 +1,73 @@
-"""The generator function of one role, op by op, as Python source."""
+"""The generator function of one role, op by op, as Python source; and the registry of what each op
+becomes in it.
+"""
 
 from __future__ import annotations
 
-from tilepipe.errors import SimFault
-from tilepipe.ir import ops
-from tilepipe.ir.facts import Feature, Scope
-from tilepipe.ir.location import Loc
-from tilepipe.ir.program import Role
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
-from tilepipe.sim import runtime as support
-from tilepipe.sim.codegen.definition import DEFINITIONS
-from tilepipe.sim.codegen.expressions import Expressions
-from tilepipe.sim.codegen.names import Names
-from tilepipe.sim.codegen.operands import Operands, Tables
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+from tilepipe.errors import SimFault
+from tilepipe.ir import expressions as e, ops
+from tilepipe.ir.facts import Feature, Scope
+from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import BarrierRef, Element, Tile
+from tilepipe.ir.program import Kernel, Role
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.sim import runtime
+from tilepipe.sim.codegen.expressions import Expressions, Names
+
+AnOp = TypeVar("AnOp", bound=ops.Op)
+Called = Callable[..., Any]  # what generated code calls
+
+_DEFINITIONS: dict[type[ops.Op], Callable[[Function, Any], None]] = {}
+CALLED: dict[str, Called] = {}  # by the generated code, by name
 # their ops need to know how many CTAs share a tensor core
 _TENSOR_MEMORY = (Feature.TCGEN05, Feature.TENSOR_MEMORY)
 
 
-class Function(Operands):
-    """The source of one generator function."""
+def defines(
+    op: type[AnOp],
+    *called: Called,
+    operands: Callable[[Function, AnOp], Sequence[object]] = lambda f, op: (),
+) -> Callable[[Callable[[Function, AnOp], None]], None]:
+    """Registers what an op becomes: a request to the machine to perform the first of `called` with
+    some operands. As a decorator, it registers the function that writes the op's source instead.
+
+    `called`: all that this source calls.
+    """
+    CALLED.update((f.__name__, f) for f in called)
+    _DEFINITIONS[op] = lambda f, op: f.request(op, called[0], *operands(f, op))
+    return partial(_DEFINITIONS.__setitem__, op)
+
+
+class Tables(Protocol):
+    """What the functions of one kernel share: names in the generated module, and places in the
+    CTA's flat lists (by object id). `elects`: the lane that is elected, None where it differs
+    between launches.
+    """
+
+    kernel: Kernel
+    namespace: dict[str, Any]
+    bars: dict[int, int]
+    slots: dict[int, int]
+    named_base: dict[int, int]
+    elects: int | None
+
+    def site(self, op: ops.Op) -> str: ...
+
+    def constant(self, value: object, wish: str) -> str: ...
+
+
+class Function:
+    """The source of one generator function.
+
+    Attributes:
+        mask: the active threads, a constant or the name of a variable.
+        body: the lines so far: depth, text, where in the kernel.
+    """
 
     def __init__(self, module: Tables, role: Role | None) -> None:
         self.module = module
@@ -27,8 +75,8 @@ class Function(Operands):
         self.group = role is not None and role.is_warpgroup
         self.threads = 128 if self.group else 32
         names = Names(set(module.namespace))
-        self.name = module_name = names.fresh(role.name if role is not None else "idle")
-        module.namespace[module_name] = None
+        self.name = names.fresh(role.name if role is not None else "idle")
+        module.namespace[self.name] = None
         self.names = names
         self.x = Expressions(self.threads, names, module.constant, lambda: self.mask_text)
         self.mask: int | str = (1 << self.threads) - 1
@@ -82,10 +130,9 @@ class Function(Operands):
 
     def op(self, op: ops.Op) -> None:
         """The source of one op."""
-        definition = DEFINITIONS.get(type(op))
+        definition, facts = _DEFINITIONS.get(type(op)), op.facts
         if definition is None:
             raise SimFault(f"the simulator has no definition of {type(op).__name__}", op.loc)
-        facts = op.facts
         by_pair = facts.feature in _TENSOR_MEMORY and (facts.unit or facts.takes)
         if by_pair and not self.module.kernel.cta_group:
             raise SimFault(f"{type(op).__name__} in a kernel whose cta_group is not set", op.loc)
@@ -102,6 +149,107 @@ class Function(Operands):
             unit = "warpgroup" if self.group and self.x.warp is None else "warp"
             self.emit(f"all_lanes(ag, {self.x.site}, {self.mask_text}, {span:#x}, {unit!r})", op)
         elif op.facts.together is Scope.WARP and (
-            isinstance(self.mask, str) or support.part_of_a_warp(self.mask)
+            isinstance(self.mask, str) or runtime.part_of_a_warp(self.mask)
         ):
             self.emit(f"whole_warps(ag, {self.x.site}, {self.mask_text})", op)
+
+    # -- operands ----------------------------------------------------------------------
+
+    def emit(self, text: str, op: ops.Op | None = None) -> None:
+        self.body.append((self.depth, text, op.loc if op is not None else None))
+
+    def request(self, op: ops.Op, function: Called, *operands: object, result: str = "") -> None:
+        """`yield function, (site, mask, operands...)`."""
+        args = ", ".join([self.x.site, self.mask_text, *map(str, operands)])
+        self.emit(f"{result + ' = ' if result else ''}yield {function.__name__}, ({args})", op)
+
+    @property
+    def mask_text(self) -> str:
+        return (
+            self.mask
+            if isinstance(self.mask, str)
+            else hex(self.mask)
+            if self.mask > 9
+            else str(self.mask)
+        )
+
+    def flat(self, base: int, index: e.Expr, size: int, op: ops.Op, what: str) -> str:
+        """A place in a flat list of the CTA: `base` + an index, checked unless it is in range by
+        construction.
+        """
+        if isinstance(index, e.Const):
+            i = int(index.value)
+            if not 0 <= i < size:
+                raise SimFault(f"{what}[{i}]: there are {size}", op.loc)
+            return str(base + i)
+        text = self.x.scalar(index, f"the index of {what}", op)
+        if self.x.ring.get(id(index), size + 1) > size:
+            text = f"at({self.x.site}, {text}, {size}, {what!r})"
+        return f"{base} + {text}" if base else text
+
+    def bar(self, ref: BarrierRef, op: ops.Op) -> str:
+        return self.flat(
+            self.module.bars[id(ref.array)], ref.index, ref.array.size, op, ref.array.name
+        )
+
+    def remote(self, cta: e.Expr | None, op: ops.Op) -> list[str]:
+        return [] if cta is None else [self.x.scalar(cta, "the rank of a CTA", op)]
+
+    def targets(self, cta: e.Expr | None, op: ops.Op) -> tuple[bool, list[str]]:
+        """Whether the threads name different CTAs, and the operands that say which."""
+        if cta is not None and self.x(cta)[1]:
+            self.x.whole(cta, "the rank of a CTA", op)
+            return True, [self.x(cta)[0], str(self.x.base)]
+        return False, self.remote(cta, op)
+
+    def slot(self, tile: Tile, op: ops.Op) -> str:
+        return self.flat(
+            self.module.slots[id(tile.buffer)], tile.index, tile.buffer.count, op, tile.buffer.name
+        )
+
+    def rect(self, tile: Tile, op: ops.Op) -> str:
+        """The rectangle of a tile: a literal where its place is static, hoisted where it never
+        changes.
+        """
+        b = tile.buffer
+        if isinstance(tile.row, e.Const) and isinstance(tile.col, e.Const):
+            r, c = int(tile.row.value), int(tile.col.value)
+            return str(
+                runtime.tile_rect(
+                    self.module.namespace[self.x.site], r, c, tile.rows, tile.cols, b.rows, b.cols
+                )
+            )
+        row, col = (
+            self.x.scalar(tile.row, "the row of a tile", op),
+            self.x.scalar(tile.col, "the column of a tile", op),
+        )
+        text = (
+            f"tile_rect({self.x.site}, {row}, {col}, {tile.rows}, {tile.cols}, {b.rows}, {b.cols})"
+        )
+        return (
+            self.x.hoist(text, "rect")
+            if self.x.constant_for_life(tile.row) and self.x.constant_for_life(tile.col)
+            else text
+        )
+
+    def fragment(self, fragment: Fragment) -> str:
+        return self.names(fragment, fragment.name)
+
+    def place(self, tile: Tile, op: ops.Op) -> list[str]:
+        """The two operands that name a tile: its slot and its rectangle."""
+        return [self.slot(tile, op), self.rect(tile, op)]
+
+    def coords(self, coords: tuple[e.Expr, ...], op: ops.Op) -> str:
+        texts = [self.x.scalar(c, "a coordinate", op) for c in coords]
+        return f"({', '.join(texts)},)"
+
+    def element(self, element: Element, op: ops.Op) -> tuple[list[str], bool]:
+        """The operands that name an element, and whether it differs between threads."""
+        for i in element.index:
+            self.x.whole(i, "the index of an element", op)
+        index = [self.x(i) for i in element.index]
+        texts, array = [t for t, _ in index], any(a for _, a in index)
+        if not isinstance(element.base, Tile):
+            return texts, array
+        tile = element.base
+        return [self.slot(tile, op), self.rect(tile, op), *texts, *self.remote(tile.cta, op)], array

@@ -1,16 +1,40 @@
-"""Accesses to single elements, and copies by TMA, as Python source."""
+"""Accesses to memory, of single elements and of fragments; copies by TMA; and requests for another
+cluster's work, as Python source.
+"""
 
 from __future__ import annotations
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import ops
+from tilepipe.ir.hardware.operand_tiles import takes_stmatrix
 from tilepipe.ir.memory import Tile
-from tilepipe.machine.memory import elements
+from tilepipe.machine.memory import elements, fragment_access
 from tilepipe.machine.units import grid, tma
-from tilepipe.sim.codegen.definition import defines, plain
-from tilepipe.sim.codegen.functions import Function
+from tilepipe.sim.codegen.functions import Function, defines
 
-plain(ops.TmaStoreCommit, tma.tma_store_commit)
+defines(ops.TmaStoreCommit, tma.tma_store_commit)
+defines(ops.TmaStoreWait, tma.tma_store_wait, operands=lambda f, op: [op.pending, op.read])
+defines(
+    ops.ClcTryCancel,
+    grid.clc_try_cancel,
+    operands=lambda f, op: [op.multicast, *f.place(op.dst, op), f.bar(op.bar, op)],
+)
+defines(
+    ops.FragmentLoadGlobal,
+    fragment_access.fragment_load_global,
+    operands=lambda f, op: [f.fragment(op.dst), f.coords(op.coords, op)],
+)
+defines(
+    ops.FragmentStoreGlobal,
+    fragment_access.fragment_store_global,
+    operands=lambda f, op: [f.coords(op.coords, op), f.x(op.value)[0]],
+)
+
+
+@defines(ops.ClcQuery, grid.clc_query)
+def _(f: Function, op: ops.ClcQuery) -> None:
+    results = f"{f.x.bind(op.valid, False)}, {f.x.bind(op.cluster, False)}"
+    f.request(op, grid.clc_query, *f.place(op.src, op), result=results)
 
 
 @defines(ops.Load, elements.load, elements.load_global)
@@ -32,6 +56,21 @@ def _(f: Function, op: ops.AtomicAdd) -> None:
     f.request(op, grid.atomic_add, value, *where, result=f.x.bind(op.result, False))
 
 
+@defines(ops.FragmentStore, fragment_access.fragment_store)
+def _(f: Function, op: ops.FragmentStore) -> None:
+    remote = f.remote(op.dst.cta, op)
+    aligned = takes_stmatrix(op.dst, op.value.shape)
+    where = f.place(op.dst, op)
+    f.request(op, fragment_access.fragment_store, *where, aligned, f.x(op.value)[0], *remote)
+
+
+@defines(ops.FragmentLoad, fragment_access.fragment_load)
+def _(f: Function, op: ops.FragmentLoad) -> None:
+    remote, into = f.remote(op.src.cta, op), f.fragment(op.dst)
+    where = f.place(op.src, op)
+    f.request(op, fragment_access.fragment_load, into, *where, f.x.warp, *remote)
+
+
 @defines(ops.TmaLoad, tma.tma_load)
 def _(f: Function, op: ops.TmaLoad) -> None:
     remote = op.bar.cta is not None
@@ -50,8 +89,3 @@ def _(f: Function, op: ops.TmaLoad) -> None:
 def _(f: Function, op: ops.TmaStore) -> None:
     count = [] if op.rows is None else [f.x.scalar(op.rows, "rows= of tma_store", op)]
     f.request(op, tma.tma_store, f.coords(op.coords, op), *f.place(op.src, op), *count)
-
-
-@defines(ops.TmaStoreWait, tma.tma_store_wait)
-def _(f: Function, op: ops.TmaStoreWait) -> None:
-    f.request(op, tma.tma_store_wait, op.pending, op.read)

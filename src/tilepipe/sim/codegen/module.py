@@ -31,25 +31,12 @@ from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.program import AgentPlan, BarrierPlan, Program
 from tilepipe.machine.sites import SETUP
 from tilepipe.sim import election, integers, runtime
-from tilepipe.sim.codegen import (
-    barriers,
-    control,
-    fragments,
-    grid,
-    lanes,
-    memory,
-    synchronisation,
-    tensor_memory,
-    values,
-)
-from tilepipe.sim.codegen.definition import CALLED
-from tilepipe.sim.codegen.functions import Function
+from tilepipe.sim.codegen import control, memory, synchronisation, tensor_cores, values
+from tilepipe.sim.codegen.functions import CALLED, Function
 from tilepipe.sim.sites import OpSite, describe
 
 # Importing them registers what their ops become.
-assert all(
-    (barriers, control, fragments, grid, lanes, memory, synchronisation, tensor_memory, values)
-)
+assert all((control, memory, synchronisation, tensor_cores, values))
 # what generated code calls besides: of expressions, masks and places
 _HELPERS: tuple[Callable[..., Any], ...] = (
     integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,

@@ -1,12 +1,23 @@
-"""The ops on names, variables and cursors, as Python source."""
+"""The ops on names, variables, cursors and fragments, the exchange of values between lanes, and the
+ops that report values, as Python source.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from tilepipe.ir import expressions as e, ops
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Cursor
+from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.registers import write_registers
 from tilepipe.sim import runtime
-from tilepipe.sim.codegen.definition import defines
-from tilepipe.sim.codegen.functions import Function
+from tilepipe.sim.codegen.functions import Function, defines
+
+Array = npt.NDArray[Any]
 
 
 @defines(ops.Let)
@@ -71,3 +82,68 @@ def _(f: Function, op: ops.CursorStep) -> None:
 def _cursor(f: Function, cursor: Cursor) -> tuple[str, str]:
     name = f.names(cursor, cursor.name)
     return f"{name}_stage", f"{name}_phase"
+
+
+# -- fragments, lanes and reports ------------------------------------------------------
+
+
+@defines(ops.FragmentDefine, Frag)
+def _(f: Function, op: ops.FragmentDefine) -> None:
+    made = f.module.constant(op.fragment, f"ir_{op.fragment.name}")
+    f.emit(f"{f.fragment(op.fragment)} = Frag({made})", op)
+
+
+@defines(ops.FragmentSet, write_registers)
+def _(f: Function, op: ops.FragmentSet) -> None:
+    shape = op.value.shape
+    width = shape[1] if shape and shape[1] > 1 else op.fragment.cols - op.col
+    _set(f, op, op.fragment, f.x(op.value)[0], op.col, width)
+
+
+@defines(ops.FragmentReduce)
+def _(f: Function, op: ops.FragmentReduce) -> None:
+    # fmaxf: a NaN gives way to a number
+    reduce = "np.add" if op.op == "add" else "np.fmax"
+    _set(f, op, op.dst, f"{reduce}.reduce({f.x(op.value)[0]}, axis=1, keepdims=True)", 0, 1)
+
+
+def _set(f: Function, op: ops.Op, fragment: Fragment, text: str, col: int, width: int) -> None:
+    """Gives columns of a fragment their values: of the warp at hand, or of all."""
+    warp = "" if f.x.warp is None else f", {f.x.warp}"
+    where = f"{f.fragment(fragment)}, ag, {f.x.site}"
+    f.emit(f"write_registers({where}, {text}, {col}, {width}{warp})", op)
+
+
+@defines(ops.FragmentAny)
+def _(f: Function, op: ops.FragmentAny) -> None:
+    f.emit(f"{f.x.bind(op.result, False)} = bool(np.any({f.x(op.value)[0]}))", op)
+
+
+def shuffled(values: Array, lane: Array | int, xor: bool) -> Array:
+    """An array over threads in which each has the value of another lane of its warp."""
+    warps = values.reshape(-1, 32)
+    named = np.broadcast_to(lane, values.shape).reshape(warps.shape)
+    lanes = (np.arange(32) ^ named if xor else named) & 31
+    return np.take_along_axis(warps, lanes.astype(np.intp), axis=1).reshape(values.shape)
+
+
+@defines(ops.Shuffle, shuffled)
+def _(f: Function, op: ops.Shuffle) -> None:
+    value, array = f.x(op.value)
+    f.x.whole(op.lane, "the lane of a shuffle", op)
+    lane = f.x(op.lane)[0]
+    text = f"shuffled({value}, {lane}, {op.xor})" if array else value
+    if array and not f.x.varies(op.result.vary):
+        text, array = f"{text}[0]" if op.value.dtype.is_float else f"int({text}[0])", False
+    f.emit(f"{f.x.bind(op.result, array)} = {text}", op)
+
+
+@defines(ops.Print, runtime.show)
+def _(f: Function, op: ops.Print) -> None:
+    values = "".join(f"{f.x(a)[0]}, " for a in op.args)
+    f.emit(f"show(m, ag, {f.x.site}, {f.mask_text}, {op.format!r}, ({values}))", op)
+
+
+@defines(ops.Assert, runtime.check)
+def _(f: Function, op: ops.Assert) -> None:
+    f.emit(f"check(ag, {f.x.site}, {f.mask_text}, {f.x(op.cond)[0]}, {op.message!r})", op)
