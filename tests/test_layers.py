@@ -56,6 +56,7 @@ ALLOWED = {
 LEAVES = {
     "chip",
     "dtypes",
+    "facts",
     "fragment",
     "layout",
     "location",

@@ -25,6 +25,7 @@ from tilepipe.check.proofs.guards import Guards
 from tilepipe.check.proofs.polling import Kind
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import H200
+from tilepipe.ir.facts import Facts, Group, Sync, Unit
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Body, Request, Role
 from tilepipe.machine.agents import Agent
@@ -59,32 +60,37 @@ A_MAP = TensorMap(0, dtypes.bfloat16, (M, BK), swizzle=128)
 B_MAP = TensorMap(1, dtypes.bfloat16, (N, BK), swizzle=128)
 C_MAP = TensorMap(2, dtypes.float32, (M, N))
 
-# name -> what of it messages say, its kind, its role
+BARRIER, MEETS = Facts(noticed=True), Sync.ARRIVE | Sync.WAIT
+LOADS = Facts(unit=Unit.TMA, noticed=True)
+STORES = Facts(unit=Unit.TMA, issues=Group.BULK)
+MMAS = Facts(unit=Unit.TENSOR_CORE, issues=Group.WGMMA)
+COMMITS = Facts(commits=Group.WGMMA, noticed=True)
+RETIRES = Facts(awaits=Group.WGMMA, noticed=True)
+# name -> its PTX, its facts, what it does to a barrier, its role
 _SITES = {
-    "init": ("mbarrier.init", "mbar_init", "load"),
-    "publish": ("fence.mbarrier_init", "fence_barrier_init", "load"),
-    "begin load": ("bar.sync 0", "named_sync", "load"),
-    "wait empty": ("mbarrier.try_wait empty[stage]", "mbar_wait", "load"),
-    "wait drained": ("mbarrier.try_wait drained", "mbar_wait", "load"),
-    "expect": ("mbarrier.arrive.expect_tx full[stage]", "mbar_expect", "load"),
-    "load a": ("cp.async.bulk.tensor A", "tma_load", "load"),
-    "load b": ("cp.async.bulk.tensor B", "tma_load", "load"),
-    "begin mma": ("bar.sync 0", "named_sync", "mma"),
-    "wait full": ("mbarrier.try_wait full[stage]", "mbar_wait", "mma"),
-    "fence": ("wgmma.fence", "wgmma_fence", "mma"),
-    "multiply": ("wgmma.mma_async", "wgmma", "mma"),
-    "commit": ("wgmma.commit_group", "wgmma_commit", "mma"),
-    "retire": ("wgmma.wait_group", "wgmma_wait", "mma"),
-    "free": ("mbarrier.arrive empty[stage]", "mbar_arrive", "mma"),
-    "store c": ("st.shared C", "store", "mma"),
-    "proxy fence": ("fence.proxy.async", "fence_proxy_async", "mma"),
-    "meet": ("bar.sync 1", "named_sync", "mma"),
-    "write c": ("cp.async.bulk.tensor shared to C", "tma_store", "mma"),
-    "commit c": ("cp.async.bulk.commit_group", "tma_store_commit", "mma"),
-    "wait c": ("cp.async.bulk.wait_group.read", "tma_store_wait", "mma"),
-    "drained": ("mbarrier.arrive drained", "mbar_arrive", "mma"),
+    "init": ("mbarrier.init", BARRIER, Sync.INITIALISE, "load"),
+    "publish": ("fence.mbarrier_init", Facts(), Sync.NOTHING, "load"),
+    "begin load": ("bar.sync 0", BARRIER, MEETS, "load"),
+    "wait empty": ("mbarrier.try_wait empty[stage]", BARRIER, Sync.WAIT, "load"),
+    "wait drained": ("mbarrier.try_wait drained", BARRIER, Sync.WAIT, "load"),
+    "expect": ("mbarrier.arrive.expect_tx full[stage]", BARRIER, Sync.ARRIVE | Sync.EXPECT, "load"),
+    "load a": ("cp.async.bulk.tensor A", LOADS, Sync.CREDIT, "load"),
+    "load b": ("cp.async.bulk.tensor B", LOADS, Sync.CREDIT, "load"),
+    "begin mma": ("bar.sync 0", BARRIER, MEETS, "mma"),
+    "wait full": ("mbarrier.try_wait full[stage]", BARRIER, Sync.WAIT, "mma"),
+    "fence": ("wgmma.fence", Facts(), Sync.NOTHING, "mma"),
+    "multiply": ("wgmma.mma_async", MMAS, Sync.NOTHING, "mma"),
+    "commit": ("wgmma.commit_group", COMMITS, Sync.NOTHING, "mma"),
+    "retire": ("wgmma.wait_group", RETIRES, Sync.NOTHING, "mma"),
+    "free": ("mbarrier.arrive empty[stage]", BARRIER, Sync.ARRIVE, "mma"),
+    "store c": ("st.shared C", Facts(), Sync.NOTHING, "mma"),
+    "proxy fence": ("fence.proxy.async", Facts(), Sync.NOTHING, "mma"),
+    "meet": ("bar.sync 1", BARRIER, MEETS, "mma"),
+    "write c": ("cp.async.bulk.tensor shared to C", STORES, Sync.NOTHING, "mma"),
+    "commit c": ("cp.async.bulk.commit_group", Facts(), Sync.NOTHING, "mma"),
+    "wait c": ("cp.async.bulk.wait_group.read", Facts(), Sync.NOTHING, "mma"),
+    "drained": ("mbarrier.arrive drained", BARRIER, Sync.ARRIVE, "mma"),
 }
-_NOTICED = ("mbar_", "named_", "tma_load", "wgmma_commit", "wgmma_wait")  # by other agents
 
 
 def _line(name: str) -> int:
@@ -97,13 +103,14 @@ SITES = {
     name: Site(
         number,
         Loc(__file__, _line(name)),
-        kind,
-        what,
+        ptx.split(" ")[0],
+        ptx,
         role,
-        noticed=kind.startswith(_NOTICED),
-        counts=kind in ("mbar_init", "mbar_expect", "mbar_arrive"),
+        facts,
+        sync,
+        named=ptx if sync is MEETS else "",
     )
-    for number, (name, (what, kind, role)) in enumerate(_SITES.items())
+    for number, (name, (ptx, facts, sync, role)) in enumerate(_SITES.items())
 }
 LOAD, MMA = Role("load", warpgroups=False, alone=True), Role("mma", warpgroups=False, alone=False)
 
@@ -127,7 +134,7 @@ class Variant:
         """What the machine is given."""
         plans = [AgentPlan(LOAD, 0, 0, 1)]
         plans += [AgentPlan(MMA, warp, WARPS + warp, 1) for warp in range(WARPS)]
-        named = [("bar 0", 32 * (1 + WARPS)), ("bar 1", 32 * WARPS)]
+        named = [("bar.sync 0", 32 * (1 + WARPS)), ("bar.sync 1", 32 * WARPS)]
         return Program(
             1, plans, tuple(SITES.values()), named=named, smem_bytes=SMEM_BYTES, addressed=True
         )

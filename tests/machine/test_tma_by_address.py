@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tilepipe.errors import ExitError, LimitError, NotModelledError, SimFault
-from tilepipe.ir import dtypes
+from tilepipe.ir import dtypes, ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.layout import swizzle_offset
 from tilepipe.ir.location import Loc
@@ -41,7 +41,11 @@ KINDS = (
     "cluster_arrive",
     "cluster_wait",
 )
-SITES = {kind: Site(i, Loc("copy.ptx", 1 + i), kind, kind, "r") for i, kind in enumerate(KINDS)}
+OPS = {op.kind: op for op in ops.EVERY}
+SITES = {
+    kind: Site(i, Loc("copy.ptx", 1 + i), kind, kind, "r", OPS[kind].facts, OPS[kind].sync)
+    for i, kind in enumerate(KINDS)
+}
 Body = Generator[Request, Any, None]
 ARRAY = np.arange(20 * 40, dtype=np.float16).reshape(20, 40)
 

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pytest
 
 from tilepipe.errors import RaceError, SimFault
-from tilepipe.ir import dtypes
+from tilepipe.ir import dtypes, ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.facts import Facts
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Request, Role
 from tilepipe.machine.agents import Agent
@@ -36,7 +37,11 @@ from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
 
 M, N, B_AT = 64, 32, 16384
 KINDS = ("wgmma_fence", "wgmma", "wgmma_commit", "wgmma_wait", "read")
-SITES = {kind: Site(i, Loc("mma.ptx", 1 + i), kind, kind, "mma") for i, kind in enumerate(KINDS)}
+FACTS = {op.kind: op.facts for op in ops.EVERY} | {"read": Facts()}
+SITES = {
+    kind: Site(i, Loc("mma.ptx", 1 + i), kind, kind, "mma", FACTS[kind])
+    for i, kind in enumerate(KINDS)
+}
 RNG = np.random.default_rng(3)
 
 

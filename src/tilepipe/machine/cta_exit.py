@@ -8,6 +8,7 @@ of them.
 from __future__ import annotations
 
 from tilepipe.errors import ExitError
+from tilepipe.ir.facts import Group, Unit
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
@@ -109,15 +110,16 @@ def _is_uncommitted(m: Machine, access: Access) -> bool:
 def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     name = _name(cta)
     what = f"{access.site.what}, issued by {access.agent},"
-    match access.site.kind:
-        case "tma_load":
+    facts = access.site.facts
+    match facts.issues or facts.unit:
+        case Unit.TMA:
             return (
                 f"{name} exits while a copy into {slot.name} can still land: {what} and no role"
                 " has waited for the"
                 " phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
-        case "clc_try_cancel":
+        case Unit.LAUNCH_CONTROL:
             return (
                 f"{name} exits while a response can still arrive in {slot.name}: {what} and no"
                 " role of it has waited for the phase it"
@@ -125,7 +127,7 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
                 "  Every CTA of the cluster must read every response, the one that says no"
                 " included."
             )
-        case "tma_store":
+        case Group.BULK:
             if _is_uncommitted(m, access):
                 return (
                     f"{name} exits while a TMA store may still read {slot.name}: {what} was never"
@@ -138,12 +140,12 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
                 " waited for.\n"
                 "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
             )
-        case "tcgen05_mma" | "tmem_copy":
+        case Group.TCGEN05:
             return tensor_faults.over_at_exit(m, access, name, slot.name)
-        case "tmem_load" | "tmem_store":
+        case Group.TMEM_LOADS | Group.TMEM_STORES:
             wait = "ctx.tmem_wait_store()" if access.is_write else "ctx.tmem_wait_load()"
             return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."
-        case "wgmma":
+        case Group.WGMMA:
             return (
                 f"{name} exits while the tensor cores may still read {slot.name}: {what} was"
                 " never waited for.\n"

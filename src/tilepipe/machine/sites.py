@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.facts import Facts, Resource, Sync, Unit
 from tilepipe.ir.hardware.tensor_memory import Matrix, Scales
 from tilepipe.ir.location import Loc
 
 SETUP = "set-up"
+_PLAIN = Facts()
 OWN = 0  # `Site.targets` of an op that stays in its own CTA
 
 
@@ -23,19 +25,21 @@ class Site:
     Attributes:
         id: index into the program's table of sites, and into an agent's counts.
         loc: the line of source, for messages.
-        kind: the op's name in lower case with underscores (`tma_load`).
+        kind: the op's name (`tma_load`), for messages and figures alone.
         what: the op with its object, for messages (`tma_load a -> a_tiles`).
         role: the role's name, or `SETUP`.
-        tensor: index of the tensor parameter, -1 where the op has none.
+        facts: what the op is: what performs it, which group it joins or closes, what it contends for.
+        sync: what it does to the mbarrier, or the named barrier, that is its operand.
+        tensor: index of the tensor parameter, -1 where the op has none. writes: it writes to it.
         rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
         flops: floating-point operations of one execution.
         layout: of the fragment that the op moves to or from memory.
         relaxed: a relaxed arrive, which publishes little on another CTA's barrier.
-        barrier: the name of the barrier, or of the array of barriers, that the op uses.
+        barrier: the name of the mbarrier, or of the array of mbarriers, that the op uses. named: that
+            of the named barrier.
         targets: the CTAs of the cluster that the op reaches, as a mask of ranks; `OWN`: its own
             alone; None: known only when it is executed.
         multicast: a copy, or a response, for every CTA of a mask.
-        arrives: an arrive, and not an expect_tx alone.
         parity: a wait or test that gives a parity instead of a phase number. by_parity: some wait
             on its barrier array does.
         cta_group: CTAs that a tcgen05 op works on. columns: that a tcgen05.alloc asks for, or a
@@ -43,8 +47,6 @@ class Site:
         place: the matrix in tensor memory that a tcgen05 op reads or writes; of an MMA its
             accumulator. place_a: A of an MMA, where it is in tensor memory.
         scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
-        noticed: other agents can notice when it happens. contends: it tests a barrier, or takes or
-            gives back what agents contend for. counts: it changes what its mbarrier counts.
         shape: of a tcgen05 MMA (rows, columns, dtype of B).
     """
 
@@ -53,7 +55,10 @@ class Site:
     kind: str = ""
     what: str = ""
     role: str = ""
+    facts: Facts = _PLAIN
+    sync: Sync = Sync.NOTHING
     tensor: int = -1
+    writes: bool = False
     rows: int = 0
     cols: int = 0
     nbytes: int = 0
@@ -61,9 +66,9 @@ class Site:
     layout: str = "wgmma"
     relaxed: bool = False
     barrier: str = ""
+    named: str = ""
     targets: int | None = OWN
     multicast: bool = False
-    arrives: bool = True
     parity: bool = False
     by_parity: bool = False
     cta_group: int = 1
@@ -72,14 +77,26 @@ class Site:
     place_a: Matrix | None = None
     scales: tuple[Scales, ...] = ()
     shape: tuple[int, int, DType] | None = None
-    noticed: bool = False
-    contends: bool = False
-    counts: bool = False
 
     @property
     def crosses(self) -> bool:
         """Whether the op reaches other CTAs."""
         return self.targets != OWN or self.multicast
+
+    @property
+    def fills(self) -> bool:
+        """Whether it is a TMA copy into shared memory, which credits its bytes to an mbarrier."""
+        return self.facts.unit is Unit.TMA and Sync.CREDIT in self.sync
+
+    @property
+    def frees(self) -> bool:
+        """Whether it is a tcgen05.dealloc."""
+        return self.facts.gives is Resource.TENSOR_MEMORY and self.columns > 0
+
+    @property
+    def is_arrival(self) -> bool:
+        """Whether it arrives on an mbarrier without announcing bytes: an arrive or a commit."""
+        return bool(self.barrier) and self.sync is Sync.ARRIVE
 
     def located(self, buffer: str, index: int, rect: tuple[int, int, int, int] | None) -> str:
         """`what`, with the place of its tile of a buffer in numbers: the tile's number, and, where

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilepipe.ir import ops, printer
-from tilepipe.ir.def_use import used
+from tilepipe.ir.def_use import tensors as tensors_of, used
 from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
-from tilepipe.ir.facts import COUNTS, Sync
+from tilepipe.ir.facts import Sync
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,
     NamedBarrier,
-    TensorParam,
     Tile,
     Tmem,
     TmemScales,
@@ -40,14 +39,8 @@ class OpSite(Site):
         return self.what.replace(printer.tile(tiles[0]), printer.tile(tile))
 
 
-_DECLARED = {
-    op: {
-        "noticed": op.facts.noticed,
-        "contends": bool(op.facts.takes or op.facts.gives or Sync.TEST in op.sync),
-        "counts": op.facts.unit is None and bool(op.sync & COUNTS),
-    }
-    for op in ops.EVERY
-}
+# class of op -> what it does to the barrier that is its operand
+_SYNC = {op: op.sync & ~op.facts.sync for op in ops.EVERY}
 
 
 def describe(
@@ -61,25 +54,26 @@ def describe(
     if not op.acts:  # the machine never sees it; more than half of a kernel's ops are such
         return OpSite(number, op.loc, op.kind, op.kind, role, op=op)
     what, bar = _text(op, op.kind), getattr(op, "bar", None)
-    facts: dict[str, Any] = _facts(op, tensors)
-    facts.update(_DECLARED[type(op)])
+    facts: dict[str, Any] = {"facts": op.facts, "sync": _SYNC[type(op)]}
+    for tensor, use in tensors_of(op):
+        facts |= {"tensor": tensors[id(tensor)], "writes": use.writes}
+    facts |= _facts(op)
     if isinstance(bar, BarrierRef):
         facts["barrier"] = bar.array.name
         facts["by_parity"] = bar.array.name in by_parity
         if bar.cta is not None:
             facts["targets"] = 1 << int(bar.cta.value) if isinstance(bar.cta, Const) else None
     elif isinstance(bar, NamedBarrier):
-        facts["barrier"] = bar.name
+        facts["named"] = bar.name
     return OpSite(number, op.loc, op.kind, what, role, op=op, **facts)
 
 
-def _facts(op: Op, tensors: dict[int, int]) -> dict[str, Any]:
+def _facts(op: Op) -> dict[str, Any]:
     """What the machine must know of an op beside its operands."""
     match op:
-        case ops.TmaLoad(tensor=t, dst=tile) | ops.TmaStore(tensor=t, src=tile):
+        case ops.TmaLoad(dst=tile) | ops.TmaStore(src=tile):
             moved = {"rows": tile.rows, "cols": tile.cols, "nbytes": tile.nbytes}
-            multicast = isinstance(op, ops.TmaLoad) and op.multicast is not None
-            return {"tensor": tensors[id(t)], "multicast": multicast, **moved}
+            return moved | {"multicast": getattr(op, "multicast", None) is not None}
         case ops.Wgmma(acc=acc, b=b):
             return {"flops": 2 * acc.rows * acc.cols * b.cols}
         case ops.Tcgen05Mma(acc=into, a=a, b=b, cta_group=group, sfa=sfa, sfb=sfb):
@@ -108,23 +102,18 @@ def _facts(op: Op, tensors: dict[int, int]) -> dict[str, Any]:
             return {"layout": layout_of(value)}
         case ops.FragmentLoad(dst=f):
             return {"layout": f.layout}
-        case (
-            ops.Load(src=Element(base=TensorParam() as t)) | ops.Store(dst=Element(base=TensorParam() as t))
-            | ops.AtomicAdd(dst=Element(base=TensorParam() as t))
-        ):  # fmt: skip
-            return {"tensor": tensors[id(t)]}
-        case ops.FragmentLoadGlobal(tensor=t, dst=f):
-            return {"tensor": tensors[id(t)], "rows": f.rows, "cols": f.cols, "layout": f.layout}
-        case ops.FragmentStoreGlobal(tensor=t, value=value):
+        case ops.FragmentLoadGlobal(dst=f):
+            return {"rows": f.rows, "cols": f.cols, "layout": f.layout}
+        case ops.FragmentStoreGlobal(value=value):
             rows, cols = value.shape
-            moved = {"rows": rows, "cols": cols}
-            return {"tensor": tensors[id(t)], "layout": layout_of(value), **moved}
+            return {"rows": rows, "cols": cols, "layout": layout_of(value)}
         case ops.ClcTryCancel(dst=tile, multicast=multicast):
             return {"nbytes": tile.nbytes, "multicast": multicast}
         case ops.MbarArrive(sem=sem):
             return {"relaxed": sem == "relaxed"}
         case ops.MbarExpect(sem=sem, arrive=arrive):
-            return {"relaxed": sem == "relaxed", "arrives": arrive}
+            sync = _SYNC[ops.MbarExpect] if arrive else Sync.EXPECT
+            return {"relaxed": sem == "relaxed", "sync": sync}
         case ops.MbarWait(phase=phase) | ops.MbarTryWait(phase=phase):
             return {"parity": phase.dtype.kind != "phase"}
     return {}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tilepipe.check.engine.recording import RecordedStep, name_of
 from tilepipe.check.verdict import Step
 from tilepipe.errors import DeadlockError, RaceError, SimFault
+from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Sync
 from tilepipe.machine.sites import SETUP
-from tilepipe.machine.units.grid import ASKS
 
 _MAX_SHOWN = 24
 _MAX_DRAWS = 8  # the last ones are shown
@@ -37,7 +37,12 @@ def relevant_steps(
     # of a race the first access is the last but one that touches the tile
     since = touching[-2] if racing else len(steps)
     agents = {id(steps[i].agent) for i in touching if i >= since}
-    kept = {id(s) for s in [s for s in steps if s.drawn or s.site.kind in ASKS][-_MAX_DRAWS:]}
+    kept = {
+        id(s)
+        for s in [s for s in steps if s.drawn or s.site.facts.takes in SHARED_BY_CLUSTERS][
+            -_MAX_DRAWS:
+        ]
+    }
     if isinstance(error, RaceError):
         accesses = {
             (id(s.agent), s.site.id): s for s in steps if _is_access_named(message, s)
@@ -51,7 +56,7 @@ def relevant_steps(
         if (s is steps[-1] and not deadlock)
         or s.blocked
         or id(s) in kept
-        or (deadlock and s.site.kind.startswith("mbar_try"))
+        or (deadlock and Sync.TEST in s.site.sync)
         or (i in touching and (i >= since or since == len(steps)))
         or (i > since and id(s.agent) in agents and s.effects)
         or (
@@ -80,7 +85,7 @@ def _last_tests(steps: list[RecordedStep], agents: set[int]) -> set[int]:
         (id(s.agent), id(e.barrier)): id(s)
         for s in steps
         for e in s.effects
-        if s.site.kind == "mbar_try_wait" and id(s.agent) in agents
+        if Sync.TEST in s.site.sync and id(s.agent) in agents
     }
     return set(last.values())
 
@@ -112,7 +117,7 @@ def _is_access_named(message: str, step: RecordedStep) -> bool:
 def _agent(step: RecordedStep) -> str:
     if not step.unit:
         return str(step.agent)
-    return f"a copy of {step.agent}" if step.site.kind == "tma_load" else f"{step.agent}, later"
+    return f"a copy of {step.agent}" if step.site.fills else f"{step.agent}, later"
 
 
 def _effect(step: RecordedStep) -> str:

@@ -88,7 +88,7 @@ class Execution:
         self.limit = limit
         self.deadline = deadline
         self.world.deadline = None if deadline == math.inf else deadline
-        self.pause: Callable[[Request], bool] = lambda request: request[1][0].noticed
+        self.pause: Callable[[Request], bool] = lambda request: request[1][0].facts.noticed
         self.watcher = watcher
         self.machines: dict[int, Machine] = {}
         self.performed: dict[AgentId, int] = {}

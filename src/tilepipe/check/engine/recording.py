@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from tilepipe.ir.facts import Resource
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.sites import Site
@@ -78,7 +79,7 @@ class Recorder:
     def performed(self, result: object, issued: Sequence[object]) -> None:
         """Completes the record of the last op. `issued`: the asynchronous units that it started."""
         step = self.steps[-1]
-        if step.site.kind == "atomic_add":
+        if step.site.facts.takes is Resource.COUNTERS:
             step.drawn = f"draws {result}"
         for unit in issued:
             if isinstance(unit, ResponseUnit):

@@ -16,6 +16,7 @@ from typing import Literal
 from tilepipe.check.engine.execution import Execution, InFlightUnit
 from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedule
 from tilepipe.check.verdict import ScheduleStep
+from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.machine.actors import Request
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.sites import Site
@@ -30,7 +31,7 @@ class BranchOnVisible:
     def op(self, request: Request) -> bool:
         """Whether to branch on the op that an agent is about to perform."""
         site: Site = request[1][0]
-        return site.noticed
+        return site.facts.noticed
 
     def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         """Whether to branch on the action of a unit, when `others` can act as well."""
@@ -42,13 +43,16 @@ class BranchOnTests(BranchOnVisible):
 
     def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
         """`waits`: the sites of tests that are treated as waits, which need no branch."""
-        self.waits = waits
-        self.tested = {s.barrier for s in sites if s.kind == "mbar_try_wait" and s.id not in waits}
+        tests = [s for s in sites if Sync.TEST in s.sync and s.id not in waits]
+        self.tested = {s.barrier for s in tests}
+        contending = [s for s in sites if s.facts.takes or s.facts.gives]
+        counting = [s for s in sites if s.facts.unit is None and s.sync & COUNTS and not s.named]
+        self._branches = {s.id for s in (*tests, *contending)}
+        self._branches |= {s.id for s in counting if s.barrier in self.tested}
 
     def op(self, request: Request) -> bool:
         site: Site = request[1][0]
-        counts = site.counts and site.barrier in self.tested
-        return counts or (site.contends and site.id not in self.waits)
+        return site.id in self._branches
 
     def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         unit = flight.unit

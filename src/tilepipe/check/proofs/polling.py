@@ -117,7 +117,9 @@ class Watch:
                 kind = Kind.ADD
                 if site.op.result not in front_end.things:
                     adds.add(site.id)
-            elif site.noticed and not (isinstance(site.op, ops.NamedSync) and site.op.bar in alone):
+            elif site.facts.noticed and not (
+                isinstance(site.op, ops.NamedSync) and site.op.bar in alone
+            ):
                 kind = Kind.NOTICED
             self.kinds.append(kind)
         self.adds = frozenset(adds)

@@ -186,7 +186,7 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int, space: str) 
     ag.fence(mask, m.order.fenceable, covers)
     if m.world.program.hands_on:
         for access in m.order.fenceable:
-            if not isinstance(access, Access) or access.site.kind != "clc_query":
+            if not isinstance(access, Access) or access.after is None:
                 # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
                 continue
             if access.agent is ag and access.mask & ~mask == 0 and covers(access):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.errors import DeadlockError, NotModelledError
+from tilepipe.ir.facts import BRINGS, Group, Resource, Sync
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers import mbarrier as mbarriers, rendezvous
@@ -31,9 +32,6 @@ from tilepipe.machine.units.in_flight import WgmmaGroup
 from tilepipe.machine.units.wgmma import wgmma_wait
 
 Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | WgmmaGroup | Spin | None
-# kinds of ops that bring bytes to an mbarrier, and those that arrive on it
-_BRING_BYTES = ("mbar_complete_tx", "tma_load", "clc_try_cancel")
-_SIGNAL = ("mbar_arrive", "mbar_expect", "tcgen05_commit", *_BRING_BYTES)
 _MAX_ROWS = 24
 
 
@@ -186,23 +184,21 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
     for site in m.world.program.sites:
         match bar:
             case Mbarrier():
-                kinds = _SIGNAL if bar.pending else _BRING_BYTES
-                unnamed = m.world.program.addressed and not site.barrier  # which one, is not known
-                brings = site.kind in kinds and (site.barrier == bar.array or unnamed)
+                # the name of a barrier is not known where only addresses are
+                this = site.barrier == bar.array or (m.world.program.addressed and not site.named)
+                brings = this and bool(site.sync & (BRINGS if bar.pending else Sync.CREDIT))
             case Spin():
                 alike = site.tensor == bar.site.tensor >= 0 and site is not bar.site
-                brings = site.kind in ("atomic_add", "store") and alike
+                brings = site.writes and alike
             case TensorMemory():
-                brings = site.kind == "tmem_dealloc" or (
-                    site.kind == "tmem_alloc" and site.cta_group == 2
-                )
+                allocates = site.facts.takes is Resource.TENSOR_MEMORY
+                brings = site.frees or (allocates and site.cta_group == 2)
             case WgmmaGroup():
-                brings = site.kind == "wgmma_commit"
+                brings = site.facts.commits is Group.WGMMA
             case None:
                 brings = False
             case _:
-                named = site.kind in ("named_sync", "named_arrive")
-                brings = named and bar.name.split("[")[0] == site.barrier
+                brings = bar.name.split("[")[0] == site.named
         if brings:
             found.append(site)
     return found
@@ -312,7 +308,7 @@ def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Mbarrier) and bar.pending and m.world.program.pairs and bar.cta.rank & 1:
             for site in _sources(m, bar):
-                if site.kind == "tcgen05_commit" and site.targets == OWN:
+                if site.facts.commits is Group.TCGEN05 and site.targets == OWN:
                     return (
                         f"{bar.where} is of the odd CTA of a pair, and the commit at"
                         f" {site.loc.short} arrives only in the even one, which"
@@ -352,11 +348,7 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                 )
             )
         if isinstance(bar, Mbarrier) and bar.pending:
-            only = [
-                s
-                for s in _sources(m, bar)
-                if s.kind == "mbar_expect" and not s.arrives and m.world.counts[s.id]
-            ]
+            only = [s for s in _sources(m, bar) if s.sync is Sync.EXPECT and m.world.counts[s.id]]
             if only and bar.expected and bar.pending == bar.count:
                 return (
                     f"{bar.where} got bytes but no arrival: expect_bytes_only"

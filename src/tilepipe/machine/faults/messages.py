@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilepipe.errors import BarrierError, PoisonError, RaceError
+from tilepipe.ir.facts import Group, Sync, Unit
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Copy, Mbarrier, NamedState
@@ -65,9 +66,8 @@ def _late_expect(m: Machine, access: Access, reader: Actor) -> str | None:
 
 def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     """What would order `new` after `old`."""
-    kind = old.site.kind
     for copy, reader in ((old, new.agent), (new, old.agent)):
-        late = _late_expect(m, copy, reader) if copy.site.kind == "tma_load" else None
+        late = _late_expect(m, copy, reader) if copy.site.fills else None
         if late is not None:
             return late
     story = (
@@ -78,7 +78,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     )
     if story:
         return story
-    if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
+    if new.site.fills and new.agent.cta is not slot.cta:
         return (
             f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know"
             " that this CTA has freed the tile as well."
@@ -91,7 +91,8 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             " wait for a barrier"
             f" that says the data have come before it reads. {causes.only_arrives(m, old.agent)}".rstrip()
         )
-    if kind == "clc_try_cancel":
+    facts = old.site.facts
+    if facts.unit is Unit.LAUNCH_CONTROL:
         cta = (
             f"a role of CTA {slot.cta.block_id}"
             if old.agent.cta is not slot.cta
@@ -102,13 +103,13 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f" {cta} must wait for that phase, and hand the"
             f" response back to {old.agent} before it asks again."
         )
-    if kind == "tma_load":
-        freed = causes.refilled(m.ctas, old) if new.site.kind == "tma_load" else ""
+    if old.site.fills:
+        freed = causes.refilled(m.ctas, old) if new.site.fills else ""
         return (
             freed
             or f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
         )
-    if kind == "wgmma":
+    if facts.issues is Group.WGMMA:
         loose = any(u.site is old.site for u in m.agents[old.agent.uid].wgmma_open)
         commit = (
             " It is in no committed group: commit it first (ctx.wgmma_commit(), or"
@@ -122,13 +123,13 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it"
             f" waits on.{commit}"
         )
-    if kind == "tma_store":
+    if facts.issues is Group.BULK:
         return (
             "The store reads the tile until the thread that issued it has waited for its group"
             " (ctx.tma_store_wait(..., read=True)); then the writers must learn of it: a syncwarp"
             " or a named barrier."
         )
-    if kind in ("tcgen05_mma", "tmem_copy", "tmem_load", "tmem_store"):
+    if facts.issues is not None:
         return tensor_faults.remedy(m, old, new)
     verb = "write" if old.is_write else "read"
     lanes = (
@@ -286,7 +287,7 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
     if event.cluster != m.cluster_id:
         return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
-    if event.site.kind == "tma_store":
+    if event.site.facts.issues is Group.BULK:
         return f"The store is over when the thread that issued it has waited for it (ctx.tma_store_wait(0)); then {ag} must learn of it."
     if event.agent_uid == ag.uid:
         return "Other threads of the same role: they must meet between the two accesses, for instance at ctx.syncwarp()."
@@ -446,7 +447,7 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRe
         or causes.completed_by_bytes(m, m.ctas[bar.cta.rank].bars)
         or unknown
     )
-    tests = site.kind == "mbar_try_wait"  # a test, which does not wait
+    tests = Sync.TEST in site.sync
     verb, result = (
         ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
     )
@@ -467,7 +468,7 @@ def _last_signal(bar: Mbarrier) -> str:
     """
     if not bar.last_copies or bar.completed_by is None:
         return ""
-    verb = "the bytes of" if bar.completed_by.kind == "tma_load" else "the arrival of"
+    verb = "the bytes of" if bar.completed_by.fills else "the arrival of"
     return f" {verb} {bar.completed_by.what} ({bar.completed_by.loc.short}), after"
 
 
@@ -484,7 +485,7 @@ def _story(m: Machine, bar: Mbarrier) -> str:
 def ahead(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
     same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
-    verb, noun = ("tests", "test") if site.kind == "mbar_try_wait" else ("waits for", "wait")
+    verb, noun = ("tests", "test") if Sync.TEST in site.sync else ("waits for", "wait")
     raise BarrierError(
         f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still"
         " in progress: it"

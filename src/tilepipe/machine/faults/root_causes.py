@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tilepipe.ir.facts import Sync
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Copy, Mbarrier
 from tilepipe.machine.cta import Cta
@@ -20,7 +21,6 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import OWN, Site
 
 _FULL, _EMPTY = ".full", ".empty"
-_ARRIVALS = ("mbar_arrive", "tcgen05_commit")
 
 
 # -- rings -----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
     ):
         for phase, units in ((twin.phase, twin.copies), (twin.phase - 1, twin.last_copies)):
             for unit in units:
-                if unit.site.kind == "tma_load" and unit.site.multicast:
+                if unit.site.fills and unit.site.multicast:
                     key = unit.agent.uid, unit.site.id, unit.coords
                     reached[key] = unit, reached.get(key, (unit, 0))[1] | 1 << unit.slot.cta.rank
                     if phase == bar.phase:
@@ -207,7 +207,7 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
     """
     roles: dict[str, set[str]] = {}
     for site in sites:
-        if site.kind in ("mbar_arrive", "mbar_expect"):
+        if site.sync & (Sync.ARRIVE | Sync.EXPECT) and site.facts.commits is None:
             roles.setdefault(site.barrier, set()).add(site.role)
     for bar in (bar for cta in ctas for bar in cta.bars if bar.repeated_arrivals is not None):
         assert bar.repeated_arrivals is not None
@@ -268,9 +268,9 @@ def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
     """
     for bar in bars:
         sites = [s for s in _executed(m) if s.barrier == bar.array]
-        copy = next((s for s in sites if s.kind == "tma_load"), None)
-        announces = next((s for s in sites if s.kind == "mbar_expect"), None)
-        more = next((s for s in sites if s.kind in _ARRIVALS), None)
+        copy = next((s for s in sites if s.fills), None)
+        announces = next((s for s in sites if Sync.EXPECT in s.sync), None)
+        more = next((s for s in sites if s.is_arrival), None)
         if bar.count == 1 and copy and announces and more and more.role != announces.role:
             return (
                 f"The expect_bytes at {announces.loc.short} and the bytes of the TMA copies at"
@@ -291,7 +291,7 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
     """
     if len(m.ctas) < 2 or not bar.pending:
         return ""
-    sites = [s for s in _executed(m) if s.kind in _ARRIVALS and s.barrier == bar.array]
+    sites = [s for s in _executed(m) if s.is_arrival and s.barrier == bar.array]
     came = {a.uid for a, _, _ in bar.arrivals}
     near: set[int] = set()
     far: dict[int, Site] = {}
@@ -339,14 +339,10 @@ def only_arrives(m: Machine, agent: Actor) -> str:
     """A named barrier at which the agent that had to wait has arrived without waiting; empty where
     there is none.
     """
-    sites = [
-        s
-        for s in m.world.program.sites
-        if s.role == agent.role_name and s.kind in ("named_sync", "named_arrive")
-    ]
-    waits = {s.barrier for s in sites if s.kind == "named_sync"}
+    sites = [s for s in m.world.program.sites if s.role == agent.role_name and s.named]
+    waits = {s.named for s in sites if Sync.WAIT in s.sync}
     for site in sites:
-        if site.kind == "named_arrive" and site.barrier not in waits and m.world.counts[site.id]:
+        if site.named not in waits and m.world.counts[site.id]:
             return (
                 f"The named_arrive at {site.loc.short} does not wait: it counts {agent} in and"
                 " goes on. Use .sync() where it must wait for"

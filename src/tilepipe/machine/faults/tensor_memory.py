@@ -4,6 +4,7 @@ to change.
 
 from __future__ import annotations
 
+from tilepipe.ir.facts import Group, Unit
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, Matrix, Scales
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
@@ -214,14 +215,14 @@ def _wait(a: Access) -> str:
 
 def remedy(m: Machine, old: Access, new: Access) -> str:
     """What would order `new` after `old`, an access by a tcgen05 op."""
-    if old.site.kind in ("tmem_load", "tmem_store"):
+    if old.site.facts.unit is Unit.TENSOR_MEMORY:
         return _after_registers(old, new)
-    freeing = _freeing(m, old, new) if new.site.kind == "tmem_dealloc" else ""
+    freeing = _freeing(m, old, new) if new.site.frees else ""
     if freeing:
         return other_thread(m, old) or freeing
     works = (
         "works on its tiles and its accumulator"
-        if old.site.kind == "tcgen05_mma"
+        if old.site.shape is not None
         else "reads its tile and writes tensor memory"
     )
     return other_thread(m, old) or (
@@ -243,7 +244,7 @@ def _after_registers(old: Access, new: Access) -> str:
     """
     what = "store to" if old.is_write else "load from"
     over = f"A {what} tensor memory is over when its warp has executed {_wait(old)}"
-    frees = new.site.kind == "tmem_dealloc"
+    frees = new.site.frees
     if old.agent is new.agent and _warp(old) == _warp(new):
         others = (
             f" Where other warps read, too, they must tell the one that frees: {_DEALLOC}."
@@ -271,7 +272,7 @@ def _freeing(m: Machine, old: Access, new: Access) -> str:
     """
     readers: dict[str, str] = {}
     for site in m.world.program.sites:
-        if site.kind == "tmem_load" and site.role != new.agent.role_name:
+        if site.facts.issues is Group.TMEM_LOADS and site.role != new.agent.role_name:
             readers.setdefault(site.role, site.loc.short)
     if not readers:
         return ""

@@ -68,7 +68,8 @@ class Access:
         home: the rank of the CTA whose memory it is to, where it has fence bits.
         release_bit: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
             without one, and of asynchronous accesses.
-        after: the accesses that a read of a response is ordered after: those it read from.
+        after: of a read of a response, the accesses that it is ordered after: those it read from;
+            None for other accesses.
         mask: threads of the agent that made it.
     """
 
@@ -103,7 +104,8 @@ class Access:
         self.fenced = 0
         self.reader_fenced = 0
         self.home = 0
-        self.release_bit = self.after = 0
+        self.release_bit = 0
+        self.after: int | None = None
 
     @property
     def elements(self) -> dict[int, int] | None:

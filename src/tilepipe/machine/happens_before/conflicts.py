@@ -7,9 +7,10 @@ access and an asynchronous one a proxy fence must stand as well.
 
 from __future__ import annotations
 
+from tilepipe.ir.facts import Group
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access
-from tilepipe.machine.happens_before.tensor_fences import PIPELINED, check_tensor_fences
+from tilepipe.machine.happens_before.tensor_fences import check_tensor_fences
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import one_lane_each
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -140,10 +141,10 @@ def _succeeds(new: Access, old: Access, known: int) -> bool:
         return False
     if old.bit & known:
         return True
-    kind = new.site.kind
-    if kind == "wgmma":
-        return old.site.kind == "wgmma"
-    return kind in PIPELINED and old.site.kind in PIPELINED and old.mask == new.mask
+    group = new.site.facts.issues  # whose ops are over in the order of issue
+    if group is not old.site.facts.issues:
+        return False
+    return group is Group.WGMMA or (group is Group.TCGEN05 and old.mask == new.mask)
 
 
 def read(m: Machine, slot: Slot, new: Access, known: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilepipe.ir.facts import Group
 from tilepipe.machine import rules
 from tilepipe.machine.agents import tensor_state
 from tilepipe.machine.faults import tensor_memory as tensor_faults
@@ -9,16 +10,14 @@ from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import TensorMemory, warp_of
 
-# of one thread, executed in the order of issue
-PIPELINED = frozenset({"tcgen05_mma", "tmem_copy"})
-
 
 def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, known: int) -> None:
     """Raises RaceError: `new` is ordered after `old`, with which it conflicts, but not by the
     fences it takes as well.
     """
     if old.agent is new.agent:
-        if old.mask == new.mask and PIPELINED.issuperset((old.site.kind, new.site.kind)):
+        ordered = old.site.facts.issues is new.site.facts.issues is Group.TCGEN05
+        if old.mask == new.mask and ordered:
             if not _pipelined(old, new) and not m.world.advised(
                 rules.TENSOR_ORDER, old.site, new.site
             ):
@@ -26,7 +25,7 @@ def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, 
             return  # the tensor core executes them in the order of issue
         if old.fenced != old.bit and warp_of(old.mask) == warp_of(new.mask):
             return  # program order, after a wait
-    if new.site.kind == "tmem_dealloc":
+    if new.site.frees:
         return
     before = old.fenced & known
     if before and old.bit & tensor_state(m.agents[new.agent.uid]).after.known(new.mask):
@@ -41,6 +40,6 @@ def _pipelined(old: Access, new: Access) -> bool:
     after an MMA of the same accumulator, shape and kind.
     """
     one, two = old.site, new.site
-    if two.kind != "tcgen05_mma" or one.kind != "tcgen05_mma":
-        return two.kind == "tcgen05_mma"
+    if one.shape is None or two.shape is None:
+        return two.shape is not None
     return one.shape == two.shape and old.rect == new.rect and old.is_write and new.is_write

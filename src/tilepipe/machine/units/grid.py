@@ -22,7 +22,6 @@ from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit
 from tilepipe.machine.units.tma import credit_copy, depart, one_lane
 
-ASKS = ("atomic_add", "clc_try_cancel")  # kinds of ops that are performed when the grid lets them
 LATENCY = cost.TMA_LATENCY  # of either: there and back
 
 
