@@ -96,8 +96,16 @@ def _each(*shapes: dict[str, int], kernel: str = "three_roles") -> list[Cell]:
 
 TABLES: dict[str, list[Cell]] = {
     "targets": [
-        *(Cell({**BASE, "cluster": cluster}, explore) for cluster in (1, 2) for explore in (False, True)),
-        *(Cell({**BASE, "cluster": cluster, "tries": True}, explore) for cluster in (1, 2) for explore in (False, True)),
+        *(
+            Cell({**BASE, "cluster": cluster}, explore)
+            for cluster in (1, 2)
+            for explore in (False, True)
+        ),
+        *(
+            Cell({**BASE, "cluster": cluster, "tries": True}, explore)
+            for cluster in (1, 2)
+            for explore in (False, True)
+        ),
     ],
     "reductions": _each(
         {"stages": 1, "accumulators": 1, "tiles": 1, "k_steps": 1},
@@ -110,12 +118,16 @@ TABLES: dict[str, list[Cell]] = {
     "growth": [
         Cell({name: value, "tries": tries})
         for name, values in {
-            "stages": (1, 2, 3, 4), "tiles": (1, 2, 4, 8), "k_steps": (8, 16), "consumers": (2, 3), "cluster": (2, 4),
+            "stages": (1, 2, 3, 4),
+            "tiles": (1, 2, 4, 8),
+            "k_steps": (8, 16),
+            "consumers": (2, 3),
+            "cluster": (2, 4),
         }.items()
         for value in values
         for tries in (False, True)
     ],
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -228,9 +240,13 @@ def shipped(names: list[str], limit: int) -> Iterator[tuple[str, ...]]:
             more = "> " if report["verdict"] == "undecided" else ""
             figures = (sum(part[figure] for part in parts) for figure in ("traces", "states"))
             yield (
-                name, report["method"], str(len(parts)), report["verdict"], *(f"{more}{figure:,}" for figure in figures),
+                name,
+                report["method"],
+                str(len(parts)),
+                report["verdict"],
+                *(f"{more}{figure:,}" for figure in figures),
                 f"{more}{seconds:.3g}",
-            )  # fmt: skip
+            )
 
 
 def _of_children() -> float:

@@ -19,7 +19,7 @@ import torch
 import tilepipe as tp
 from screening import compiled, measured, settings_of
 from tilepipe.bench import timing
-from tilepipe.bench.blockwise import BlockwiseOperands, build
+from tilepipe.bench.operands import BlockwiseOperands, build
 from tilepipe.bench.report import Check, tflops
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -28,12 +28,24 @@ from tilepipe.kernels.gemm_blockwise.heuristics import filled
 
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
 CONFIGS = (
-    "", "cluster_n=2", "bn=160 store_slots=5", "bn=192 store_slots=3", "bn=192 store_slots=3 cluster=2", "splits=2",
-    "bm=256 store_slots=4", "bm=256 store_slots=4 cluster=2", "bm=256 store_slots=4 cluster_n=2", "bm=256 store_slots=1 cluster_n=2",
-    "bm=256 store_slots=4 cluster_n=2 group=16", "bm=256 store_slots=4 cluster_n=2 raster=rows",
-    "bn=256 splits=2 store_slots=4", "bn=256 splits=2 store_slots=4 cluster=2",
-    "bm=192 consumers=3", "bm=192 consumers=3 cluster_n=2", "bm=192 consumers=3 cluster_n=2 group=16",
-)  # fmt: skip
+    "",
+    "cluster_n=2",
+    "bn=160 store_slots=5",
+    "bn=192 store_slots=3",
+    "bn=192 store_slots=3 cluster=2",
+    "splits=2",
+    "bm=256 store_slots=4",
+    "bm=256 store_slots=4 cluster=2",
+    "bm=256 store_slots=4 cluster_n=2",
+    "bm=256 store_slots=1 cluster_n=2",
+    "bm=256 store_slots=4 cluster_n=2 group=16",
+    "bm=256 store_slots=4 cluster_n=2 raster=rows",
+    "bn=256 splits=2 store_slots=4",
+    "bn=256 splits=2 store_slots=4 cluster=2",
+    "bm=192 consumers=3",
+    "bm=192 consumers=3 cluster_n=2",
+    "bm=192 consumers=3 cluster_n=2 group=16",
+)
 FINALISTS, SHOWN = 5, 10
 
 

@@ -28,12 +28,28 @@ from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem, best, candidates
 
 CONFIGS = (
-    "bn=256 store_slots=2", "bn=256 cluster=2", "bn=256 cluster_n=2", "bn=256 cluster_n=2 raster=rows", "bn=256 raster=columns", "bn=192",
-    "bm=256 bn=128", "bm=256 bn=128 cluster=2", "bm=256 bn=128 cluster_n=2", "bm=256 bn=128 cluster_n=2 group=16",
-    "bn=128", "bn=128 cluster_n=2", "bn=160 schedule=pingpong", "bn=128 schedule=pingpong", "bn=128 schedule=pingpong cluster_n=2",
-    "bn=192 schedule=pingpong", "bm=64 bn=256 schedule=pingpong", "bm=64 bn=256 schedule=pingpong cluster_n=2",
-    "bm=64 consumers=1 bn=128", "bm=64 consumers=1 bn=256", "bm=64 consumers=1 bn=64",
-)  # fmt: skip
+    "bn=256 store_slots=2",
+    "bn=256 cluster=2",
+    "bn=256 cluster_n=2",
+    "bn=256 cluster_n=2 raster=rows",
+    "bn=256 raster=columns",
+    "bn=192",
+    "bm=256 bn=128",
+    "bm=256 bn=128 cluster=2",
+    "bm=256 bn=128 cluster_n=2",
+    "bm=256 bn=128 cluster_n=2 group=16",
+    "bn=128",
+    "bn=128 cluster_n=2",
+    "bn=160 schedule=pingpong",
+    "bn=128 schedule=pingpong",
+    "bn=128 schedule=pingpong cluster_n=2",
+    "bn=192 schedule=pingpong",
+    "bm=64 bn=256 schedule=pingpong",
+    "bm=64 bn=256 schedule=pingpong cluster_n=2",
+    "bm=64 consumers=1 bn=128",
+    "bm=64 consumers=1 bn=256",
+    "bm=64 consumers=1 bn=64",
+)
 FINALISTS, SHOWN = 4, 12
 
 

@@ -205,9 +205,11 @@ def fit(data: Sequence[Times], evaluations: int) -> Model:
     start = np.array(numbers(H200_MODEL))
     scale = np.where(start == 0, 0.1, start)
     found = minimize(
-        lambda x: loss(data, model_of(np.abs(x) * scale, H200_MODEL)), start / scale, method="Nelder-Mead",
+        lambda x: loss(data, model_of(np.abs(x) * scale, H200_MODEL)),
+        start / scale,
+        method="Nelder-Mead",
         options={"maxfev": evaluations, "adaptive": True},
-    )  # fmt: skip
+    )
     return model_of(np.abs(found.x) * scale, H200_MODEL)
 
 

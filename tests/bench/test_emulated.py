@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.bench.choice import Choice
-from tilepipe.bench.shapes import Suite, Target
+from tilepipe.bench.shapes import Choice, Suite, Target
 from tilepipe.kernels.gemm import heuristics as gemm_choice, sm90 as kernel, tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
@@ -25,7 +24,7 @@ from tilepipe.kernels.gemm_blockwise.sm90 import bind as simulated_bind
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.support.ops.memory import at  # noqa: E402
-from tilepipe.bench import blockwise, gemm, operands, timing, tune  # noqa: E402
+from tilepipe.bench import gemm, operands, timing, tune  # noqa: E402
 
 PROBLEM = Problem(72, 136, 264)
 CHOSEN = Choice()
@@ -220,7 +219,7 @@ def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch
     """The simulator in place of our kernel, PyTorch's float32 in place of `scaled_mm`."""
     problem = Problem(72, 136, 272, dtype=tp.float8_e4m3, scales="block")
 
-    def peer(self: blockwise.BlockwiseOperands, i: int) -> None:
+    def peer(self: operands.BlockwiseOperands, i: int) -> None:
         self.peer_c[i].copy_(self.want(i))
 
     def simulated(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, config: Any) -> Any:
@@ -228,7 +227,7 @@ def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch
             machine, {"a": a, "b": b, "c": c, "a_scales": a_scales, "b_scales": b_scales}, config
         )
 
-    monkeypatch.setattr(blockwise.BlockwiseOperands, "peer", peer)
+    monkeypatch.setattr(operands.BlockwiseOperands, "peer", peer)
     monkeypatch.setattr(gemm_blockwise, "bind", simulated)
     lines = measured(machine, problem)
     assert [(line.right, line.config) for line in lines] == [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilepipe as tp
-from tilepipe.bench.choice import Choice
-from tilepipe.bench.shapes import FP8, STANDARD, Target, random_shapes, suites
+from tilepipe.bench.shapes import FP8, STANDARD, Choice, Target, random_shapes, suites
 from tilepipe.kernels.gemm.heuristics import Problem
 
 BASE = Problem(1, 1, 1, dtype=tp.float16, b_order="col")

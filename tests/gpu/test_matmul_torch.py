@@ -290,7 +290,7 @@ def test_tensors_of_another_device_than_the_current() -> None:
     c = matmul(a, b)
     assert c.device == a.device
     assert torch.cuda.current_device() == 0
-    from tilepipe.ops.torch.views import TensorView
+    from tilepipe.ops.torch.tensors import TensorView
 
     # a kernel of device 0 would do as well, over NVLink, and be slow
     assert view(TensorView(a)).ordinal == 1
@@ -357,18 +357,18 @@ def test_training() -> None:
 )
 def test_opcheck(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = (leaf(*shape, seed=i) for i, shape in enumerate(shapes))
-    from tilepipe.ops.matmul import operator as torch_op
+    from tilepipe.ops.matmul import gpu as torch_op
 
-    torch.library.opcheck(torch_op.matmul, (a, b))
+    torch.library.opcheck(torch_op.operator, (a, b))
     epilogue = {
         "bias": tensor(88),
         "source": torch.ones((a @ b).shape, device="cuda"),
         "out_dtype": torch.float32,
         "alpha": 0.5,
     }
-    torch.library.opcheck(torch_op.matmul, (a, b), epilogue)
+    torch.library.opcheck(torch_op.operator, (a, b), epilogue)
     torch.library.opcheck(
-        torch_op.matmul, (a.detach(), b.detach()), epilogue | {"activation": "gelu", "beta": 2.0}
+        torch_op.operator, (a.detach(), b.detach()), epilogue | {"activation": "gelu", "beta": 2.0}
     )
 
 

@@ -21,7 +21,7 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.attention import reference, sm90 as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import Extents
-from tilepipe.ops.torch.views import TensorView
+from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.attention import ATTENTION, extents
 
 PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}

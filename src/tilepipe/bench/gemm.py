@@ -6,17 +6,15 @@ import contextlib
 import datetime
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 import tilepipe as tp
-from tilepipe.bench import timing, tune
-from tilepipe.bench.choice import Choice as Choice
-from tilepipe.bench.operands import build_all, float32_products, operands
-from tilepipe.bench.report import Config, Line, worse
-from tilepipe.bench.shapes import Suite
+from tilepipe.bench import beside, timing, tune
+from tilepipe.bench.operands import build_all, operands
+from tilepipe.bench.report import Config, Line, config_text, flop, problem_json
+from tilepipe.bench.shapes import Choice, Suite
 from tilepipe.bench.timing import Step
 from tilepipe.cuda.nvrtc.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
@@ -145,39 +143,34 @@ def measure(
 ) -> list[Line]:
     """One line for each regime. What the timed launches wrote is what is verified."""
     made = operands(problem, seed)
-    with float32_products("high"):  # in tf32, as ours are
-        blocks = {
-            "peer": timing.block(made.peer, made.sets),
-            "ours": timing.block(made.launches(launcher), made.sets),
-        }
-    for matrix in (*made.c, *made.peer_c):
-        matrix.fill_(torch.nan)
-    lines = []
-    for regime in regimes:
-        samples = timing.timed(blocks, regime, repeats)
-        step(f"{problem.m}×{problem.n}×{problem.k}, {regime}")
-        peer, ours = samples["peer"], samples["ours"]
-        checks = made.check(made.peer_c), made.check(made.c)
-        lines.append(
-            Line(
-                problem,
-                config,
-                origin,
-                regime,
-                peer.us,
-                ours.us,
-                peer.spread(),
-                ours.spread(),
-                *checks,
-            )
-        )
-    last = min(made.sets, *(block.count for block in blocks.values())) - 1
-    others = made.check(made.peer_c, last), made.check(made.c, last)
+    results = {"peer": made.peer_c, "ours": made.c}
+
+    def wipe() -> None:
+        for matrix in (*made.c, *made.peer_c):
+            matrix.fill_(torch.nan)
+
+    sides = beside.Sides(
+        config_text(config),
+        made.sets,
+        {"peer": made.peer, "ours": made.launches(launcher)},
+        wipe,
+        lambda side, i: made.check(results[side], i),
+        {},
+    )
+    name = f"{problem.m}×{problem.n}×{problem.k}"
+    contest = beside.Contest(name, problem_json(problem), flop(problem), lambda: sides)
     return [
-        replace(
-            line,
-            peer_check=worse(line.peer_check, others[0]),
-            ours_check=worse(line.ours_check, others[1]),
+        Line(
+            problem,
+            config,
+            origin,
+            line.regime,
+            line.us["peer"],
+            line.us["ours"],
+            line.spreads["peer"],
+            line.spreads["ours"],
+            line.checks["peer"],
+            line.checks["ours"],
         )
-        for line in lines
+        for line in beside.measure(contest, regimes, repeats, step)
     ]

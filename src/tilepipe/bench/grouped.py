@@ -28,7 +28,8 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
-from tilepipe.ops.torch.views import TensorView
+from tilepipe.ops.torch.tensors import TensorView
+from tilepipe.registry.gemm_grouped import GEMM_GROUPED as SPEC, problem as product_of
 from tilepipe.testing.numerics import OUTPUT_EPS
 
 if TYPE_CHECKING:
@@ -38,9 +39,15 @@ PEER, LOOP = "grouped_mm", "loop of mm"
 # m, n, k, groups, split: eight large experts; 64 experts up and down, with many rows each, some,
 # and as few as in decoding.
 STANDARD = (
-    (32768, 4096, 4096, 8, "even"), (32768, 4096, 4096, 8, "random"), (65536, 4096, 7168, 64, "random"), (65536, 7168, 2048, 64, "random"),
-    (16384, 4096, 7168, 64, "skewed"), (8192, 4096, 7168, 64, "random"), (8192, 28672, 4096, 8, "random"), (1024, 4096, 7168, 64, "random"),
-)  # fmt: skip
+    (32768, 4096, 4096, 8, "even"),
+    (32768, 4096, 4096, 8, "random"),
+    (65536, 4096, 7168, 64, "random"),
+    (65536, 7168, 2048, 64, "random"),
+    (16384, 4096, 7168, 64, "skewed"),
+    (8192, 4096, 7168, 64, "random"),
+    (8192, 28672, 4096, 8, "random"),
+    (1024, 4096, 7168, 64, "random"),
+)
 
 
 class GroupedOperands:
@@ -150,8 +157,12 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
     b = b.view(groups, lines, width)
     offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
     return gemm_grouped.bind(
-        TensorView(a), TensorView(b if problem.b_order == "row" else b.transpose(1, 2)), TensorView(c), TensorView(offsets), config
-    ).launcher()  # fmt: skip
+        TensorView(a),
+        TensorView(b if problem.b_order == "row" else b.transpose(1, 2)),
+        TensorView(c),
+        TensorView(offsets),
+        config,
+    ).launcher()
 
 
 def parse(text: str) -> tuple[int, int, int, int, str]:
@@ -176,19 +187,16 @@ def contests(
     """What `tilepipe bench gemm_grouped` measures: the shapes, or the one that settings state, or
     the standard ones.
     """
-    from tilepipe.registry.gemm_grouped import GEMM_GROUPED as spec, problem
-
     stated = {"m", "n", "k", "experts", "split"} & given.keys()
     wanted = [x for text in shapes for x in (STANDARD if text == "standard" else (parse(text),))]
-    base = spec.settings | dict(given)
+    base = SPEC.settings | dict(given)
     if stated:
         wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
     found = []
     for m, n, k, groups, split in wanted or STANDARD:
         here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
-        settings, _ = spec.configure(here, chip)
-        product = problem(settings)
-        config = spec.config(settings)
+        settings, _ = SPEC.configure(here, chip)
+        product, config = product_of(settings), SPEC.config(settings)
         text = f"{m}×{n}×{k}, {groups} groups, {split}"
         found.append(
             Contest(

@@ -21,8 +21,11 @@ from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.validation import FP8
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.ops.torch.views import TensorView
+from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
+from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:
@@ -93,10 +96,9 @@ class Operands:
         if self.a_scale is not None and self.b_scale is not None:
             scales = {"scale_a": self.a_scale[:, None], "scale_b": self.b_scale[None, :]}
             torch._scaled_mm(a, b, **scales, out_dtype=c.dtype, use_fast_accum=True, out=c)
-        elif a.dtype == c.dtype:
-            torch.mm(a, b, out=c)
-        else:
-            torch.mm(a, b, out_dtype=c.dtype, out=c)
+            return
+        with float32_products("high"):  # in tf32, as ours are
+            torch.mm(a, b, **({} if a.dtype == c.dtype else {"out_dtype": c.dtype}), out=c)
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
@@ -130,6 +132,78 @@ class Operands:
     def _added(self) -> int:
         """Products that the tensor cores add up in one sum."""
         return self.problem.k
+
+
+class BlockwiseOperands(Operands):
+    """Operands whose scales are of blocks: `a_scale` (k blocks, m), M contiguous, and `b_scale` (n
+    blocks, k blocks), the same for all sets. Lines of both are padded to 16 bytes, which is what
+    `scaled_mm` asks for, too.
+    """
+
+    scale_names = "a_scales", "b_scales"
+
+    def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
+        super().__init__(problem, seed, sets)
+        self.a_scale, self.b_scale = block_scales(
+            problem, torch.Generator(DEVICE).manual_seed(seed + 1)
+        )
+
+    def peer(self, i: int) -> None:
+        """The product of set `i` by PyTorch, which allocates the result."""
+        # here: older versions of PyTorch, which the other benchmarks take, do not have them
+        from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
+
+        flat = SwizzleType.NO_SWIZZLE
+        assert self.a_scale is not None
+        assert self.b_scale is not None
+        lines = (
+            self.b_scale
+            if self.b_scale.is_contiguous()
+            else self.b_scale.as_strided(
+                (self.b_scale.shape[0], self.b_scale.stride(0)), (self.b_scale.stride(0), 1)
+            )
+        )
+        self.peer_c[i] = scaled_mm(
+            self.a[i],
+            self.b[i].t(),
+            self.a_scale.t(),
+            ScalingType.BlockWise1x128,
+            lines.t(),
+            ScalingType.BlockWise128x128,
+            swizzle_a=flat,
+            swizzle_b=flat,
+            output_dtype=self.c[i].dtype,
+        )
+
+    def _added(self) -> int:
+        """Each block's sum is added in float32."""
+        return min(self.problem.k, BLOCK)
+
+    def want(self, i: int) -> Any:
+        """The float64 product of set `i`."""
+        k = self.problem.k
+        assert self.a_scale is not None
+        assert self.b_scale is not None
+        a_scale = self.a_scale.double().t().repeat_interleave(BLOCK, 1)[:, :k]
+        b_scale = (
+            self.b_scale.double()
+            .repeat_interleave(BLOCK, 0)
+            .repeat_interleave(BLOCK, 1)[: self.problem.n, :k]
+        )
+        return (self.a[i].double() * a_scale) @ (self.b[i].double() * b_scale).t()
+
+
+def block_scales(problem: Problem, generator: Any) -> tuple[Any, Any]:
+    """Scales about 0.01: of A (k blocks, m), of B (n blocks, k blocks)."""
+
+    def lines(count: int, width: int) -> Any:
+        padded = torch.rand(
+            count, -(-width // ROW_UNIT) * ROW_UNIT, generator=generator, device=DEVICE
+        )
+        return (0.0075 + 0.005 * padded)[:, :width]
+
+    k_blocks = blocks_of(problem.k)
+    return lines(k_blocks, problem.m), lines(blocks_of(problem.n), k_blocks)
 
 
 @contextlib.contextmanager
@@ -170,11 +244,7 @@ def allocated(
 
 def operands(problem: Problem, seed: int = 0) -> Operands:
     """The operands of a problem, by what its scales are of."""
-    if problem.scales == "block":
-        from tilepipe.bench.blockwise import BlockwiseOperands
-
-        return BlockwiseOperands(problem, seed)
-    return Operands(problem, seed)
+    return (BlockwiseOperands if problem.scales == "block" else Operands)(problem, seed)
 
 
 def build(problem: Problem, config: Config) -> Launcher:
@@ -183,19 +253,14 @@ def build(problem: Problem, config: Config) -> Launcher:
     Raises:
         TilepipeError: the configuration is impossible, or does not compile.
     """
+    a, b, c = map(TensorView, matrices(problem))
     if isinstance(config, BlockwiseGemmConfig):
-        from tilepipe.bench import blockwise
-
-        return blockwise.build(problem, config)
-    a, b, c = matrices(problem)
-    a_scale = b_scale = None
+        a_scale, b_scale = map(TensorView, block_scales(problem, None))
+        return gemm_blockwise.bind(a, b, a_scale, b_scale, c, config).launcher()
+    left = right = None
     if problem.scales == "row":
-        a_scale, b_scale = (
-            TensorView(torch.empty(extent, device=DEVICE)) for extent in (problem.m, problem.n)
-        )
-    return gemm.bind(
-        TensorView(a), TensorView(b), TensorView(c), config, a_scale=a_scale, b_scale=b_scale
-    ).launcher()
+        left, right = (TensorView(torch.empty(x, device=DEVICE)) for x in (problem.m, problem.n))
+    return gemm.bind(a, b, c, config, a_scale=left, b_scale=right).launcher()
 
 
 def matrices(problem: Problem) -> list[Any]:

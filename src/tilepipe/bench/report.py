@@ -121,8 +121,20 @@ def config_text(config: Sm90Tiling) -> str:
     if config.raster != default.raster:
         text += f" {config.raster}"
     shown = {
-        "bm", "bn", "bk", "stages", "consumers", "schedule", "swap", "cluster", "cluster_n", "split_k", "store_slots", "group", "raster",
-    }  # fmt: skip
+        "bm",
+        "bn",
+        "bk",
+        "stages",
+        "consumers",
+        "schedule",
+        "swap",
+        "cluster",
+        "cluster_n",
+        "split_k",
+        "store_slots",
+        "group",
+        "raster",
+    }
     rest = [
         f"{f.name}={getattr(config, f.name)}"
         for f in fields(default)
@@ -144,13 +156,19 @@ def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) ->
     mine = [line for line in lines if line.regime == regime]
     rows = []
     for line in mine:
-        rows.append((
-            shape_text(line.problem),
-            config_text(line.config) + ("" if line.origin in ("chosen", "given") else f" ({line.origin})"),
-            f"{line.peer_us:.1f}", f"{tflops(line.problem, line.peer_us):.0f}",
-            f"{line.ours_us:.1f}", f"{tflops(line.problem, line.ours_us):.0f}",
-            f"{line.ratio:.3f}", f"{line.ours_check.rel_error:.1e}" if line.right else "WRONG",
-        ))  # fmt: skip
+        rows.append(
+            (
+                shape_text(line.problem),
+                config_text(line.config)
+                + ("" if line.origin in ("chosen", "given") else f" ({line.origin})"),
+                f"{line.peer_us:.1f}",
+                f"{tflops(line.problem, line.peer_us):.0f}",
+                f"{line.ours_us:.1f}",
+                f"{tflops(line.problem, line.ours_us):.0f}",
+                f"{line.ratio:.3f}",
+                f"{line.ours_check.rel_error:.1e}" if line.right else "WRONG",
+            )
+        )
     columns = ("M×N×K", "config", f"{peer} µs", "TFLOP/s", "ours µs", "TFLOP/s", "ratio", "error")
     notes = [*verdicts(mine, suite.target), *wrong(mine, peer)]
     return Table(f"{suite.title}, {regime}", columns, tuple(rows), tuple(notes), texts=2)

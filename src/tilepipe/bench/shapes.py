@@ -1,17 +1,20 @@
-"""The shapes that `tilepipe bench gemm` measures, in suites, and what is aimed at for each
-suite.
+"""What `tilepipe bench gemm` measures: shapes, in suites, what is aimed at for each suite, and how
+configurations are picked.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 
 STANDARD = (
     (8192, 8192, 8192),
@@ -46,6 +49,34 @@ class Suite:
     title: str
     problems: tuple[Problem, ...]
     target: Target = Target()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How configurations are picked: "chosen", by the heuristic alone; "tuned", what tuning
+    remembers, else the heuristic's; "best", the fastest of the heuristic's first `count`; "given",
+    `config`.
+    """
+
+    how: str = "chosen"
+    count: int = 0
+    config: GemmConfig | BlockwiseGemmConfig | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Choice:
+        """From "chosen", "tuned" or "best-of-N".
+
+        Raises:
+            BindError: it is none of these.
+        """
+        if text in ("chosen", "tuned"):
+            return cls(text)
+        found = re.fullmatch(r"best-of[-: ]?(\d{1,4})", text)
+        if found is None or int(found[1]) < 1:
+            raise BindError(
+                f"--config takes chosen, tuned or best-of-N, for example best-of-8; got {text!r}"
+            )
+        return cls("best", int(found[1]))
 
 
 def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:

@@ -38,17 +38,41 @@ MEANING = (
 
 @app.command()
 def check(
-    what: What, settings: Settings = None,
-    explore: Annotated[bool, typer.Option("--explore", help="Explore all interleavings, also where one stands for all.")] = False,
-    rules: Annotated[str, typer.Option(metavar="practice|strict", help="What compilers rely on, or PTX to the letter.")] = "practice",
-    small: Annotated[bool, typer.Option("--small", help="Also where no ring is gone round twice, or there is one CTA.")] = False,
+    what: What,
+    settings: Settings = None,
+    explore: Annotated[
+        bool,
+        typer.Option("--explore", help="Explore all interleavings, also where one stands for all."),
+    ] = False,
+    rules: Annotated[
+        str,
+        typer.Option(
+            metavar="practice|strict", help="What compilers rely on, or PTX to the letter."
+        ),
+    ] = "practice",
+    small: Annotated[
+        bool,
+        typer.Option(
+            "--small", help="Also where no ring is gone round twice, or there is one CTA."
+        ),
+    ] = False,
     seconds: Annotated[float, typer.Option(help="Of each instance, at most.", min=0.001)] = 600.0,
-    traces: Annotated[int, typer.Option(help="Executions of each instance, at most.", min=1)] = 100_000,
-    jobs: Annotated[int, typer.Option(help="Processes; more than instances share the executions of each.", min=1)] = 1,
-    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="What each wait, fence, arrive, ... is for.")] = False,
-    save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help="Where a counterexample goes.")] = None,
+    traces: Annotated[
+        int, typer.Option(help="Executions of each instance, at most.", min=1)
+    ] = 100_000,
+    jobs: Annotated[
+        int,
+        typer.Option(help="Processes; more than instances share the executions of each.", min=1),
+    ] = 1,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="What each wait, fence, arrive, ... is for.")
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE.json", help="Where a counterexample goes."),
+    ] = None,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Proves a kernel on small instances, over every order in which its warps and asynchronous
     units can act, or shows how it fails.
 
@@ -152,9 +176,14 @@ def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Se
     last = found.instances[-1]
     with counting("taking lines out", quiet) as bar:
         return sensitivity.report(
-            last.make(), rebind=lambda name, n: last.make(**{name: n}), stages=found.stages, bounds=bounds, rules=rules,
-            progress=bar, instance=last.name,
-        )  # fmt: skip
+            last.make(),
+            rebind=lambda name, n: last.make(**{name: n}),
+            stages=found.stages,
+            bounds=bounds,
+            rules=rules,
+            progress=bar,
+            instance=last.name,
+        )
 
 
 # -- what is said ----------------------------------------------------------------------

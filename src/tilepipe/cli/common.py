@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from tilepipe.registry.catalog import KernelSpec
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Tile pipelines for warp-specialised GPU kernels: simulate, compile, launch, measure.",
-)  # fmt: skip
+)
 if not os.environ.get("COLUMNS", "80").strip("0 "):
     # of a terminal that does not know its width; in 0 columns nothing would be shown
     del os.environ["COLUMNS"]

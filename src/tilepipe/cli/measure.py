@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import secrets
 from collections.abc import Mapping
@@ -26,12 +27,15 @@ from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir.chip import HOPPER
 
 if TYPE_CHECKING:
-    from tilepipe.bench.choice import Choice
     from tilepipe.bench.report import Table
+    from tilepipe.bench.shapes import Choice
     from tilepipe.ir.chip import Chip
     from tilepipe.kernels.gemm.heuristics import Problem
     from tilepipe.registry.catalog import GemmSpec, KernelSpec, Setting
 
+# The benchmarks of kernels that are not one product. Imported when one is asked for: they need
+# PyTorch.
+BESIDE = {"attention": "tilepipe.bench.attention", "gemm_grouped": "tilepipe.bench.grouped"}
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
@@ -56,17 +60,24 @@ Repeats = Annotated[int, typer.Option(help="Blocks of each kernel in a burst.", 
 
 @app.command()
 def bench(
-    kernel: Kernel, settings: Settings = None, shapes: Shapes = None, regime: Regimes = Regime.both, seed: DrawnSeed = None,
-    repeats: Repeats = 15, config: Config = "chosen",
-    host: Annotated[bool, typer.Option(help="Of a GEMM: also what a launch costs the host, and a cold start.")] = True,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False, as_json: Json = False,
-) -> None:  # fmt: skip
+    kernel: Kernel,
+    settings: Settings = None,
+    shapes: Shapes = None,
+    regime: Regimes = Regime.both,
+    seed: DrawnSeed = None,
+    repeats: Repeats = 15,
+    config: Config = "chosen",
+    host: Annotated[
+        bool, typer.Option(help="Of a GEMM: also what a launch costs the host, and a cold start.")
+    ] = True,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
     """Measures a kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0. Needs PyTorch."""
-    from tilepipe.bench import contests
     from tilepipe.registry.catalog import KERNELS, GemmSpec, find
 
     spec = find(kernel)
-    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or n in contests.MODULES]
+    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or n in BESIDE]
     if spec.name not in measured:
         raise BindError(
             f"there is no benchmark for '{kernel}'; there is one for: {', '.join(measured)}"
@@ -152,10 +163,10 @@ def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted:
         )
     chip = measuring(spec, given)
     from tilepipe.bench import beside
-    from tilepipe.bench.contests import contests
     from tilepipe.bench.gemm import REGIMES_TEXT, environment
 
-    found = contests(spec.name, given, wanted.shapes, chip, wanted.seed)
+    made = importlib.import_module(BESIDE[spec.name]).contests
+    found: list[beside.Contest] = made(given, wanted.shapes, chip, wanted.seed)
     head = [environment(chip), REGIMES_TEXT, f"ratio: peer's time / ours; seed {wanted.seed}"]
     wanted.heading(head)
     announce(beside.seconds(len(found), 3, wanted.regimes, wanted.repeats))
@@ -184,7 +195,7 @@ def product(spec: GemmSpec, given: Mapping[str, Setting]) -> Problem:
 
 
 def _choice(spec: GemmSpec, given: Mapping[str, Setting], config: str) -> Choice:
-    from tilepipe.bench.choice import Choice
+    from tilepipe.bench.shapes import Choice
 
     choice = Choice.parse(config)
     tiles = {name: value for name, value in given.items() if name in spec.tiles}

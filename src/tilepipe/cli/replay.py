@@ -55,11 +55,19 @@ def replay(file: File, as_json: Json = False) -> None:
     )
     moved = {} if now is None or differs else _moved(kept.fault, now)
     if as_json:
-        print_json({
-            "kernel": found.what, "config": found.config, "instance": kept.instance, "replayed": _answer(now, differs),
-            "changed": changed, "differs": differs, "moved": moved, "fault": None if now is None else saved.as_json(now),
-            "saved": saved.as_json(kept.fault),
-        })  # fmt: skip
+        print_json(
+            {
+                "kernel": found.what,
+                "config": found.config,
+                "instance": kept.instance,
+                "replayed": _answer(now, differs),
+                "changed": changed,
+                "differs": differs,
+                "moved": moved,
+                "fault": None if now is None else saved.as_json(now),
+                "saved": saved.as_json(kept.fault),
+            }
+        )
     else:
         out.print(f"{found.what}, instance '{kept.instance}':")
         if differs:

@@ -67,9 +67,14 @@ def kernels(as_json: Json = False) -> None:
 
 @app.command()
 def run(
-    kernel: Kernel, settings: Settings = None, device: Annotated[Device, typer.Option(help="Where to run it.")] = Device.sim,
-    seed: Annotated[int, typer.Option(help="Data and interleaving; 0 is one deterministic order.", min=0)] = 0, as_json: Json = False,
-) -> None:  # fmt: skip
+    kernel: Kernel,
+    settings: Settings = None,
+    device: Annotated[Device, typer.Option(help="Where to run it.")] = Device.sim,
+    seed: Annotated[
+        int, typer.Option(help="Data and interleaving; 0 is one deterministic order.", min=0)
+    ] = 0,
+    as_json: Json = False,
+) -> None:
     """Runs a kernel on random data and verifies the result against float64."""
     from tilepipe.registry.catalog import find
 
@@ -88,9 +93,16 @@ def run(
     comparison = case.verify()
     if as_json:
         report: dict[str, Any] = {
-            "kernel": kernel, "config": config, "device": device.value, "ok": comparison.ok, "rel_error": comparison.rel_error,
-            "wall_s": wall, "simulated_us": simulated_us, "tiles": case.tiles, "seed": seed,
-        }  # fmt: skip
+            "kernel": kernel,
+            "config": config,
+            "device": device.value,
+            "ok": comparison.ok,
+            "rel_error": comparison.rel_error,
+            "wall_s": wall,
+            "simulated_us": simulated_us,
+            "tiles": case.tiles,
+            "seed": seed,
+        }
         print_json(report)
     else:
         out.print(f"{kernel}: {' '.join(f'{n}={v}' for n, v in config.items())}")
@@ -102,11 +114,21 @@ def run(
 
 @app.command("compile")
 def compile_(
-    kernel: Kernel, settings: Settings = None,
-    arch: Annotated[str | None, typer.Option(metavar="|".join(ARCHITECTURES), help="Target; the first that has the kernel with these settings unless given.")] = None,
+    kernel: Kernel,
+    settings: Settings = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(ARCHITECTURES),
+            help="Target; the first that has the kernel with these settings unless given.",
+        ),
+    ] = None,
     emit: Annotated[Emit, typer.Option(help="What to write.")] = Emit.cubin,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default.")] = None,
-) -> None:  # fmt: skip
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default."),
+    ] = None,
+) -> None:
     """Compiles a kernel with NVRTC; needs no GPU."""
     from tilepipe.errors import BindError
     from tilepipe.ir.chip import CHIPS

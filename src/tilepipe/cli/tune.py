@@ -22,16 +22,28 @@ DataSeed = Annotated[int, typer.Option(help="Of the data.", min=0)]
 
 @app.command()
 def tune(
-    kernel: Kernel = "gemm", settings: Settings = None,
-    limit: Annotated[int, typer.Option(help="Candidates to measure, the likeliest first.", min=1)] = 48,
-    regime: Regimes = Regime.burst, seed: DataSeed = 0,
+    kernel: Kernel = "gemm",
+    settings: Settings = None,
+    limit: Annotated[
+        int, typer.Option(help="Candidates to measure, the likeliest first.", min=1)
+    ] = 48,
+    regime: Regimes = Regime.burst,
+    seed: DataSeed = 0,
     listing: Annotated[bool, typer.Option("--list", help="Only list what is remembered.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget the entry for -s m= n= k=, or all of this chip.")] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Forget the entry for -s m= n= k=, or all of this chip."),
+    ] = False,
     chip_name: Annotated[
-        str | None, typer.Option("--chip", metavar="NAME", help="Whose entries --forget forgets; device 0's unless given.")
+        str | None,
+        typer.Option(
+            "--chip",
+            metavar="NAME",
+            help="Whose entries --forget forgets; device 0's unless given.",
+        ),
     ] = None,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Measures configurations for one shape on device 0, and remembers the fastest for later
     launches.
     """

@@ -120,10 +120,14 @@ class Program:
         explore = require_bool(explore, "explore=")
         check_zeros(self.launch_args)
         return check.check(
-            self._as_bound(), explore=explore, bounds=check.Bounds() if bounds is None else bounds,
+            self._as_bound(),
+            explore=explore,
+            bounds=check.Bounds() if bounds is None else bounds,
             reductions=check.Reductions() if reductions is None else reductions,
-            rules=rules, instance=instance, progress=progress,
-        )  # fmt: skip
+            rules=rules,
+            instance=instance,
+            progress=progress,
+        )
 
     def _counters(self) -> dict[str, np.ndarray[Any, Any]]:
         """The NumPy arguments that the kernel both reads and writes: a run moves what the next one

@@ -21,7 +21,7 @@ from tilepipe.cuda.runtime import interop
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.matmul import plan as torch_plan
 from tilepipe.ops.torch import device, plan_cache
-from tilepipe.ops.torch.views import TensorView
+from tilepipe.ops.torch.tensors import TensorView
 
 __all__ = ["gpu"]
 BF16 = torch.bfloat16

@@ -12,13 +12,8 @@ import tilepipe as tp
 from tests.support.ops.emulated_matmul import Emulator, gpu, torch
 from tests.support.ops.torch_reference import activated, check
 from tilepipe.ir import dtypes
-from tilepipe.ops import output_dtypes
-from tilepipe.ops.matmul import (
-    gpu as gpu_side,
-    operator as torch_op,
-    plan as torch_plan,
-    validation,
-)
+from tilepipe.ops import calls
+from tilepipe.ops.matmul import call as call_side, gpu as gpu_side, plan as torch_plan
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
@@ -31,8 +26,8 @@ def exact(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """float64 is taken for a dtype of the kernel, so that derivatives can be compared with
     differences.
     """
-    monkeypatch.setattr(validation, "INPUTS", (*validation.INPUTS, dtypes.float64))
-    monkeypatch.setattr(output_dtypes, "OUTPUTS", (*output_dtypes.OUTPUTS, dtypes.float64))
+    monkeypatch.setattr(call_side, "INPUTS", (*call_side.INPUTS, dtypes.float64))
+    monkeypatch.setattr(calls, "OUTPUTS", (*calls.OUTPUTS, dtypes.float64))
     return gpu
 
 
@@ -164,7 +159,7 @@ def test_the_operator_alone_has_no_gradient_of_an_activation(gpu: Emulator) -> N
     with pytest.raises(
         tp.BindError, match=r'activation="gelu" has no gradient; tilepipe\.ops\.matmul has'
     ):
-        torch_op.matmul(leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16), activation="gelu")
+        gpu_side.operator(leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16), activation="gelu")
 
 
 COMPILED = {
@@ -278,7 +273,7 @@ def test_the_operator_checks_shapes(
 ) -> None:
     a, b = (torch.empty(shape, dtype=BF16, device="meta") for shape in (left, right))
     with pytest.raises((RuntimeError, tp.BindError), match=words):
-        torch_op.matmul(a, b)
+        gpu_side.operator(a, b)
 
 
 @pytest.mark.sampled(5, suite=5)
@@ -297,14 +292,14 @@ def test_opcheck(
     gpu: Emulator, options: dict[str, Any], shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
     a, b = (leaf(*shape, dtype=BF16, seed=i) for i, shape in enumerate(shapes))
-    torch.library.opcheck(torch_op.matmul, (a, b), options)
+    torch.library.opcheck(gpu_side.operator, (a, b), options)
     epilogue = {
         "bias": leaf(8, dtype=BF16).detach(),
         "source": torch.ones((a @ b).shape, dtype=options.get("out_dtype", BF16)),
     }
-    torch.library.opcheck(torch_op.matmul, (a, b), options | epilogue)
+    torch.library.opcheck(gpu_side.operator, (a, b), options | epilogue)
     torch.library.opcheck(
-        torch_op.matmul,
+        gpu_side.operator,
         (a.detach(), b.detach()),
         options | epilogue | {"activation": "gelu", "beta": 2.0},
     )

@@ -21,7 +21,7 @@ from tilepipe.kernels.gemm.reference import activated
 
 torch = pytest.importorskip("torch")
 
-from tilepipe.ops.matmul import operator as torch_op, plan as torch_plan  # noqa: E402
+from tilepipe.ops.matmul import gpu as torch_op, plan as torch_plan  # noqa: E402
 
 Array = npt.NDArray[Any]
 

@@ -15,23 +15,23 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90 as attention_kernel
 from tilepipe.kernels.attention.validation import NAME, Extents
-from tilepipe.ops.attention.call import AttentionCall
-from tilepipe.ops.attention.validation import checked, config, heads_third
+from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third
+from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
-from tilepipe.ops.torch.observers import (
+from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
+    library,
     no_gradient,
     observed,
     refuse_gradient,
+    register,
+    settings_of,
+    settings_text,
 )
-from tilepipe.ops.torch.operators import library, register, settings_of, settings_text
-from tilepipe.ops.torch.overlap import refuse_overlap
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
-from tilepipe.ops.torch.tensors import check_tensors, span
-from tilepipe.ops.torch.views import TensorView
-from tilepipe.ops.types import Shape
+from tilepipe.ops.torch.tensors import TensorView, check_tensors, refuse_overlap, span
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
@@ -96,9 +96,16 @@ def _checked_tensors(call: Call) -> Extents:
 def _key(call: Call) -> object:
     """What the plan of a call depends on."""
     return (
-        facts(call.q), facts(call.k), facts(call.v), facts(call.out), call.causal, call.scale,
-        call.return_lse, call.layout, call.settings,
-    )  # fmt: skip
+        facts(call.q),
+        facts(call.k),
+        facts(call.v),
+        facts(call.out),
+        call.causal,
+        call.scale,
+        call.return_lse,
+        call.layout,
+        call.settings,
+    )
 
 
 def _prepare(call: Call) -> Plan:
@@ -161,7 +168,7 @@ def kernel(
     literal.
     """
     items = settings_of(settings)
-    return plans.run(AttentionCall(q, k, v, None, causal, scale, return_lse, layout, items))
+    return plans.run(AttentionCall(q, k, v, causal, scale, None, return_lse, layout, items))
 
 
 def _fake(

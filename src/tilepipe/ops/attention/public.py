@@ -11,10 +11,8 @@ import numpy as np
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, require_bool, shown
 from tilepipe.kernels.attention.validation import NAME
-from tilepipe.ops.attention.call import AttentionCall
-from tilepipe.ops.attention.validation import LAYOUTS
-from tilepipe.ops.dispatch import gpu_module
-from tilepipe.ops.types import ArrayT, Progress, Setting
+from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 
 
 @overload
@@ -117,9 +115,9 @@ def attention(
         q,
         k,
         v,
-        out,
         require_bool(causal, f"{NAME}: causal"),
         scale if scale is None else plain(scale),
+        out,
         require_bool(return_lse, f"{NAME}: return_lse"),
         layout,
         tuple(sorted(settings.items())),

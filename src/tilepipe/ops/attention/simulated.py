@@ -7,9 +7,8 @@ import numpy as np
 from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.arrays import require_arrays
-from tilepipe.ops.attention.call import AttentionCall
-from tilepipe.ops.attention.validation import checked, config, heads_third
-from tilepipe.ops.types import Array, Progress
+from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third
+from tilepipe.ops.calls import Array, Progress
 
 
 def attention(

@@ -13,16 +13,20 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
-from tilepipe.ops.grouped.call import NAME, GroupedCall
-from tilepipe.ops.grouped.validation import Extents, checked, config
+from tilepipe.ops.grouped.call import NAME, Extents, GroupedCall, checked, config
 from tilepipe.ops.torch import products
-from tilepipe.ops.torch.observers import autocast, is_tracing, observed, refuse_gradient
-from tilepipe.ops.torch.operands import Operand
-from tilepipe.ops.torch.operators import register, settings_of, settings_text
+from tilepipe.ops.torch.dispatcher import (
+    autocast,
+    is_tracing,
+    observed,
+    refuse_gradient,
+    register,
+    settings_of,
+    settings_text,
+)
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
-from tilepipe.ops.torch.products import ProductPlan, Views
-from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
-from tilepipe.ops.torch.views import TensorView
+from tilepipe.ops.torch.products import Operand, ProductPlan, Views
+from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = GroupedCall[torch.Tensor]
 SCHEMA = (

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilepipe.ops.dispatch import gpu_module
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 from tilepipe.ops.grouped.call import NAME, GroupedCall
-from tilepipe.ops.types import ArrayT, Progress, Setting
 
 
 def grouped_matmul(

@@ -6,11 +6,9 @@ import numpy as np
 
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
-from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored
-from tilepipe.ops.grouped.call import NAME, GroupedCall
-from tilepipe.ops.grouped.validation import checked, config
-from tilepipe.ops.layouts import tma_order
-from tilepipe.ops.types import Array, Progress
+from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored, tma_order
+from tilepipe.ops.calls import Array, Progress
+from tilepipe.ops.grouped.call import NAME, GroupedCall, checked, config
 
 
 def grouped_matmul(call: GroupedCall[Array], seed: int, progress: Progress | None) -> Array:

@@ -1,13 +1,36 @@
-"""The arguments of one call of `ops.matmul`, for both kinds of arrays."""
+"""The arguments of one call of `ops.matmul`, and what is asked of them, for both kinds of arrays."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Generic
 
-from tilepipe.ops.types import ArrayT, Settings
+from tilepipe.errors import BindError
+from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype
+from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.common.tiling import ACTIVATIONS as ALL_ACTIVATIONS
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import SPAN
+from tilepipe.ops.calls import (
+    ArrayT,
+    Setting,
+    Settings,
+    Shape,
+    check_settings,
+    check_shape,
+    configured,
+    result_dtype,
+    setting_names,
+)
+from tilepipe.ops.matmul.shapes import Product, product
 
 NAME = "matmul"
+INPUTS = (dtypes.bfloat16, dtypes.float16)
+ACTIVATIONS = tuple(name for name in ALL_ACTIVATIONS if name != "none")
+SETTINGS = setting_names(GemmConfig, "activation")
+FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 
 
 @dataclass
@@ -32,3 +55,114 @@ class MatmulCall(Generic[ArrayT]):
         if self.source is None:
             return 0.0
         return 1.0 if self.beta is None else float(self.beta)
+
+
+def checked(call: MatmulCall[ArrayT], a_strides: Shape) -> tuple[Product, DType]:
+    """The shapes of a product and the dtype of its result.
+
+    Args:
+        a_strides: of a, in any unit.
+
+    Raises:
+        BindError: as `ops.matmul`.
+    """
+    inputs = array_dtype(call.a)
+    _check_inputs(inputs, array_dtype(call.b), call.precision)
+    check_epilogue(call)
+    check_settings(NAME, MatmulCall, call.settings, SETTINGS)
+    shapes = product(tuple(call.a.shape), tuple(call.b.shape), a_strides)
+    out = result_dtype(NAME, call.out, call.out_dtype, inputs)
+    check_shape(NAME, "out", call.out, shapes.result)
+    _check_addends(call, shapes, inputs, out)
+    return shapes, out
+
+
+def _check_inputs(a: DType, b: DType, precision: object) -> None:
+    """Raises BindError unless a and b may be multiplied: both bfloat16, both float16, or both
+    float32 in tf32.
+    """
+    if not isinstance(precision, str | None) or precision not in (None, "tf32"):
+        raise BindError(f'matmul: precision is None or "tf32", got {precision!r}')
+    if a is not b:
+        raise BindError(
+            f"matmul: a is {a} and b is {b}; convert one with .astype() (NumPy) or .to() (PyTorch)"
+        )
+    if a is dtypes.float32:
+        if precision is None:
+            raise BindError(
+                "matmul of float32 would run on tensor cores in tf32, with 10 bits of mantissa,"
+                " and is not done unasked;"
+                ' pass precision="tf32", or convert to bfloat16 or float16 yourself'
+            )
+    elif a not in INPUTS:
+        raise BindError(
+            f"matmul takes {', '.join(t.name for t in INPUTS)}, and float32 with"
+            f' precision="tf32"; got {a}'
+        )
+    elif precision is not None:
+        raise BindError(f'matmul: precision="tf32" is for float32 operands; a and b are {a}')
+
+
+def check_epilogue(call: MatmulCall[ArrayT]) -> None:
+    """Raises BindError for an unknown activation, scales that are no numbers, or beta without a
+    source.
+    """
+    if call.activation is not None and (
+        not isinstance(call.activation, str) or call.activation not in ACTIVATIONS
+    ):
+        raise BindError(
+            f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got"
+            f" {call.activation!r}"
+        )
+    for name, value in (("alpha", call.alpha), ("beta", call.beta)):
+        if name == "beta" and value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BindError(f"matmul: {name} must be a number, got {value!r}")
+        if FLOAT32_MAX < abs(value) != math.inf:
+            raise BindError(
+                f"matmul: {name} is a float32, which holds up to {FLOAT32_MAX:.4g} (or inf)"
+            )
+    if call.beta not in (None, 0) and call.source is None:
+        raise BindError(
+            f"matmul: beta={call.beta} scales source=, which is not given; out= is only written. To"
+            " add to what it holds, pass source=out as well"
+        )
+
+
+def _check_addends(call: MatmulCall[ArrayT], shapes: Product, inputs: DType, out: DType) -> None:
+    """Raises BindError for a bias or a source of another shape or dtype than the kernel adds."""
+    if call.bias is not None:
+        check_shape(NAME, "bias", call.bias, (shapes.n,))
+        bias = array_dtype(call.bias)
+        if bias not in (inputs, out, dtypes.float32):
+            raise BindError(
+                f"matmul: bias is {bias}; it may be {inputs} as the operands, {out} as the result,"
+                " or float32"
+            )
+    if call.source is not None:
+        source, shape = array_dtype(call.source), tuple(call.source.shape)
+        if source is not out:
+            raise BindError(
+                f"matmul: source is {source} and the result {out}; convert one with .astype()"
+                " (NumPy) or .to() (PyTorch)"
+            )
+        if not _broadcasts(shape, shapes.result):
+            raise BindError(
+                f"matmul: source of shape {shape} does not broadcast to {shapes.result}, the"
+                " result's"
+            )
+
+
+def _broadcasts(shape: Shape, to: Shape) -> bool:
+    if len(shape) > len(to):
+        return False
+    return all(x in (1, y) for x, y in zip(reversed(shape), reversed(to), strict=False))
+
+
+def config(settings: Settings, activation: str | None, inputs: DType) -> GemmConfig:
+    """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
+    defaults: dict[str, Setting] = {"bk": SPAN // inputs.nbytes}
+    if activation is not None:
+        defaults["activation"] = activation
+    return configured(GemmConfig, defaults, settings)

@@ -1,23 +1,245 @@
-"""matmul of PyTorch tensors: straight to the kernel where nothing in PyTorch observes it, else
-through its dispatcher.
+"""matmul of PyTorch tensors: straight to the kernel where nothing in PyTorch observes it, else through
+`tilepipe::matmul`, the operator that its dispatcher, compiler and autograd see.
+
+The operator takes what the kernel takes: a (m, k) or (batch, m, k), b (k, n) or (batch, k, n), where
+one may be a matrix for the whole batch; bias (n,), source of the result's shape. `ops.matmul` brings
+its arguments into that form with view operations, which PyTorch differentiates by itself. Importing
+this module registers the operator, as `torch.ops.tilepipe.matmul`.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ops.matmul.call import MatmulCall
-from tilepipe.ops.matmul.operator import Recorded, matmul as operator
+from tilepipe.ops.matmul.call import MatmulCall, check_epilogue
 from tilepipe.ops.matmul.plan import activate, checked_tensors, run
 from tilepipe.ops.matmul.shapes import product
-from tilepipe.ops.matmul.validation import check_epilogue
-from tilepipe.ops.torch.observers import autocast, is_tracing, observed, wants_gradient
-from tilepipe.ops.torch.operators import settings_text
+from tilepipe.ops.torch.dispatcher import (
+    autocast,
+    is_tracing,
+    library,
+    observed,
+    register,
+    settings_of,
+    settings_text,
+    wants_gradient,
+)
 from tilepipe.ops.torch.tensors import torch_dtype
 
+OPERATOR = "tilepipe::matmul"
+SCHEMA = (
+    "(Tensor a, Tensor b, Tensor? bias=None, Tensor? source=None, str? activation=None,"
+    " float alpha=1.0, float? beta=None, ScalarType? out_dtype=None, str? precision=None,"
+    " str settings='()') -> Tensor"
+)
+INPUTS = 10  # arguments of the schema: backward returns as many gradients
+Gradient: TypeAlias = torch.Tensor | None
+Inputs = tuple[  # of the schema
+    torch.Tensor,
+    torch.Tensor,
+    torch.Tensor | None,
+    torch.Tensor | None,
+    str | None,
+    float,
+    float | None,
+    torch.dtype | None,
+    str | None,
+    str,
+]
 Call = MatmulCall[torch.Tensor]
 _expand = torch.Tensor.expand
+
+
+def kernel(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    source: torch.Tensor | None = None,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
+    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    literal.
+    """
+    call = MatmulCall(
+        a,
+        b,
+        None,
+        bias,
+        activation,
+        source,
+        alpha,
+        beta,
+        out_dtype,
+        precision,
+        settings_of(settings),
+    )
+    return run(call)
+
+
+def _fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    source: torch.Tensor | None = None,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
+    """The shape and dtype of the result, for tensors without data."""
+    if not {a.dim(), b.dim()} <= {2, 3}:
+        raise BindError(
+            f"{OPERATOR} takes matrices or batches of them, (m, k) or (batch, m, k) each; got"
+            f" {a.dim()}-D and {b.dim()}-D"
+        )
+    torch._check(
+        a.shape[-1] == b.shape[-2],
+        lambda: f"{OPERATOR}: a has {a.shape[-1]} columns and b {b.shape[-2]} rows",
+    )
+    if a.dim() == b.dim() == 3:
+        torch._check(
+            a.shape[0] == b.shape[0],
+            lambda: f"{OPERATOR}: batches of {a.shape[0]} and {b.shape[0]}",
+        )
+    batch = a.shape[:-2] or b.shape[:-2]
+    return a.new_empty(
+        (*batch, a.shape[-2], b.shape[-1]), dtype=a.dtype if out_dtype is None else out_dtype
+    )
+
+
+operator = register("matmul", SCHEMA, kernel, _fake)
+
+
+class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
+    """What the forward pass keeps for the gradients.
+
+    Attributes:
+        scales: alpha and beta. dtypes: of bias and source, None where there is none.
+    """
+
+    saved_tensors: tuple[torch.Tensor, torch.Tensor]
+    needs_input_grad: tuple[bool, ...]
+    scales: tuple[float, float]
+    dtypes: tuple[torch.dtype | None, torch.dtype | None]
+    precision: str | None
+
+
+def _setup(ctx: Context, inputs: Inputs, output: object) -> None:
+    """Keeps what the gradients need. The activation has no derivative here: `ops.matmul` applies it
+    outside of the operator when a gradient is needed, so that PyTorch saves its input instead of
+    multiplying again.
+    """
+    a, b, bias, source, activation, alpha, beta, _, precision, _ = inputs
+    if activation is not None:
+        raise BindError(
+            f'{OPERATOR} with activation="{activation}" has no gradient; tilepipe.ops.matmul has one'
+        )
+    _keep(ctx, MatmulCall(a, b, None, bias, None, source, alpha, beta, None, precision, ()))
+
+
+def _keep(ctx: Context, call: MatmulCall[torch.Tensor]) -> None:
+    ctx.save_for_backward(call.a, call.b)
+    ctx.scales = call.alpha, 1.0 if call.beta is None else call.beta
+    bias, source = call.bias, call.source
+    ctx.dtypes = None if bias is None else bias.dtype, None if source is None else source.dtype
+    ctx.precision = call.precision
+
+
+def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
+    """dA = alpha · dC · Bᵀ, dB = alpha · Aᵀ · dC, dbias = sum over rows of dC, dsource = beta · dC;
+    made of operators that have gradients themselves. dA and dB are laid out as A and B, so that a
+    transposed weight gets a gradient in its own layout.
+    """
+    a, b = ctx.saved_tensors
+    alpha, beta = ctx.scales
+    bias_dtype, source_dtype = ctx.dtypes
+    da = db = dbias = dsource = None
+    # without defaults at the end
+    need_a, need_b, need_bias, need_source = (*ctx.needs_input_grad, False, False)[:4]
+    if need_a or need_b:
+        g = grad.to(a.dtype)
+        if need_a:
+            left, right = (
+                (g, b) if a.dim() >= b.dim() else (_rows_side_by_side(g), _rows_side_by_side(b))
+            )
+            da = _times(left, right.transpose(-1, -2), a, alpha, ctx.precision)
+        if need_b:
+            left, right = (a, g) if b.dim() >= a.dim() else (a.flatten(0, 1), g.flatten(0, 1))
+            db = _times(left.transpose(-1, -2), right, b, alpha, ctx.precision)
+    if need_bias:
+        dbias = grad.sum(tuple(range(grad.dim() - 1)), dtype=torch.float32).to(bias_dtype)
+    if need_source:
+        dsource = (grad if beta == 1 else grad * beta).to(source_dtype)
+    return (da, db, dbias, dsource, *(None,) * (INPUTS - 4))
+
+
+def _rows_side_by_side(x: torch.Tensor) -> torch.Tensor:
+    """(batch, m, k) as (m, batch · k): what a product sums over for a matrix that the whole batch
+    shares.
+    """
+    return x.transpose(0, 1).flatten(1)
+
+
+def _times(
+    x: torch.Tensor, y: torch.Tensor, like: torch.Tensor, alpha: float, precision: str | None
+) -> torch.Tensor:
+    """alpha · x @ y, column-major where `like` is."""
+    columns = like.stride(-1) != 1 and like.stride(-2) == 1 and y.dim() == x.dim()
+    if columns:
+        x, y = y.transpose(-1, -2), x.transpose(-1, -2)
+    if is_tracing() or observed(x, y) or wants_gradient(x, y):
+        z = operator(x, y, alpha=alpha, precision=precision)
+    else:
+        z = run(MatmulCall(x, y, None, None, None, None, alpha, None, None, precision, ()))
+    return z.transpose(-1, -2) if columns else z
+
+
+class Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """The operator under eager autograd and nothing else: a third of the dispatcher's cost."""
+
+    @staticmethod
+    def forward(
+        ctx: Context,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        source: torch.Tensor | None,
+        given: MatmulCall[torch.Tensor],
+    ) -> torch.Tensor:
+        """Multiplies, without an activation. `given`: the call, whose other arguments count."""
+        call = MatmulCall(
+            a,
+            b,
+            None,
+            bias,
+            None,
+            source,
+            given.alpha,
+            given.beta,
+            given.out_dtype,
+            given.precision,
+            given.settings,
+        )
+        _keep(ctx, call)
+        return run(call)
+
+    @staticmethod
+    def backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
+        """The gradients of a, b, bias and source."""
+        return (*_backward(ctx, grad)[:4], None)
+
+
+torch.library.register_autograd(OPERATOR, _backward, setup_context=_setup, lib=library)
 
 
 def matmul(call: Call) -> torch.Tensor:

@@ -14,17 +14,14 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.ops.layouts import tma_order
-from tilepipe.ops.matmul.call import NAME, MatmulCall
+from tilepipe.ops.arrays import tma_order
+from tilepipe.ops.calls import Shape
+from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
 from tilepipe.ops.matmul.shapes import Product
-from tilepipe.ops.matmul.validation import checked, config
 from tilepipe.ops.torch import products
-from tilepipe.ops.torch.operands import Operand
 from tilepipe.ops.torch.plan_cache import MISALIGNED, PlanCache, facts
-from tilepipe.ops.torch.products import ProductPlan, Views
-from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
-from tilepipe.ops.torch.views import TensorView
-from tilepipe.ops.types import Shape
+from tilepipe.ops.torch.products import Operand, ProductPlan, Views
+from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = MatmulCall[torch.Tensor]
 _SOURCE = 3  # of the operands
@@ -52,10 +49,23 @@ def _key(call: Call) -> object:
         else (facts(call.bias), facts(call.source), facts(call.out))
     )
     return (
-        a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device(),
-        low, others, call.activation, call.alpha, call.beta, call.out_dtype, call.precision,
+        a.shape,
+        a.stride(),
+        a.dtype,
+        a.get_device(),
+        b.shape,
+        b.stride(),
+        b.dtype,
+        b.get_device(),
+        low,
+        others,
+        call.activation,
+        call.alpha,
+        call.beta,
+        call.out_dtype,
+        call.precision,
         call.settings,
-    )  # fmt: skip
+    )
 
 
 def _prepare(call: Call) -> ProductPlan:
@@ -78,10 +88,16 @@ def _prepare(call: Call) -> ProductPlan:
         Operand(("source",), source, lambda x: shapes.like_output(x, expand)),
     ]
     return products.prepare(
-        NAME, operands, call.out, shapes.result, torch_dtype(dtype), bind,
-        empty=0 in shapes.output or shapes.k == 0, written_shape=shapes.output,
+        NAME,
+        operands,
+        call.out,
+        shapes.result,
+        torch_dtype(dtype),
+        bind,
+        empty=0 in shapes.output or shapes.k == 0,
+        written_shape=shapes.output,
         accumulates=_SOURCE,
-    )  # fmt: skip
+    )
 
 
 def _config(
@@ -93,10 +109,17 @@ def _config(
     m, n = shapes.output[-2:]
     addends = call.bias is not None or bool(call.source_scale)
     chosen = heuristics.choose(
-        m, n, shapes.k, inputs, dtype, batch=1 if len(shapes.output) == 2 else shapes.matrices,
-        a_order=_order(a), b_order=_order(b), extras=addends or call.activation is not None,
+        m,
+        n,
+        shapes.k,
+        inputs,
+        dtype,
+        batch=1 if len(shapes.output) == 2 else shapes.matrices,
+        a_order=_order(a),
+        b_order=_order(b),
+        extras=addends or call.activation is not None,
         chip=chip,
-    )  # fmt: skip
+    )
     return chosen if call.activation is None else replace(chosen, activation=call.activation)
 
 

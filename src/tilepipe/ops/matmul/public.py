@@ -7,10 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.host_arguments import plain
-from tilepipe.ops.dispatch import gpu_module
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 from tilepipe.ops.matmul import simulated
 from tilepipe.ops.matmul.call import NAME, MatmulCall
-from tilepipe.ops.types import ArrayT, Progress, Setting
 
 
 def matmul(

@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilepipe.errors import BindError
-from tilepipe.ops.types import ArrayT, Shape
+from tilepipe.ops.calls import ArrayT, Shape
 
 Expand = Callable[[ArrayT, Shape], ArrayT]
 

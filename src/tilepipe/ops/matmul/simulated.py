@@ -9,10 +9,9 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.reference import activated
 from tilepipe.ops.arrays import acceptable, padded, require_arrays, stored
-from tilepipe.ops.matmul.call import NAME, MatmulCall
+from tilepipe.ops.calls import Array, Progress
+from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
 from tilepipe.ops.matmul.shapes import Product
-from tilepipe.ops.matmul.validation import checked, config
-from tilepipe.ops.types import Array, Progress
 
 
 def matmul(call: MatmulCall[Array], seed: int, progress: Progress | None) -> Array:

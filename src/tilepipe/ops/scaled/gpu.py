@@ -21,18 +21,20 @@ from tilepipe.kernels.gemm_blockwise import (
     sm90 as gemm_blockwise,
 )
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.ops.output_dtypes import check_shape, result_dtype
-from tilepipe.ops.scaled.call import NAME, ScaledCall
-from tilepipe.ops.scaled.recipes import ArrayKind, Recipe, recipe
-from tilepipe.ops.settings import configured
+from tilepipe.ops.calls import check_shape, configured, result_dtype
+from tilepipe.ops.scaled.call import NAME, ArrayKind, Recipe, ScaledCall, recipe
 from tilepipe.ops.torch import products
-from tilepipe.ops.torch.observers import is_tracing, observed, refuse_gradient
-from tilepipe.ops.torch.operands import Operand, as_it_is
-from tilepipe.ops.torch.operators import register, settings_of, settings_text
+from tilepipe.ops.torch.dispatcher import (
+    is_tracing,
+    observed,
+    refuse_gradient,
+    register,
+    settings_of,
+    settings_text,
+)
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
-from tilepipe.ops.torch.products import ProductPlan, Views
-from tilepipe.ops.torch.tensors import check_tensors, torch_dtype
-from tilepipe.ops.torch.views import TensorView
+from tilepipe.ops.torch.products import Operand, ProductPlan, Views, as_it_is
+from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = ScaledCall[torch.Tensor]
 SCHEMA = (
@@ -62,9 +64,13 @@ def scaled_matmul(call: Call) -> torch.Tensor:
 def _checked_tensors(call: Call) -> DType:
     """The dtype of the result, of tensors that may be without data."""
     named = {
-        "a": call.a, "b": call.b, "scale_a": call.scale_a, "scale_b": call.scale_b,
-        "bias": call.bias, "out": call.out,
-    }  # fmt: skip
+        "a": call.a,
+        "b": call.b,
+        "scale_a": call.scale_a,
+        "scale_b": call.scale_b,
+        "bias": call.bias,
+        "out": call.out,
+    }
     check_tensors(NAME, named, optional=2)
     return result_dtype(NAME, call.out, call.out_dtype, dtypes.bfloat16)
 
@@ -72,9 +78,15 @@ def _checked_tensors(call: Call) -> DType:
 def _key(call: Call) -> object:
     """What the plan of a call depends on."""
     return (
-        facts(call.a), facts(call.b), facts(call.scale_a), facts(call.scale_b), facts(call.bias),
-        facts(call.out), call.out_dtype, call.settings,
-    )  # fmt: skip
+        facts(call.a),
+        facts(call.b),
+        facts(call.scale_a),
+        facts(call.scale_b),
+        facts(call.bias),
+        facts(call.out),
+        call.out_dtype,
+        call.settings,
+    )
 
 
 def _prepare(call: Call) -> ProductPlan:
@@ -96,9 +108,14 @@ def _prepare(call: Call) -> ProductPlan:
         return gemm.bind(a, b, written, cfg, bias=bias, a_scale=scale_a, b_scale=scale_b)
 
     return products.prepare(
-        NAME, _operands(found, call), call.out, shape, torch_dtype(dtype), bind,
+        NAME,
+        _operands(found, call),
+        call.out,
+        shape,
+        torch_dtype(dtype),
+        bind,
         empty=0 in (*shape, found.k),
-    )  # fmt: skip
+    )
 
 
 def _operands(found: Recipe, call: Call) -> list[Operand]:

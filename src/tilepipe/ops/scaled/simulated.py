@@ -16,11 +16,16 @@ from tilepipe.kernels.gemm_block_scaled.reference import pack_fp4
 from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.arrays import acceptable, padded, require_arrays, stored
-from tilepipe.ops.output_dtypes import check_shape, result_dtype
-from tilepipe.ops.scaled.call import NAME, ScaledCall
-from tilepipe.ops.scaled.recipes import UNPACKED, ArrayKind, Config, Recipe, recipe
-from tilepipe.ops.settings import configured
-from tilepipe.ops.types import Array, Progress, Setting, Settings
+from tilepipe.ops.calls import (
+    Array,
+    Progress,
+    Setting,
+    Settings,
+    check_shape,
+    configured,
+    result_dtype,
+)
+from tilepipe.ops.scaled.call import NAME, UNPACKED, ArrayKind, Config, Recipe, ScaledCall, recipe
 
 WholeScales = tuple[Array | None, Array | None]  # of A and of B, float32 (1,); both or neither
 

@@ -1,18 +1,25 @@
-"""What the operations ask of PyTorch tensors; checked once for each prepared launch."""
+"""Tensors of PyTorch as the operations take them: checks, made once for each prepared launch, what
+a kernel is bound to in their place, and whether two share memory.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from tilepipe.errors import BindError
+from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
+from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
-from tilepipe.ops.types import Shape
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+# Work of np.shares_memory: a millisecond at most. NumPy's annotation knows its constants alone.
+MAX_WORK: Any = 100_000
 
 
 def check_tensors(operation: str, tensors: Mapping[str, object], *, optional: int = 0) -> None:
@@ -68,3 +75,93 @@ def span(x: torch.Tensor | None) -> int:
         return 0
     last = sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True))
     return int(last + 1) * int(x.element_size())
+
+
+class TensorView:
+    """Shape, strides (elements) and address of a tensor, which it does not keep alive."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.shape: Shape = tuple(x.shape)
+        self.dtype = x.dtype
+        self.device = x.device
+        self._stride: Shape = tuple(x.stride())
+        self._address = int(x.data_ptr())
+
+    def stride(self) -> Shape:
+        """As of a tensor."""
+        return self._stride
+
+    def data_ptr(self) -> int:
+        """As of a tensor."""
+        return self._address
+
+    def swapaxes(self, i: int, j: int) -> TensorView:
+        """As of a tensor."""
+        other = copy(self)
+        order = list(range(len(self.shape)))
+        order[i], order[j] = order[j], order[i]
+        other.shape = tuple(self.shape[axis] for axis in order)
+        other._stride = tuple(self._stride[axis] for axis in order)
+        return other
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        size = array_dtype(self).nbytes
+        return {
+            "shape": self.shape,
+            "typestr": f"|V{size}",
+            "strides": tuple(s * size for s in self._stride),
+            "data": (self._address, False),
+            "version": 3,
+        }
+
+
+def refuse_overlap(
+    operation: str, out: torch.Tensor, span: int, operands: Iterable[tuple[str, torch.Tensor, int]]
+) -> None:
+    """Raises BindError where `out` has elements in common with an operand.
+
+    Args:
+        span: bytes from the first to the last element of `out`. operands: name, tensor and span of
+            each.
+    """
+    first = out.data_ptr()
+    last = first + span
+    for name, x, size in operands:
+        start = x.data_ptr()
+        if start < last and first < start + size and _same_elements(x, out):
+            raise BindError(
+                f"{operation}: out shares memory with {name}, which is still read while out is"
+                " written; give it memory of its own"
+            )
+
+
+def _same_elements(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether tensors whose ranges overlap have elements in common; those side by side in the
+    same rows have none.
+    """
+    try:
+        return bool(np.shares_memory(_described(x), _described(y), max_work=MAX_WORK))
+    except np.exceptions.TooHardError:  # strides that make it a puzzle: taken for shared
+        return True
+
+
+def _described(x: torch.Tensor) -> npt.NDArray[np.void]:
+    """An array of the same addresses, which may be a GPU's: nothing is read there."""
+    size = x.element_size()
+    strides = tuple(stride * size for stride in x.stride())
+    described = {
+        "shape": tuple(x.shape),
+        "strides": strides,
+        "typestr": f"|V{size}",
+        "data": (x.data_ptr(), True),
+        "version": 3,
+    }
+    return np.asarray(_Interface(described))
+
+
+class _Interface:
+    """An object that NumPy takes for an array."""
+
+    def __init__(self, described: dict[str, object]) -> None:
+        self.__array_interface__ = described

@@ -1,13 +1,22 @@
-"""What, in PyTorch, observes what happens to tensors: its dispatcher may be left out only where
-nothing does.
+"""PyTorch's dispatcher: the operators `tilepipe::NAME` that it, the compiler and autograd see, and
+what observes tensors so that it must not be left out.
 """
 
 from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
 
 import torch
 from torch.autograd import forward_ad
 
 from tilepipe.errors import BindError
+from tilepipe.ops.calls import Settings
+
+# A plain Library costs half of torch.library.custom_op for each call: no checks of aliasing, no
+# wrappers.
+library = torch.library.Library("tilepipe", "FRAGMENT")
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 is_tracing = torch.compiler.is_dynamo_compiling
@@ -15,6 +24,33 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _transforms = torch._C._are_functorch_transforms_active
 _jit_trace = torch._C._get_tracing_state
+
+
+def register(
+    name: str, schema: str, kernel: Callable[..., object], fake: Callable[..., object]
+) -> torch._ops.OpOverload:
+    """Registers an operator.
+
+    Args:
+        schema: its parameters and results. kernel: its work on CUDA tensors.
+        fake: shapes and dtypes of its results, for tensors without data.
+    """
+    library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl(name, kernel, "CUDA")
+    torch.library.register_fake(f"tilepipe::{name}", fake, lib=library)
+    return getattr(torch.ops.tilepipe, name).default
+
+
+def settings_text(settings: Settings) -> str:
+    """Settings as an argument of an operator."""
+    return repr(settings)
+
+
+@functools.lru_cache(maxsize=256)
+def settings_of(text: str) -> Settings:
+    """The settings that `settings_text` has written."""
+    found: Settings = ast.literal_eval(text)
+    return found
 
 
 def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> bool:

@@ -1,0 +1,143 @@
+"""What the operations share in taking a call: types, the device, settings, the result's dtype."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BindError
+from tilepipe.host_arguments import did_you_mean
+from tilepipe.ir import dtypes
+from tilepipe.ir.arrays import array_dtype
+from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.gemm.validation import OUTPUTS as OUTPUTS
+
+if TYPE_CHECKING:
+    import torch
+    from _typeshed import DataclassInstance
+
+Array = npt.NDArray[np.generic]
+ArrayT = TypeVar("ArrayT", npt.NDArray[np.generic], "torch.Tensor")
+ConfigT = TypeVar("ConfigT")
+Shape = tuple[int, ...]
+Setting = int | str  # of a kernel's configuration; truth values are integers
+Settings = tuple[tuple[str, Setting], ...]  # by name: a part of the key of a prepared launch
+Progress = Callable[[int, int], None]
+
+
+def gpu_module(
+    name: str,
+    operation: str,
+    seed: int,
+    progress: Progress | None,
+    parameters: str,
+    *operands: object,
+) -> Any:
+    """The module that runs an operation on PyTorch tensors, imported when it is first needed.
+
+    Args:
+        parameters: a letter for each operand, for the message.
+
+    Raises:
+        BindError: no operand is a tensor, or an option of the simulator is given.
+    """
+    torch = sys.modules.get("torch")
+    for x in operands:
+        if torch is not None and isinstance(x, torch.Tensor):
+            break
+    else:
+        named = zip(parameters, operands, strict=True)
+        letter, x = next((n, x) for n, x in named if not isinstance(x, np.ndarray))
+        raise BindError(
+            f"{operation}: {letter} must be a NumPy array or a CUDA tensor of PyTorch, got"
+            f" {type(x).__name__}"
+        )
+    if seed or progress is not None:
+        raise BindError(
+            f"{operation}: seed and progress belong to the simulator, which runs NumPy arrays; a"
+            " CUDA tensor runs on its GPU"
+        )
+    # found here without the microsecond that an import statement takes
+    return sys.modules.get(name) or importlib.import_module(name)
+
+
+def configured(
+    config: Callable[..., ConfigT], defaults: Mapping[str, Setting], settings: Settings
+) -> ConfigT:
+    """A kernel's configuration: these settings, then `defaults`, then the defaults of its fields."""
+    return config(**{**defaults, **dict(settings)})
+
+
+def setting_names(config: type[DataclassInstance], *fixed: str) -> tuple[str, ...]:
+    """The fields of a kernel's configuration that are settings, all but `fixed`."""
+    return tuple(f.name for f in fields(config) if f.name not in fixed)
+
+
+def check_settings(
+    operation: str,
+    call: type[DataclassInstance],
+    settings: Settings,
+    known: Sequence[str],
+    *,
+    which: str = "",
+) -> None:
+    """Refuses settings that a kernel's configuration does not have.
+
+    Args:
+        call: the operation's arguments, for the message, which names them all.
+        which: for the message, which form of the operation the kernel computes.
+
+    Raises:
+        BindError: names that are not in `known`.
+    """
+    unknown = [name for name, _ in settings if name not in known]
+    if not unknown:
+        return
+    # the arguments of every operation end with the two that are the simulator's
+    parameters = [*setting_names(call, "settings"), "seed", "progress"]
+    meant = [other for name in unknown for other in did_you_mean(name, [*parameters, *known])]
+    question = f" Did you mean {' or '.join(f'{name}=' for name in meant)}?" if meant else ""
+    raise BindError(
+        f"{operation}{which} does not know the setting {', '.join(unknown)}; it has"
+        f" {', '.join(known)}.{question} {operation} takes {', '.join(parameters)}, and settings."
+    )
+
+
+def result_dtype(operation: str, out: ArrayT | None, out_dtype: object, default: DType) -> DType:
+    """The dtype of a result: as `out` or `out_dtype` say, or `default`.
+
+    Args:
+        out_dtype: a name, or a dtype of tilepipe, NumPy or PyTorch.
+
+    Raises:
+        BindError: the two differ, or the kernels write no such dtype.
+    """
+    asked = default
+    if out_dtype is not None:
+        name = str(out_dtype)
+        asked = dtypes.dtype(
+            name.removeprefix("torch.") if name.startswith("torch.") else out_dtype
+        )
+    if out is not None:
+        found = array_dtype(out)
+        if out_dtype is not None and found is not asked:
+            raise BindError(
+                f"{operation}: out is {found} and out_dtype {asked}; give one of them, or both"
+                " alike"
+            )
+        asked = found
+    if asked not in OUTPUTS:
+        raise BindError(f"{operation} returns {', '.join(t.name for t in OUTPUTS)}, not {asked}")
+    return asked
+
+
+def check_shape(operation: str, name: str, x: ArrayT | None, shape: Shape) -> None:
+    """Raises BindError for an array of another shape; None is none."""
+    if x is not None and tuple(x.shape) != shape:
+        raise BindError(f"{operation}: {name} must have shape {shape}, it has {tuple(x.shape)}")
