@@ -1,4 +1,4 @@
-"""The members that kernels call: each of them checks its arguments, see `lang.arguments.member_checks`."""
+"""The members that kernels call: each checks its arguments (`lang.arguments.member_checks`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ from tilepipe.lang.tracing.tracer import Tracer
 # Classes whose objects a kernel is given and never names.
 _GIVEN: tuple[type, ...] = (Range, WhileLoop)
 _WORDS = {
-    "Context": "the kernel's ctx", "GlobalTensor": "a tensor argument of the kernel", "SmemTile": "a tile of shared memory",
-    "SmemTileArray": "an array of tiles in shared memory", "SharedMemBarrier": "a barrier", "SMemArray": "an array in shared memory",
-    "ElementRef": "an element, `tile[r, c]` or `tensor[i, j]`", "Fragment": "a fragment",
+    "Context": "the kernel's ctx",
+    "GlobalTensor": "a tensor argument of the kernel",
+    "SmemTile": "a tile of shared memory",
+    "SmemTileArray": "an array of tiles in shared memory",
+    "SharedMemBarrier": "a barrier",
+    "SMemArray": "an array in shared memory",
+    "ElementRef": "an element, `tile[r, c]` or `tensor[i, j]`",
+    "Fragment": "a fragment",
     "FragmentValue": "a fragment, or an expression of one",
-    "TmemTensor": "a matrix in tensor memory", "TmemScales": "scale factors in tensor memory", "NamedBarrier": "a named barrier",
-    "Value": "a traced value", "Var": "a variable (`ctx.var(...)`)",
-}  # fmt: skip
+    "TmemTensor": "a matrix in tensor memory",
+    "TmemScales": "scale factors in tensor memory",
+    "NamedBarrier": "a named barrier",
+    "Value": "a traced value",
+    "Var": "a variable (`ctx.var(...)`)",
+}
 _TRACED = ("tilepipe.lang", "tilepipe.pipelines")
 
 

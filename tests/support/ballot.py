@@ -1,6 +1,5 @@
 """An op that the library does not have, by which tests ask how a new one would be treated."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.cuda.codegen.context import Context
@@ -8,15 +7,14 @@ from tilepipe.cuda.codegen.emit import emit
 from tilepipe.ir.expressions import Local
 from tilepipe.ir.facts import BINDS, Facts, Scope
 from tilepipe.ir.ops import Op
+from tilepipe.ir.ops.base import declares
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="vote.sync", scope=Scope.WARP, active_lanes=True))
 class Ballot(Op):
     """Binds `result` to the mask of the active lanes of the warp."""
 
     result: Annotated[Local, BINDS]
-
-    facts = Facts(ptx="vote.sync", scope=Scope.WARP, active_lanes=True)
 
 
 @emit.register

@@ -40,20 +40,20 @@ class Expr:
     size: int = 1
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Const(Expr):
     """A literal."""
 
-    value: int | float | bool = 0
+    value: int | float | bool
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Param(Expr):
     """A kernel argument known only at launch: a scalar, or one extent of a tensor's shape (`axis`
     >= 0).
     """
 
-    name: str = ""
+    name: str
     axis: int = -1
 
 
@@ -71,11 +71,11 @@ SPECIALS: dict[str, Vary] = {
 }
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Special(Expr):
     """A special register, one of `SPECIALS`."""
 
-    name: str = ""
+    name: str
 
 
 def special(name: str) -> Special:
@@ -83,7 +83,7 @@ def special(name: str) -> Special:
     return Special(dtypes.int32, SPECIALS[name], True, name=name)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Local(Expr):
     """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique
     within its role.
@@ -91,21 +91,21 @@ class Local(Expr):
     `multiple`: a known divisor, 0 if it is known to be 0 (`hardware.operand_tiles.divisor`).
     """
 
-    name: str = ""
+    name: str
     multiple: int = 1
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Unary(Expr):
     """`op` is one of: neg, not (boolean or bitwise), abs, exp, exp2, log, log2, sqrt, rsqrt, tanh,
     sin, cos, floor.
     """
 
-    op: str = ""
-    a: Expr = None  # type: ignore[assignment]
+    op: str
+    a: Expr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Binary(Expr):
     """`op` is one of: add sub mul div floordiv mod min max and or xor shl shr eq ne lt le gt ge.
 
@@ -113,40 +113,40 @@ class Binary(Expr):
     on integers.
     """
 
-    op: str = ""
-    a: Expr = None  # type: ignore[assignment]
-    b: Expr = None  # type: ignore[assignment]
+    op: str
+    a: Expr
+    b: Expr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Select(Expr):
     """`a` where `cond` holds, else `b`; both are evaluated. The three broadcast."""
 
-    cond: Expr = None  # type: ignore[assignment]
-    a: Expr = None  # type: ignore[assignment]
-    b: Expr = None  # type: ignore[assignment]
+    cond: Expr
+    a: Expr
+    b: Expr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Cast(Expr):
     """Conversion, rounding to nearest even; float to integer truncates; float32 to fp8 saturates
     (as the hardware's cvt).
     """
 
-    a: Expr = None  # type: ignore[assignment]
+    a: Expr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class FragmentRead(Expr):
     """The value of columns [col, col + shape[1]) of a fragment when the op that holds this
     expression executes.
     """
 
-    fragment: Fragment = None  # type: ignore[assignment]
+    fragment: Fragment
     col: int = 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Iota(Expr):
     """Each element's row number, `shape == (m, 1)`, or column number, `(1, n)`; int32, from 0.
 

@@ -1,17 +1,15 @@
 """The vocabulary in which each op class declares what the op is.
 
 An op class states its facts once, and every reader derives its tables from them. Facts about an
-operand are annotations of its field, facts about the whole op are in `facts`:
+operand are annotations of its field, facts about the whole op are given to `declares`:
 
-    @dataclass(eq=False, slots=True)
+    @declares(Facts(unit=Unit.TMA, noticed=True, ptx="cp.async.bulk.tensor"))
     class TmaLoad(Op):
         tensor: Annotated[TensorParam, READS_ASYNC]
         coords: tuple[Expr, ...]
         dst: Annotated[Tile, WRITES_ASYNC]
         bar: Annotated[BarrierRef, Sync.CREDIT]
         multicast: Expr | None = None
-
-        facts = Facts(unit=Unit.TMA, noticed=True, ptx="cp.async.bulk.tensor")
 
 A field without an annotation decides how the op is performed (a coordinate, a count, a phase). The
 memory space of an operand follows from its type: `Fragment` is registers, `Tile` shared memory,
@@ -193,3 +191,7 @@ class Facts:
     by_warp: bool = False
     control: Control | None = None
     feature: Feature | None = None
+
+
+WHOLE_WARP = Facts(scope=Scope.WARP, together=Scope.WARP)
+WHOLE_WARPGROUP = Facts(scope=Scope.WARPGROUP, together=Scope.WARPGROUP)

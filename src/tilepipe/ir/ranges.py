@@ -78,7 +78,7 @@ def checked(x: e.Expr) -> bool:
 
 
 def exact(x: e.Expr) -> Range:
-    """Bounds of the exact integer value of a scalar expression; meaningless for other expressions."""
+    """Bounds of the exact integer value of a scalar expression; meaningless for any other."""
     match x:
         case e.Const():
             return int(x.value), int(x.value)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import marshal
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
@@ -38,6 +37,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.facts import Facts
 from tilepipe.ir.memory import Element, Tmem, TmemScales
+from tilepipe.ir.ops.base import declares
 from tilepipe.ir.program import walk
 from tilepipe.machine.units.in_flight import MmaUnit, UnitQueue
 from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY, DecidingData, Flow
@@ -637,13 +637,11 @@ def test_an_operand_of_which_nothing_is_declared_decides_with_all_that_it_names(
     assert tile in Flow(kernel).reached()
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class _Strange(ops.Op):
     """An op that does not say whether it reads or writes its operand."""
 
     place: Element
-
-    facts = Facts()
 
 
 @pytest.mark.parametrize(

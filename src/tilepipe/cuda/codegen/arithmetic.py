@@ -5,7 +5,7 @@ printed in their simplest form.
 from __future__ import annotations
 
 from tilepipe.ir import dtypes
-from tilepipe.ir.expressions import Binary, Const, Expr, Local, Special, Vary, const
+from tilepipe.ir.expressions import Binary, Const, Expr, Local, Vary, const
 
 
 def value(x: Expr) -> int | None:
@@ -78,17 +78,11 @@ def mod(a: Expr, divisor: int) -> Expr:
     return _binary("mod", a, const(divisor))
 
 
-def special(name: str) -> Special:
-    """A special register."""
-    return Special(dtypes.int32, Vary.LANE, True, name=name)
-
-
 def index(name: str) -> Local:
     """The index of a loop that the printer adds."""
     return Local(dtypes.int32, Vary.UNIFORM, True, name=name)
 
 
 def _binary(op: str, a: Expr, b: Expr) -> Expr:
-    return Binary(
-        dtypes.int32, max(a.vary, b.vary), a.nonneg and b.nonneg, (), a.size + b.size + 1, op, a, b
-    )
+    vary, nonneg, size = max(a.vary, b.vary), a.nonneg and b.nonneg, a.size + b.size + 1
+    return Binary(dtypes.int32, vary, nonneg, size=size, op=op, a=a, b=b)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, special
+from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.c_types import is_packed, memory_type
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
@@ -23,7 +23,7 @@ from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.expressions import Expr, Shape
+from tilepipe.ir.expressions import Expr, Shape, special
 from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.memory import TensorParam
 

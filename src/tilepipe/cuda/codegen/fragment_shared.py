@@ -5,7 +5,7 @@ accesses for other tiles and for tiles of another CTA.
 from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import Step, counter, walk_tile, whole_address
-from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, special
+from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.c_types import is_packed, memory_type
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.emit import emit
@@ -14,7 +14,7 @@ from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed,
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.expressions import Expr, Shape, const
+from tilepipe.ir.expressions import Expr, Shape, const, special
 from tilepipe.ir.hardware.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 from tilepipe.ir.memory import Tile
 

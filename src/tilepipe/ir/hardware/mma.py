@@ -1,5 +1,5 @@
-"""Rules of wgmma and tcgen05.mma for operands, and of copies to tensor memory, used by tracing and by
-printing.
+"""Rules of wgmma and tcgen05.mma for operands, and of copies to tensor memory, used by tracing and
+by printing.
 
 wgmma (PTX ISA, wgmma.mma_async): one instruction is 64 × n × 32 bytes of K, n a multiple of 8 up to
 256.

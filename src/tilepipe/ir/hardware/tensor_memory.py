@@ -1,6 +1,7 @@
 """Tensor memory: its extent, the matrices and scale factors in it, and which of them go together.
 
-Nothing here depends on a program: the machine and the rules of `mma` and `block_scales` share it. Tensor memory has 128 lanes × 512 columns of 32 bits (PTX ISA, "Tensor Memory Addressing").
+Nothing here depends on a program: the machine and the rules of `mma` and `block_scales` share it.
+Tensor memory has 128 lanes × 512 columns of 32 bits (PTX ISA, "Tensor Memory Addressing").
 """
 
 from __future__ import annotations

@@ -10,19 +10,9 @@ user's kernel that caused it.
 
 from __future__ import annotations
 
-from tilepipe.ir.ops.barriers import (
-    MbarArrive,
-    MbarCompleteTx,
-    MbarExpect,
-    MbarInit,
-    MbarInval,
-    MbarTryWait,
-    MbarWait,
-)
 from tilepipe.ir.ops.base import Block, Op
 from tilepipe.ir.ops.control import Elect, For, If, PerWarp, While
 from tilepipe.ir.ops.copies import TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWait
-from tilepipe.ir.ops.debugging import Assert, Print
 from tilepipe.ir.ops.fragments import (
     FragmentAny,
     FragmentDefine,
@@ -40,20 +30,25 @@ from tilepipe.ir.ops.grid import (
     GridDependencyWait,
     LaunchDependents,
 )
-from tilepipe.ir.ops.lanes import Shuffle
-from tilepipe.ir.ops.memory import AtomicAdd, Load, Store
 from tilepipe.ir.ops.synchronisation import (
     PROXY_SPACES,
     ClusterArrive,
     ClusterWait,
     FenceBarrierInit,
     FenceProxyAsync,
+    MbarArrive,
+    MbarCompleteTx,
+    MbarExpect,
+    MbarInit,
+    MbarInval,
+    MbarTryWait,
+    MbarWait,
     NamedArrive,
     NamedSync,
     SetupBarrier,
     SyncWarp,
 )
-from tilepipe.ir.ops.tcgen05 import (
+from tilepipe.ir.ops.tensor_cores import (
     Tcgen05Commit,
     Tcgen05FenceAfter,
     Tcgen05FenceBefore,
@@ -66,9 +61,26 @@ from tilepipe.ir.ops.tcgen05 import (
     TmemStore,
     TmemWaitLoad,
     TmemWaitStore,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
 )
-from tilepipe.ir.ops.values import Assign, CursorDefine, CursorRead, CursorStep, Define, Let, Read
-from tilepipe.ir.ops.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
+from tilepipe.ir.ops.values import (
+    Assert,
+    Assign,
+    AtomicAdd,
+    CursorDefine,
+    CursorRead,
+    CursorStep,
+    Define,
+    Let,
+    Load,
+    Print,
+    Read,
+    Shuffle,
+    Store,
+)
 
 __all__ = [
     "PROXY_SPACES",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from inspect import get_annotations
-from typing import ClassVar, get_args
+from operator import or_
+from typing import ClassVar, TypeVar, dataclass_transform, get_args
 
 from tilepipe.ir.facts import BINDS, Facts, Sync, Use
 from tilepipe.ir.location import Loc
@@ -25,7 +29,7 @@ class Block:
 class Op:
     """Base of all ops.
 
-    A class declares `facts`, and annotates the fields that are operands, in the words of
+    A class `declares` its facts, and annotates the fields that are operands, in the words of
     `ir.facts`; the other attributes of the class follow from these.
 
     Attributes:
@@ -52,26 +56,35 @@ class Op:
 
     loc: Loc
 
-    def __init_subclass__(cls) -> None:
-        letters = (f"_{c.lower()}" if c.isupper() else c for c in cls.__name__)
-        cls.kind = "".join(letters).lstrip("_")
-        facts = getattr(cls, "facts", Facts())
-        hints = get_annotations(cls)
+
+AnOp = TypeVar("AnOp", bound=Op)
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def declares(facts: Facts) -> Callable[[type[AnOp]], type[AnOp]]:
+    """Makes a class a dataclass and an op of these facts."""
+
+    def decorate(cls: type[AnOp]) -> type[AnOp]:
+        op = dataclass(eq=False, slots=True)(cls)
+        op.facts = facts
+        op.kind = re.sub("(?<!^)(?=[A-Z])", "_", op.__name__).lower()
+        hints = get_annotations(op)
         marks = {n: h.__metadata__[0] for n, h in hints.items() if hasattr(h, "__metadata__")}
-        cls.bound = tuple(name for name, mark in marks.items() if mark is BINDS)
-        cls.blocks = tuple(name for name, hint in hints.items() if hint is Block)
-        cls.given = tuple(n for n in hints if n not in (*cls.bound, *cls.blocks))
-        cls.uses = {name: mark for name, mark in marks.items() if isinstance(mark, Use)}
-        written = (name for name, use in cls.uses.items() if use.writes)
-        cls.sets = tuple(n for n in written if not _SET.isdisjoint(_parts(hints[n])))
-        cls.sync = facts.sync
-        for mark in marks.values():
-            if isinstance(mark, Sync):
-                cls.sync |= mark
+        op.bound = tuple(name for name, mark in marks.items() if mark is BINDS)
+        op.blocks = tuple(name for name, hint in hints.items() if hint is Block)
+        op.given = tuple(n for n in hints if n not in (*op.bound, *op.blocks))
+        op.uses = {name: mark for name, mark in marks.items() if isinstance(mark, Use)}
+        written = (name for name, use in op.uses.items() if use.writes)
+        op.sets = tuple(n for n in written if not _SET.isdisjoint(_parts(hints[n])))
+        done = (mark for mark in marks.values() if isinstance(mark, Sync))
+        op.sync = reduce(or_, done, facts.sync)
         named = (part for hint in hints.values() for part in _parts(hint))
         asynchronous = facts.unit, facts.commits, facts.awaits
-        others = cls.sync, facts.orders, facts.takes, facts.gives
-        cls.acts = any((*asynchronous, *others)) or not _MEMORY.isdisjoint(named)
+        others = op.sync, facts.orders, facts.takes, facts.gives
+        op.acts = any((*asynchronous, *others)) or not _MEMORY.isdisjoint(named)
+        return op
+
+    return decorate
 
 
 def _parts(hint: object) -> tuple[object, ...]:

@@ -1,15 +1,16 @@
 """The ops that hold blocks: loops, branches, and who executes a block."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.facts import BINDS, READS, Control, Facts
-from tilepipe.ir.memory import Variable
-from tilepipe.ir.ops.base import Block, Op
+from tilepipe.ir.memory import (
+    Variable,
+)
+from tilepipe.ir.ops.base import Block, Op, declares
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts(control=Control.LOOP))
 class For(Op):
     """`for index in range(start, stop, step)`, step a positive value; the body may run no times."""
 
@@ -19,10 +20,8 @@ class For(Op):
     step: Expr
     body: Block
 
-    facts = Facts(control=Control.LOOP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(control=Control.LOOP))
 class While(Op):
     """`while var:`, a boolean variable that all threads of the agent agree on; tested before each
     iteration.
@@ -31,10 +30,8 @@ class While(Op):
     var: Annotated[Variable, READS]
     body: Block
 
-    facts = Facts(control=Control.LOOP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(control=Control.BRANCH))
 class If(Op):
     """A branch. `cond.vary == LANE`: lanes that do not satisfy it are inactive in `then`, the
     others in `orelse`.
@@ -44,10 +41,8 @@ class If(Op):
     then: Block
     orelse: Block
 
-    facts = Facts(control=Control.BRANCH)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="elect.sync", active_lanes=True, control=Control.LANES))
 class Elect(Op):
     """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup
     ("warpgroup"), of the role ("role").
@@ -56,10 +51,8 @@ class Elect(Op):
     scope: str
     body: Block
 
-    facts = Facts(ptx="elect.sync", active_lanes=True, control=Control.LANES)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(control=Control.WARPS, by_warp=True))
 class PerWarp(Op):
     """Body executed by each warp of the warpgroup on its own; `index` is the warp's number in it,
     0..3.
@@ -67,5 +60,3 @@ class PerWarp(Op):
 
     index: Annotated[Local, BINDS]
     body: Block
-
-    facts = Facts(control=Control.WARPS, by_warp=True)

@@ -1,15 +1,18 @@
 """The copies by TMA, and the bulk groups of stores."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.facts import READS_ASYNC, WRITES_ASYNC, Facts, Group, Sync, Unit
-from tilepipe.ir.memory import BarrierRef, TensorParam, Tile
-from tilepipe.ir.ops.base import Op
+from tilepipe.ir.memory import (
+    BarrierRef,
+    TensorParam,
+    Tile,
+)
+from tilepipe.ir.ops.base import Op, declares
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, noticed=True))
 class TmaLoad(Op):
     """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the
     whole box to `bar` when it lands.
@@ -25,10 +28,8 @@ class TmaLoad(Op):
     bar: Annotated[BarrierRef, Sync.CREDIT]
     multicast: Expr | None = None
 
-    facts = Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, noticed=True)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, issues=Group.BULK))
 class TmaStore(Op):
     """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the
     thread's open bulk group. `rows`, of a ragged tensor: only the first so many rows of the tile
@@ -40,17 +41,13 @@ class TmaStore(Op):
     src: Annotated[Tile, READS_ASYNC]
     rows: Expr | None = None
 
-    facts = Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, issues=Group.BULK)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="cp.async.bulk.commit_group", commits=Group.BULK))
 class TmaStoreCommit(Op):
     """cp.async.bulk.commit_group."""
 
-    facts = Facts(ptx="cp.async.bulk.commit_group", commits=Group.BULK)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="cp.async.bulk.wait_group", awaits=Group.BULK))
 class TmaStoreWait(Op):
     """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to
     finish (reading).
@@ -58,5 +55,3 @@ class TmaStoreWait(Op):
 
     pending: int
     read: bool
-
-    facts = Facts(ptx="cp.async.bulk.wait_group", awaits=Group.BULK)

@@ -1,25 +1,23 @@
 """The ops on fragments: the registers of a warpgroup, to and from memory."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.facts import BINDS, READS, WRITES, Facts, Scope
+from tilepipe.ir.facts import BINDS, READS, WHOLE_WARPGROUP, WRITES, Facts
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import TensorParam, Tile
-from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.base import Op, declares
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class FragmentDefine(Op):
     """Creates a fragment; its contents are undefined."""
 
     fragment: Annotated[Fragment, WRITES]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(WHOLE_WARPGROUP)
 class FragmentSet(Op):
     """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row,
     fills all from `col`.
@@ -31,10 +29,8 @@ class FragmentSet(Op):
     value: Annotated[Expr, READS]
     col: int = 0
 
-    facts = Facts(scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
 class FragmentReduce(Op):
     """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max"."""
 
@@ -42,10 +38,8 @@ class FragmentReduce(Op):
     value: Annotated[Expr, READS]
     op: str
 
-    facts = Facts(ptx="shfl.sync", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARPGROUP, ptx="vote.sync"))
 class FragmentAny(Op):
     """Binds `result` to whether a boolean value holds for any element that the warp has of it.
     Inside `PerWarp`.
@@ -54,10 +48,8 @@ class FragmentAny(Op):
     result: Annotated[Local, BINDS]
     value: Annotated[Expr, READS]
 
-    facts = Facts(ptx="vote.sync", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARPGROUP, ptx="stmatrix"))
 class FragmentStore(Op):
     """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype:
     stmatrix for 16-bit tiles of this CTA, ordinary stores (st.shared::cta, st.shared::cluster) for
@@ -70,10 +62,8 @@ class FragmentStore(Op):
     dst: Annotated[Tile, WRITES]
     value: Annotated[Expr, READS]
 
-    facts = Facts(ptx="stmatrix", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARPGROUP, ptx="ld"))
 class FragmentLoad(Op):
     """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads). A
     fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i.
@@ -82,10 +72,8 @@ class FragmentLoad(Op):
     dst: Annotated[Fragment, WRITES]
     src: Annotated[Tile, READS]
 
-    facts = Facts(ptx="ld", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARPGROUP, ptx="ld"))
 class FragmentLoadGlobal(Op):
     """fragment := the part of a tensor that starts at `coords`, by ordinary loads (ld.global) of
     the whole warpgroup.
@@ -100,10 +88,8 @@ class FragmentLoadGlobal(Op):
     tensor: Annotated[TensorParam, READS]
     coords: tuple[Expr, ...]
 
-    facts = Facts(ptx="ld", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARPGROUP, ptx="st"))
 class FragmentStoreGlobal(Op):
     """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's
     dtype, by ordinary stores (st.global). What lies outside the tensor is dropped. `coords`: as in
@@ -113,5 +99,3 @@ class FragmentStoreGlobal(Op):
     tensor: Annotated[TensorParam, WRITES]
     coords: tuple[Expr, ...]
     value: Annotated[Expr, READS]
-
-    facts = Facts(ptx="st", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)

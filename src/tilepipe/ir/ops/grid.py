@@ -2,27 +2,28 @@
 that follow one another.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from tilepipe.ir.expressions import Local
-from tilepipe.ir.facts import (
-    BINDS,
-    READS,
-    WRITES_ASYNC,
-    Facts,
-    Feature,
-    Resource,
-    Sync,
-    Unit,
+from tilepipe.ir.facts import BINDS, READS, WRITES_ASYNC, Facts, Feature, Resource, Sync, Unit
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Tile,
 )
-from tilepipe.ir.memory import BarrierRef, Tile
-from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.base import Op, declares
 
 RESPONSE_BYTES = 16  # of a try_cancel; PTX ISA, clusterlaunchcontrol.try_cancel
 
 
-@dataclass(eq=False, slots=True)
+@declares(
+    Facts(
+        ptx="clusterlaunchcontrol.try_cancel",
+        unit=Unit.LAUNCH_CONTROL,
+        takes=Resource.CLUSTERS,
+        noticed=True,
+        feature=Feature.CLUSTER_LAUNCH_CONTROL,
+    )
+)
 class ClcTryCancel(Op):
     """clusterlaunchcontrol.try_cancel.async by one lane: asks for a cluster of this grid that has
     not started, which then never starts. Asynchronously (async proxy) writes the 16-byte response
@@ -36,16 +37,8 @@ class ClcTryCancel(Op):
     bar: Annotated[BarrierRef, Sync.CREDIT]
     multicast: bool
 
-    facts = Facts(
-        ptx="clusterlaunchcontrol.try_cancel",
-        unit=Unit.LAUNCH_CONTROL,
-        takes=Resource.CLUSTERS,
-        noticed=True,
-        feature=Feature.CLUSTER_LAUNCH_CONTROL,
-    )
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="clusterlaunchcontrol.query_cancel", feature=Feature.CLUSTER_LAUNCH_CONTROL))
 class ClcQuery(Op):
     """clusterlaunchcontrol.query_cancel of a response, read by every active lane with an ordinary
     load.
@@ -58,25 +51,19 @@ class ClcQuery(Op):
     valid: Annotated[Local, BINDS]
     cluster: Annotated[Local, BINDS]
 
-    facts = Facts(ptx="clusterlaunchcontrol.query_cancel", feature=Feature.CLUSTER_LAUNCH_CONTROL)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="griddepcontrol", sync=Sync.RELEASE))
 class LaunchDependents(Op):
     """griddepcontrol.launch_dependents: the next kernel of the stream may start its set-up where an
     SM has room, once every CTA of this one has come here or ended. It waits for the end of this
     kernel before it touches memory.
     """
 
-    facts = Facts(ptx="griddepcontrol", sync=Sync.RELEASE)
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="griddepcontrol", sync=Sync.WAIT))
 class GridDependencyWait(Op):
     """griddepcontrol.wait: until the kernels that this one follows have ended and their memory is
     visible.
 
     A kernel that has one gets none at the end of set-up.
     """
-
-    facts = Facts(ptx="griddepcontrol", sync=Sync.WAIT)

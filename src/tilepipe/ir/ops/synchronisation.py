@@ -1,15 +1,93 @@
-"""The other ops that synchronise threads: named, CTA and cluster barriers, fences."""
+"""The ops that synchronise threads: mbarriers, named, CTA and cluster barriers, fences."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated
 
-from tilepipe.ir.expressions import Expr
-from tilepipe.ir.facts import Facts, Order, Scope, Sync
-from tilepipe.ir.memory import NamedBarrier
-from tilepipe.ir.ops.base import Op
+from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.facts import BINDS, WHOLE_WARP, Facts, Order, Scope, Sync
+from tilepipe.ir.memory import (
+    BarrierRef,
+    NamedBarrier,
+)
+from tilepipe.ir.ops.base import Op, declares
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="mbarrier.init", noticed=True))
+class MbarInit(Op):
+    """mbarrier.init of `n` consecutive barriers from `bar` (one lane). `count` None: the array's
+    derived count.
+    """
+
+    bar: Annotated[BarrierRef, Sync.INITIALISE]
+    count: Expr | None
+    n: int = 1
+
+
+@declares(Facts(ptx="mbarrier.inval", noticed=True))
+class MbarInval(Op):
+    """mbarrier.inval (one lane)."""
+
+    bar: Annotated[BarrierRef, Sync.INVALIDATE]
+
+
+@declares(Facts(ptx="mbarrier.arrive", noticed=True))
+class MbarArrive(Op):
+    """mbarrier.arrive by every active lane, `count` each.
+
+    `sem`: "release" publishes what the lane has done and seen. "relaxed" is printed as the plain
+    form, which releases at the scope of the CTA: on a barrier of another CTA it publishes the
+    retired asynchronous reads of its warpgroup, accesses of tensor memory that `Tcgen05FenceBefore`
+    has covered, and reads of a response (`ClcQuery`) that a `FenceProxyAsync` has, and no other
+    access. A release at cluster scope is a fence of the whole GPU (MEMBAR.ALL.GPU).
+    """
+
+    bar: Annotated[BarrierRef, Sync.ARRIVE]
+    count: Expr
+    sem: str = "release"
+
+
+@declares(Facts(ptx="mbarrier.expect_tx operation", noticed=True))
+class MbarExpect(Op):
+    """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once.
+    `arrive=False`: expect_tx only. `sem`: as of `MbarArrive`.
+    """
+
+    bar: Annotated[BarrierRef, Sync.ARRIVE | Sync.EXPECT]
+    nbytes: Expr
+    arrive: bool = True
+    sem: str = "release"
+
+
+@declares(Facts(ptx="mbarrier.complete_tx", noticed=True))
+class MbarCompleteTx(Op):
+    """Credits `nbytes` without a copy."""
+
+    bar: Annotated[BarrierRef, Sync.CREDIT]
+    nbytes: Expr
+
+
+@declares(Facts(ptx="mbarrier.try_wait", noticed=True))
+class MbarWait(Op):
+    """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity
+    (only bit 0 counts).
+    """
+
+    bar: Annotated[BarrierRef, Sync.WAIT]
+    phase: Expr
+
+
+@declares(Facts(ptx="mbarrier.try_wait", scope=Scope.WARP, noticed=True))
+class MbarTryWait(Op):
+    """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase
+    `phase` is complete; never blocks.
+    """
+
+    bar: Annotated[BarrierRef, Sync.TEST]
+    phase: Expr
+    result: Annotated[Local, BINDS]
+
+
+@declares(replace(WHOLE_WARP, ptx="bar, barrier", noticed=True, by_warp=True))
 class NamedSync(Op):
     """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its
     copies (per warpgroup).
@@ -18,41 +96,26 @@ class NamedSync(Op):
     bar: Annotated[NamedBarrier, Sync.ARRIVE | Sync.WAIT]
     group: Expr | None = None
 
-    facts = Facts(
-        ptx="bar, barrier", scope=Scope.WARP, together=Scope.WARP, noticed=True, by_warp=True
-    )
 
-
-@dataclass(eq=False, slots=True)
+@declares(replace(WHOLE_WARP, ptx="bar, barrier", noticed=True, by_warp=True))
 class NamedArrive(Op):
     """bar.arrive: arrives at the named barrier without waiting."""
 
     bar: Annotated[NamedBarrier, Sync.ARRIVE]
     group: Expr | None = None
 
-    facts = Facts(
-        ptx="bar, barrier", scope=Scope.WARP, together=Scope.WARP, noticed=True, by_warp=True
-    )
 
-
-@dataclass(eq=False, slots=True)
+@declares(
+    Facts(ptx="bar.warp.sync", scope=Scope.WARP, active_lanes=True, sync=Sync.ARRIVE | Sync.WAIT)
+)
 class SyncWarp(Op):
     """__syncwarp: the active lanes of the warp converge and see each other's shared-memory
     accesses.
     """
 
-    facts = Facts(
-        ptx="bar.warp.sync", scope=Scope.WARP, active_lanes=True, sync=Sync.ARRIVE | Sync.WAIT
-    )
 
-
-@dataclass(eq=False, slots=True)
-class SetupBarrier(Op):
-    """End of set-up: mbarrier-init fence, then every thread of the CTA (or cluster) meets. Emitted
-    by the library.
-    """
-
-    facts = Facts(
+@declares(
+    Facts(
         ptx="bar, barrier",
         scope=Scope.CTA,
         together=Scope.CTA,
@@ -60,35 +123,40 @@ class SetupBarrier(Op):
         orders=Order.BARRIER_INITIALISATION,
         noticed=True,
     )
+)
+class SetupBarrier(Op):
+    """End of set-up: mbarrier-init fence, then every thread of the CTA (or cluster) meets. Emitted
+    by the library.
+    """
 
 
-@dataclass(eq=False, slots=True)
-class ClusterArrive(Op):
-    """barrier.cluster.arrive.release."""
-
-    facts = Facts(
+@declares(
+    Facts(
         ptx="barrier.cluster",
         scope=Scope.CLUSTER,
         together=Scope.WARPGROUP,
         sync=Sync.ARRIVE,
         noticed=True,
     )
+)
+class ClusterArrive(Op):
+    """barrier.cluster.arrive.release."""
 
 
-@dataclass(eq=False, slots=True)
-class ClusterWait(Op):
-    """barrier.cluster.wait.acquire."""
-
-    facts = Facts(
+@declares(
+    Facts(
         ptx="barrier.cluster",
         scope=Scope.CLUSTER,
         together=Scope.WARPGROUP,
         sync=Sync.WAIT,
         noticed=True,
     )
+)
+class ClusterWait(Op):
+    """barrier.cluster.wait.acquire."""
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="membar / fence", orders=Order.PROXIES))
 class FenceProxyAsync(Op):
     """fence.proxy.async: orders this thread's ordinary accesses, and those it knows of, before what
     the async proxy (TMA, wgmma, tcgen05) does behind it. `space`: a key of `PROXY_SPACES`, the
@@ -97,8 +165,6 @@ class FenceProxyAsync(Op):
 
     space: str = "shared"
 
-    facts = Facts(ptx="membar / fence", orders=Order.PROXIES)
-
 
 # Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind).
 # `.shared::cta` leaves out the shared memory of other CTAs. The form without a state space covers
@@ -106,12 +172,13 @@ class FenceProxyAsync(Op):
 # no FENCE.VIEW.ASYNC.G; so the form for global memory stands beside it
 # (tests/cuda/codegen/test_synchronisation.py).
 PROXY_SPACES: dict[str, tuple[str, ...]] = {
-    "shared": (".shared::cta",), "cluster": (".shared::cluster",), "global": (".global",), "all": ("", ".global"),
-}  # fmt: skip
+    "shared": (".shared::cta",),
+    "cluster": (".shared::cluster",),
+    "global": (".global",),
+    "all": ("", ".global"),
+}
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts(ptx="membar / fence", orders=Order.BARRIER_INITIALISATION))
 class FenceBarrierInit(Op):
     """fence.mbarrier_init.release.cluster."""
-
-    facts = Facts(ptx="membar / fence", orders=Order.BARRIER_INITIALISATION)

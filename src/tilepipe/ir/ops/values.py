@@ -1,64 +1,60 @@
-"""The ops that bind names, and those on variables and cursors."""
+"""The ops on scalar values: names, variables and cursors, single elements of memory, the exchange
+between lanes, and reports to whoever debugs a kernel.
+"""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.facts import BINDS, READS, UPDATES, WRITES, Facts
-from tilepipe.ir.memory import Cursor, Variable
-from tilepipe.ir.ops.base import Op
+from tilepipe.ir.facts import BINDS, READS, UPDATES, WHOLE_WARP, WRITES, Facts, Resource
+from tilepipe.ir.memory import (
+    Cursor,
+    Element,
+    Variable,
+)
+from tilepipe.ir.ops.base import Op, declares
 
 
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class Let(Op):
     """Binds `local` to the value of `expr` now."""
 
     local: Annotated[Local, BINDS]
     expr: Annotated[Expr, READS]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class Define(Op):
     """Creates a variable with an initial value."""
 
     var: Annotated[Variable, WRITES]
     init: Annotated[Expr, READS]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class Assign(Op):
     """Sets a variable."""
 
     var: Annotated[Variable, WRITES]
     value: Annotated[Expr, READS]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class Read(Op):
     """Binds `local` to the present value of a variable."""
 
     local: Annotated[Local, BINDS]
     var: Annotated[Variable, READS]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class CursorDefine(Op):
     """Creates a cursor at stage 0."""
 
     cursor: Annotated[Cursor, WRITES]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class CursorRead(Op):
     """Binds `stage` (int32) and `phase` (dtype `phase`) to where the cursor stands."""
 
@@ -66,14 +62,69 @@ class CursorRead(Op):
     stage: Annotated[Local, BINDS]
     phase: Annotated[Local, BINDS]
 
-    facts = Facts()
 
-
-@dataclass(eq=False, slots=True)
+@declares(Facts())
 class CursorStep(Op):
     """Advances a cursor by `n` >= 0 (any size; the phase number grows by one at each wrap)."""
 
     cursor: Annotated[Cursor, UPDATES]
     n: Annotated[Expr, READS]
 
-    facts = Facts()
+
+@declares(Facts(ptx="ld"))
+class Load(Op):
+    """Ordinary load of one element by every active lane."""
+
+    result: Annotated[Local, BINDS]
+    src: Annotated[Element, READS]
+
+
+@declares(Facts(ptx="st"))
+class Store(Op):
+    """Ordinary store of one element by every active lane."""
+
+    dst: Annotated[Element, WRITES]
+    value: Annotated[Expr, READS]
+
+
+@declares(Facts(ptx="atom", takes=Resource.COUNTERS, noticed=True))
+class AtomicAdd(Op):
+    """atom.relaxed.gpu.global.add by one lane, to an int32 or uint32 element; `result` is the value
+    it had before.
+
+    Relaxed: it orders nothing else. Signed sums wrap, as unsigned ones.
+    """
+
+    result: Annotated[Local, BINDS]
+    dst: Annotated[Element, UPDATES]
+    value: Annotated[Expr, READS]
+
+
+@declares(replace(WHOLE_WARP, ptx="shfl.sync"))
+class Shuffle(Op):
+    """shfl.sync by whole warps: binds `result` to the `value`, of 32 bits, of another lane.
+
+    `xor` false (.idx): of lane `lane`, modulo 32. `xor` true (.bfly): of the lane whose number is
+    the lane's own xor `lane`, modulo 32.
+    """
+
+    result: Annotated[Local, BINDS]
+    value: Annotated[Expr, READS]
+    lane: Expr
+    xor: bool
+
+
+@declares(Facts())
+class Print(Op):
+    """Prints a line: `format` with one `{}` for each argument."""
+
+    format: str
+    args: Annotated[tuple[Expr, ...], READS]
+
+
+@declares(Facts())
+class Assert(Op):
+    """Stops the kernel with `message` where `cond` does not hold."""
+
+    cond: Expr
+    message: str

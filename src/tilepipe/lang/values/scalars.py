@@ -234,7 +234,7 @@ def cast(x: Expr, dtype: DType) -> Expr:
     if isinstance(x, Const) and not dtype.is_float:  # the device rounds what becomes a float
         value = numbers.converted(x.value, dtype)
         return Const(dtype, nonneg=value >= 0, value=value)
-    return Cast(dtype, x.vary, _stays_nonneg(x, dtype), x.shape, x.size + 1, x)
+    return Cast(dtype, x.vary, _stays_nonneg(x, dtype), x.shape, x.size + 1, a=x)
 
 
 def _stays_nonneg(x: Expr, dtype: DType) -> bool:
@@ -295,11 +295,8 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
     )
     nonneg = nonneg or (op == "mod" and b.nonneg)
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
-    size = a.size + b.size + 1
-    return traced_value(
-        tracer,
-        Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a.shape, b.shape), size, op, a, b),
-    )
+    vary, shape, size = max(a.vary, b.vary), _broadcast(a.shape, b.shape), a.size + b.size + 1
+    return traced_value(tracer, Binary(dtype, vary, nonneg, shape, size, op=op, a=a, b=b))
 
 
 _FLOAT_ONLY = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"}
@@ -326,7 +323,7 @@ def unary(tracer: Tracer, op: str, x: object) -> Value:
     if isinstance(a, Const) and op == "not" and a.dtype is dtypes.boolean:
         return traced_value(tracer, exprs.const(not a.value))
     nonneg = op in ("abs", "exp", "exp2", "sqrt", "rsqrt") or a.dtype is dtypes.boolean
-    return traced_value(tracer, Unary(a.dtype, a.vary, nonneg, a.shape, a.size + 1, op, a))
+    return traced_value(tracer, Unary(a.dtype, a.vary, nonneg, a.shape, a.size + 1, op=op, a=a))
 
 
 def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
@@ -340,11 +337,9 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
     if isinstance(c, Const) and a.shape == b.shape:
         return traced_value(tracer, a if c.value else b)
     shape = _broadcast(c.shape, _broadcast(a.shape, b.shape))
-    vary = max(c.vary, a.vary, b.vary)
-    return traced_value(
-        tracer,
-        Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b),
-    )
+    vary, nonneg = max(c.vary, a.vary, b.vary), a.nonneg and b.nonneg
+    size = c.size + a.size + b.size + 1
+    return traced_value(tracer, Select(a.dtype, vary, nonneg, shape, size, cond=c, a=a, b=b))
 
 
 def require_integer(x: Expr, what: str) -> Expr:
