@@ -54,7 +54,7 @@ from tilepipe.ir.dtypes import (
 )
 from tilepipe.lang.arguments.tensor_map import TensorMap as TensorMap, tensor_map as tensor_map
 from tilepipe.lang.context.context import Context as Context
-from tilepipe.lang.context.named_barriers import NamedBarrier as NamedBarrier
+from tilepipe.lang.context.synchronisation import NamedBarrier as NamedBarrier
 from tilepipe.lang.fragments.fragment import Fragment as Fragment, FragmentValue as FragmentValue
 from tilepipe.lang.memory.elements import ElementRef as ElementRef
 from tilepipe.lang.memory.global_tensors import GlobalTensor as GlobalTensor
@@ -66,14 +66,12 @@ from tilepipe.lang.values.scalars import Value as Value
 from tilepipe.lang.values.variables import Scalar as Scalar, Var as Var
 from tilepipe.pipelines.accumulators.block_scaled import BlockScaledTmem as BlockScaledTmem
 from tilepipe.pipelines.accumulators.mma_op import MmaOp as MmaOp
-from tilepipe.pipelines.accumulators.output_config import (
-    OutputPipelineConfig as OutputPipelineConfig,
-)
 from tilepipe.pipelines.accumulators.output_stages import (
     AccumBarrier as AccumBarrier,
     EpilogueStage as EpilogueStage,
     MmaStage as MmaStage,
     OutputConsumer as OutputConsumer,
+    OutputPipelineConfig as OutputPipelineConfig,
     OutputProducer as OutputProducer,
     OutputStage as OutputStage,
 )
@@ -99,10 +97,6 @@ from tilepipe.pipelines.accumulators.warp_contexts import (
     MmaWarpContext as MmaWarpContext,
 )
 from tilepipe.pipelines.attention.fa4_config import FA4Config as FA4Config
-from tilepipe.pipelines.attention.kv_tiles import (
-    KVTiles as KVTiles,
-    TMADestination as TMADestination,
-)
 from tilepipe.pipelines.attention.staged import (
     KPipeline as KPipeline,
     KVPipeline as KVPipeline,
@@ -110,7 +104,9 @@ from tilepipe.pipelines.attention.staged import (
     VPipeline as VPipeline,
 )
 from tilepipe.pipelines.attention.tile_layouts import (
+    KVTiles as KVTiles,
     TileLayout as TileLayout,
+    TMADestination as TMADestination,
     tile_layout_k_major as tile_layout_k_major,
     tile_layout_mn_major as tile_layout_mn_major,
 )
@@ -162,15 +158,13 @@ from tilepipe.pipelines.rings.role_pipeline import (
     ProducerPipeline as ProducerPipeline,
     RolePipeline as RolePipeline,
 )
-from tilepipe.pipelines.rings.scale_tiles import (
-    ScaleFactorLayout as ScaleFactorLayout,
-    SMemTileArrayWithLayout as SMemTileArrayWithLayout,
-    scale_factor_k_major as scale_factor_k_major,
-)
 from tilepipe.pipelines.rings.state import PipelineState as PipelineState
 from tilepipe.pipelines.rings.tile_arrays import (
+    ScaleFactorLayout as ScaleFactorLayout,
     SMemTileArray2D as SMemTileArray2D,
     SMemTileArray2DRowMajor as SMemTileArray2DRowMajor,
+    SMemTileArrayWithLayout as SMemTileArrayWithLayout,
+    scale_factor_k_major as scale_factor_k_major,
 )
 from tilepipe.pipelines.schedulers.dynamic import (
     AtomicScheduler as AtomicScheduler,

@@ -16,7 +16,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.ir.location import is_library_file
-from tilepipe.lang.context.named_barriers import NamedBarrier
+from tilepipe.lang.context.synchronisation import NamedBarrier
 from tilepipe.lang.control.loops import Range, WhileLoop
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray

@@ -19,9 +19,7 @@ from tilepipe.lang.context.synchronisation import SynchronisationMembers
 from tilepipe.lang.context.tensor_cores import TensorCoreMembers
 from tilepipe.lang.context.tensor_memory import TensorMemoryMembers
 from tilepipe.lang.context.transfers import TransferMembers
-from tilepipe.lang.control.blocks import MustEnter
-from tilepipe.lang.control.branches import branch, otherwise
-from tilepipe.lang.control.lanes import elect, per_warp
+from tilepipe.lang.control.blocks import MustEnter, branch, elect, otherwise, per_warp
 from tilepipe.lang.control.loops import Range
 from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.scopes import RoleState

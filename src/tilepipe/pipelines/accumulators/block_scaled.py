@@ -11,10 +11,10 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tensor_memory.scales import TmemScales
-from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
+from tilepipe.pipelines.accumulators.output_stages import OutputPipelineConfig
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
 from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload
-from tilepipe.pipelines.rings.scale_tiles import scale_factor_k_major
+from tilepipe.pipelines.rings.tile_arrays import scale_factor_k_major
 
 
 def scale_columns(shape: tuple[int, int]) -> int:

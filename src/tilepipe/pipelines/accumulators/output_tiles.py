@@ -9,14 +9,14 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.lang.arguments.annotations import MulticastMask, Name, PositiveInt
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.context.named_barriers import NamedBarrier
+from tilepipe.lang.context.synchronisation import NamedBarrier
 from tilepipe.lang.tracing.scopes import Scope
-from tilepipe.pipelines.accumulators.output_config import OutputPipelineConfig
 from tilepipe.pipelines.accumulators.output_stages import (
     AccumulatorRing,
     EpilogueStage,
     MmaStage,
     OutputConsumer,
+    OutputPipelineConfig,
     OutputProducer,
     OutputStage,
     RawOutputStage,

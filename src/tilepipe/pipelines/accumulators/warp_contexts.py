@@ -10,7 +10,7 @@ from typing import Self
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP
-from tilepipe.lang.context.named_barriers import NamedBarrier
+from tilepipe.lang.context.synchronisation import NamedBarrier
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
 

@@ -20,8 +20,8 @@ from tilepipe.lang.tracing.scopes import RoleState
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
-from tilepipe.pipelines.barriers.commits import commit
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
+from tilepipe.pipelines.barriers.pairs import commit
 from tilepipe.pipelines.rings.state import PipelineState
 
 

@@ -13,9 +13,9 @@ from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.attention.fa4_config import FA4Config
-from tilepipe.pipelines.attention.kv_tiles import KVTiles
 from tilepipe.pipelines.attention.staged import StagedPipeline
 from tilepipe.pipelines.attention.tile_layouts import (
+    KVTiles,
     TileLayout,
     tile_layout_k_major,
     tile_layout_mn_major,

@@ -9,9 +9,9 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Index, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
-from tilepipe.pipelines.attention.kv_tiles import TMADestination
+from tilepipe.pipelines.attention.tile_layouts import TMADestination
 from tilepipe.pipelines.attention.tile_pipeline import TilePipeline
-from tilepipe.pipelines.barriers.commits import truth
+from tilepipe.pipelines.barriers.pairs import truth
 
 
 class TMAProducerPipeline(TilePipeline):

@@ -20,8 +20,12 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
-from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout, scale_factor_k_major
-from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D, SMemTileArray2DRowMajor
+from tilepipe.pipelines.rings.tile_arrays import (
+    SMemTileArray2D,
+    SMemTileArray2DRowMajor,
+    SMemTileArrayWithLayout,
+    scale_factor_k_major,
+)
 
 
 class TilePayload(ABC):

@@ -15,9 +15,8 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.values.scalars import to_expr
 from tilepipe.pipelines.barriers.arrays import SMemArray
-from tilepipe.pipelines.barriers.commits import commit
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
-from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta
+from tilepipe.pipelines.barriers.pairs import commit, umma_arrive_leader_cta
 from tilepipe.pipelines.rings.state import PipelineState
 
 Arrays = Annotated[
@@ -188,7 +187,7 @@ class RolePipeline:
         self.state.step()
 
     def commit_mma(self, sub: int = 0, e: Predicate | None = None) -> None:
-        """One arrival when the MMAs issued so far are done (`barriers.commits`), in both CTAs of a
+        """One arrival when the MMAs issued so far are done (`barriers.pairs.commit`), in both CTAs of a
         pair. Does not step.
         """
         self._side("commit_mma", True)
