@@ -60,8 +60,7 @@ from tilepipe.lang.memory.elements import ElementRef as ElementRef
 from tilepipe.lang.memory.global_tensors import GlobalTensor as GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile as SmemTile, SmemTileArray as SmemTileArray
 from tilepipe.lang.tensor_memory.addresses import TmemAddress as TmemAddress
-from tilepipe.lang.tensor_memory.scales import TmemScales as TmemScales
-from tilepipe.lang.tensor_memory.tensors import TmemTensor as TmemTensor
+from tilepipe.lang.tensor_memory.tensors import TmemScales as TmemScales, TmemTensor as TmemTensor
 from tilepipe.lang.values.scalars import Value as Value
 from tilepipe.lang.values.variables import Scalar as Scalar, Var as Var
 from tilepipe.pipelines.accumulators.block_scaled import BlockScaledTmem as BlockScaledTmem

@@ -9,12 +9,11 @@ from tilepipe.ir import expressions as exprs, ops
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
 from tilepipe.lang.tracing.convergence import require_one_lane
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
 
 

@@ -6,14 +6,13 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.hardware.mma import broken_wgmma_rule
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.handles.signals import note_signal
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_warpgroup
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import require_uniform, to_expr
 
 

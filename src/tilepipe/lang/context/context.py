@@ -17,7 +17,6 @@ from tilepipe.lang.context.grid import GridMembers
 from tilepipe.lang.context.scalars import ScalarMembers
 from tilepipe.lang.context.synchronisation import SynchronisationMembers
 from tilepipe.lang.context.tensor_cores import TensorCoreMembers
-from tilepipe.lang.context.tensor_memory import TensorMemoryMembers
 from tilepipe.lang.context.transfers import TransferMembers
 from tilepipe.lang.control.blocks import MustEnter, branch, elect, otherwise, per_warp
 from tilepipe.lang.control.loops import Range
@@ -33,7 +32,6 @@ class Context(
     GridMembers,
     ScalarMembers,
     TensorCoreMembers,
-    TensorMemoryMembers,
 ):
     """The first argument of a kernel function: everything a kernel can do.
 

@@ -9,8 +9,7 @@ from tilepipe.host_arguments import plain
 from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
-from tilepipe.lang.fragments.constructors import select
-from tilepipe.lang.fragments.fragment import FragmentValue
+from tilepipe.lang.fragments.fragment import FragmentValue, select
 from tilepipe.lang.tracing.convergence import require_whole_warps
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, let, to_expr, traced_value, unary

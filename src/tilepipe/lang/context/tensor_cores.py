@@ -1,26 +1,29 @@
-"""Members of `ctx` for fragments and MMAs: wgmma on Hopper, tcgen05 on Blackwell."""
+"""Members of `ctx` for fragments, MMAs (wgmma on Hopper, tcgen05 on Blackwell) and tensor
+memory.
+"""
 
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes
+from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir.expressions import Iota
+from tilepipe.ir.hardware import block_scales, mma as mma_rules
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.asynchronous import wgmma
 from tilepipe.lang.asynchronous.commits import Mbar
-from tilepipe.lang.fragments.constructors import columns_of, make, rows_of
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory import tcgen05
 from tilepipe.lang.tensor_memory.addresses import TmemAddress, accumulator_at
-from tilepipe.lang.tensor_memory.scales import TmemScales
-from tilepipe.lang.tensor_memory.tensors import TmemTensor
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
+from tilepipe.lang.tracing.convergence import require_fragment, require_one_lane
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import Value
 
 
 class TensorCoreMembers:
-    """The part of `Context` that concerns fragments and MMAs."""
+    """The part of `Context` that concerns fragments, MMAs and tensor memory."""
 
     tracer: Tracer
 
@@ -42,7 +45,19 @@ class TensorCoreMembers:
         `shape`, `dtype` and `layout`: "tmem" for 128 rows that are combined with a fragment from
         tensor memory.
         """
-        return make(self.tracer, value, shape, dtype, layout)
+        if value is not None:
+            if not isinstance(value, FragmentValue):
+                raise TraceError(
+                    f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape"
+                    " as shape=(m, n)",
+                    caller(),
+                )
+            result = Fragment.define(self.tracer, value.shape, value.dtype, "frag", value.layout)
+            result.set(value)
+            return result
+        if shape is None:
+            raise TraceError("ctx.fragment needs a value or a shape", caller())
+        return Fragment.define(self.tracer, shape, dtypes.dtype(dtype), "frag", layout)
 
     def row_index(self, rows: int, *, layout: str = "wgmma") -> Fragment:
         """A fragment (rows, 1), int32, of the number of each row: for masks, `ctx.select(first +
@@ -54,7 +69,10 @@ class TensorCoreMembers:
         Raises:
             TraceError: a number of rows that no fragment has, or not in a warpgroup role.
         """
-        return rows_of(self.tracer, rows, layout)
+        result = Fragment.define(self.tracer, (rows, 1), dtypes.int32, "rows", layout)
+        index = Iota(dtypes.int32, shape=(rows, 1), nonneg=True, layout=result.layout)
+        result.set(FragmentValue(self.tracer, index, {}))
+        return result
 
     def col_index(self, cols: int) -> FragmentValue:
         """The number of each column, (1, cols), int32; with a (rows, 1) fragment it makes a mask of
@@ -63,7 +81,16 @@ class TensorCoreMembers:
         Raises:
             TraceError: not a multiple of 8, or not in a warpgroup role.
         """
-        return columns_of(self.tracer, cols)
+        if type(cols) is not int or cols < 8 or cols % 8:
+            raise TraceError(f"ctx.col_index takes a multiple of 8 columns, got {cols!r}", caller())
+        role = self.tracer.role.role
+        if not role.is_warpgroup:
+            raise TraceError(
+                f"fragments live in the registers of a warpgroup; role '{role.name}' needs"
+                " warpgroups=",
+                caller(),
+            )
+        return FragmentValue(self.tracer, Iota(dtypes.int32, shape=(1, cols), nonneg=True), {})
 
     def mma(
         self,
@@ -130,3 +157,59 @@ class TensorCoreMembers:
         arrivals bound to the finished ones.
         """
         wgmma.wgmma_wait(self.tracer, pending)
+
+    # -- tensor memory -----------------------------------------------------------------
+
+    def tmem_copy(self, dst: TmemTensor | TmemScales, tile: SmemTile) -> None:
+        """tcgen05.cp: copies an unswizzled tile with rows of 16 bytes, 128 of them or 32 (to each
+        group of 32 lanes), to tensor memory, in order with the MMAs of the same lane. One lane
+        only. In a pair of CTAs the even one issues it, and each copies its own.
+
+        `dst` scale factors: all of them, from a tile of their pieces, 512 bytes for each 128 rows ×
+        4 blocks of K (byte 16 (r % 32) + 4 (r // 32) + j is that of row r, block j), one after the
+        other along K, then along the rows.
+        """
+        tracer = self.tracer
+        require_one_lane(tracer, "tmem_copy")
+        tcgen05.require_even_cta(tracer, "tmem_copy")
+        if not isinstance(dst, TmemTensor | TmemScales) or not isinstance(tile, SmemTile):
+            raise TraceError(
+                f"tmem_copy copies a shared tile to tensor memory, got {tile!r} to {dst!r}",
+                caller(),
+            )
+        if isinstance(dst, TmemScales):
+            broken = block_scales.broken_scales_copy_rule(dst._scales, tile._tile)
+        else:
+            broken = mma_rules.broken_copy_rule(dst._tmem, tile._tile)
+        require_rule(broken, "tmem_copy")
+        for x in (dst, tile):
+            if x._owner is not None:
+                x._owner.read_by_mma = True
+        into: memory.Tmem | memory.TmemScales = dst.ir("copied to")
+        tracer.emit(ops.TmemCopy(caller(), into, tile.ir("copied"), tracer.kernel.cta_group))
+
+    def tmem_wait_load(self) -> None:
+        """tcgen05.wait::ld: the warp's loads from tensor memory are done, and their fragments may
+        be read.
+        """
+        require_fragment(self.tracer, "tmem_wait_load")
+        self.tracer.emit(ops.TmemWaitLoad(caller()))
+
+    def tmem_wait_store(self) -> None:
+        """tcgen05.wait::st: the warp's stores to tensor memory are done."""
+        require_fragment(self.tracer, "tmem_wait_store")
+        self.tracer.emit(ops.TmemWaitStore(caller()))
+
+    def tcgen05_fence_before(self) -> None:
+        """tcgen05.fence::before_thread_sync: orders this thread's finished tensor-memory accesses
+        before the arrive that follows.
+        """
+        _ = self.tracer.role
+        self.tracer.emit(ops.Tcgen05FenceBefore(caller()))
+
+    def tcgen05_fence_after(self) -> None:
+        """tcgen05.fence::after_thread_sync: orders this thread's tensor-memory accesses after the
+        wait before it.
+        """
+        _ = self.tracer.role
+        self.tracer.emit(ops.Tcgen05FenceAfter(caller()))

@@ -11,17 +11,17 @@ from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.scopes import Scope
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
 from tilepipe.lang.values.scalars import (
     FUNCTIONS,
     Value,
     binary,
     cast,
+    select as select_scalar,
     to_expr,
     traced_value,
     unary,
@@ -417,3 +417,18 @@ class Fragment(FragmentValue):
 
     def __repr__(self) -> str:
         return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"
+
+
+def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:
+    """`x` where `cond`, else `y`: scalars, or elementwise where one of the three is a fragment
+    expression.
+    """
+    parts = (cond, x, y)
+    shaped = [p for p in parts if isinstance(p, FragmentValue)]
+    if not shaped:
+        return select_scalar(tracer, cond, x, y)
+    values = [
+        Value(tracer, p.ir() if isinstance(p, FragmentValue) else _scalar(tracer, p)) for p in parts
+    ]
+    reads = {fragment: version for p in shaped for fragment, version in p._dependencies().items()}
+    return FragmentValue(tracer, select_scalar(tracer, *values)._expr, _of_one_layout(reads))

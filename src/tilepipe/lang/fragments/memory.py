@@ -9,12 +9,11 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_fragment
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
 
 _ELEMENTS = (

@@ -7,16 +7,14 @@ from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.hardware import block_scales
 from tilepipe.ir.hardware.mma import broken_group_rule, broken_tcgen05_rule
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.handles.signals import note_signal
 from tilepipe.lang.memory.shared_tiles import SmemTile
-from tilepipe.lang.tensor_memory.scales import TmemScales
-from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
 from tilepipe.lang.tracing.convergence import require_one_lane
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
 
 

@@ -324,3 +324,9 @@ def rebound_message(*names: str) -> str:
         f" `{first} = ctx.var(start)` before the"
         f" loop, `{first}.set(...)` or `{first} += ...` in it."
     )
+
+
+def require_rule(broken: str | None, what: str = "") -> None:
+    """Raises TraceError where a rule is broken; `broken`: which, `what`: by what."""
+    if broken is not None:
+        raise TraceError(f"{what}: {broken}" if what else broken, caller())

@@ -13,9 +13,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.hardware.operand_tiles import divisor
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.tracing.scopes import Scope
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
 
 # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it

@@ -10,7 +10,7 @@ from tilepipe.ir.hardware.tensor_memory import PIECE_COLUMNS
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tensor_memory.tensors import TmemScales
 from tilepipe.pipelines.accumulators.output_stages import OutputPipelineConfig
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
 from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload

@@ -10,8 +10,7 @@ from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.addresses import TmemAddress
-from tilepipe.lang.tensor_memory.scales import TmemScales
-from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import MmaStage

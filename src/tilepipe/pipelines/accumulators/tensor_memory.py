@@ -11,15 +11,14 @@ from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.hardware import tensor_memory
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import CtaGroup, Index, Name
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle
-from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.lang.tensor_memory.tcgen05 import use_group
-from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
 from tilepipe.lang.tracing.scopes import RoleState
+from tilepipe.lang.tracing.tracer import require_rule
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.pipelines.barriers.arrays import SMemArray
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier, init_barriers

@@ -8,9 +8,9 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
-from tilepipe.lang.arguments.rules import require_rule
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
+from tilepipe.lang.tracing.tracer import require_rule
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.attention.fa4_config import FA4Config
 from tilepipe.pipelines.attention.staged import StagedPipeline
