@@ -9,7 +9,6 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.linear import owner_of
-from tilepipe.lang.handles.signals import note_signal
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_warpgroup
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
@@ -68,7 +67,7 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
     bind = getattr(handle, "bind_commit", None)
     arrivals = commit_arrivals(tracer, commit)
     if handle is not None:
-        note_signal(tracer.scope, handle, arrivals)
+        tracer.scope.note_signal(handle, arrivals)
     else:
         tracer.ledger.loose(ref.array, tracer.role.role, commit.loc, arrivals)
     if bind is not None:

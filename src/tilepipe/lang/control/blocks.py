@@ -19,10 +19,8 @@ from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import caller, is_library_file
 from tilepipe.ir.program import WARP, Role
 from tilepipe.ir.static_evaluation import evaluate, thread_env
-from tilepipe.lang.handles import signals
 from tilepipe.lang.tracing import python_source, rebinding
 from tilepipe.lang.tracing.scopes import Mask, Scope
-from tilepipe.lang.tracing.test_results import depends_on_test
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr, traced_value
 
@@ -84,7 +82,7 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     op = ops.If(caller(), c, ops.Block(), ops.Block())
     active, on_data = _active_threads(tracer, parent, c)
     with _side(tracer, op.then, active, on_data, c.vary) as scope:
-        scope.on_test = depends_on_test(tracer.test_results, c)
+        scope.on_test = tracer.depends_on_test(c)
         yield
     tracer.emit(op)
     parent.closed_branch = (op, scope, parent.active)
@@ -105,7 +103,7 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
     with _side(tracer, op.orelse, active, then.on_data, then.splits, then.before) as scope:
         scope.on_test = then.on_test
         yield
-    signals.merge_branch(tracer.scope, op, then, scope)
+    tracer.scope.merge_branch(op, then, scope)
 
 
 def _active_threads(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, bool]:
@@ -184,7 +182,7 @@ def elect(tracer: Tracer, scope: str) -> Iterator[None]:
         inner.splits = Vary.LANE
         yield
     tracer.emit(op)
-    signals.merge_signals(tracer.scope, inner)
+    tracer.scope.merge_signals(inner)
 
 
 def _elected(active: Mask, scope: str, role: Role) -> Mask:
@@ -231,4 +229,4 @@ def per_warp(tracer: Tracer) -> Iterator[Value]:
         inner.splits = Vary.WARP
         yield traced_value(tracer, index)
     tracer.emit(op)
-    signals.merge_signals(tracer.scope, inner)
+    tracer.scope.merge_signals(inner)

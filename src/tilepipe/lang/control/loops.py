@@ -14,7 +14,6 @@ from tilepipe.ir.expressions import Const, Expr, Vary
 from tilepipe.ir.hardware.operand_tiles import divisor
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.program import walk
-from tilepipe.lang.handles import signals
 from tilepipe.lang.tracing import python_source, rebinding
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, rebound_message
@@ -195,7 +194,7 @@ def _body(
     changed = rebinding.changes(before, after)
     if changed:
         yield from _second_pass(tracer, trace, counter, changed, body, after, loc)
-    signals.merge_signals(tracer.scope, merged[0], times)
+    tracer.scope.merge_signals(merged[0], times)
     return body, loc
 
 

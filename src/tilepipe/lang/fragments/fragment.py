@@ -278,10 +278,8 @@ class Fragment(FragmentValue):
         fence.
         """
         self.version += 1
-        scope: Scope | None = self._tracer.scope
-        while scope is not None:
+        for scope in self._tracer.scope.outward:
             scope.group_open = False
-            scope = scope.parent
 
     def ir(self) -> Expr:
         self._tracer.check_alive(self._scope, "fragment", self)

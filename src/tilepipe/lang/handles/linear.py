@@ -113,16 +113,11 @@ def _on_the_way(earlier: Scope, now: Scope) -> bool:
     """Whether threads that execute `now` have also executed `earlier`: no branch on data contains
     `earlier` and not `now`.
     """
-    ways: list[Scope] = []
-    scope: Scope | None = now
-    while scope is not None:
-        ways.append(scope)
-        scope = scope.parent
-    scope = earlier
-    while scope is not None and scope not in ways:
+    for scope in earlier.outward:
+        if scope in now.outward:
+            break
         if scope.on_data:
             return False
-        scope = scope.parent
     return True
 
 
@@ -137,10 +132,7 @@ def _overlap(earlier: Scope, now: Scope) -> bool:
 
 def owner_of(tracer: Tracer, array: BarrierArray, index: Expr) -> Handle | None:
     """The held handle of the current role that is responsible for one barrier."""
-    scope: Scope | None = tracer.scope
-    while scope is not None:
-        for handle in scope.handles:
-            if isinstance(handle, Handle) and handle.array is array and handle.index_expr is index:
-                return handle
-        scope = scope.parent
+    for handle in tracer.scope.held():
+        if isinstance(handle, Handle) and handle.array is array and handle.index_expr is index:
+            return handle
     return None

@@ -10,7 +10,6 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import owner_of
-from tilepipe.lang.handles.signals import note_signal
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
 from tilepipe.lang.tracing.convergence import require_one_lane
@@ -131,5 +130,5 @@ def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
         tracer.ledger.loose(ref.array, role, caller(), arrivals)
     else:
         handle.refuse_twice("commits")
-        note_signal(tracer.scope, handle, arrivals)
+        tracer.scope.note_signal(handle, arrivals)
     tracer.emit(ops.Tcgen05Commit(caller(), ref, tracer.kernel.cta_group, ctas))

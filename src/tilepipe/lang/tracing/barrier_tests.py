@@ -23,13 +23,12 @@ from collections.abc import Iterator
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.def_use import reads
-from tilepipe.ir.expressions import Expr, Vary
+from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.location import caller
-from tilepipe.ir.memory import BarrierRef
+from tilepipe.ir.memory import BarrierRef, Variable
 from tilepipe.ir.program import Role, bodies, walk
 from tilepipe.lang.tracing.convergence import divergence
-from tilepipe.lang.tracing.test_results import TestResults, named_by
-from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.tracing.tracer import Tracer, named_by
 from tilepipe.lang.values.scalars import Value, traced_value
 
 # Ops allowed in a branch on a test in a warpgroup role, besides those that only name a value: none
@@ -87,7 +86,7 @@ def refuse_divergent_effects(role: Role) -> None:
     tests = [op.result for op in walk(role.body) if isinstance(op, ops.MbarTryWait)]
     if not role.is_warpgroup or not tests:
         return
-    names: TestResults = set(tests)
+    names: set[Local | Variable] = set(tests)
     known = -1
     while known != len(names):
         known = len(names)
@@ -139,7 +138,7 @@ def refuse_per_warp_atomics(role: Role) -> None:
 
 
 def _dependent(
-    block: ops.Block, names: TestResults, branch: ops.If | None
+    block: ops.Block, names: set[Local | Variable], branch: ops.If | None
 ) -> Iterator[tuple[ops.Op, ops.If | None]]:
     """The ops of a block that read one of `names`, or are inside a branch on one, each with the
     innermost such branch.

@@ -22,15 +22,16 @@ def divergence(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope 
     In a role of plain warps each warp runs on its own, so what varies by warp splits nothing.
     """
     role = tracer.role.role
-    worst, cause = Vary.UNIFORM, None
-    scope: Scope | None = tracer.scope
-    while scope is not None and scope is not up_to:
+    worst: Vary = Vary.UNIFORM
+    cause: Scope | None = None
+    for scope in tracer.scope.outward:
+        if scope is up_to:
+            break
         split = scope.splits
         if split is Vary.WARP and not role.is_warpgroup:
             split = Vary.UNIFORM
         if split > worst:
             worst, cause = split, scope
-        scope = scope.parent
     return worst, cause
 
 
@@ -87,8 +88,7 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
     that wait apart belong in a role of warps.
     """
     role = tracer.role.role
-    scope: Scope | None = tracer.scope
-    while scope is not None and role.is_warpgroup:
+    for scope in tracer.scope.outward if role.is_warpgroup else ():
         # a warp that need not wait has acquired
         if scope.splits is Vary.WARP and not (scope.on_test and what == "a wait"):
             raise TraceError(
@@ -98,7 +98,6 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
                 " (`warps=`).",
                 caller(),
             )
-        scope = scope.parent
 
 
 def require_one_lane(tracer: Tracer, what: str) -> None:

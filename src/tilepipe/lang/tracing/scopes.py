@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.errors import HandleError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import Loc, caller
@@ -61,9 +63,10 @@ class Scope:
             barriers that `mma_commit` bound to it.
         on_data: of a branch: either all threads take it or none, depending on data.
         on_test: of a branch: it depends on the result of an mbarrier test, of which each warp of a
-            warpgroup has its own (`test_results`).
+            warpgroup has its own (`barrier_tests`).
         before: of a branch: the Python state before its first side.
         unused: blocks and ranges made here and not yet entered or iterated.
+        outward: the block itself and those around it, innermost first.
     """
 
     kind: str
@@ -84,22 +87,74 @@ class Scope:
     unused: list[tuple[str, Loc]] = field(default_factory=list)
     # the last `when` of this block, for `otherwise`
     closed_branch: tuple[ops.If, Scope, Mask | None] | None = None
-    depth: int = 0  # blocks that it is inside of
-    loops: int = 0  # loops among them and itself
+    outward: tuple[Scope, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outward = (self, *(self.parent.outward if self.parent is not None else ()))
 
     def inside(self, kind: str) -> Scope | None:
         """The nearest enclosing scope of that kind, this one included."""
-        scope: Scope | None = self
-        while scope is not None and scope.kind != kind:
-            scope = scope.parent
-        return scope
+        for scope in self.outward:
+            if scope.kind == kind:
+                return scope
+        return None
 
-    def inside_test_branch(self) -> Scope | None:
-        """The nearest enclosing branch on the result of a test, this one included."""
-        scope: Scope | None = self
-        while scope is not None and not scope.on_test:
-            scope = scope.parent
-        return scope
+    def held(self) -> Iterator[Held]:
+        """The handles held in this block and in those around it, innermost block first."""
+        for scope in self.outward:
+            yield from scope.handles
+
+    # -- arrivals made for handles: counted in each block, added to the next at its end --
+
+    def note_signal(self, handle: Held, arrivals: Arrivals) -> None:
+        """Records arrivals for a handle in this block."""
+        present = self.signals.get(handle)
+        self.signals[handle] = arrivals if present is None else present + arrivals
+
+    def merge_signals(self, child: Scope, times: int | None = 1) -> None:
+        """Adds the arrivals of `child`, a block in this one that has closed. `times`: how often it
+        runs, None if that is unknown.
+
+        Raises:
+            HandleError: arrivals for a handle of this block in a loop without a known trip count.
+        """
+        for handle, arrivals in child.signals.items():
+            if handle.home is child or arrivals.none:
+                continue
+            if times is None:
+                raise HandleError(
+                    f"{handle.describe()} is signalled inside a loop: once an iteration, not once"
+                    " a stage. Signal it outside the loop.",
+                    child.loc,
+                )
+            self.note_signal(handle, arrivals * times)
+
+    def merge_branch(self, op: ops.If, then: Scope, orelse: Scope | None) -> None:
+        """Adds the arrivals of both sides of a branch in this block.
+
+        Raises:
+            HandleError: a handle is signalled on one side alone of a branch on data.
+        """
+        # A branch that masks threads: each side's arrivals are made by its own threads, so both
+        # count.
+        if not then.on_data or op.cond.vary is not Vary.UNIFORM:
+            self.merge_signals(then)
+            if orelse is not None:
+                self.merge_signals(orelse)
+            return
+        other = orelse.signals if orelse is not None else {}
+        for handle in dict.fromkeys((*then.signals, *other)):
+            a, b = then.signals.get(handle), other.get(handle)
+            if handle.home in (then, orelse) or ((a is None or a.none) and (b is None or b.none)):
+                continue
+            if a is None or b is None or not a.same(b):
+                raise HandleError(
+                    f"{handle.describe()} is signalled on some paths only: the branch at"
+                    f" {op.loc.short} arrives and the other does not"
+                    " (or arrives differently). A phase needs its arrivals on every path.",
+                    op.loc,
+                )
+            self.note_signal(handle, a)
 
 
 @dataclass(eq=False)

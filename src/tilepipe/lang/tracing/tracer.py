@@ -18,14 +18,14 @@ import numpy as np
 
 from tilepipe.errors import HandleError, TilepipeError, TraceError
 from tilepipe.ir import dtypes, ops
+from tilepipe.ir.def_use import nodes, reads
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Local, Vary
+from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, Role
 from tilepipe.lang.handles.arrivals import Ledger
-from tilepipe.lang.handles.signals import merge_branch
-from tilepipe.lang.tracing import test_results, uniform_operands as places
+from tilepipe.lang.tracing import uniform_operands
 from tilepipe.lang.tracing.scopes import Mask, RoleState, Scope
 
 # Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of
@@ -194,18 +194,38 @@ class Tracer:
         self.raise_deferred()
         self.flush_branch()
         if self._scope.role is not None:
-            places.require_uniform_operands(self._scope, op)
+            uniform_operands.require_uniform_operands(self._scope, op)
         if self.test_results:
-            test_results.track(self.test_results, self._scope, op)
+            self._track_test(op)
         self.scope.block.ops.append(op)
         return op
+
+    def depends_on_test(self, x: Expr) -> bool:
+        """Whether a value depends on the result of a test in a warpgroup role, as far as the kernel
+        has been traced.
+        """
+        results = self.test_results
+        return bool(results) and any(isinstance(n, Local) and n in results for n in nodes(x))
+
+    def _track_test(self, op: ops.Op) -> None:
+        """Records a name that depends on a test through this op, so that a later branch on it is
+        recognised while the kernel is traced. Values carried round a loop are unknown where the
+        loop begins; `barrier_tests.refuse_divergent_effects` therefore examines the whole role
+        afterwards.
+        """
+        target = named_by(op)
+        if target is not None and (
+            any(scope.on_test for scope in self._scope.outward)
+            or any(x in self.test_results for x in reads(op))
+        ):
+            self.test_results.add(target)
 
     def flush_branch(self) -> None:
         """Records the arrivals of a `when` that has no `otherwise`."""
         pending = self.scope.closed_branch
         if pending is not None:
             self.scope.closed_branch = None
-            merge_branch(self._scope, pending[0], pending[1], None)
+            self._scope.merge_branch(pending[0], pending[1], None)
 
     def raise_deferred(self) -> None:
         """Raises an error that could not be raised where it was detected (a `break` out of a traced
@@ -247,13 +267,13 @@ class Tracer:
         """
         parent = self.scope
         scope = Scope(kind, block, caller(), parent, role or parent.role, active)
-        scope.depth, scope.loops = parent.depth + 1, parent.loops + (kind == "loop")
-        if scope.loops > MAX_LOOPS or scope.depth > MAX_BLOCKS:
+        depth, loops = len(parent.outward), sum(s.kind == "loop" for s in scope.outward)
+        if loops > MAX_LOOPS or depth > MAX_BLOCKS:
             raise TraceError(
-                f"{scope.loops} loops inside each other; at most {MAX_LOOPS} are printed"
-                if scope.loops > MAX_LOOPS
-                else f"{scope.depth} blocks (loops, branches, elected lanes) inside each other; at"
-                f" most {MAX_BLOCKS} are printed",
+                f"{loops} loops inside each other; at most {MAX_LOOPS} are printed"
+                if loops > MAX_LOOPS
+                else f"{depth} blocks (loops, branches, elected lanes) inside each other; at most"
+                f" {MAX_BLOCKS} are printed",
                 caller(),
             )
         self.scope = scope
@@ -330,3 +350,13 @@ def require_rule(broken: str | None, what: str = "") -> None:
     """Raises TraceError where a rule is broken; `broken`: which, `what`: by what."""
     if broken is not None:
         raise TraceError(f"{what}: {broken}" if what else broken, caller())
+
+
+def named_by(op: ops.Op) -> Local | Variable | None:
+    """The name that an op binds, where it has no other effect."""
+    match op:
+        case ops.Let(local=target) | ops.Read(local=target):
+            return target
+        case ops.Define(var=var) | ops.Assign(var=var):
+            return var
+    return None

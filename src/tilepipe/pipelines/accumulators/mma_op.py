@@ -11,7 +11,6 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.addresses import TmemAddress
 from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
-from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import MmaStage
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
@@ -65,11 +64,9 @@ class MmaOp:
 
     def _in_a_loop(self) -> bool:
         """Whether this is inside a loop of the block that acquired the accumulator."""
-        scope: Scope | None = self._ctx.tracer.scope
-        while scope is not None and not any(
-            isinstance(handle, MmaStage) for handle in scope.handles
-        ):
+        for scope in self._ctx.tracer.scope.outward:
+            if any(isinstance(handle, MmaStage) for handle in scope.handles):
+                return False
             if scope.kind == "loop":
                 return True
-            scope = scope.parent
         return False

@@ -10,7 +10,6 @@ from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.lang.arguments.annotations import MulticastMask, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.context.synchronisation import NamedBarrier
-from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.pipelines.accumulators.output_stages import (
     AccumulatorRing,
     EpilogueStage,
@@ -190,12 +189,9 @@ class OutputTilePipeline(AccumulatorRing):
         """Frees the accumulator that the epilogue holds, unless the body has
         (`AccumBarrier.arrive`); steps.
         """
-        scope: Scope | None = self._ctx.tracer.scope
-        while scope is not None:
-            for handle in scope.handles:
-                if isinstance(handle, EpilogueStage) and handle.outputs is self:
-                    return handle.release()
-            scope = scope.parent
+        for handle in self._ctx.tracer.scope.held():
+            if isinstance(handle, EpilogueStage) and handle.outputs is self:
+                return handle.release()
         raise HandleError(
             f"role '{self._ctx.tracer.role.name}' holds no accumulator of '{self.name}'", caller()
         )

@@ -18,7 +18,6 @@ from tilepipe.lang.arguments.annotations import (
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle, owner_of
-from tilepipe.lang.handles.signals import note_signal
 from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_one_lane, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
@@ -187,7 +186,7 @@ class SharedMemBarrier:
             return
         if ref.cta is None:
             handle.refuse_twice(verb)
-        note_signal(self._tracer.scope, handle, arrivals)
+        self._tracer.scope.note_signal(handle, arrivals)
 
     def expect_bytes(self, bytes: TransactionBytes) -> None:
         """mbarrier.arrive.expect_tx: the phase also needs `bytes` more of TMA data; and ONE

@@ -22,8 +22,6 @@ from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.tracing.scopes import Scope
-from tilepipe.lang.tracing.test_results import depends_on_test
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, unary
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
@@ -256,7 +254,7 @@ class ProducerConsumerPipeline:
             raise TraceError("already_ready is the result of a try_wait or try_acquire", caller())
         with t.open("branch", block, active=t.scope.active) as scope:
             scope.on_data = True
-            scope.splits, scope.on_test = cond.vary, depends_on_test(t.test_results, cond)
+            scope.splits, scope.on_test = cond.vary, t.depends_on_test(cond)
             yield
         t.emit(ops.If(caller(), cond, block, ops.Block()))
 
@@ -373,17 +371,13 @@ def refuse_second_acquire(pipe: ProducerConsumerPipeline, side: str) -> None:
     """Raises HandleError where this side already holds a stage: the cursor steps at the release, so
     a second acquire would return the same stage.
     """
-    scope: Scope | None = pipe._tracer.scope
-    while scope is not None:
-        for held in scope.handles:
-            if isinstance(held, StageHandle) and held.pipe is pipe and held.side == side:
-                raise HandleError(
-                    f"{held.describe()} is still held: a second acquire would wait for the same"
-                    " stage and signal it twice."
-                    " Release the first before acquiring the next.",
-                    caller(),
-                )
-        scope = scope.parent
+    for held in pipe._tracer.scope.held():
+        if isinstance(held, StageHandle) and held.pipe is pipe and held.side == side:
+            raise HandleError(
+                f"{held.describe()} is still held: a second acquire would wait for the same stage"
+                " and signal it twice. Release the first before acquiring the next.",
+                caller(),
+            )
 
 
 class ProducerStage(StageHandle):
