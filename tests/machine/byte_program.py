@@ -34,19 +34,15 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.byte_access import store_bytes
-from tilepipe.machine.memory.fragments import Frag, WarpMatrix
+from tilepipe.machine.memory.fragments import Frag, WarpMatrix, accumulator_places, to_registers
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
-from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor
-from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
 from tilepipe.machine.memory.registers import read_registers
 from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.memory.warp_registers import accumulator_places, to_registers
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tma, wgmma
-from tilepipe.machine.units.tma_by_address import tma_load_box, tma_store_box
-from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
 
 M = N = BK = 64
 TILES, K_STEPS, STAGES = 2, 3, 2  # tiles of C along M, steps along K, stages of the ring
@@ -161,8 +157,8 @@ class Variant:
                 yield mbarrier.mbar_wait_parity, (s["wait drained"], WARP, DRAINED, 0)
             nbytes = A_MAP.nbytes + B_MAP.nbytes
             yield mbarrier.mbar_expect, (s["expect"], LANE, full, nbytes, True)
-            yield tma_load_box, (s["load a"], LANE, A_MAP, (M * tile, BK * k), at, full)
-            yield tma_load_box, (s["load b"], LANE, B_MAP, (0, BK * k), at + B_AT, full)
+            yield tma.tma_load, (s["load a"], LANE, (M * tile, BK * k), at, A_MAP, full)
+            yield tma.tma_load, (s["load b"], LANE, (0, BK * k), at + B_AT, B_MAP, full)
 
     def _mma(self, agent: Agent) -> Iterator[Request]:
         s, warp = SITES, agent.first_warp - WARPS
@@ -178,7 +174,7 @@ class Variant:
                     at = stage * STAGE_BYTES + 32 * step
                     a, b = _operand(at, M), _operand(at + B_AT, N)
                     adds = bool(k or step)
-                    yield wgmma_by_descriptor, (s["multiply"], WARP, acc, a, b, adds)
+                    yield wgmma.wgmma, (s["multiply"], WARP, acc, a, None, b, None, adds)
                 if warp == self.leaves:
                     return
                 yield wgmma.wgmma_commit, (s["commit"], WARP)
@@ -193,7 +189,7 @@ class Variant:
             yield rendezvous.fence_proxy_async, (s["proxy fence"], WARP, "shared")
             yield rendezvous.named_sync, (s["meet"], WARP, 1)
             if warp == 0:
-                yield tma_store_box, (s["write c"], LANE, C_MAP, (M * tile, 0), self.c_at)
+                yield tma.tma_store, (s["write c"], LANE, (M * tile, 0), self.c_at, C_MAP)
                 yield tma.tma_store_commit, (s["commit c"], LANE)
                 yield tma.tma_store_wait, (s["wait c"], LANE, 0, True)
                 yield mbarrier.mbar_arrive, (s["drained"], LANE, DRAINED, 1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.machine.actors import Actor, CtaPlace
-from tilepipe.machine.barriers.addressed import AddressedBarriers
-from tilepipe.machine.barriers.state import Mbarrier, NamedState
+from tilepipe.machine.barriers.state import AddressedBarriers, Mbarrier, NamedState
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site

@@ -23,13 +23,10 @@ from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes
 from tilepipe.machine.barriers import mbarrier
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
-from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor
-from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
 from tilepipe.machine.memory.registers import write_registers
 from tilepipe.machine.memory.tensor_map import TensorMap
-from tilepipe.machine.units import wgmma
-from tilepipe.machine.units.tma_by_address import tma_load_box
-from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
+from tilepipe.machine.units import tma, wgmma
 
 
 @pytest.mark.parametrize("tensors", [True, False])
@@ -65,7 +62,7 @@ def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMap, address: int
         agent = m.agents[0]
         mbarrier.mbar_init(m, agent, SITES["init"], LANE, FULL, 1, 1)
         mbarrier.mbar_expect(m, agent, SITES["expect"], LANE, FULL, A_MAP.nbytes, True)
-        tma_load_box(m, agent, SITES["load a"], LANE, tensor_map, (0, 0), at, FULL)
+        tma.tma_load(m, agent, SITES["load a"], LANE, (0, 0), at, tensor_map, FULL)
         execution._collect(m, (0, agent.uid))
         for slot in m.ctas[0].slots:
             slot.accesses.clear()
@@ -89,7 +86,7 @@ def test_a_key_says_what_a_wgmma_by_descriptor_reads() -> None:
         write_registers(a, agent, SITES["fence"], np.zeros((16, 16), np.float32), 0, 16)
         agent.dirty, a.dirty = [], None
         b = MatrixOperand(MatrixDescriptor(B_AT, leading, stride, 0), dtypes.bfloat16, 16)
-        wgmma_by_descriptor(m, agent, SITES["multiply"], WARP, acc, a, b, False)
+        wgmma.wgmma(m, agent, SITES["multiply"], WARP, acc, a, None, b, None, False)
         for slot in m.ctas[0].slots:
             slot.accesses.clear()
         keys.append(StateKeys(launch.front_end, symmetry=False).of(execution))

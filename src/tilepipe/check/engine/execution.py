@@ -29,13 +29,14 @@ from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Request
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.rendezvous import returned
+from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.clusters import explained, finish
 from tilepipe.machine.front_end import OutOfTimeError
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.units.acting import act
-from tilepipe.machine.units.in_flight import CommitUnit, TmaLoadUnit, UnitQueue
+from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 
 _CLOCK_MASK = 63  # the clock is read when the number of an op has none of these bits
 # ops after which other agents have their turn, so that a loop that polls cannot starve them

@@ -24,7 +24,7 @@ import numpy as np
 from tilepipe.check.engine import race_state
 from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.front_end import FrontEnd
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
@@ -34,14 +34,11 @@ from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.units.in_flight import (
-    BoxLoadUnit,
     CommitUnit,
     CopyUnit,
-    DescriptorWgmma,
     MmaUnit,
     ResponseUnit,
     TensorQueue,
-    TmaLoadUnit,
     WgmmaUnit,
 )
 
@@ -319,7 +316,7 @@ class StateKeys:
                 unit.site.id,
                 unit.coords,
                 _tile(unit.slot),
-                _box(unit) if isinstance(unit, BoxLoadUnit) else unit.write.rect,
+                unit.write.rect if unit.box is None else unit.box.key,
                 unit.bar.flat,
                 unit.bar.cta.rank,
                 bits(unit.write.bit),
@@ -340,14 +337,12 @@ class StateKeys:
                 key = (
                     unit.adds,
                     tuple(
-                        (place, _operand(a), _operand(b), tuple((s.starts, s.used) for s in scales))
-                        for _, place, a, b, scales in unit.parts
+                        (p.acc, _operand(p.a), _operand(p.b), tuple(map(_operand, p.scales)))
+                        for p in unit.parts
                     ),
                 )
             case CopyUnit():
-                key = tuple(
-                    (_operand(place), _tile(slot), rect) for _, place, slot, rect in unit.parts
-                )
+                key = tuple((_operand(p.to), _operand(p.source)) for p in unit.parts)
             case _:
                 raise AssertionError(f"no key for {type(unit).__name__}")
         return unit.site.id, key, bits(unit.bits)
@@ -376,10 +371,14 @@ def _tile(slot: Slot) -> Hashable:
 
 
 def _operand(where: Any) -> Hashable:
-    """An operand of a tensor-core op: a rectangle of a tile, a place in tensor memory, or the place
-    of scale factors.
+    """An operand of a tensor-core op: a rectangle of a tile, a place in tensor memory, the place of
+    scale factors, registers, or what a matrix descriptor names.
     """
     match where:
+        case Frag():
+            return where.ir.name
+        case Slot() as slot, MatrixOperand() as matrix:
+            return _tile(slot), (*matrix.descriptor, matrix.dtype.name, *matrix[2:])
         case Slot() as slot, rect:
             return _tile(slot), rect
         case ScalePlace():
@@ -388,26 +387,10 @@ def _operand(where: Any) -> Hashable:
     return place
 
 
-def _box(unit: BoxLoadUnit) -> Hashable:
-    """What a copy by tensor map reads, and the address that it writes."""
-    box = unit.tensor_map
-    return box.tensor, box.dtype.name, box.box, box.swizzle, unit.address
-
-
 def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
     """A wgmma that is in no committed group, and so has not acted."""
-    a = unit.a.ir.name if isinstance(unit.a, Frag) else _tile(unit.a)
-    where: Hashable = unit.rect_a or (), _tile(unit.b), unit.rect_b
-    if isinstance(unit, DescriptorWgmma):
-        where = _matrix(unit.matrix_a), _matrix(unit.matrix_b)
-    return unit.site.id, unit.adds, unit.acc.ir.name, a, where, bits(unit.bits)
-
-
-def _matrix(operand: MatrixOperand | None) -> Hashable:
-    """An operand by descriptor, as plain values; None: a fragment."""
-    if operand is None:
-        return ()
-    return tuple(operand.descriptor), operand.dtype.name, tuple(operand[2:])
+    operands = _operand(unit.acc), _operand(unit.a), _operand(unit.b)
+    return unit.site.id, unit.adds, operands, bits(unit.bits)
 
 
 def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:

@@ -7,7 +7,6 @@ the bit would answer wrongly is seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy.typing as npt
@@ -16,34 +15,43 @@ from tilepipe.errors import BarrierError
 from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier
+from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier, Released
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import addresses, messages as faults
+from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_order import write_word
+from tilepipe.machine.memory.byte_access import write_word
 from tilepipe.machine.sites import SETUP, Site
 
 
-def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
-    """The phase completes: nothing is pending any more."""
-    if bar.inflight:
-        faults.completes_early(bar, site)
+def release(m: Machine, bar: Released, number: int) -> None:
+    """Phase `number` of a barrier of any kind completes: what was released into it becomes known,
+    and those that wait go on.
+    """
     if m.journal is not None:
-        m.journal.completed(bar, bar.phase)
+        m.journal.completed(bar, number)
     if bar.waiters:
         m.wake(bar.waiters)
         bar.waiters = []
+    bar.known |= bar.acc
+    bar.acc = 0
+    bar.time = bar.acc_time
+
+
+def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
+    """The phase completes: no arrival and no byte is pending."""
+    if bar.inflight:
+        faults.completes_early(bar, site)
+    release(m, bar, bar.phase)
     bar.phase += 1
     bar.completed_by = site
     bar.completions += 1
     bar.pending = bar.count
-    bar.known |= bar.acc
-    bar.acc = 0
     if bar.by_parity:
         m.order.retire_bit(bar.completion_bits[1])
         bar.completion_bits = m.order.new_bit(), bar.completion_bits[0]
         bar.known |= bar.completion_bits[0]
-    bar.time = bar.acc_time
     bar.expected = 0
     arrivals = bar.arrivals
     repeats = len(arrivals) > 1 and len({id(agent) for agent, _, _ in arrivals}) < len(arrivals)
@@ -206,8 +214,8 @@ def mbar_arrive_each(
     """mbarrier.arrive by each thread of `mask`, on the copy in the CTA that it names: `ctas`, of
     the threads from `base`.
     """
-    for lane, part in each_lane(mask):
-        mbar_arrive(m, ag, site, part, bar, count, int(ctas[lane - base]))
+    for lane in lanes_of(mask):
+        mbar_arrive(m, ag, site, 1 << lane, bar, count, int(ctas[lane - base]))
 
 
 def mbar_expect_each(
@@ -222,16 +230,8 @@ def mbar_expect_each(
     base: int,
 ) -> None:
     """`mbar_expect` in the same way."""
-    for lane, part in each_lane(mask):
-        mbar_expect(m, ag, site, part, bar, nbytes, arrive, int(ctas[lane - base]))
-
-
-def each_lane(mask: int) -> Iterator[tuple[int, int]]:
-    """(number, mask) of each thread of a mask."""
-    while mask:
-        part = mask & -mask
-        yield part.bit_length() - 1, part
-        mask ^= part
+    for lane in lanes_of(mask):
+        mbar_expect(m, ag, site, 1 << lane, bar, nbytes, arrive, int(ctas[lane - base]))
 
 
 def mbar_complete_tx(
@@ -348,17 +348,32 @@ def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
     return b
 
 
+def named_by(m: Machine, site: Site, mask: int, what: str) -> list[Cta]:
+    """The CTAs of the cluster whose ranks a mask names. `what`: what the mask is called."""
+    if not 0 < mask < 1 << len(m.ctas):
+        raise BarrierError(
+            f"{site.what}: {what} {mask:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at"
+            " least one, and no other",
+            site.loc,
+        )
+    return [cta for cta in m.ctas if mask >> cta.rank & 1]
+
+
 def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
-    """A remote arrive is an access to the peer's life time: the peer must learn of it before it
+    """A remote arrive accesses the peer's shared memory: the peer must know of it before it
     exits.
     """
-    key = (ag.uid, b.flat)
-    arrivals = m.ctas[b.cta.rank].arrivals
-    old = arrivals.get(key)
-    if old is not None:
-        m.order.retire_bit(old[0])
-    bit = m.order.new_bit()
-    arrivals[key] = (bit, ag, site)
+    bit = arrival_bit(m, ag, site, ag.uid, b)
     b.acc |= bit
-    # in program order: what these threads release later, the cluster barrier included, tells of it
+    # in program order: what these threads release later, at the cluster barrier too, includes it
     ag.acquire(mask, bit)
+
+
+def arrival_bit(m: Machine, ag: Agent, site: Site, who: int, b: Mbarrier) -> int:
+    """A bit for an arrival, which `Cta.arrivals` keeps; it replaces that of the last one by `who`."""
+    arrivals, key = m.ctas[b.cta.rank].arrivals, (who, b.flat)
+    if key in arrivals:
+        m.order.retire_bit(arrivals[key][0])
+    bit = m.order.new_bit()
+    arrivals[key] = bit, ag, site
+    return bit

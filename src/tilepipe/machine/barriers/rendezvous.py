@@ -1,5 +1,5 @@
-"""Where agents meet: named barriers (bar.sync), the end of set-up, the cluster barrier, and the
-fences that go with them.
+"""Named barriers (bar.sync), the end of set-up, the cluster barrier, and the fences that go with
+them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from tilepipe.errors import BarrierError
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.mbarrier import release
 from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import GLOBAL, Access
-from tilepipe.machine.happens_before.knowledge import Fenceable
+from tilepipe.machine.happens_before.knowledge import Fenceable, touched
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 
 
 def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
-    warps = [w for w in range(ag.warps) if mask >> (32 * w) & 0xFFFFFFFF]
-    for w in warps:
+    for w, _ in touched(mask):
         earlier = b.arrived.get((ag.uid, w))
         if earlier is not None:
             faults.named_again(b, site, ag, earlier)
@@ -33,16 +33,24 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     b.acc |= ag.publish(mask)
     b.acc_time = max(b.acc_time, ag.time)
     if b.missing == 0:
-        if m.journal is not None:
-            m.journal.completed(b, b.generation)
-        b.generation += 1
-        b.known |= b.acc
-        b.acc = 0
-        b.time = b.acc_time
-        b.arrived = {}
-        if b.waiters:
-            m.wake(b.waiters)
-            b.waiters = []
+        _complete(m, b)
+
+
+def _complete(m: Machine, b: NamedState | Rendezvous) -> None:
+    release(m, b, b.generation)
+    b.generation += 1
+    b.arrived.clear()
+
+
+def _pass(m: Machine, ag: Agent, mask: int, b: NamedState | Rendezvous, generation: int) -> None:
+    """The threads of `mask` go on: they know what all threads knew that arrived."""
+    if m.journal is not None:
+        m.journal.passed(b, generation, mask)
+    if mask == ag.full:
+        ag.join_all(b.known | ag.everything())
+    else:
+        ag.acquire(mask, b.known)
+    ag.time = max(ag.time, b.time)
 
 
 def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
@@ -54,14 +62,8 @@ def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocke
         if b.generation == ag.ticket:
             b.waiters.append(ag)
             return BLOCKED
-    if m.journal is not None:
-        m.journal.passed(b, ag.ticket, mask)
+    _pass(m, ag, mask, b, ag.ticket)
     ag.ticket = -1
-    if mask == ag.full:
-        ag.join_all(b.known | ag.everything())
-    else:
-        ag.acquire(mask, b.known)
-    ag.time = max(ag.time, b.time)
     return None
 
 
@@ -79,35 +81,26 @@ def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
     if m.journal is not None:
         m.journal.touch(Touch.MEET, meeting, meeting.generation, ag.full)
     meeting.acc |= ag.everything()
-    meeting.time = max(meeting.time, ag.time)
-    _complete(m, meeting)
+    meeting.acc_time = max(meeting.acc_time, ag.time)
+    _complete_if_met(m, meeting)
 
 
-def _complete(m: Machine, meeting: Rendezvous) -> None:
+def _complete_if_met(m: Machine, meeting: Rendezvous) -> None:
     """Completes the generation if every agent has arrived."""
-    if not meeting.arrived or meeting.missing():
-        return
-    if m.journal is not None:
-        m.journal.completed(meeting, meeting.generation)
-    meeting.generation += 1
-    meeting.known |= meeting.acc
-    meeting.acc = 0
-    meeting.arrived = {}
-    if meeting.waiters:
-        m.wake(meeting.waiters)
-        meeting.waiters = []
+    if meeting.arrived and not meeting.missing():
+        _complete(m, meeting)
 
 
 def returned(m: Machine, ag: Agent) -> None:
     """An agent's body has ended: barriers that wait for every agent no longer wait for it."""
     ag.done = True
     for meeting in (m.cluster, m.setup, m.setup_of[ag.cta.rank]):
-        _complete(m, meeting)
+        _complete_if_met(m, meeting)
 
 
 def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
-    """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster,
-    meet.
+    """The end of set-up: a fence.mbarrier_init, then a barrier of all threads of the CTA, or of the
+    cluster.
     """
     meeting = m.setup if len(m.ctas) > 1 else m.setup_of[ag.cta.rank]
     if not ag.blocked:
@@ -117,16 +110,13 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
         if meeting.generation == ag.ticket:
             meeting.waiters.append(ag)
             return BLOCKED
-    if m.journal is not None:
-        m.journal.passed(meeting, ag.ticket, ag.full)
-    ag.join_all(meeting.known)
-    ag.time = max(ag.time, meeting.time)
+    _pass(m, ag, ag.full, meeting, ag.ticket)
     return None
 
 
 def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
     """The threads of `mask` publish the initialisations that they made themselves (PTX ISA,
-    membar/fence: .mbarrier_init). A CTA that is alone has no peer to which those of set-up matter.
+    membar/fence: .mbarrier_init). In a cluster of one CTA only those made in roles matter.
     """
     for bar in m.initialised_in_roles if len(m.ctas) == 1 else ag.cta.bars:
         if bar.state == LIVE and bar.init_bit and _made(bar, ag, mask):
@@ -161,11 +151,8 @@ def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None
     if m.cluster.generation == ag.cluster_ticket:
         m.cluster.waiters.append(ag)
         return BLOCKED
-    if m.journal is not None:
-        m.journal.passed(m.cluster, ag.cluster_ticket, ag.full)
+    _pass(m, ag, ag.full, m.cluster, ag.cluster_ticket)
     ag.cluster_ticket = -1
-    ag.join_all(m.cluster.known | ag.everything())
-    ag.time = max(ag.time, m.cluster.time)
     return None
 
 
@@ -175,7 +162,7 @@ def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """griddepcontrol.launch_dependents: nothing; there is no next kernel."""
+    """griddepcontrol.launch_dependents: has no effect, since no kernel follows."""
 
 
 def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int, space: str) -> None:

@@ -1,11 +1,14 @@
-"""The state of mbarriers, of named barriers, and of the barriers at which whole CTAs meet."""
+"""The state of mbarriers, of named barriers, and of the barriers of whole CTAs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.memory.tensor_map import Box
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 
@@ -14,29 +17,56 @@ WORD_BYTES = 8  # an mbarrier in shared memory (PTX ISA, mbarrier, size and alig
 _NEVER = -(1 << 40)  # the phase of a barrier that is not live: no wait matches it
 
 
-class Copy:
-    """A copy that credits its bytes to an mbarrier.
+@dataclass(eq=False, repr=False, slots=True)
+class TmaLoadUnit:
+    """A copy in flight to one CTA, which credits its bytes to an mbarrier.
 
     Attributes:
-        coords: where its box begins in the tensor. slot, write: the tile it writes, and the access.
-        nbytes: what it credits. landed: its bytes have arrived.
+        coords: where its box begins in the tensor. slot, write: the tile, or the bytes, that it
+            writes, and the access.
+        nbytes: what it credits. bar: to which barrier.
+        seen: its read of a tensor that is also written.
+        end: when it has landed, by the cost model. landed: its bytes have arrived.
+        box: of a copy to an address.
     """
 
-    __slots__ = ("agent", "coords", "landed", "nbytes", "site", "slot", "write")
+    agent: Actor
+    site: Site
+    coords: tuple[int, ...]
+    slot: Slot
+    write: Access
+    nbytes: int
+    bar: Mbarrier
+    seen: Event | None
+    end: float
+    box: Box | None = None
+    landed: bool = field(default=False, init=False)
 
-    def __init__(
-        self, agent: Actor, site: Site, coords: tuple[int, ...], slot: Slot, write: Access
-    ) -> None:
-        self.agent = agent
-        self.site = site
-        self.coords = coords
-        self.slot = slot
-        self.write = write
-        self.nbytes = site.nbytes
-        self.landed = False
+
+class Released:
+    """What arrivals release through a barrier of any kind.
+
+    Attributes:
+        acc: knowledge released into the phase in progress. known: what every completed phase
+            released.
+        acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
+        waiters: agents to wake when the phase completes.
+    """
+
+    __slots__ = ("acc", "acc_time", "known", "time", "waiters")
+
+    def reset(self) -> None:
+        """Nothing has been released."""
+        self.acc = self.known = 0
+        self.acc_time = self.time = 0.0
+        self.waiters: list[Actor] = []
+
+    def forget(self, dead: int) -> None:
+        self.acc &= ~dead
+        self.known &= ~dead
 
 
-class Mbarrier:
+class Mbarrier(Released):
     """One mbarrier.
 
     Attributes:
@@ -50,22 +80,17 @@ class Mbarrier:
         arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase
             before.
         completions: phases completed since the CTA started.
-        acc: knowledge released into this phase. known: what every completed phase released.
         repeated_arrivals: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
         completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
-        waiters: agents to wake when the phase completes.
-        init_bit: the bit of its initialisation, in a cluster or in a role; fenced, proxy_bit: one that
-            whoever comes after a fence.mbarrier_init, or a fence.proxy.async, of the initialising
-            thread knows. initialiser: that thread, (agent, mask).
-        by_parity: some wait on its array gives a parity. completion_bits: then, of the last two phases that
-        completed, latest first, a bit that whoever knows of the completion knows.
+        init_bit: the bit of its initialisation, in a cluster or in a role; fenced, proxy_bit: bits
+            of the fence.mbarrier_init, and of the fence.proxy.async, of the initialising thread.
+            initialiser: that thread, (agent, mask).
+        by_parity: some wait on its array gives a parity. completion_bits: then the bits of the last
+            two completions, latest first.
         in_role, reinitialised: it was initialised in a role, and after it had been invalidated.
-        acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
 
     __slots__ = (
-        "acc",
-        "acc_time",
         "address",
         "array",
         "arrivals",
@@ -85,7 +110,6 @@ class Mbarrier:
         "init_bit",
         "init_site",
         "initialiser",
-        "known",
         "last_arrivals",
         "last_copies",
         "pending",
@@ -95,9 +119,7 @@ class Mbarrier:
         "repeated_arrivals",
         "size",
         "state",
-        "time",
         "tx",
-        "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -123,16 +145,14 @@ class Mbarrier:
 
     def reset(self) -> None:
         """Memory that holds no barrier."""
+        super().reset()
         self.state = UNINITIALISED
         self.count = self.pending = self.tx = self.expected = self.inflight = 0
         self.phase = _NEVER
-        self.acc = self.known = 0
-        self.acc_time = self.time = 0.0
-        self.copies: list[Copy] = []
+        self.copies: list[TmaLoadUnit] = []
         self.arrivals: list[tuple[Actor, Site, int]] = []
         self.last_arrivals: list[tuple[Actor, Site, int]] = []
-        self.last_copies: list[Copy] = []
-        self.waiters: list[Actor] = []
+        self.last_copies: list[TmaLoadUnit] = []
         self.init_bit = self.fenced = self.proxy_bit = 0
         self.completion_bits = (0, 0)
         self.in_role = self.reinitialised = False
@@ -150,30 +170,45 @@ class Mbarrier:
         """The name, with the CTA where there is more than one."""
         return f"{self.name} of CTA {self.cta.block_id}" if self.cta.grid > 1 else self.name
 
-    def forget(self, dead: int) -> None:
-        keep = ~dead
-        self.acc &= keep
-        self.known &= keep
 
+class AddressedBarriers:
+    """The mbarriers of a CTA by their address in shared memory, for a front end that works with
+    addresses: `Cta.bars`, which is a list where the program's barriers stand in arrays. An op names
+    a barrier by its number in the one, by its address in the other.
 
-class NamedState:
-    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
-
-    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`,
-    `known` as in `Mbarrier`.
+    An address that holds none gives one that is not initialised, so that an op on it says so.
     """
 
-    __slots__ = (
-        "acc",
-        "acc_time",
-        "arrived",
-        "generation",
-        "known",
-        "name",
-        "threads",
-        "time",
-        "waiters",
-    )
+    __slots__ = ("_at", "cta")
+
+    def __init__(self, cta: CtaPlace) -> None:
+        self.cta = cta
+        self._at: dict[int, Mbarrier] = {}
+
+    def __getitem__(self, address: int) -> Mbarrier:
+        bar = self._at.get(address)
+        if bar is None:
+            name = f"the mbarrier at {address:#x}"
+            bar = self._at[address] = Mbarrier(
+                self.cta, name, 0, 1, address, by_parity=True, address=address
+            )
+        return bar
+
+    def __iter__(self) -> Iterator[Mbarrier]:
+        """In the order of their addresses, whatever the order in which they were first used."""
+        return iter([self._at[address] for address in sorted(self._at)])
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+
+class NamedState(Released):
+    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
+
+    `generation` counts its completions; `arrived` maps (agent uid, warp) to the agent and its site.
+    """
+
+    __slots__ = ("arrived", "generation", "name", "threads")
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
@@ -181,43 +216,29 @@ class NamedState:
         self.reset()
 
     def reset(self) -> None:
+        super().reset()
         self.generation = 0
         self.arrived: dict[tuple[int, int], tuple[Actor, Site]] = {}
-        self.acc = self.known = 0
-        self.acc_time = self.time = 0.0
-        self.waiters: list[Actor] = []
 
     @property
     def missing(self) -> int:
         return self.threads - 32 * len(self.arrived)
 
-    def forget(self, dead: int) -> None:
-        self.acc &= ~dead
-        self.known &= ~dead
 
-
-class Rendezvous:
-    """Where all agents of some CTAs that have not returned meet: the end of set-up, and
-    barrier.cluster.
-
-    `arrived`: agents that have arrived in this generation.
+class Rendezvous(Released):
+    """A barrier of all agents of some CTAs that have not returned: the end of set-up, and
+    barrier.cluster. `generation` counts its completions; `arrived`: agent uid -> site.
     """
 
-    __slots__ = ("acc", "arrived", "generation", "known", "members", "name", "time", "waiters")
+    __slots__ = ("arrived", "generation", "members", "name")
 
     def __init__(self, name: str, members: Sequence[Actor]) -> None:
         self.name = name
         self.members = members
         self.generation = 0
         self.arrived: dict[int, Site] = {}
-        self.acc = self.known = 0
-        self.time = 0.0
-        self.waiters: list[Actor] = []
+        self.reset()
 
     def missing(self) -> list[Actor]:
         """Agents that are still to arrive."""
         return [a for a in self.members if not a.done and a.uid not in self.arrived]
-
-    def forget(self, dead: int) -> None:
-        self.acc &= ~dead
-        self.known &= ~dead

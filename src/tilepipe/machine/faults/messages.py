@@ -10,7 +10,7 @@ from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir.facts import Group, Sync, Unit
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Copy, Mbarrier, NamedState
+from tilepipe.machine.barriers.state import Mbarrier, NamedState, TmaLoadUnit
 from tilepipe.machine.faults import addresses, root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
@@ -523,7 +523,7 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
 
 
-def lands_on_dead(bar: Mbarrier, unit: Copy) -> NoReturn:
+def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
     """A copy lands on a barrier that is not live any more."""
     raise BarrierError(
         f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc

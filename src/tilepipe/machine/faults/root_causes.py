@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from tilepipe.ir.facts import Sync
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Copy, Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
@@ -138,7 +138,7 @@ def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
     A copy into several CTAs is one unit for each, credited to the barrier of the same array and
     number there.
     """
-    reached: dict[tuple[int, int, tuple[int, ...]], tuple[Copy, int]] = {}
+    reached: dict[tuple[int, int, tuple[int, ...]], tuple[TmaLoadUnit, int]] = {}
     now: set[tuple[int, int, tuple[int, ...]]] = set()
     for twin in (
         b for cta in ctas for b in cta.bars if (b.array, b.index) == (bar.array, bar.index)

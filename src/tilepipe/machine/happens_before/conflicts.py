@@ -8,13 +8,15 @@ access and an asynchronous one a proxy fence must stand as well.
 from __future__ import annotations
 
 from tilepipe.ir.facts import Group
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.tensor_fences import check_tensor_fences
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_sets import one_lane_each
+from tilepipe.machine.memory.byte_sets import ByteSet, one_lane_each
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
+from tilepipe.machine.sites import Site
 
 
 def _check_order(
@@ -150,6 +152,22 @@ def _succeeds(new: Access, old: Access, known: int) -> bool:
 def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
     """`access` for a read, which must not see poison."""
     need = access(m, slot, new, known)
-    if slot.state != WHOLE and new.points is None and slot.poisoned(new.rect):
-        faults.poison(m, slot, new, slot.poisoned(new.rect))
+    if slot.state != WHOLE and (missing := slot.missing(new)):
+        faults.poison(m, slot, new, missing)
     return need
+
+
+def ordinary(
+    m: Machine, ag: Agent, site: Site, lanes: int, slot: Slot, rect: Rect, is_write: bool,
+    points: dict[int, int] | ByteSet | None = None, *, converged: bool = False,
+) -> None:  # fmt: skip
+    """An access through the generic proxy by lanes of one warp; `converged`: by an aligned op, so
+    that the whole warp knows of it.
+    """
+    new = Access(ag, site, lanes, rect, is_write, False, m.order.new_bit(), points)
+    if is_write or m.world.strict:
+        m.order.add_fences(new, slot.cta.rank)
+    if m.world.program.commits:
+        m.order.add_release_bit(new)
+    (access if is_write else read)(m, slot, new, ag.known(lanes))
+    ag.made(lanes, new.bit | new.release_bit, converged)

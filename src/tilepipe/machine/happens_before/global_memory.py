@@ -28,7 +28,6 @@ from tilepipe.machine.happens_before.events import (
 )
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
 from tilepipe.machine.sites import Site
 
 
@@ -53,25 +52,6 @@ def box(
         _within_cluster(m, order, ag, event, known)
     _record(m, order, event, where)
     return event
-
-
-def note_box(
-    m: Machine,
-    tensor: GlobalTensor,
-    ag: Agent,
-    site: Site,
-    mask: int,
-    coords: Coords,
-    is_write: bool,
-    rows: int | None = None,
-) -> Event:
-    """Orders an access by TMA to a box, or to its first `rows` rows, the part within bounds,
-    against what has touched its elements.
-    """
-    assert tensor.order is not None
-    extents = tensor.box(site.rows if rows is None else rows, site.cols)
-    where = tensor.clip(coords, extents)[0]
-    return box(m, tensor.order, ag, site, mask, where, is_write, asynchronous=True)
 
 
 def points(

@@ -40,6 +40,11 @@ def touched(mask: int) -> tuple[tuple[int, int], ...]:
     return tuple((w, m) for w, m in parts if m)
 
 
+def lanes_of(mask: int) -> list[int]:
+    """The numbers of the threads in a mask."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
 class Pending:
     """What only the lanes of `mask` (within one warp) know, or made between them (`made`: each lane
     a part).

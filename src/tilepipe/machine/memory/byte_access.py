@@ -1,7 +1,13 @@
-"""Ordinary loads and stores of shared memory by address (ld.shared, st.shared, stmatrix).
+"""Accesses to shared memory by address, and ordinary loads and stores (ld.shared, st.shared,
+stmatrix) among them.
 
-Each active lane accesses `nbytes` consecutive bytes at an address of its own. Accesses are recorded
-for each warp, with the lane of each byte.
+An access by address is ordered against the live ones by the same rules as one to a typed tile
+(`happens_before.conflicts`); only what it touches is another kind of set. A typed tile of which
+something accesses a byte by address becomes a view of these bytes, so that accesses of both kinds
+are compared byte by byte, and each sees what the other wrote.
+
+In an ordinary access each active lane accesses `nbytes` consecutive bytes at an address of its own.
+It is recorded for each warp, with the lane of each byte.
 """
 
 from __future__ import annotations
@@ -13,10 +19,15 @@ import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.barriers.state import LIVE, WORD_BYTES, Mbarrier
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.faults import addresses as address_faults
+from tilepipe.machine.happens_before.accesses import Access, Rect
+from tilepipe.machine.happens_before.conflicts import ordinary
+from tilepipe.machine.happens_before.knowledge import lanes_of, touched as warps_of
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_order import order, record
-from tilepipe.machine.memory.byte_sets import Bytes, LaneBytes
+from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
+from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 
@@ -24,13 +35,65 @@ Addresses = Sequence[int] | npt.NDArray[np.int64]
 MATRIX_ROWS, ROW_BYTES = 8, 16  # of the 8 × 8 matrices of 16 bits that stmatrix moves
 
 
-def space_at(m: Machine, ag: Agent, site: Site, cta: int | None) -> ByteSpace:
-    """The shared memory of this CTA, or of the CTA of that rank in the cluster."""
-    if cta is None:
-        return ag.cta.bytes()
-    if not 0 <= cta < len(m.ctas):
-        raise SimFault(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
-    return m.ctas[cta].bytes()
+# -- which bytes -----------------------------------------------------------------------
+
+
+def asynchronous(
+    m: Machine, ag: Agent, site: Site, mask: int, space: ByteSpace, touched: ByteSet, is_write: bool
+) -> Access:
+    """The record of an access through the async proxy to some bytes.
+
+    Raises:
+        SimFault: some of them are out of range, or part of an mbarrier.
+    """
+    rect, points = _checked(m, ag, site, space, touched, is_write)
+    return Access(ag, site, mask, rect, is_write, True, m.order.new_bit(), points)
+
+
+def _checked(
+    m: Machine, ag: Agent, site: Site, space: ByteSpace, touched: ByteSet, is_write: bool
+) -> tuple[Rect, ByteSet | None]:
+    """`rect` and `points` of an access (`Access`) to bytes that it may touch."""
+    cta = m.ctas[space.cta.rank]
+    if touched.lo < 0 or touched.hi > space.size:
+        raise SimFault(
+            f"{site.what}: {ag} accesses {touched} of shared memory, and the CTA has"
+            f" {space.size:,} bytes of it, 0x0..{space.size - 1:#x}.",
+            site.loc,
+        )
+    _check_barriers(cta, ag, site, touched, is_write)
+    for slot in cta.slots:  # the typed tiles that have some of these bytes become views of them
+        if slot is space or slot is cta.tmem or slot.space is not None:
+            continue
+        if slot.base < touched.hi and touched.lo < slot.end:
+            space.join(slot)
+    exact = isinstance(touched, LaneBytes) or not touched.is_span
+    return (0, 1, touched.lo, touched.hi), touched if exact else None
+
+
+def _check_barriers(cta: Cta, ag: Agent, site: Site, touched: ByteSet, is_write: bool) -> None:
+    """An mbarrier is an opaque object: nothing but mbarrier operations may access its bytes
+    (PTX ISA, mbarrier, "Size and alignment").
+    """
+    for bar in cta.bars:
+        if bar.state != LIVE or not touched.lo < bar.address + WORD_BYTES:
+            continue
+        if bar.address < touched.hi and touched.meets(ByteSet.span(bar.address, WORD_BYTES)):
+            address_faults.barrier_word(bar, ag, site, str(touched), is_write)
+
+
+# -- ordinary accesses -----------------------------------------------------------------
+
+
+def write_word(
+    m: Machine, ag: Agent, site: Site, mask: int, space: ByteSpace, bar: Mbarrier
+) -> None:
+    """mbarrier.init and .inval write the barrier's 8 bytes, as ordinary stores would."""
+    word = ByteSet.span(bar.address, WORD_BYTES)
+    by_one = LaneBytes([(mask & -mask, bar.address, WORD_BYTES)])
+    rect, points = _checked(m, ag, site, space, by_one if mask & mask - 1 == 0 else word, True)
+    ordinary(m, ag, site, mask, space, rect, True, points)
+    space.present[word.lo : word.hi] = False
 
 
 def load_bytes(
@@ -45,7 +108,7 @@ def load_bytes(
     """ld.shared: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
     those that are not active.
     """
-    space = space_at(m, ag, site, cta)
+    space = cta_of(m, ag, site, cta).bytes()
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False)
     where = np.asarray([addresses[lane] for lane in active], np.int64)
@@ -65,7 +128,7 @@ def store_bytes(
     """st.shared: each active thread stores its row of `values`, (threads, bytes), at
     `addresses[thread]`.
     """
-    space = space_at(m, ag, site, cta)
+    space = cta_of(m, ag, site, cta).bytes()
     nbytes = values.shape[1]
     active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=True)
     where = np.asarray([addresses[lane] for lane in active], np.int64)[:, None] + np.arange(nbytes)
@@ -125,7 +188,7 @@ def _in_order(
         SimFault: an address is no multiple of the size of the access (PTX ISA, ld, st), or out of
             range.
     """
-    active = [lane for lane in range(mask.bit_length()) if mask >> lane & 1]
+    active = lanes_of(mask)
     for lane in active:
         if addresses[lane] % nbytes:
             raise SimFault(
@@ -133,14 +196,8 @@ def _in_order(
                 f" {addresses[lane]:#x}, which is no multiple of {nbytes}",
                 site.loc,
             )
-    for warp in range(ag.warps):
-        lanes = mask & (WARP_MASK << 32 * warp)
-        if not lanes:
-            continue
-        touched = LaneBytes(
-            (1 << lane, int(addresses[lane]), nbytes) for lane in active if lanes >> lane & 1
-        )
-        made = record(m, ag, site, lanes, space, touched, is_write=is_write, asynchronous=False)
-        order(m, space, made, ag.known(lanes))
-        ag.made(lanes, made.bit | made.release_bit)
+    for _, lanes in warps_of(mask):
+        touched = LaneBytes((1 << i, int(addresses[i]), nbytes) for i in active if lanes >> i & 1)
+        rect, points = _checked(m, ag, site, space, touched, is_write)
+        ordinary(m, ag, site, lanes, space, rect, is_write, points)
     return active

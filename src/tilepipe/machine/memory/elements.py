@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import Access, Rect
-from tilepipe.machine.happens_before.conflicts import access
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.happens_before.accesses import Rect
+from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.global_memory import points as order_points
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.happens_before.knowledge import lanes_of, touched
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.values import rounded
@@ -22,10 +22,6 @@ from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 Scalar = int | float | bool | Array
-
-
-def _lanes(mask: int) -> list[int]:
-    return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
 
 def _at(x: Scalar, lane: int, base: int) -> int:
@@ -41,18 +37,6 @@ def _base(ag: Agent, mask: int, *values: Scalar) -> int:
     if arrays and len(arrays[0]) < 32 * ag.warps:
         return (mask.bit_length() - 1) // 32 * 32
     return 0
-
-
-def generic(
-    m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, is_write: bool, points: dict[int, int] | None
-) -> Access:  # fmt: skip
-    """The record of an ordinary access to a tile, by the threads of `mask`."""
-    record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
-    if is_write or m.world.strict:
-        m.order.add_fences(record, slot.cta.rank)
-    if m.world.program.commits:
-        m.order.add_release_bit(record)
-    return record
 
 
 def _bounds(site: Site, slot: Slot, rect: Rect, row: int, col: int) -> tuple[int, int]:
@@ -80,17 +64,14 @@ def _accesses(
     """Orders one access per warp; returns the element of each active thread."""
     where: dict[int, tuple[int, int]] = {}
     uniform = not isinstance(row, np.ndarray) and not isinstance(col, np.ndarray)
-    for w in range(ag.warps):
-        lanes = mask & (WARP_MASK << (32 * w))
-        if not lanes:
-            continue
+    for _, lanes in touched(mask):
         points: dict[int, int] = {}
         if uniform:
             r, c = one = _bounds(site, slot, rect, int(row), int(col))
-            where.update(dict.fromkeys(_lanes(lanes), one))
+            where.update(dict.fromkeys(lanes_of(lanes), one))
             points[r << 32 | c] = lanes
         else:
-            for lane in _lanes(lanes):
+            for lane in lanes_of(lanes):
                 r, c = where[lane] = _bounds(
                     site, slot, rect, _at(row, lane, base), _at(col, lane, base)
                 )
@@ -98,25 +79,17 @@ def _accesses(
         rows = [p >> 32 for p in points]
         cols = [p & 0xFFFFFFFF for p in points]
         hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)
-        record = generic(m, ag, site, lanes, slot, hull, is_write, points)
-        access(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit | record.release_bit)
-        if not is_write and slot.state != 2:
-            missing = sum(
-                slot.poisoned((r, r + 1, c, c + 1)) for r, c in zip(rows, cols, strict=True)
-            )
-            if missing:
-                faults.poison(m, slot, record, missing)
+        ordinary(m, ag, site, lanes, slot, hull, is_write, points)
     return where
 
 
-def slot_of(m: Machine, ag: Agent, site: Site, slot: int, cta: int | None) -> Slot:
-    """A tile of this CTA, or of the CTA of that rank in the cluster."""
-    if cta is None:
-        return ag.cta.slots[slot]
-    if not 0 <= cta < len(m.ctas):
-        raise SimFault(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
-    return m.ctas[cta].slots[slot]
+def cta_of(m: Machine, ag: Agent, site: Site, rank: int | None) -> Cta:
+    """The CTA of that rank in the cluster; None: this one."""
+    if rank is None:
+        return ag.cta
+    if not 0 <= rank < len(m.ctas):
+        raise SimFault(f"{site.what}: CTA rank {rank} of a cluster of {len(m.ctas)}", site.loc)
+    return m.ctas[rank]
 
 
 def load(
@@ -133,7 +106,7 @@ def load(
     """Loads one element of a shared tile for every active thread: one value, or an array over the
     threads.
     """
-    tile = slot_of(m, ag, site, slot, cta)
+    tile = cta_of(m, ag, site, cta).slots[slot]
     base = _base(ag, mask, row, col)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, False, base)
     if not (isinstance(row, np.ndarray) or isinstance(col, np.ndarray)):
@@ -166,7 +139,7 @@ def store(
     cta: int | None = None,
 ) -> None:  # fmt: skip
     """Stores one element of a shared tile for every active thread."""
-    tile = slot_of(m, ag, site, slot, cta)
+    tile = cta_of(m, ag, site, cta).slots[slot]
     base = _base(ag, mask, row, col, value)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, True, base)
     values = rounded(np.asarray(value), tile.buffer.dtype)
@@ -205,16 +178,9 @@ def value_of(ag: Agent, mask: int, x: Scalar) -> int:
 
 
 def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tuple[list[int], ...]:
-    """`_indices`, of an op that has no other operands."""
-    return _indices(ag, site, mask, m, index, _base(ag, mask, *index))
-
-
-def _indices(
-    ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, ...], base: int
-) -> tuple[list[int], ...]:
     """Per dimension, the indices of the active threads, checked against the tensor."""
     tensor = m.world.tensors[site.tensor]
-    lanes = _lanes(mask)
+    base, lanes = _base(ag, mask, *index), lanes_of(mask)
     out = tuple([_at(i, lane, base) for lane in lanes] for i in index)
     for lane, at in zip(lanes, zip(*out, strict=True), strict=True):
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
@@ -230,8 +196,7 @@ def _indices(
 def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> Scalar:
     """Loads one element of a tensor for every active thread."""
     tensor = m.world.tensors[site.tensor]
-    base = _base(ag, mask, *index)
-    at = _indices(ag, site, mask, m, index, base)
+    at = indices(m, ag, site, mask, *index)
     if tensor.order is not None:
         order_points(m, tensor.order, ag, site, mask, at, is_write=False)
     source = tensor.array if tensor.values is None else tensor.values
@@ -240,7 +205,8 @@ def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) ->
         return _scalar(_stored(source[tuple(i[0] for i in at)]))
     own = source.dtype.kind in "iub" or source.dtype == np.float64
     out = np.zeros(len(arrays[0]), _computed(source.dtype) if own else np.float32)
-    out[[lane - base for lane in _lanes(mask)]] = source[at]
+    base = _base(ag, mask, *index)
+    out[[lane - base for lane in lanes_of(mask)]] = source[at]
     return out
 
 
@@ -254,15 +220,14 @@ def store_global(
 ) -> None:
     """Stores one element of a tensor for every active thread."""
     tensor = m.world.tensors[site.tensor]
-    base = _base(ag, mask, value, *index)
-    at = _indices(ag, site, mask, m, index, base)
+    at = indices(m, ag, site, mask, *index)
     assert tensor.order is not None
     order_points(m, tensor.order, ag, site, mask, at, is_write=True)
     values = rounded(np.asarray(value), tensor.param.dtype)
     if not values.ndim:
         tensor.array[at] = values
         return
-    lanes = _lanes(mask)
+    lanes, base = lanes_of(mask), _base(ag, mask, value, *index)
     _one_value_each(
         ag,
         site,

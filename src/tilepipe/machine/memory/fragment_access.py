@@ -15,12 +15,12 @@ import numpy.typing as npt
 from tilepipe.ir.fragment import SPAN, warp_parts
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.accesses import Rect
-from tilepipe.machine.happens_before.conflicts import access, read
+from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.events import Index
 from tilepipe.machine.happens_before.global_memory import box as order_box
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.elements import generic, slot_of
+from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.registers import write_registers
@@ -69,9 +69,7 @@ def _touch(
         rect, [0] if one_row and is_write else warps, site.layout, one_row, turned
     ):
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
-        record = generic(m, ag, site, lanes, slot, part, is_write, None)
-        (access if is_write else read)(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit | record.release_bit, aligned)
+        ordinary(m, ag, site, lanes, slot, part, is_write, converged=aligned)
 
 
 def fragment_store(
@@ -86,7 +84,7 @@ def fragment_store(
     cta: int | None = None,
 ) -> None:
     """Writes a fragment-shaped value to a shared tile, rounded to its dtype."""
-    tile = slot_of(m, ag, site, slot, cta)
+    tile = cta_of(m, ag, site, cta).slots[slot]
     _touch(m, ag, site, mask, tile, rect, True, aligned)
     r0, r1, c0, c1 = rect
     tile.data[r0:r1, c0:c1] = rounded(np.asarray(value), tile.buffer.dtype)
@@ -105,7 +103,7 @@ def fragment_load(
     cta: int | None = None,
 ) -> None:
     """Reads a shared tile into a fragment; a tile (1, m) into a fragment (m, 1), too."""
-    tile = slot_of(m, ag, site, slot, cta)
+    tile = cta_of(m, ag, site, cta).slots[slot]
     r0, r1, c0, c1 = rect
     turned = dst.ir.cols == 1 and c1 - c0 > 1
     _touch(m, ag, site, mask, tile, rect, False, False, turned)

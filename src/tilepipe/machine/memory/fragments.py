@@ -1,7 +1,14 @@
-"""Fragments: matrices in the registers of a warpgroup."""
+"""Fragments: matrices in the registers of a warpgroup, or of one warp; and which lane of a warp holds
+which element of a matrix of wgmma.
+
+PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": a warp has 16 rows; lane l has the rows
+l / 4 and l / 4 + 8, and of each 8 columns the two from 2 · (l % 4). `registers` reads and writes
+fragments.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +20,8 @@ from tilepipe.machine.memory.values import storage
 from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
+Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+WARP_ROWS = 16
 
 
 class Fragment(Protocol):
@@ -31,7 +40,7 @@ class Fragment(Protocol):
 
 
 class WarpMatrix(NamedTuple):
-    """A matrix in the registers of one warp (`warp_registers`)."""
+    """A matrix in the registers of one warp (`accumulator_places`)."""
 
     name: str
     dtype: DType
@@ -90,3 +99,42 @@ class Frag:
         if warp is None or len(data) == 1:
             return data
         return self.by_warp(data)[:, warp].reshape(len(data) // 4, data.shape[1])
+
+
+# -- the registers of a warp ------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def accumulator_places(cols: int) -> Places:
+    """(rows, columns) of the elements of an accumulator of 32 bits: each (cols / 2 registers, 32
+    lanes).
+    """
+    register, lane = np.arange(cols // 2)[:, None], np.arange(32)[None, :]
+    rows = lane // 4 + register // 2 % 2 * 8
+    cols_ = register // 4 * 8 + lane % 4 * 2 + register % 2
+    return np.broadcast_to(rows, cols_.shape), cols_
+
+
+@lru_cache(maxsize=64)
+def operand_a_places(element_bytes: int) -> Places:
+    """(rows, columns) of the elements of A: each (4 registers, 32 lanes, elements of a register)."""
+    each = 4 // element_bytes
+    register = np.arange(4)[:, None, None]
+    lane, half = np.arange(32)[None, :, None], np.arange(each)[None, None, :]
+    rows = lane // 4 + register % 2 * 8
+    cols = register // 2 * 4 * each + lane % 4 * each + half
+    return np.broadcast_to(rows, cols.shape), cols
+
+
+def to_registers(matrix: Array) -> Array:
+    """The registers of a warp's 16 rows of an accumulator: (registers, lanes)."""
+    found: Array = matrix[accumulator_places(matrix.shape[1])]
+    return found
+
+
+def from_registers(registers: Array) -> Array:
+    """The inverse of `to_registers`."""
+    cols = 2 * len(registers)
+    matrix = np.zeros((WARP_ROWS, cols), registers.dtype)
+    matrix[accumulator_places(cols)] = registers
+    return matrix

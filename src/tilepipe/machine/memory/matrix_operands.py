@@ -1,4 +1,11 @@
-"""Operands of an MMA in shared memory by matrix descriptor: which bytes, and which numbers."""
+"""Matrix descriptors: where the operands of a wgmma or of a tcgen05.mma lie in shared memory, which
+bytes an instruction reads, and which numbers these are.
+
+A descriptor names core matrices of 8 rows of 16 bytes by a start address and two byte offsets
+(PTX ISA, "Shared Memory Matrix Layout", "Matrix Descriptor Format"). What the offsets mean depends
+on the swizzle and on which dimension is contiguous; CUTLASS's mma_sm90_desc.hpp has the same as
+canonical layouts.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +15,84 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.errors import SimFault
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.layout import swizzle_offset
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, gather
-from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor, operand_places
 from tilepipe.machine.memory.values import storage
 
+K_BYTES = 32  # of each row that one instruction reads
+CORE_ROWS, CORE_BYTES = 8, 16
+_FIELD = 0x3FFF  # the three addresses and offsets have 14 bits, in units of 16 bytes
+_WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
+_TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
 WARP_ROWS = 16  # of A, and of the accumulator, that each warp of a warpgroup has in each 64
+
+
+class MatrixDescriptor(NamedTuple):
+    """A descriptor's fields, in bytes."""
+
+    start: int
+    leading: int
+    stride: int
+    swizzle: int
+
+    @staticmethod
+    def of_wgmma(bits: int) -> MatrixDescriptor:
+        """From the 64 bits that wgmma takes (PTX ISA, "Asynchronous Warpgroup Level Matrix
+        Instructions").
+        """
+        if bits & ~(_FIELD | _FIELD << 16 | _FIELD << 32 | 3 << 62):
+            raise SimFault(f"matrix descriptor {bits:#018x} of wgmma: only base offset 0 is known")
+        return _fields(bits, _WGMMA_SWIZZLES[bits >> 62])
+
+    @staticmethod
+    def of_tcgen05(bits: int) -> MatrixDescriptor:
+        """From the 64 bits that tcgen05.mma takes (PTX ISA, "TensorCore 5th Generation
+        Instructions").
+        """
+        swizzle = _TCGEN05_SWIZZLES.get(bits >> 61)
+        if bits & ~(_FIELD | _FIELD << 16 | _FIELD << 32 | 1 << 46 | 7 << 61) or swizzle is None:
+            raise SimFault(f"matrix descriptor {bits:#018x} of tcgen05: unknown bits are set")
+        return _fields(bits, swizzle)
+
+    def wgmma_bits(self) -> int:
+        """The 64 bits that wgmma takes."""
+        code = next(c for c, swizzle in _WGMMA_SWIZZLES.items() if swizzle == self.swizzle)
+        fields = (self.start >> 4) | (self.leading >> 4) << 16 | (self.stride >> 4) << 32
+        return fields | code << 62
+
+
+def _fields(bits: int, swizzle: int) -> MatrixDescriptor:
+    start, leading, stride = ((bits >> shift & _FIELD) << 4 for shift in (0, 16, 32))
+    return MatrixDescriptor(start, leading, stride, swizzle)
+
+
+@lru_cache(maxsize=4096)
+def operand_places(
+    descriptor: MatrixDescriptor, rows: int, element_bytes: int, *, k_major: bool
+) -> npt.NDArray[np.int64]:
+    """Where the bytes of an operand lie: (rows, elements along K, bytes of an element). `rows`: its
+    extent in M or N.
+    """
+    d = descriptor
+    row = np.arange(rows)[:, None, None]
+    k = np.arange(K_BYTES // element_bytes)[None, :, None]
+    byte = np.arange(element_bytes)[None, None, :]
+    if k_major:
+        along = k * element_bytes + byte
+        if d.swizzle:
+            # all of an instruction's K lies within one row of the swizzle
+            at = row % CORE_ROWS * d.swizzle + row // CORE_ROWS * d.stride + along
+        else:
+            at = row % CORE_ROWS * CORE_BYTES + row // CORE_ROWS * d.stride
+            at = at + along // CORE_BYTES * d.leading + along % CORE_BYTES
+    else:
+        per = (d.swizzle or CORE_BYTES) // element_bytes  # elements of M or N in one line
+        line = row % per * element_bytes + byte + k % CORE_ROWS * (d.swizzle or CORE_BYTES)
+        over, down = (d.leading, d.stride) if d.swizzle else (d.stride, d.leading)
+        at = line + row // per * over + k // CORE_ROWS * down
+    return swizzle_offset(d.start + at, d.swizzle)
 
 
 class MatrixOperand(NamedTuple):

@@ -17,10 +17,9 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.cta import memory_of
 from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
-from tilepipe.machine.happens_before.conflicts import access
+from tilepipe.machine.happens_before.conflicts import access, ordinary
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.elements import generic
 from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory, warp_of
 from tilepipe.machine.sites import Site
 
@@ -58,9 +57,7 @@ def tmem_alloc(
     tm.calls.remove(call)
     _is_through(m, ag, tm, call, mask)
     tile = ag.cta.slots[slot]
-    record = generic(m, ag, site, mask, tile, rect, True, None)
-    access(m, tile, record, ag.known(mask))
-    ag.made(mask, record.bit | record.release_bit, converged=True)
+    ordinary(m, ag, site, mask, tile, rect, True, converged=True)
     r0, r1, c0, c1 = rect
     tile.data[r0:r1, c0:c1] = call.column
     tile.written(rect)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import LimitError
+from tilepipe.errors import LimitError, SimFault
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import SWIZZLES, swizzle_offset
 from tilepipe.machine.memory.byte_sets import ByteSet
+from tilepipe.machine.memory.global_memory import Coords
+from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.sites import Site
 
 ALIGNMENT = 128  # of the address in shared memory (PTX ISA, cp.async.bulk.tensor)
 ROW_MULTIPLE = 16  # bytes: the inner extent of a box is a multiple of it
@@ -51,15 +55,45 @@ class TensorMap:
         """Bytes of the whole box: what a copy credits."""
         return self.dtype.bytes_of(prod(self.box))
 
-    def places(self, address: int) -> npt.NDArray[np.int64]:
-        """Where each byte of a box at an address in shared memory lies, in the order of the box."""
-        return _places(self.nbytes, self.swizzle, address)
+    def check(self, site: Site, coords: Coords, address: int, rank: int) -> None:
+        """Raises SimFault for a copy that a tensor of that rank, or its address, does not allow."""
+        if address % ALIGNMENT:
+            raise SimFault(
+                f"{site.what}: a box at {address:#x} of shared memory; its address is a multiple of"
+                f" {ALIGNMENT} (PTX ISA, cp.async.bulk.tensor).",
+                site.loc,
+            )
+        if len(coords) != rank or len(self.box) != rank:
+            raise SimFault(
+                f"{site.what}: coordinates {coords} and a box {self.box} for a tensor of {rank}"
+                " dimensions",
+                site.loc,
+            )
 
-    def touched(self, address: int) -> ByteSet:
-        """The bytes of a box at an address."""
-        if self.nbytes % ALIGNMENT:
-            return ByteSet.of(self.places(address))
-        return ByteSet.span(address, self.nbytes)  # a swizzle permutes within lines of 128 bytes
+
+class Box(NamedTuple):
+    """What a copy by address moves, at an address in the shared memory of one CTA."""
+
+    map: TensorMap
+    address: int
+    space: ByteSpace
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What of it two executions have in common."""
+        map_ = self.map
+        return map_.tensor, map_.dtype.name, map_.box, map_.swizzle, self.address
+
+    def places(self) -> npt.NDArray[np.int64]:
+        """Where each byte lies, in the order of the box."""
+        return _places(self.map.nbytes, self.map.swizzle, self.address)
+
+    def touched(self) -> ByteSet:
+        """The bytes, as a set."""
+        if self.map.nbytes % ALIGNMENT:
+            return ByteSet.of(self.places())
+        # a swizzle permutes within lines of 128 bytes
+        return ByteSet.span(self.address, self.map.nbytes)
 
 
 @lru_cache(maxsize=1024)

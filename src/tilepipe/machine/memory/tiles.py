@@ -110,6 +110,14 @@ class Slot:
             return (r1 - r0) * (c1 - c0)
         return int((~self.filled[r0:r1, c0:c1]).sum())
 
+    def missing(self, access: Access) -> int:
+        """How many elements of an access nothing has written."""
+        points = access.elements
+        if points is None:
+            return self.poisoned(access.rect)
+        places = ((p >> 32, p & 0xFFFFFFFF) for p in points)
+        return sum(self.poisoned((r, r + 1, c, c + 1)) for r, c in places)
+
     def give_to(self, space: ByteSpace) -> None:
         """From now on the space of bytes holds the contents: something accesses them by address."""
         data, state, filled = self._data, self.state, self.filled
@@ -209,6 +217,12 @@ class ByteSpace(Slot):
         """A typed tile becomes a view of these bytes."""
         slot.give_to(self)
         self.views = (*self.views, slot)
+
+    def missing(self, access: Access) -> int:
+        touched = self.bytes_of(access)
+        if self.present[touched.lo : touched.hi].all():
+            return 0
+        return int((~self.present[touched.addresses()]).sum())
 
     # -- which accesses touch what -----------------------------------------------------
 

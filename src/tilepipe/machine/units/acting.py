@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.units import grid, tcgen05, tma, tma_by_address, wgmma
+from tilepipe.machine.units import grid, tcgen05, tma, wgmma
 from tilepipe.machine.units.in_flight import (
-    BoxLoadUnit,
-    BoxStoreUnit,
     CommitUnit,
     CopyUnit,
     MmaUnit,
     Queued,
     ResponseUnit,
     TensorQueue,
-    TmaLoadUnit,
     TmaStoreUnit,
     Unit,
     UnitQueue,
@@ -32,10 +30,8 @@ def _oldest(m: Machine, queue: UnitQueue) -> None:
 
 _ACTS: dict[type, Callable[[Machine, Any], None]] = {
     TmaLoadUnit: tma.land,
-    BoxLoadUnit: tma_by_address.land_box,
     ResponseUnit: grid.respond,
     TmaStoreUnit: tma.write_out,
-    BoxStoreUnit: tma_by_address.write_box,
     UnitQueue: _oldest,
     WarpgroupQueue: _oldest,
     TensorQueue: _oldest,

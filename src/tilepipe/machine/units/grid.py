@@ -7,6 +7,8 @@ come as far as that moment.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilepipe.errors import SimFault
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
@@ -107,12 +109,13 @@ def clc_try_cancel(
         m.journal.in_turn(clusters, mask, cluster is not None)
     if cluster is None and not requests.refused:
         requests.refused, requests.refused_at = m.order.new_bit(), site
+    words = np.array([[cluster or 0, 0, 0, cluster is not None]], np.int32)
     for cta in m.ctas if multicast else [ag.cta]:
-        b = remote(m, ag, site, cta.rank, bar)
+        b, tile = remote(m, ag, site, cta.rank, bar), cta.slots[slot]
         write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
-        depart(
-            m, ResponseUnit(ag, site, cta.slots[slot], b, write, ag.time + LATENCY, cluster), known
-        )
+        end = ag.time + LATENCY
+        unit = ResponseUnit(ag, site, (), tile, write, site.nbytes, b, None, end, words=words)
+        depart(m, unit, known)
     return None
 
 

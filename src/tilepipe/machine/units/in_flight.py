@@ -1,136 +1,70 @@
 """What has been issued and has not acted: copies, stores, MMAs and commits, and their queues.
 
-Units are data. What one does when it acts stands beside the op that issues it; `acting.act` finds
-it. MMAs of a warpgroup, and the tcgen05 ops of a thread, act in the order in which they were
-issued: they wait in a `UnitQueue`.
+Units are data. The function that performs a unit stands beside the op that issues it;
+`acting.act` finds it. The wgmma groups of a warpgroup, and the tcgen05 ops of a thread, act in the
+order in which they were issued: they wait in a `UnitQueue`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-import numpy as np
-
+from tilepipe.ir.dtypes import DType
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Copy, Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.knowledge import Knowledge
-from tilepipe.machine.memory.byte_sets import ByteSet
 from tilepipe.machine.memory.fragments import Array, Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
-from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.memory.tensor_map import Box
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory
-from tilepipe.machine.memory.tiles import ByteSpace, Slot
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 
 # -- TMA -------------------------------------------------------------------------------
 
 
-class TmaLoadUnit(Copy):
-    """One copy in flight towards one CTA. `seen`: its read of a tensor that is also written."""
-
-    __slots__ = ("bar", "end", "seen")
-
-    def __init__(
-        self,
-        agent: Actor,
-        site: Site,
-        coords: tuple[int, ...],
-        slot: Slot,
-        bar: Mbarrier,
-        write: Access,
-        seen: Event | None,
-        end: float,
-    ) -> None:
-        super().__init__(agent, site, coords, slot, write)
-        self.bar = bar
-        self.seen = seen
-        self.end = end
-
-
-class BoxLoadUnit(TmaLoadUnit):
-    """A copy to an address in shared memory, by tensor map."""
-
-    __slots__ = ("address", "tensor_map")
-
-    def __init__(
-        self, agent: Actor, site: Site, coords: tuple[int, ...], space: ByteSpace, bar: Mbarrier, write: Access, seen: Event | None,
-        end: float, tensor_map: TensorMap, address: int,
-    ) -> None:  # fmt: skip
-        super().__init__(agent, site, coords, space, bar, write, seen, end)
-        self.tensor_map = tensor_map
-        self.address = address
-        self.nbytes = tensor_map.nbytes
-
-
+@dataclass(eq=False, repr=False, slots=True)
 class ResponseUnit(TmaLoadUnit):
-    """The response to a try_cancel on its way to one CTA. `refuses`: it says no."""
-
-    __slots__ = ("refuses", "words")
-
-    def __init__(
-        self,
-        agent: Actor,
-        site: Site,
-        slot: Slot,
-        bar: Mbarrier,
-        write: Access,
-        end: float,
-        cluster: int | None,
-    ) -> None:
-        super().__init__(agent, site, (), slot, bar, write, None, end)
-        self.refuses = cluster is None
-        self.words = np.array([[cluster or 0, 0, 0, cluster is not None]], np.int32)
-
-
-class TmaStoreUnit:
-    """One store in flight. `read` is its access to the tile, `write` the event in global memory;
-    `rows`: how many it writes.
+    """The response to a try_cancel on its way to one CTA: `words`, of which the last is 0 where the
+    request is refused.
     """
 
-    __slots__ = ("agent", "coords", "data_slot", "done", "end", "read", "rows", "site", "write")
+    words: Array = field(kw_only=True)
 
-    def __init__(
-        self,
-        agent: Actor,
-        site: Site,
-        coords: tuple[int, ...],
-        slot: Slot,
-        read_: Access,
-        write: Event,
-        end: float,
-        rows: int,
-    ) -> None:
-        self.agent = agent
-        self.site = site
-        self.coords = coords
-        self.data_slot = slot
-        self.read = read_
-        self.write = write
-        self.end = end
-        self.rows = rows
-        self.done = False
+    @property
+    def refuses(self) -> bool:
+        return not self.words[0, 3]
 
 
-class BoxStoreUnit(TmaStoreUnit):
-    """A store from an address in shared memory, by tensor map."""
+@dataclass(eq=False, repr=False, slots=True)
+class TmaStoreUnit:
+    """One store in flight. `read` is its access to the tile, `write` the event in global memory;
+    `rows`: how many it writes; `box`: of a store from an address.
+    """
 
-    __slots__ = ("address", "space", "tensor_map")
-
-    def __init__(
-        self, agent: Actor, site: Site, coords: tuple[int, ...], space: ByteSpace, read_: Access, write: Event, end: float,
-        tensor_map: TensorMap, address: int,
-    ) -> None:  # fmt: skip
-        super().__init__(agent, site, coords, space, read_, write, end, tensor_map.box[0])
-        self.space = space
-        self.tensor_map = tensor_map
-        self.address = address
+    agent: Actor
+    site: Site
+    coords: tuple[int, ...]
+    tile: Slot
+    read: Access
+    write: Event
+    end: float
+    rows: int
+    box: Box | None
+    done: bool = False
 
 
 class StoreQueue:
-    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet
-    waited for, oldest first.
+    """The bulk-store groups of one thread.
+
+    Attributes:
+        open: the stores not yet committed. groups: committed and not yet waited for, oldest first.
+        unwritten: groups waited for with .read only, whose writes to global memory are not known
+            to be over.
     """
 
     __slots__ = ("groups", "open", "unwritten")
@@ -138,87 +72,85 @@ class StoreQueue:
     def __init__(self) -> None:
         self.open: list[TmaStoreUnit] = []
         self.groups: list[list[TmaStoreUnit]] = []
-        # waited for with .read only: the global write is not known
         self.unwritten: list[list[TmaStoreUnit]] = []
+
+
+# -- queues ----------------------------------------------------------------------------
+
+
+class UnitQueue:
+    """Units that act in the order of their issue. It stands among the machine's pending units once
+    for each unit in it: whichever entry is picked, the oldest unit acts.
+    """
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: deque[Queued] = deque()
+
+
+class WarpgroupQueue(UnitQueue):
+    """The groups of a warpgroup whose warps issue wgmma for themselves. `open`: those that fewer
+    than four warps have committed, oldest first. `begun`: how many groups there have been.
+    """
+
+    __slots__ = ("begun", "open")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[WgmmaGroup] = []
+        self.begun = 0
+
+
+class TensorQueue(UnitQueue):
+    """What one thread issued to the tensor core.
+
+    Attributes:
+        issued: bits of all of it. done: bits of what has acted, which a commit publishes.
+        end: virtual time at which what was issued so far is done.
+        uncommitted: MMAs and copies since the last commit. committed: that commit.
+    """
+
+    __slots__ = ("committed", "done", "end", "issued", "uncommitted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.issued = self.done = 0
+        self.end = 0.0
+        self.uncommitted = 0
+        self.committed: Site | None = None
+
+    def forget(self, dead: int) -> None:
+        self.issued &= ~dead
+        self.done &= ~dead
+        for unit in self.waiting:
+            unit.forget(dead)
 
 
 # -- wgmma -----------------------------------------------------------------------------
 
+# A or B of a wgmma: a rectangle of a tile, what a descriptor names of the bytes of shared memory,
+# or registers
+Source = tuple[Slot, Rect | MatrixOperand] | Frag
 
+
+@dataclass(eq=False, repr=False, slots=True)
 class WgmmaUnit:
-    """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what whoever waits for it learns: its
-    reads, and what they were ordered after. `dtype`: of the elements of B.
+    """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what an agent that waits for it learns:
+    its reads, and what they were ordered after. `dtype`: of the elements of B.
     """
 
-    __slots__ = ("a", "acc", "adds", "b", "bits", "dtype", "end", "rect_a", "rect_b", "site")
-
-    def __init__(
-        self,
-        site: Site,
-        acc: Frag,
-        a: Frag | Slot,
-        rect_a: Rect | None,
-        b: Slot,
-        rect_b: Rect,
-        adds: bool,
-        bits: int,
-        end: float,
-    ) -> None:
-        self.site = site
-        self.adds = adds
-        self.acc = acc
-        self.a = a
-        self.rect_a = rect_a
-        self.b = b
-        self.rect_b = rect_b
-        self.bits = bits
-        self.end = end
-        self.dtype = b.buffer.dtype
-
-    def operands(self) -> tuple[Array, Array]:
-        """A and B, in storage form."""
-        r0, r1, c0, c1 = self.rect_b
-        b = self.b.data[r0:r1, c0:c1]
-        if self.rect_a is None:
-            return self.a.data, b
-        r0, r1, c0, c1 = self.rect_a
-        return self.a.data[r0:r1, c0:c1], b
+    site: Site
+    acc: Frag
+    a: Source
+    b: Source
+    dtype: DType
+    adds: bool
+    bits: int
+    end: float = 0.0
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
-
-
-class DescriptorWgmma(WgmmaUnit):
-    """The same with operands by matrix descriptor. `matrix_a`: None where A is in registers."""
-
-    __slots__ = ("matrix_a", "matrix_b", "space")
-
-    def __init__(
-        self,
-        site: Site,
-        acc: Frag,
-        space: ByteSpace,
-        a: Frag | MatrixOperand,
-        b: MatrixOperand,
-        adds: bool,
-        bits: int,
-    ) -> None:
-        touched = b.touched()
-        where, rect_a = (a, None) if isinstance(a, Frag) else (space, _hull(a.touched()))
-        super().__init__(site, acc, where, rect_a, space, _hull(touched), adds, bits, 0.0)
-        self.matrix_a = None if isinstance(a, Frag) else a
-        self.matrix_b = b
-        self.dtype = b.dtype
-        self.space = space
-
-    def operands(self) -> tuple[Array, Array]:
-        memory = self.space.memory
-        a = self.a.data if self.matrix_a is None else self.matrix_a.values(memory)
-        return a, self.matrix_b.values(memory)
-
-
-def _hull(touched: ByteSet) -> Rect:
-    return 0, 1, touched.lo, touched.hi
 
 
 class WgmmaGroup:
@@ -253,124 +185,69 @@ class WgmmaGroup:
 
 # -- tcgen05 ---------------------------------------------------------------------------
 
-
-class UnitQueue:
-    """Stands among the machine's pending units once for each unit in it: whichever is picked, the
-    oldest acts.
-    """
-
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: deque[Queued] = deque()
-
-
-class WarpgroupQueue(UnitQueue):
-    """The groups of a warpgroup whose warps issue wgmma for themselves. `open`: those that not all
-    four have committed, oldest first. `begun`: how many have been.
-    """
-
-    __slots__ = ("begun", "open")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[WgmmaGroup] = []
-        self.begun = 0
-
-
-class TensorQueue(UnitQueue):
-    """What one thread issued to the tensor core.
-
-    Attributes:
-        issued: bits of all of it. done: of what has acted: what a commit publishes.
-        end: virtual time at which what was issued so far is done.
-        uncommitted: MMAs and copies since the last commit. committed: that commit.
-    """
-
-    __slots__ = ("committed", "done", "end", "issued", "uncommitted")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.issued = self.done = 0
-        self.end = 0.0
-        self.uncommitted = 0
-        self.committed: Site | None = None
-
-    def forget(self, dead: int) -> None:
-        self.issued &= ~dead
-        self.done &= ~dead
-        for unit in self.waiting:
-            unit.forget(dead)
-
-
 Operand = tuple[Slot, Rect] | Place  # of shared memory, or of tensor memory
-Part = tuple[TensorMemory, Place, Operand, tuple[Slot, Rect], list[ScalePlace]]
 
 
-class MmaUnit:
-    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA, where
-    its accumulator, its A, its B and their scale factors are.
-    """
+class MmaPart(NamedTuple):
+    """What an MMA works on in one CTA; `scales`: the scale factors of A and of B, if any."""
 
-    __slots__ = ("adds", "bits", "parts", "queue", "site")
-
-    def __init__(
-        self, site: Site, queue: TensorQueue, adds: bool, bits: int, parts: list[Part]
-    ) -> None:
-        self.site = site
-        self.queue = queue
-        self.adds = adds
-        self.bits = bits
-        self.parts = parts
-
-    def forget(self, dead: int) -> None:
-        self.bits &= ~dead
+    tm: TensorMemory
+    acc: Place
+    a: Operand
+    b: tuple[Slot, Rect]
+    scales: list[ScalePlace]
 
 
-class CopyUnit:
-    """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from
-    where.
-    """
+class CopyPart(NamedTuple):
+    """What a copy from shared to tensor memory works on in one CTA."""
 
-    __slots__ = ("bits", "parts", "queue", "site")
+    tm: TensorMemory
+    to: Place | ScalePlace
+    source: tuple[Slot, Rect]
 
-    def __init__(
-        self, site: Site, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]]
-    ) -> None:  # fmt: skip
-        self.site = site
-        self.queue = queue
-        self.bits = bits
-        self.parts = parts
+
+@dataclass(eq=False, repr=False, slots=True)
+class TensorUnit:
+    """An op of a tensor core in flight. `bits`: its accesses, and what they were ordered after."""
+
+    site: Site
+    queue: TensorQueue
+    bits: int
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
 
 
-class CommitUnit:
+@dataclass(eq=False, repr=False, slots=True)
+class MmaUnit(TensorUnit):
+    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA."""
+
+    adds: bool
+    parts: list[MmaPart]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class CopyUnit(TensorUnit):
+    """One copy from shared to tensor memory in flight. `parts`: for each CTA."""
+
+    parts: list[CopyPart]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class CommitUnit(TensorUnit):
     """One commit: an arrival on each barrier of `arrivals`, when everything before it in the queue
     has acted.
 
     Attributes:
-        bits: what its thread knew when it issued it. arrivals: barriers, each with the bit of the
-        arrival, which that barrier's CTA must know of before it exits.
+        bits: what its thread knew when it issued it.
+        arrivals: barriers, each with the bit of the arrival, which that barrier's CTA must know of
+            before it exits.
+        time: when it arrives, by the cost model.
     """
 
-    __slots__ = ("agent", "arrivals", "bits", "queue", "site", "time")
-
-    def __init__(
-        self,
-        agent: Actor,
-        site: Site,
-        queue: TensorQueue,
-        bits: int,
-        arrivals: list[tuple[Mbarrier, int]],
-    ) -> None:
-        self.agent = agent
-        self.site = site
-        self.queue = queue
-        self.bits = bits
-        self.arrivals = arrivals
-        self.time = queue.end
+    agent: Actor
+    arrivals: list[tuple[Mbarrier, int]]
+    time: float
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
@@ -378,7 +255,7 @@ class CommitUnit:
 
 
 class TensorState:
-    """What one agent has to do with tensor memory.
+    """An agent's loads and stores of tensor memory, and what its threads issued to the tensor core.
 
     Attributes:
         loads: (fragment, its warp, access) not yet waited for. stores: likewise.

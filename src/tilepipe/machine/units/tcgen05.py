@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BarrierError, SimFault
+from tilepipe.errors import SimFault
 from tilepipe.ir.hardware.tensor_memory import LANES, half_rule, scaling_of
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
-from tilepipe.machine.barriers.mbarrier import arrived, remote
+from tilepipe.machine.barriers.mbarrier import arrival_bit, arrived, named_by, remote
 from tilepipe.machine.cta import Cta, memory_of
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
@@ -36,10 +36,11 @@ from tilepipe.machine.units.block_scaled_mma import (
 )
 from tilepipe.machine.units.in_flight import (
     CommitUnit,
+    CopyPart,
     CopyUnit,
+    MmaPart,
     MmaUnit,
     Operand,
-    Part,
     TensorQueue,
 )
 from tilepipe.machine.units.tma import one_lane
@@ -58,7 +59,7 @@ def queue_of(ag: Agent, lane: int) -> TensorQueue:
 
 def multiply(m: Machine, unit: MmaUnit) -> None:
     """An MMA is computed."""
-    halves = [_elements(slot, rect) for _, _, _, (slot, rect), _ in unit.parts]
+    halves = [_elements(*part.b) for part in unit.parts]
     b = halves[0] if len(halves) == 1 else np.concatenate(halves)
     site = unit.site
     assert site.shape is not None
@@ -87,7 +88,7 @@ def multiply(m: Machine, unit: MmaUnit) -> None:
 
 def copy(m: Machine, unit: CopyUnit) -> None:
     """A copy from shared to tensor memory is made."""
-    for tm, place, slot, rect in unit.parts:
+    for tm, place, (slot, rect) in unit.parts:
         raw = np.ascontiguousarray(_elements(slot, rect).astype(slot.buffer.dtype.numpy))
         if isinstance(place, ScalePlace):
             copy_pieces(tm, place, raw.view(np.uint8))
@@ -186,7 +187,7 @@ def tcgen05_mma(
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
-    parts: list[Part] = []
+    parts: list[MmaPart] = []
     start = ag.time
     ctas = _ctas(m, ag, site, site.cta_group)
     for cta in ctas:
@@ -212,13 +213,13 @@ def tcgen05_mma(
             bits |= _read(m, ag, site, mask, tm, rect, known)
         place = place_of(ag, site, tm, site.place, acc)
         bits |= _write(m, ag, site, mask, tm, rects(place), known, adds)
-        parts.append((tm, place, source, (cta.slots[b], rect_b), scales))
+        parts.append(MmaPart(tm, place, source, (cta.slots[b], rect_b), scales))
         start = max(start, cta.tensor_free)
     end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[site.shape[2].bits]
     for cta in ctas:
         cta.tensor_free = end
     queue.end = max(queue.end, end)
-    _issue(m, queue, MmaUnit(site, queue, adds, bits, parts))
+    _issue(m, queue, MmaUnit(site, queue, bits, adds, parts))
     if m.world.on_event is not None:
         m.world.on_event(ag, site, start, end)
 
@@ -231,7 +232,7 @@ def tmem_copy(
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
-    parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]] = []
+    parts: list[CopyPart] = []
     for cta in _ctas(m, ag, site, site.cta_group):
         tm = memory_of(cta)
         place: Place | ScalePlace
@@ -244,7 +245,7 @@ def tmem_copy(
             where = rects(place)
         bits |= _read(m, ag, site, mask, cta.slots[slot], rect, known)
         bits |= _write(m, ag, site, mask, tm, where, known, False)
-        parts.append((tm, place, cta.slots[slot], rect))
+        parts.append(CopyPart(tm, place, (cta.slots[slot], rect)))
     queue.end = max(queue.end, ag.time)
     _issue(m, queue, CopyUnit(site, queue, bits, parts))
 
@@ -271,15 +272,8 @@ def tcgen05_commit(
     lane = one_lane(ag, site, mask, "arrivals are made")
     if ctas is None:
         targets = [ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)]
-    elif 0 < ctas < 1 << len(m.ctas):
-        targets = [
-            remote(m, ag, site, rank, bar) for rank in range(len(m.ctas)) if ctas >> rank & 1
-        ]
     else:
-        raise BarrierError(
-            f"{site.what}: mask {ctas:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other",
-            site.loc,
-        )
+        targets = [remote(m, ag, site, c.rank, bar) for c in named_by(m, site, ctas, "mask")]
     tcgen05_fence_before(m, ag, site, mask)
     queue = queue_of(ag, lane)
     bits = ag.publish(mask) & ~not_published_by_commits(m)
@@ -287,15 +281,9 @@ def tcgen05_commit(
     for target in targets:
         if target.state != 1:
             faults.not_live(m, target, site, ag)
-        key = (-1 - 128 * ag.uid - lane, target.flat)
-        theirs = m.ctas[target.cta.rank].arrivals
-        before = theirs.get(key)
-        if before is not None:
-            m.order.retire_bit(before[0])
-        bit = m.order.new_bit()
-        theirs[key] = (bit, ag, site)
-        arrivals.append((target, bit))
+        who = -1 - 128 * ag.uid - lane
+        arrivals.append((target, arrival_bit(m, ag, site, who, target)))
     queue.uncommitted = 0
     queue.committed = site
     queue.end = max(queue.end, ag.time)
-    m.issue(queue, CommitUnit(ag, site, queue, bits, arrivals))
+    m.issue(queue, CommitUnit(site, queue, bits, ag, arrivals, queue.end))

@@ -12,30 +12,37 @@ from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import credit, remote
-from tilepipe.machine.barriers.state import LIVE, Mbarrier
+from tilepipe.machine.barriers.mbarrier import credit, named_by, remote
+from tilepipe.machine.barriers.state import LIVE, TmaLoadUnit
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.happens_before.events import Event
-from tilepipe.machine.happens_before.global_memory import note_box
+from tilepipe.machine.happens_before.global_memory import box as order_box
+from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_access import asynchronous
+from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
+from tilepipe.machine.memory.tensor_map import Box, TensorMap
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import StoreQueue, TmaLoadUnit, TmaStoreUnit
-
-Coords = tuple[int, ...]
+from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
 
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
     """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
-    site, slot = unit.site, unit.slot
-    r0, r1, c0, c1 = unit.write.rect
-    tensor = m.world.tensors[site.tensor]
-    slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
-    slot.written(unit.write.rect)
+    site, slot, box = unit.site, unit.slot, unit.box
+    if box is None:
+        r0, r1, c0, c1 = unit.write.rect
+        tensor = m.world.tensors[site.tensor]
+        slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
+        slot.written(unit.write.rect)
+    else:
+        raw = m.world.tensors[box.map.tensor].read_raw(unit.coords, box.map.box)
+        box.space.put(box.places(), raw)
     credit_copy(m, unit)
 
 
@@ -57,18 +64,20 @@ def credit_copy(m: Machine, unit: TmaLoadUnit) -> None:
 
 
 def write_out(m: Machine, unit: TmaStoreUnit) -> None:
-    """A store reads the tile and writes the tensor; out of bounds is clipped."""
-    r0, r1, c0, c1 = unit.read.rect
-    tensor = m.world.tensors[unit.site.tensor]
-    values = unit.data_slot.data[r0 : min(r0 + unit.rows, r1), c0:c1]
-    if unit.data_slot.buffer.dtype is not tensor.param.dtype:
-        values = rounded(values, tensor.param.dtype)
-    tensor.write(unit.coords, values)
-    end_store(m, unit)
-
-
-def end_store(m: Machine, unit: TmaStoreUnit) -> None:
-    """The data of a store are in the tensor: who waits for its group may go on."""
+    """A store reads shared memory and writes the tensor; out of bounds is clipped. Whoever waits
+    for its group may go on.
+    """
+    box = unit.box
+    if box is None:
+        r0, r1, c0, c1 = unit.read.rect
+        tensor = m.world.tensors[unit.site.tensor]
+        values = unit.tile.data[r0 : min(r0 + unit.rows, r1), c0:c1]
+        if unit.tile.buffer.dtype is not tensor.param.dtype:
+            values = rounded(values, tensor.param.dtype)
+        tensor.write(unit.coords, values)
+    else:
+        raw = box.space.memory[box.places()]
+        m.world.tensors[box.map.tensor].write_raw(unit.coords, box.map.box, raw)
     unit.done = True
     agent = unit.agent
     if agent.parked and agent.request is not None and agent.request[0] is tma_store_wait:
@@ -92,12 +101,53 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
     return mask.bit_length() - 1
 
 
-def _check_place(m: Machine, site: Site, coords: Coords, store: bool) -> None:
-    """Raises SimFault where a box starts at coordinates that the hardware refuses."""
-    param = m.world.tensors[site.tensor].param
+def _checked_tensor(
+    m: Machine, site: Site, coords: Coords, at: int, part: Rect | TensorMap, *, store: bool
+) -> GlobalTensor:
+    """The tensor of a copy. Raises SimFault where the hardware would refuse the copy."""
+    if isinstance(part, TensorMap):
+        tensor = m.world.tensors[part.tensor]
+        part.check(site, coords, at, len(tensor.shape))
+    else:
+        tensor = m.world.tensors[site.tensor]
+    param = tensor.param
     broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype, store=store)
     if broken is not None:
         raise SimFault(f"{site.what}, tensor '{param.name}': {broken}", site.loc)
+    return tensor
+
+
+def _order_tensor(
+    m: Machine, ag: Agent, site: Site, mask: int, tensor: GlobalTensor, coords: Coords, extents: Coords, is_write: bool
+) -> Event:  # fmt: skip
+    """Orders the access to the part of a box within the tensor's bounds."""
+    assert tensor.order is not None
+    where = tensor.clip(coords, extents)[0]
+    return order_box(m, tensor.order, ag, site, mask, where, is_write, asynchronous=True)
+
+
+def _shared_part(
+    m: Machine, ag: Agent, site: Site, mask: int, cta: Cta, at: int, part: Rect | TensorMap, is_write: bool
+) -> tuple[Slot, Access, Box | None]:  # fmt: skip
+    """The access of a copy to shared memory, and to what; of a copy by address its box."""
+    if isinstance(part, TensorMap):
+        box = Box(part, at, cta.bytes())
+        access = asynchronous(m, ag, site, mask, box.space, box.touched(), is_write)
+        return box.space, access, box
+    access = Access(ag, site, mask, part, is_write, True, m.order.new_bit())
+    return cta.slots[at], access, None
+
+
+def _occupy(ag: Agent, nbytes: int) -> float:
+    """When a copy is over, by the cost model: the TMA unit of the CTA sends one after another."""
+    start = ag.cta.tma_free
+    if ag.time > start:
+        start = ag.time
+    ag.cta.tma_free = start + nbytes / cost.TMA_BYTES_PER_CYCLE
+    return ag.cta.tma_free + cost.TMA_LATENCY
+
+
+# -- ops -------------------------------------------------------------------------------
 
 
 def tma_load(
@@ -106,30 +156,28 @@ def tma_load(
     site: Site,
     mask: int,
     coords: Coords,
-    slot: int,
-    rect: Rect,
+    at: int,
+    part: Rect | TensorMap,
     bar: int,
     multicast: int | None = None,
     leader: int | None = None,
 ) -> None:
     """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask.
 
-    `leader`: a CTA of this one's pair. The barrier credited is that of the CTA in the destination's
-    pair which has the same place there (PTX ISA, cp.async.bulk.tensor, .cta_group::2).
+    `coords`: in elements, outermost dimension first. `at`, `part`: the number of a tile and a
+    rectangle of it, or an address and a tensor map. `leader`: a CTA of this one's pair. The barrier
+    credited is that of the CTA in the destination's pair which has the same place there (PTX ISA,
+    cp.async.bulk.tensor, .cta_group::2).
     """
     one_lane(ag, site, mask)
-    _check_place(m, site, coords, store=False)
+    tensor = _checked_tensor(m, site, coords, at, part, store=False)
     known = ag.known(mask) if ag.split else ag.k
-    tensor = m.world.tensors[site.tensor]
-    seen = (
-        note_box(m, tensor, ag, site, mask, coords, is_write=False)
-        if tensor.order is not None
-        else None
-    )
-    start = ag.cta.tma_free
-    if ag.time > start:
-        start = ag.time
-    ag.cta.tma_free = busy = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
+    nbytes = part.nbytes if isinstance(part, TensorMap) else site.nbytes
+    seen = None
+    if tensor.order is not None:
+        extents = part.box if isinstance(part, TensorMap) else tensor.box(site.rows, site.cols)
+        seen = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=False)
+    end = _occupy(ag, nbytes)
     if leader is not None and leader >> 1 != ag.cta.rank >> 1:
         raise BarrierError(
             f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank}"
@@ -137,27 +185,15 @@ def tma_load(
             " copy of a pair signals one of its own two CTAs.",
             site.loc,
         )
-    if multicast is None:
-        b = ag.cta.bars[bar] if leader is None else remote(m, ag, site, leader, bar)
-        _issue(m, ag, site, mask, coords, ag.cta.slots[slot], rect, b, known, seen, busy)
-        return
-    if not 0 < multicast < 1 << len(m.ctas):
-        raise BarrierError(
-            f"{site.what}: multicast mask {multicast:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other",
-            site.loc,
-        )
-    for cta in m.ctas:
-        if multicast >> cta.rank & 1:
-            b = remote(m, ag, site, cta.rank if leader is None else cta.rank & ~1 | leader & 1, bar)
-            _issue(m, ag, site, mask, coords, cta.slots[slot], rect, b, known, seen, busy)
-
-
-def _issue(
-    m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: Slot, rect: Rect, bar: Mbarrier, known: int,
-    seen: Event | None, busy: float,
-) -> None:  # fmt: skip
-    write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
-    depart(m, TmaLoadUnit(ag, site, coords, slot, bar, write, seen, busy + cost.TMA_LATENCY), known)
+    ctas = [ag.cta] if multicast is None else named_by(m, site, multicast, "multicast mask")
+    for cta in ctas:
+        if multicast is None and leader is None:
+            there = cta.bars[bar]
+        else:
+            rank = cta.rank if leader is None else cta.rank & ~1 | leader & 1
+            there = remote(m, ag, site, rank, bar)
+        slot, write, box = _shared_part(m, ag, site, mask, cta, at, part, is_write=True)
+        depart(m, TmaLoadUnit(ag, site, coords, slot, write, nbytes, there, seen, end, box), known)
 
 
 def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
@@ -185,41 +221,35 @@ def tma_store(
     site: Site,
     mask: int,
     coords: Coords,
-    slot: int,
-    rect: Rect,
+    at: int,
+    part: Rect | TensorMap,
     rows: int | None = None,
 ) -> None:
-    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `rows`: how many
-    rows of the tile at most.
+    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `at`, `part`: as
+    of `tma_load`. `rows`: how many rows of the tile at most.
     """
     lane = one_lane(ag, site, mask)
-    _check_place(m, site, coords, store=True)
+    tensor = _checked_tensor(m, site, coords, at, part, store=True)
     known = ag.known(mask) if ag.split else ag.k
-    tile = ag.cta.slots[slot]
-    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
-    read(m, tile, record, known)
-    count = site.rows if rows is None else min(max(rows, 0), site.rows)
-    event = note_box(
-        m, m.world.tensors[site.tensor], ag, site, mask, coords, is_write=True, rows=count
-    )
-    start = max(ag.time, ag.cta.tma_free)
-    ag.cta.tma_free = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
-    unit = TmaStoreUnit(
-        ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY, count
-    )
+    slot, record, box = _shared_part(m, ag, site, mask, ag.cta, at, part, is_write=False)
+    read(m, slot, record, known)
+    if isinstance(part, TensorMap):
+        count, extents, nbytes = part.box[0], part.box, part.nbytes
+    else:
+        count = site.rows if rows is None else min(max(rows, 0), site.rows)
+        extents, nbytes = tensor.box(count, site.cols), site.nbytes
+    event = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=True)
+    end = _occupy(ag, nbytes)
+    unit = TmaStoreUnit(ag, site, coords, slot, record, event, end, count, box)
     ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
     m.pending.append(unit)
     if m.world.on_event is not None:
         m.world.on_event(ag, site, ag.time, unit.end)
 
 
-def _lanes(mask: int) -> list[int]:
-    return [i for i in range(mask.bit_length()) if mask >> i & 1]
-
-
 def tma_store_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """cp.async.bulk.commit_group, by each active thread."""
-    for lane in _lanes(mask):
+    for lane in lanes_of(mask):
         queue = ag.stores.get(lane)
         if queue is None:
             if mask & (mask - 1):

@@ -1,4 +1,9 @@
-"""The tensor cores: wgmma, asynchronous, in groups that finish in order within a warpgroup."""
+"""The tensor cores: wgmma, asynchronous, in groups that finish in order within a warpgroup.
+
+wgmma.mma_async is an instruction of a warp, and its result is that of four warps: each computes 16
+rows of every 64 from its rows of A and all of B (PTX ISA, "Asynchronous Warpgroup Level Matrix
+Instructions"). An agent is a whole warpgroup, or one warp, which reads what its own part needs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import PoisonError, RaceError, SimFault
+from tilepipe.ir.dtypes import DType
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
@@ -15,18 +21,31 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.registers import readable
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import WarpgroupQueue, WgmmaGroup, WgmmaUnit
+from tilepipe.machine.units.in_flight import Source, WarpgroupQueue, WgmmaGroup, WgmmaUnit
 
 Array = npt.NDArray[Any]
 WARPGROUP = 4  # warps
 
 
+def _values(source: Source) -> Array:
+    """A or B, in storage form."""
+    if isinstance(source, Frag):
+        return source.data
+    slot, part = source
+    if isinstance(part, MatrixOperand):
+        return part.values(slot.data[0])
+    r0, r1, c0, c1 = part
+    return slot.data[r0:r1, c0:c1]
+
+
 def _multiply(unit: WgmmaUnit) -> None:
-    a, b = unit.operands()
+    a, b = _values(unit.a), _values(unit.b)
     if unit.dtype.name == "float32":
         a, b = truncated(a), truncated(b)
     acc = unit.acc
@@ -71,33 +90,45 @@ def wgmma(
     site: Site,
     mask: int,
     acc: Frag,
-    a: Frag | int,
+    a: Frag | int | MatrixOperand,
     rect_a: Rect | None,
-    b: int,
-    rect_b: Rect,
+    b: int | MatrixOperand,
+    rect_b: Rect | None,
     adds: bool,
 ) -> None:
-    """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the warpgroup's open group."""
-    known = begin_wgmma(ag, site, mask, acc, adds)
-    order = m.order
-    bits = 0
-    source: Frag | Slot
+    """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the agent's open group.
+
+    `a`, `b`: the number of a tile, with a rectangle of it, or a matrix descriptor; A may be in the
+    agent's registers. A by descriptor has 64 rows, of which a warp reads its 16.
+    """
+    _check_accumulator(ag, site, mask, acc, adds)
+    known = ag.known(mask) if ag.split else ag.k
+    if isinstance(a, MatrixOperand) and ag.warps < WARPGROUP:
+        a = a.of_warp(ag.first_warp % WARPGROUP)
+    source_a: Source
     if isinstance(a, Frag):
-        source = a
-        read_fragment(ag, site, a)
+        # until the wgmma is waited for, it reads these registers
+        readable(a, ag, site, 0, a.ir.cols)
+        if a.dirty is not None:
+            _unfenced(ag, site, a)
+        a.readers += 1
+        source_a, bits = a, 0
     else:
-        source = ag.cta.slots[a]
-        assert rect_a is not None
-        record = Access(ag, site, mask, rect_a, False, True, order.new_bit())
-        bits = record.bit | read(m, source, record, known)
-    tile_b = ag.cta.slots[b]
-    record = Access(ag, site, mask, rect_b, False, True, order.new_bit())
-    bits |= record.bit | read(m, tile_b, record, known)
-    end_wgmma(m, ag, WgmmaUnit(site, acc, source, rect_a, tile_b, rect_b, adds, bits, 0.0))
+        source_a, _, bits = _read_shared(m, ag, site, mask, a, rect_a, known)
+    source_b, dtype, bits_b = _read_shared(m, ag, site, mask, b, rect_b, known)
+    unit = WgmmaUnit(site, acc, source_a, source_b, dtype, adds, bits | bits_b)
+    acc.writers += 1
+    start = ag.cta.tensor_free
+    if ag.time > start:
+        start = ag.time
+    unit.end = ag.cta.tensor_free = start + site.flops / cost.FLOPS_PER_CYCLE[dtype.bits]
+    ag.wgmma_open.append(unit)
+    if m.world.on_event is not None:
+        m.world.on_event(ag, site, start, unit.end)
 
 
-def begin_wgmma(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) -> int:
-    """Checks that a wgmma may use its accumulator now; returns what its threads know."""
+def _check_accumulator(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) -> None:
+    """Raises SimFault where a wgmma may not use its accumulator now; it then sets all of it."""
     if ag.pend:
         ag.converge(mask)
     if acc.dirty is not None:
@@ -118,27 +149,22 @@ def begin_wgmma(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) -> int:
             site.loc,
         )
     acc.defined = acc.all_columns
-    return ag.known(mask) if ag.split else ag.k
 
 
-def read_fragment(ag: Agent, site: Site, a: Frag) -> None:
-    """Checks that a wgmma may read A from these registers now; it does so until it is waited for."""
-    readable(a, ag, site, 0, a.ir.cols)
-    if a.dirty is not None:
-        _unfenced(ag, site, a)
-    a.readers += 1
-
-
-def end_wgmma(m: Machine, ag: Agent, unit: WgmmaUnit) -> None:
-    """A wgmma goes into the open group of its agent."""
-    unit.acc.writers += 1
-    start = ag.cta.tensor_free
-    if ag.time > start:
-        start = ag.time
-    unit.end = ag.cta.tensor_free = start + unit.site.flops / cost.FLOPS_PER_CYCLE[unit.dtype.bits]
-    ag.wgmma_open.append(unit)
-    if m.world.on_event is not None:
-        m.world.on_event(ag, unit.site, start, unit.end)
+def _read_shared(
+    m: Machine, ag: Agent, site: Site, mask: int, operand: int | MatrixOperand, rect: Rect | None, known: int
+) -> tuple[tuple[Slot, Rect | MatrixOperand], DType, int]:  # fmt: skip
+    """Orders the read of an operand in shared memory; returns where it is, the type of its
+    elements, and what an agent that waits for the wgmma learns of it.
+    """
+    if isinstance(operand, MatrixOperand):
+        space, touched = ag.cta.bytes(), operand.touched()
+        record = asynchronous(m, ag, site, mask, space, touched, is_write=False)
+        return (space, operand), operand.dtype, record.bit | read(m, space, record, known)
+    assert rect is not None
+    slot = ag.cta.slots[operand]
+    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
+    return (slot, rect), slot.buffer.dtype, record.bit | read(m, slot, record, known)
 
 
 def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:

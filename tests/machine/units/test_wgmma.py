@@ -19,21 +19,20 @@ from tilepipe.machine.actors import Request, Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another
 from tilepipe.machine.machine import Machine, World
-from tilepipe.machine.memory.fragments import Frag, WarpMatrix
-from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor, operand_places
-from tilepipe.machine.memory.matrix_operands import MatrixOperand
-from tilepipe.machine.memory.registers import read_registers, write_registers
-from tilepipe.machine.memory.values import rounded
-from tilepipe.machine.memory.warp_registers import (
+from tilepipe.machine.memory.fragments import (
+    Frag,
+    WarpMatrix,
     accumulator_places,
     from_registers,
     operand_a_places,
     to_registers,
 )
+from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand, operand_places
+from tilepipe.machine.memory.registers import read_registers, write_registers
+from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import wgmma
-from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
 
 M, N, B_AT = 64, 32, 16384
 KINDS = ("wgmma_fence", "wgmma", "wgmma_commit", "wgmma_wait", "read")
@@ -87,8 +86,8 @@ def product(
         mask = (1 << 32 * warps) - 1
         requests: list[Request] = [
             (wgmma.wgmma_fence, (SITES["wgmma_fence"], mask)),
-            (wgmma_by_descriptor, (SITES["wgmma"], mask, acc, left, operands[1], False)),
-            (wgmma_by_descriptor, (SITES["wgmma"], mask, acc, left, operands[1], True)),
+            (wgmma.wgmma, (SITES["wgmma"], mask, acc, left, None, operands[1], None, False)),
+            (wgmma.wgmma, (SITES["wgmma"], mask, acc, left, None, operands[1], None, True)),
             (wgmma.wgmma_commit, (SITES["wgmma_commit"], mask)),
             (wgmma.wgmma_wait, (SITES["wgmma_wait"], mask, 0)),
         ]

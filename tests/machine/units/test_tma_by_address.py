@@ -25,7 +25,6 @@ from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tma
-from tilepipe.machine.units.tma_by_address import tma_load_box, tma_store_box
 
 WARP, LANE, BAR = 0xFFFFFFFF, 1, 8192
 KINDS = (
@@ -71,7 +70,7 @@ def loaded(box: TensorMap, coords: tuple[int, int], address: int, mask: int | No
         yield rendezvous.cluster_arrive, (SITES["cluster_arrive"], WARP)
         yield rendezvous.cluster_wait, (SITES["cluster_wait"], WARP)
     yield mbarrier.mbar_expect, (SITES["mbar_expect"], LANE, BAR, box.nbytes, True)
-    yield tma_load_box, (SITES["tma_load"], LANE, box, coords, address, BAR, mask)
+    yield tma.tma_load, (SITES["tma_load"], LANE, coords, address, box, BAR, mask)
     yield mbarrier.mbar_wait_parity, (SITES["mbar_wait"], WARP, BAR, 0)
 
 
@@ -106,7 +105,7 @@ def test_there_and_back() -> None:
 
     def body(m: Machine, agent: Agent) -> Body:
         yield from loaded(into, (4, 8), 2048)
-        yield tma_store_box, (SITES["tma_store"], LANE, back, (8, 16), 2048)
+        yield tma.tma_store, (SITES["tma_store"], LANE, (8, 16), 2048, back)
         yield tma.tma_store_commit, (SITES["tma_store_commit"], LANE)
         yield tma.tma_store_wait, (SITES["tma_store_wait"], LANE, 0, False)
 

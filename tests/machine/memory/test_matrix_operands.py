@@ -12,7 +12,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.layout import byte_offsets
 from tilepipe.ir.memory import SmemBuffer
-from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor, operand_places
+from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, operand_places
 
 ROWS = rows("smem_descriptors")
 TYPES = {8: dtypes.int8, 16: dtypes.bfloat16, 32: dtypes.float32}
