@@ -152,6 +152,20 @@ def test_no_modules_import_each_other_in_a_circle(trees: dict[str, ast.AST]) -> 
     assert [sorted(circle) for circle in circles(graph)] == []
 
 
+@pytest.mark.parametrize("whole", ["sim", "check"])
+def test_no_folders_of_a_package_import_each_other_in_a_circle(
+    trees: dict[str, ast.AST], whole: str
+) -> None:
+    """A module that is in no folder of the package counts as a folder of its own."""
+    graph: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        if name.startswith(f"tilepipe.{whole}."):
+            folder = name.split(".")[2]
+            inside = {o for o in imports(tree, True) if o.startswith(f"tilepipe.{whole}.")}
+            graph.setdefault(folder, set()).update({o.split(".")[2] for o in inside} - {folder})
+    assert [sorted(circle) for circle in circles(graph)] == []
+
+
 def circles(graph: dict[str, set[str]]) -> Iterator[frozenset[str]]:
     """The sets of modules that reach each other."""
     reached = {name: closure(graph, name) for name in graph}

@@ -15,7 +15,7 @@ import tilepipe as tp
 from tests.support.build import Builder, special
 from tests.support.check.three_roles import Shape, program
 from tilepipe.check import Bounds, Reductions, Verdict, check, decide, replay
-from tilepipe.check.counterexamples.text import as_text
+from tilepipe.check.counterexamples.relevant_steps import as_text
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import boolean
 from tilepipe.ir.expressions import const

@@ -17,7 +17,7 @@ import pytest
 from tests.check.campaign.drawing import drawn
 from tests.check.campaign.judge import Judged, judge
 from tilepipe.check.engine import state_key as fingerprint
-from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.key_encoding import digest
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.tracer import Tracer

@@ -171,7 +171,7 @@ def test_an_interruption_says_what_was_being_checked(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilepipe.check.parallel.instances.check", interrupted)
+    monkeypatch.setattr("tilepipe.check.parallel.recipes.check", interrupted)
     code, out, err = tilepipe("check", "gemm", "--json")
     assert (code, out) == (130, "")
     assert (

@@ -13,7 +13,7 @@ from tests.gpu.gemms import FAMILIES
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
 from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
 from tilepipe import check
-from tilepipe.check.instance_size import too_small
+from tilepipe.check.verdict import too_small
 from tilepipe.registry.catalog import find
 
 Case = tuple[str, dict[str, Any]]

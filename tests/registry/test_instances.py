@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import check
-from tilepipe.check.instance_size import too_small
+from tilepipe.check.verdict import too_small
 from tilepipe.registry.catalog import KERNELS, find
 
 HOPPER: list[tuple[str, dict[str, Any]]] = [

@@ -12,7 +12,7 @@ from tests.scenarios.support import at
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled, bind_drawn
 from tilepipe.check import Bounds, Fault, Step, Verdict
-from tilepipe.check.counterexamples.text import as_text
+from tilepipe.check.counterexamples.relevant_steps import as_text
 from tilepipe.testing import CheckFailed, check
 from tilepipe.testing.checking import instance
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilepipe.check.counterexamples.shortening import shortened
-from tilepipe.check.engine import state_search
+from tilepipe.check.engine import state_search, tickets
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Progress
-from tilepipe.check.proofs import tickets
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.verdict import (
     Bounds,

@@ -21,7 +21,7 @@ from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, described, subject
 from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.mutation.rewriting import Place
-from tilepipe.check.parallel.instances import launch_of
+from tilepipe.check.parallel.recipes import launch_of
 from tilepipe.check.verdict import Bounds, Reductions, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.location import Loc

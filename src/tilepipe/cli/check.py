@@ -142,7 +142,7 @@ def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Ve
 
 
 def _refuse_small(verdicts: Sequence[Verdict]) -> None:
-    from tilepipe.check.instance_size import too_small
+    from tilepipe.check.verdict import too_small
 
     problem = too_small(verdicts) if verdicts else ""
     if problem:

@@ -87,7 +87,7 @@ def _extents(shape: tuple[int, ...]) -> str:
 
 
 def _failure(verdict: Verdict) -> str:
-    from tilepipe.check.counterexamples.text import as_text
+    from tilepipe.check.counterexamples.relevant_steps import as_text
     from tilepipe.check.verdict import NOT_MODELLED
 
     looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"

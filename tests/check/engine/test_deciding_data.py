@@ -28,11 +28,10 @@ from tests.cases import (
 )
 from tests.cases.tensor_memory import Handover
 from tests.support.build import Builder, binary
-from tilepipe.check import Reductions, check
-from tilepipe.check.engine import key_encoding as encoding
+from tilepipe.check import Reductions, check, key_encoding as encoding
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.check.engine.state_key import StateKeys
+from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.facts import Facts

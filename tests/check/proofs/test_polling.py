@@ -16,7 +16,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.check import Bounds, Reductions, check
-from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.key_encoding import digest
 from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Watch
 from tilepipe.ir.chip import H200
 from tilepipe.ir.program import Launch

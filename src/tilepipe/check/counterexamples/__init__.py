@@ -1,4 +1,4 @@
 """Counterexamples: performing a schedule again (`replaying`), shortening it (`shortening`),
-choosing the steps that the fault depends on (`relevant_steps`), printing them (`text`), and keeping
-them in a file (`saved`).
+choosing the steps that the fault depends on and printing them (`relevant_steps`), and keeping them
+in a file (`saved`).
 """

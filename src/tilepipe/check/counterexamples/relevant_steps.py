@@ -1,4 +1,4 @@
-"""Which steps of an execution a counterexample shows: those on which its fault depends."""
+"""The steps that a counterexample shows, those on which its fault depends; and their plain text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tilepipe.check.engine.recording import RecordedStep, name_of
-from tilepipe.check.verdict import Step
+from tilepipe.check.verdict import Fault, Step
 from tilepipe.errors import DeadlockError, RaceError, SimFault
 from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Sync
 from tilepipe.machine.sites import SETUP
@@ -128,3 +128,27 @@ def _effect(step: RecordedStep) -> str:
     for one in step.effects:
         last[id(one.barrier)] = one.text
     return "; ".join([*parts, *([step.drawn] if step.drawn else []), *last.values()])
+
+
+def as_text(fault: Fault) -> list[str]:
+    """The steps of a fault, one line each, and one more line after an arrow for an effect; empty
+    if the fault has no steps.
+
+    Columns are padded and never cut: a terminal wraps lines that are too long.
+    """
+    steps = fault.steps
+    if not steps:
+        return []
+    total = len(steps) + fault.left_out
+    which = (
+        "all steps" if not fault.left_out else f"the {len(steps):,} of {total:,} steps that matter"
+    )
+    lines = [f"counterexample ({which}):"]
+    digits = len(str(len(steps)))
+    agents, places = max(len(s.agent) for s in steps), max(len(s.loc) for s in steps)
+    for number, step in enumerate(steps, 1):
+        head = f"  {number:>{digits}}  {step.agent:<{agents}}  {step.loc:<{places}}  "
+        lines.append(f"{head}{step.op}".rstrip())
+        if step.effect:
+            lines.append(f"{' ' * len(head)}→ {step.effect}")
+    return lines

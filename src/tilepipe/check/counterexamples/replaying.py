@@ -7,13 +7,11 @@ import time
 from collections.abc import Sequence
 
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
-from tilepipe.check.engine import warp_races
 from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState
-from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.recording import Recorder
-from tilepipe.check.verdict import Fault, ScheduleStep, Step
+from tilepipe.check.verdict import ExecutionLimitError, Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
@@ -80,7 +78,7 @@ def perform(
         return error, execution
     except ExecutionLimitError:
         pass
-    return warp_races.fault(execution), execution
+    return execution.causal_order.warp_fault(), execution
 
 
 def perform_with_steps(

@@ -43,7 +43,7 @@ Without p2, P does not wait for `empty`. Then p3 does not know c1, and (c1, p3) 
 independent steps: Mazurkiewicz 1987. Reversing the races of an execution: dynamic partial-order
 reduction, Flanagan and Godefroid 2005. Neither persistent sets nor sleep sets nor source sets
 (Abdulla and others 2014) are used: instead, executions that are equal up to the order of
-independent steps are recognised afterwards by their signature (`trace_signature`).
+independent steps are recognised afterwards by their signature (`steps.signature`).
 """
 
 from __future__ import annotations
@@ -59,9 +59,13 @@ from tilepipe.check.engine.steps import (
     Race,
     RaceKind,
     VisibleStep,
+    names_of,
+    signature,
+    warp_fault,
 )
-from tilepipe.check.engine.trace_signature import names_of, signature
+from tilepipe.errors import BarrierError
 from tilepipe.machine.actors import Actor
+from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.sites import Site
 
@@ -71,6 +75,7 @@ _VERBS = {
     Touch.CREDIT: "brings bytes of",
     Touch.ISSUE: "will bring bytes of",
 }
+_BETWEEN_WARPS = ("lapped", "phase", "ahead")
 _COUNTED = (Touch.ARRIVE, Touch.MEET)
 
 
@@ -419,9 +424,14 @@ class CausalOrder:
         """The request of the current step was granted, or refused."""
         self._step_of(self._mask).outcome = int(granted)
 
-    def is_awaited(self, barrier: Hashable) -> bool:
-        """Whether any step has waited at a barrier."""
-        return self.barriers[barrier].awaited
+    def warp_fault(self) -> BarrierError | None:
+        """The first fault between the warps of one agent (`steps.warp_fault`), or None."""
+        for race in self.races:
+            bar = race.barrier
+            apart = race.warps and race.kind in _BETWEEN_WARPS
+            if apart and isinstance(bar, Mbarrier) and self.barriers[bar].awaited:
+                return warp_fault(race, bar)
+        return None
 
     def unobserved_phases(self) -> list[str]:
         """Advice about barriers with waits, some phases of which completed without a wait."""

@@ -18,13 +18,11 @@ from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.checked_launch import CheckedLaunch
-from tilepipe.check.engine.limits import UNLIMITED, ExecutionLimitError
-from tilepipe.check.engine.polling_agents import PollingAgents
+from tilepipe.check.engine.looking_agents import PollingAgents, WaitingTests
 from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.engine.steps import AgentId, VisibleStep
-from tilepipe.check.engine.waiting_tests import WaitingTests
 from tilepipe.check.proofs.polling import SILENT_OPS, Kind
-from tilepipe.check.verdict import ScheduleStep
+from tilepipe.check.verdict import UNLIMITED, ExecutionLimitError, ScheduleStep
 from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Request
 from tilepipe.machine.agents import Agent

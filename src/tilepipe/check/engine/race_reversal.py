@@ -15,13 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tilepipe.check.engine import warp_races
 from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution, schedule_of
-from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.check.engine.steps import Race, VisibleStep
-from tilepipe.check.verdict import Bounds, Reductions, ScheduleStep
+from tilepipe.check.verdict import Bounds, ExecutionLimitError, Reductions, ScheduleStep
 from tilepipe.errors import NotModelledError, SimFault
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
@@ -258,7 +256,7 @@ class Explorer:
         """Whether one warp of an agent can get ahead of another in a way that is a fault, which is
         kept in `found`.
         """
-        error = warp_races.fault(execution)
+        error = execution.causal_order.warp_fault()
         if error is not None:
             self.found.fault, self.found.schedule = error, tuple(execution.schedule)
         return error is not None

@@ -2,7 +2,7 @@
 
 A key has everything that can decide later steps and later faults: where each agent stands, the
 barriers, which live accesses each agent knows, the contents of memory, the units in flight, and the
-races still to come (`race_state`). Times, counts, and what only messages use are left out.
+races still to come. Times, counts, and what only messages use are left out.
 
 Of an agent's registers and of memory only *live*, *deciding* values are part of a key: values that
 may still be read (liveness), and that can come to decide a branch, an address, a phase or a fault.
@@ -15,14 +15,16 @@ execution; a key renumbers them by the access that they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import permutations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tilepipe.check.engine import race_state
-from tilepipe.check.engine.key_encoding import digest, encoded
+from tilepipe.check.engine.causal_order import CausalOrder
+from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.steps import AgentId, PhaseRecord
+from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.front_end import FrontEnd
@@ -41,9 +43,6 @@ from tilepipe.machine.units.in_flight import (
     TensorQueue,
     WgmmaUnit,
 )
-
-if TYPE_CHECKING:
-    from tilepipe.check.engine.execution import Execution
 
 
 class _Bits:
@@ -185,7 +184,7 @@ class StateKeys:
                 (
                     names[f.agent_id[1]],
                     self._unit(f.unit, bits),
-                    race_state.of_unit(execution.causal_order, f.agent_id, f.ordinal),
+                    _races_of_unit(execution.causal_order, f.agent_id, f.ordinal),
                 )
                 for f in execution.in_flight
                 if f.agent_id[0] == cluster
@@ -193,7 +192,7 @@ class StateKeys:
         )
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
-        settled = race_state.of_barriers(execution.causal_order)
+        settled = _races_of_barriers(execution.causal_order)
         asked = bits(m.requests.refused), bits(m.requests.waited)
         return (
             tuple(agents),
@@ -260,7 +259,7 @@ class StateKeys:
             groups,
             opened,
             _tensor_state(a, bits),
-            race_state.of_agent(execution.causal_order, (cluster, a.uid), a.warps),
+            _races_of_agent(execution.causal_order, (cluster, a.uid), a.warps),
         )
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
@@ -425,3 +424,60 @@ def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
         _knowledge(t.after, bits),
         bits(t.published),
     )
+
+
+# -- races still to come ---------------------------------------------------------------
+#
+# At each barrier, which of the last steps an agent, a unit in flight or the current phase knows.
+# Two states that agree in it have the same future races. Steps are reduced to whether each is
+# known, since their numbers differ between executions.
+
+
+def _races_of_agent(order: CausalOrder, agent_id: AgentId, warps: int) -> tuple[Hashable, ...]:
+    """For each barrier, whether each warp of an agent knows its last two phases, and the waits for
+    them.
+    """
+    return _seen(order, tuple(order.clock(agent_id).known[:warps]))
+
+
+def _races_of_unit(order: CausalOrder, agent_id: AgentId, ordinal: int) -> tuple[Hashable, ...]:
+    """The same for a unit in flight."""
+    return _seen(order, (order.units[agent_id, ordinal][0][0],))
+
+
+def _races_of_barriers(order: CausalOrder) -> tuple[Hashable, ...]:
+    """For each barrier, whether the arrivals of its current phase know the waits and the failed
+    tests that must precede its completion.
+    """
+    out: list[Hashable] = []
+    for number, now, before in _last_phases(order):
+        seen = tuple(
+            sorted(
+                (s.agent_id, s.site.id if s.site is not None else -1, not s.warp_bits & ~now.known)
+                for s in (*before.waits, *now.failed, *now.announced)
+            )
+        )
+        out.append((number, seen))
+    return tuple(out)
+
+
+def _last_phases(order: CausalOrder) -> Iterator[tuple[int, PhaseRecord, PhaseRecord]]:
+    """The number of each barrier, its current phase, and the one before."""
+    for number, record in enumerate(order.barriers.values()):
+        last = max((p for p in record.phases if p >= 0), default=0)
+        yield number, record.phase(last), record.phases.get(last - 1) or PhaseRecord()
+
+
+def _seen(order: CausalOrder, known: tuple[int, ...]) -> tuple[Hashable, ...]:
+    out: list[Hashable] = []
+    for number, *phases in _last_phases(order):
+        for phase in phases:
+            knows = tuple(not phase.bits & ~k for k in known)
+            waits = tuple(
+                sorted(
+                    (s.agent_id, tuple(not s.warp_bits & ~k for k in known))
+                    for s in (*phase.waits, *phase.failed)
+                )
+            )
+            out.append((number, knows, waits))
+    return tuple(out)

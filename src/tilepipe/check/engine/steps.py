@@ -1,5 +1,5 @@
-"""The parts of a causal order: visible steps, the races between them, and the records kept of
-barriers and agents.
+"""The parts of a causal order: visible steps, the races between them, the records kept of barriers
+and agents, and the signature of an execution.
 
 A *visible* step is one that other agents can observe (Godefroid's "visible operation"): an arrival,
 a wait, a test, a copy, an atomic add; ordinary memory accesses are not.
@@ -7,10 +7,14 @@ a wait, a test, a copy, an atomic add; ordinary memory accesses are not.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilepipe.check.key_encoding import digest, encoded
+from tilepipe.errors import BarrierError
+from tilepipe.ir.location import Loc
+from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.sites import Site
 
 AgentId = tuple[int, int]  # cluster, index of the agent in it
@@ -157,3 +161,81 @@ class AgentClock:
     past: int = 0
     trace_past: int = 0
     groups: list[int] = field(default_factory=list)
+
+
+def signature(barriers: Iterable[BarrierRecord], steps: Iterable[VisibleStep]) -> bytes:
+    """The signature of an execution with these records and steps: equal for executions that differ
+    only in the order of independent steps, that is, for one Mazurkiewicz trace.
+
+    At each barrier it has which steps took part in which phase, and which tests had which outcome;
+    arrivals of one phase commute, so they are sorted.
+    """
+    histories = []
+    for record in barriers:
+        numbered = sorted(record.phases.items(), key=lambda one: one[0])
+        open_phases = tuple(names_of(phase.members) for _, phase in numbered)
+        turns = record.turn_kind, names_of(record.turns)
+        histories.append(encoded((_name(record.name), tuple(record.history), open_phases, turns)))
+    outcomes = tuple(sorted((s.agent_id, s.ordinal, s.outcome) for s in steps if s.outcome >= 0))
+    return digest((tuple(sorted(histories)), outcomes))
+
+
+def names_of(steps: Iterable[VisibleStep]) -> tuple[Hashable, ...]:
+    """The names of some steps, sorted: the same in two executions whatever their order."""
+    return tuple(sorted(step.name for step in steps))
+
+
+def _name(thing: Hashable) -> Hashable:
+    """A name for a thing that is the same in two executions: barriers are objects of one."""
+    if isinstance(thing, tuple):
+        return thing
+    cta = getattr(getattr(thing, "cta", None), "block_id", -1)
+    return (type(thing).__name__, cta, getattr(thing, "flat", -1), getattr(thing, "name", ""))
+
+
+def warp_fault(race: Race, bar: Mbarrier) -> BarrierError:
+    """The fault between the warps of one agent that a race shows.
+
+    The machine performs the warps of a warpgroup together. On hardware, a warp runs ahead of the
+    others until a barrier stops it, or an MMA that all of them have to issue; so a step of one warp
+    may come before a wait of another. No execution of the machine shows that. The causal order
+    does: it keeps a vector clock for each warp.
+    """
+    first, second = race.first, race.second
+    warps = ", ".join(map(str, race.warps))
+    role = first.site.role if first.site is not None else ""
+    late = f"warp{'s' if len(race.warps) > 1 else ''} {warps} of role '{role}'"
+    if race.kind == "lapped":
+        return BarrierError(
+            f"{bar.where}: {late} can be lapped by the other warps: {_where(second)} completes"
+            f" phase {race.phase + 1}, and does not follow the wait of {late} for phase"
+            f" {race.phase} (at {_short(first)}), only that of another warp.\n  On hardware the"
+            " parity has flipped back by the time the late warps look, and they may wait for"
+            " ever.\n  The arrive that frees the stage must follow the waits of all warps:"
+            " synchronise the warps between the wait and that arrive (ctx.sync_warpgroup(), a"
+            " ctx.named_barrier, an MMA of the warpgroup that has been waited for), or let every"
+            " warp arrive and raise the count.",
+            _loc(first),
+        )
+    what = "waits for" if race.kind == "ahead" else "counts in"
+    return BarrierError(
+        f"{bar.where}: {_where(second)} {what} phase {race.phase + 1}, and its warp cannot know"
+        f" that phase {race.phase} is complete: it does not follow the step of {late} in that phase"
+        f" ({_short(first)}); only another warp has waited for that.\n"
+        "  Let every warp wait, or synchronise the warps in between (ctx.sync_warpgroup(), or a"
+        " ctx.named_barrier).",
+        _loc(second),
+    )
+
+
+def _where(node: VisibleStep) -> str:
+    """`mbar_arrive full at gemm.py:41`."""
+    return f"{node.site.what} at {node.site.loc.short}" if node.site is not None else "a step"
+
+
+def _short(node: VisibleStep) -> str:
+    return node.site.loc.short if node.site is not None else "set-up"
+
+
+def _loc(node: VisibleStep) -> Loc | None:
+    return node.site.loc if node.site is not None else None

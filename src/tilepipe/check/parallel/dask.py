@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilepipe.check.parallel.instances import (
+from tilepipe.check.parallel.recipes import (
     CheckResult,
     Failure,
     Instance,

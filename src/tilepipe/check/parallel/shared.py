@@ -22,7 +22,7 @@ from tilepipe.check.decide import decide
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.race_reversal import Alternative, BoundError, Explorer, Outcome
-from tilepipe.check.parallel.instances import (
+from tilepipe.check.parallel.recipes import (
     CheckResult,
     Failure,
     Options,
@@ -136,7 +136,7 @@ def check_shared(
     jobs: int,
     progress: Callable[[int, int], None] | None,
 ) -> CheckResult:
-    """As `instances.check_instance`, with `jobs` processes for the executions of the one instance.
+    """As `recipes.check_instance`, with `jobs` processes for the executions of the one instance.
 
     Raises:
         BindError: the recipe cannot be sent to another process.

@@ -1,6 +1,5 @@
 """Facts about a kernel that make the search smaller.
 
 - `guards`: tests that may be treated as the waits that they guard (docs/decisions, 11).
-- `tickets`: clusters that draw from one counter, explored one at a time (docs/decisions, 12).
 - `polling`: loops that poll, and when a round of one changes nothing.
 """

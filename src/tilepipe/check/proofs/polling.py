@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.key_encoding import digest
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import used
 from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam

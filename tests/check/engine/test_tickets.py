@@ -2,7 +2,7 @@
 """Clusters that draw their work from a counter, explored one at a time, compared with the
 exploration of all orders.
 
-To put bugs in on purpose, patch in `tilepipe.check.proofs.tickets`: `_Alone.apart` to return True,
+To put bugs in on purpose, patch in `tilepipe.check.engine.tickets`: `_Alone.apart` to return True,
 `_forget` to clear without poison, or `counter_of` to accept other kernels.
 """
 
@@ -15,8 +15,8 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.check import Bounds, Verdict, check, replay
+from tilepipe.check.engine import tickets
 from tilepipe.check.engine.causal_order import CausalOrder
-from tilepipe.check.proofs import tickets
 from tilepipe.machine.journal import Journal
 
 # campaigns; other files of this folder have a quick test for each of their rules

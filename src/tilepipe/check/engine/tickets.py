@@ -21,15 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.check.engine import warp_races
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.launch_state import LaunchState
-from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.race_reversal import EXPECTED_RACES, BoundError, Explorer
 from tilepipe.check.engine.state_search import BranchOnTests, settle
 from tilepipe.check.engine.steps import AgentId
-from tilepipe.check.verdict import ScheduleStep
+from tilepipe.check.key_encoding import digest
+from tilepipe.check.verdict import ExecutionLimitError, ScheduleStep
 from tilepipe.errors import PoisonError, SimFault
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import leaves, operands
@@ -218,7 +216,7 @@ class _Alone:
         """Raises _UnsuitedError if steps between draws have a race, or are too many to compare."""
         advice = self.explorer.found.advice
         advice.extend(text for text in execution.world.advice if text not in advice)
-        if execution.world.incomplete or warp_races.fault(execution) is not None:
+        if execution.world.incomplete or execution.causal_order.warp_fault() is not None:
             raise _UnsuitedError
         if any(race.kind not in EXPECTED_RACES for race in execution.causal_order.races):
             raise _UnsuitedError
