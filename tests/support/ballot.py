@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.ir.expressions import Local
 from tilepipe.ir.facts import BINDS, Facts, Scope
 from tilepipe.ir.ops import Op

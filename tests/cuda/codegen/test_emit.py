@@ -14,7 +14,7 @@ from tests.support.build import GROUP, LANE, RANK, Builder, binary, ex, special
 from tests.support.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
 from tests.support.cuda.grid_kernels import grid, launch_control
 from tilepipe import cuda
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import emit
 from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.expressions import Cast, Select, Unary, Vary, const
 from tilepipe.ir.program import Kernel, all_ops

@@ -22,7 +22,7 @@ from tilepipe.cuda.debug.record import RECORD_BYTES, decode, fresh_record
 from tilepipe.cuda.debug.wait_sites import sites
 from tilepipe.cuda.nvrtc import compiler
 from tilepipe.cuda.ptx.wrappers import SNIPPETS
-from tilepipe.cuda.runtime import driver, instrumented_launch
+from tilepipe.cuda.runtime import driver, launching
 from tilepipe.errors import BindError, HangError, LaunchError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
@@ -276,10 +276,10 @@ def test_a_launch(build: dict[str, Any], hung: bool, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(driver, "api", device.api)
     launcher: Any = device
     if device.found is None:
-        instrumented_launch.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
+        launching.launch_instrumented(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
     else:
         with pytest.raises(HangError, match="hung on the GPU: a wait blocked for 200 ms"):
-            instrumented_launch.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
+            launching.launch_instrumented(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
     seed = [(ctypes.c_uint32, 2**32 - 1)] if "perturb" in build else []
     assert device.extra == ([(ctypes.c_uint64, 4096)] if "debug" in build else []) + seed
     assert device.memory == {}
@@ -316,5 +316,5 @@ def test_a_debug_launch_that_fails_otherwise_names_the_kernel(
         match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA "
         "context",
     ):
-        instrumented_launch.launch(launcher, kernel, (1, 2), 9)
+        launching.launch_instrumented(launcher, kernel, (1, 2), 9)
     assert device.memory == {}

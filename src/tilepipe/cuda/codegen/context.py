@@ -1,10 +1,13 @@
-"""The state of printing: the file (`Module`), one of its functions (`Context`), and its lines."""
+"""The state of printing: the file (`Module`), one of its functions (`Context`), and its lines; and
+`emit`, for which the other modules of this package register a function for each class of op.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import singledispatch
 
 from tilepipe.cuda.codegen.names import Names
 from tilepipe.cuda.codegen.parameters import Argument
@@ -222,3 +225,19 @@ class Context:
 def smem_things(kernel: Kernel) -> list[SmemBuffer | BarrierArray]:
     """The buffers and barrier arrays of a kernel in the order of their offsets in shared memory."""
     return sorted([*kernel.buffers, *kernel.barriers], key=lambda x: x.offset)
+
+
+@singledispatch
+def emit(op: ops.Op, ctx: Context) -> None:
+    """Prints an op at the end of the function of `ctx`.
+
+    Raises:
+        CompileError: the op has no CUDA form, or none for these operands.
+    """
+    raise CompileError(f"{type(op).__name__} has no CUDA form", op.loc)
+
+
+def require_rule(broken: str | None, op: ops.Op, what: str = "") -> None:
+    """Raises CompileError where `op` breaks a rule of the hardware; `broken`: which."""
+    if broken is not None:
+        raise CompileError(f"{what}: {broken}" if what else broken, op.loc)

@@ -1,23 +1,37 @@
-"""Values, variables, cursors, loops, branches and debugging ops."""
+"""Blocks of ops; values, variables, cursors, loops, branches and debugging ops."""
 
 from __future__ import annotations
 
 import json
 
 from tilepipe.cuda.codegen.arithmetic import value
-from tilepipe.cuda.codegen.c_types import register_type
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import block, emit
+from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.cuda.codegen.fragments import assign_array, declare_array, layout_of
 from tilepipe.cuda.codegen.inlining import reads_through
-from tilepipe.cuda.codegen.instrument import withheld
+from tilepipe.cuda.codegen.instrument import instrumented, withheld
+from tilepipe.cuda.codegen.names import register_type
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
+from tilepipe.ir.def_use import is_idle
 from tilepipe.ir.expressions import Const, Expr, Param, Vary
 from tilepipe.ir.program import walk
 
 _FORMATS = {"i64": "%lld", "u64": "%llu", "u32": "%u", "u8": "%u", "float": "%g", "double": "%g"}
+
+
+def block(ctx: Context, b: ops.Block) -> None:
+    """Prints the ops of a block, each with its source line, except those with no effect."""
+    ctx.enclosing.append((ctx.block, ctx.position))
+    ctx.block = b
+    for i, op in enumerate(b.ops):
+        if is_idle(op, ctx.module.needed):
+            continue
+        ctx.position = i
+        ctx.out.at(op.loc)
+        with instrumented(op, ctx):
+            emit(op, ctx)
+    ctx.block, ctx.position = ctx.enclosing.pop()
 
 
 @emit.register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tilepipe.cuda.codegen.c_types import register_type, small_float
 from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.names import register_type, small_float
 from tilepipe.cuda.codegen.registers import At, column_number, element, row_number
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, expressions as e, ranges

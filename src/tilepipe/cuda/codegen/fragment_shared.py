@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import Step, counter, walk_tile, whole_address
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
-from tilepipe.cuda.codegen.c_types import is_packed, memory_type
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.expressions import from_memory, text, to_memory
 from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.codegen.names import is_packed, memory_type
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
@@ -84,9 +83,7 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
     is a row of 8 columns, so lane l points at row l % 16 and column 8 (l / 16). In a column-major
     tile, which takes .trans, a line is a column of 8 rows.
     """
-    broken = broken_stmatrix_rule(op.dst)
-    if broken is not None:
-        raise CompileError(broken, op.loc)
+    require_rule(broken_stmatrix_rule(op.dst), op)
     dtype, by_row = op.dst.buffer.dtype, op.dst.buffer.order == "row"
     blocks, (pairs, rest) = op.value.shape[0] // 64, divmod(op.value.shape[1], 16)
     first, step = _rows_of_warp(ctx, layout_of(ctx, op.value, op))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilepipe.cuda.codegen.c_types import is_packed, register_type, small_float
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import literal, text
+from tilepipe.cuda.codegen.names import is_packed, register_type, small_float
 from tilepipe.cuda.codegen.registers import (
     At,
     Index,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilepipe.cuda.codegen.c_types import memory_type, register_type
+from tilepipe.cuda.codegen.names import memory_type, register_type
 from tilepipe.ir.def_use import elements, leaves, tensors
 from tilepipe.ir.expressions import Param
 from tilepipe.ir.facts import Proxy

@@ -11,7 +11,6 @@ from tilepipe.cuda.codegen import (
     fragment_global,
     fragment_shared,
     fragments,
-    grid,
     instrument,
     synchronisation,
     tcgen05,
@@ -20,7 +19,7 @@ from tilepipe.cuda.codegen import (
     wgmma,
 )
 from tilepipe.cuda.codegen.context import Context, Lines, Module, smem_things
-from tilepipe.cuda.codegen.emit import block
+from tilepipe.cuda.codegen.control import block
 from tilepipe.cuda.codegen.inlining import inlinable
 from tilepipe.cuda.codegen.instrument import SHARED
 from tilepipe.cuda.codegen.names import Names
@@ -43,7 +42,6 @@ assert all(
         fragment_global,
         fragment_shared,
         fragments,
-        grid,
         synchronisation,
         tcgen05,
         tensor_memory,

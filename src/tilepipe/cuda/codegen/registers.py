@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilepipe.cuda.codegen.c_types import is_packed
 from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.names import is_packed
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Shape
 from tilepipe.ir.fragment import SPAN, first_row

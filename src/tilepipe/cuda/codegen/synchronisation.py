@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import barrier, counter
 from tilepipe.cuda.codegen.arithmetic import add, value
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import operand, parity, text
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.debug.wait_sites import cluster_warps
@@ -198,11 +197,21 @@ def _(op: ops.FenceProxyAsync, ctx: Context) -> None:
         ctx.out(f"{ctx.use(name)}();")
 
 
-@emit.register
-def _(op: ops.LaunchDependents, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('grid_launch_dependents')}();")
+# The ops without operands that are one call: fences, commits, and the ends of grids
+_CALLS: dict[type[ops.Op], str] = {
+    ops.FenceBarrierInit: "fence_mbarrier_init",
+    ops.GridDependencyWait: "grid_dependency_wait",
+    ops.LaunchDependents: "grid_launch_dependents",
+    ops.Tcgen05FenceAfter: "tcgen05_fence_after",
+    ops.Tcgen05FenceBefore: "tcgen05_fence_before",
+    ops.TmaStoreCommit: "bulk_commit",
+    ops.WgmmaCommit: "wgmma_commit",
+}
 
 
-@emit.register
-def _(op: ops.FenceBarrierInit, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('fence_mbarrier_init')}();")
+def _call(op: ops.Op, ctx: Context) -> None:
+    ctx.out(f"{ctx.use(_CALLS[type(op)])}();")
+
+
+for _kind in _CALLS:
+    emit.register(_kind, _call)

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import barrier, box, counter
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.expressions import operand as bracketed, text
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.matrices import TCGEN05, MatrixFormat, accumulates, operand
 from tilepipe.cuda.ptx.tcgen05 import MmaShape, ScaledShape
 from tilepipe.cuda.ptx.wrappers import Snippet
-from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.hardware.block_scales import broken_scaled_mma_rule, broken_scales_copy_rule
@@ -54,9 +52,7 @@ def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
         _scaled_mma(op, ctx, op.sfa, op.sfb)
         return
     acc, a, b = op.acc, op.a, op.b
-    broken = broken_tcgen05_rule(acc, a, b, op.cta_group)
-    if broken is not None:
-        raise CompileError(f"tcgen05.mma: {broken}", op.loc)
+    require_rule(broken_tcgen05_rule(acc, a, b, op.cta_group), op, "tcgen05.mma")
     transposed_a = isinstance(a, Tile) and a.buffer.order == "col"
     shape = MmaShape(
         acc.rows * op.cta_group,
@@ -94,9 +90,7 @@ def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScal
     column, which the IDs in the instruction descriptor select.
     """
     acc, a, b = op.acc, op.a, op.b
-    broken = broken_scaled_mma_rule(acc, a, b, sfa, sfb, op.cta_group)
-    if broken is not None:
-        raise CompileError(f"tcgen05.mma: {broken}", op.loc)
+    require_rule(broken_scaled_mma_rule(acc, a, b, sfa, sfb, op.cta_group), op, "tcgen05.mma")
     assert isinstance(a, Tile)
     scaling = scaling_of(a.buffer.dtype, b.buffer.dtype, sfa.dtype)
     assert scaling is not None
@@ -158,9 +152,7 @@ def _(op: ops.TmemCopy, ctx: Context) -> None:
     if isinstance(op.dst, TmemScales):
         _copy_scales(op, ctx, op.dst)
         return
-    broken = broken_copy_rule(op.dst, op.src)
-    if broken is not None:
-        raise CompileError(broken, op.loc)
+    require_rule(broken_copy_rule(op.dst, op.src), op)
     function = of_group(
         ctx,
         "tmem_copy_128x128b" if op.src.rows == 128 else "tmem_copy_32x128b_warpx4",
@@ -173,9 +165,7 @@ def _(op: ops.TmemCopy, ctx: Context) -> None:
 
 def _copy_scales(op: ops.TmemCopy, ctx: Context, dst: TmemScales) -> None:
     """Prints the copy of scale factors to tensor memory, piece by piece."""
-    broken = broken_scales_copy_rule(dst, op.src)
-    if broken is not None:
-        raise CompileError(broken, op.loc)
+    require_rule(broken_scales_copy_rule(dst, op.src), op)
     function = of_group(ctx, "tmem_copy_32x128b_warpx4", op.cta_group)
     lines = MatrixFormat(0, 0, 8 * MATRIX_ROW, 0, 0, 0)
     constant = ctx.module.add_snippet(
@@ -207,13 +197,3 @@ def _(op: ops.Tcgen05Commit, ctx: Context) -> None:
         f"{of_group(ctx, 'tcgen05_commit_multicast', op.cta_group)}({barrier(ctx, op.bar)},"
         f" {text(ctx, op.mask)});"
     )
-
-
-@emit.register
-def _(op: ops.Tcgen05FenceBefore, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('tcgen05_fence_before')}();")
-
-
-@emit.register
-def _(op: ops.Tcgen05FenceAfter, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('tcgen05_fence_after')}();")

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.cuda.codegen.addresses import element
-from tilepipe.cuda.codegen.c_types import is_packed
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of, registers
 from tilepipe.cuda.codegen.instrument import withheld
+from tilepipe.cuda.codegen.names import is_packed
 from tilepipe.cuda.codegen.registers import loop_index
 from tilepipe.cuda.codegen.tcgen05 import of_group
 from tilepipe.cuda.ptx.tcgen05 import TmemAccess, most_groups, pieces, registers_a_group

@@ -1,14 +1,13 @@
-"""Ordinary loads and stores of single elements, and TMA copies."""
+"""Loads, stores and atomic adds of single elements, TMA copies, and cluster launch control."""
 
 from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import barrier, box, counter, element, place
 from tilepipe.cuda.codegen.arithmetic import add, div, mul
-from tilepipe.cuda.codegen.c_types import memory_type, register_type
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.instrument import load, withheld
+from tilepipe.cuda.codegen.names import memory_type, register_type
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, const
@@ -67,6 +66,19 @@ def _(op: ops.Store, ctx: Context) -> None:
             ctx.out(f"{global_element(ctx, tensor, op.dst.index)} = {value};")
 
 
+@emit.register
+def _(op: ops.AtomicAdd, ctx: Context) -> None:
+    tensor = op.dst.base
+    if not isinstance(tensor, TensorParam):
+        raise CompileError("an atomic add to shared memory has no CUDA form here", op.loc)
+    c_type = memory_type(tensor.dtype)
+    target = global_element(ctx, tensor, op.dst.index)
+    code = f"{ctx.use(f'atomic_add_{c_type}')}(&{target}, {text(ctx, op.value)})"
+    if ctx.module.debug:
+        code = f"{ctx.use('debug_aborted')}() ? 0 : {code}"
+    ctx.out(f"const {c_type} {ctx.bind(op.result)} = {code};")
+
+
 def _copies(
     ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile
 ) -> tuple[int, str, str, list[str]]:
@@ -80,9 +92,7 @@ def _copies(
             f" and {tensor.rank} coordinates, got {len(op.coords)}",
             op.loc,
         )
-    broken = broken_tma_rule(t)
-    if broken is not None:
-        raise CompileError(broken, op.loc)
+    require_rule(broken_tma_rule(t), op)
     p = place(t.buffer)
     axis = tensor.contiguous_axis
     extent = tensor.box[axis]
@@ -143,10 +153,24 @@ def _ragged(ctx: Context, op: ops.TmaStore, row: str) -> list[str]:
 
 
 @emit.register
-def _(op: ops.TmaStoreCommit, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('bulk_commit')}();")
+def _(op: ops.TmaStoreWait, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('bulk_wait_read' if op.read else 'bulk_wait')}<{op.pending}>();")
 
 
 @emit.register
-def _(op: ops.TmaStoreWait, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('bulk_wait_read' if op.read else 'bulk_wait')}<{op.pending}>();")
+@withheld(ops.ClcTryCancel)
+def _(op: ops.ClcTryCancel, ctx: Context) -> None:
+    function = "clc_try_cancel_multicast" if op.multicast else "clc_try_cancel"
+    ctx.out(f"{ctx.use(function)}({box(ctx, op.dst)}, {barrier(ctx, op.bar)});")
+
+
+@emit.register
+def _(op: ops.ClcQuery, ctx: Context) -> None:
+    first = ctx.names.of((op, "first"), "first_cta")
+    size = ctx.kernel.cluster_size
+    code = f"{ctx.use('clc_first_cta')}({box(ctx, op.src)})"
+    if ctx.module.debug:
+        code = f"{ctx.use('debug_aborted')}() ? ~0u : {code}"
+    ctx.out(f"const u32 {first} = {code};")
+    ctx.out(f"const bool {ctx.bind(op.valid)} = {first} != ~0u;")
+    ctx.out(f"const i32 {ctx.bind(op.cluster)} = {first}{f' / {size}' if size > 1 else ''};")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import counter, place
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.fragments import registers
 from tilepipe.cuda.codegen.matrices import WGMMA, accumulates, operand
 from tilepipe.cuda.ptx.wgmma import Instruction
-from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.fragment import Fragment
@@ -27,9 +25,7 @@ def _rows_offset(buffer: SmemBuffer, rows: int) -> int:
 @emit.register
 def _(op: ops.Wgmma, ctx: Context) -> None:
     acc, a, b = op.acc, op.a, op.b
-    broken = broken_wgmma_rule(acc, a, b)
-    if broken is not None:
-        raise CompileError(f"wgmma: {broken}", op.loc)
+    require_rule(broken_wgmma_rule(acc, a, b), op, "wgmma")
     blocks, steps = acc.rows // 64, b.cols // mma_k(b.buffer.dtype)
     adds = isinstance(op.accumulate, Const) and bool(op.accumulate.value)
     function = ctx.module.add_snippet(_instruction(op, scale_d=not adds).snippet())
@@ -80,11 +76,6 @@ def _keep(ctx: Context) -> None:
 def _(op: ops.WgmmaFence, ctx: Context) -> None:
     _keep(ctx)
     ctx.out(f"{ctx.use('wgmma_fence')}();")
-
-
-@emit.register
-def _(op: ops.WgmmaCommit, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('wgmma_commit')}();")
 
 
 @emit.register

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from tilepipe.cuda.codegen.parameters import Argument, arguments
+from tilepipe.cuda.debug.hang_message import hang_error
+from tilepipe.cuda.debug.record import RECORD_BYTES, TIMEOUT_MS, decode, fresh_record
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.tensormap import EncodedMap, TiledMap, tiled_map
 from tilepipe.errors import BindError, LaunchError
 from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import Launch, TensorArg
+from tilepipe.ir.program import Kernel, Launch, TensorArg
 
 # Sets of addresses that one launcher keeps. A tensor map takes 128 bytes, an entry about 1 KB.
 _REMEMBERED = 256
@@ -254,3 +256,48 @@ class Launcher:
             raise BindError(f"parameter '{name}' is a {dtype}, got an array")
         c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # small floats are held as float32
         return c_type(float(np.float32(arg)) if dtype.is_float else int(arg))
+
+
+def launch_instrumented(
+    launcher: Launcher,
+    kernel: Kernel,
+    addresses: tuple[int, ...],
+    stream: int,
+    *,
+    seed: int = 0,
+    timeout_ms: float = TIMEOUT_MS,
+) -> None:
+    """Launches a debug or perturbed build of `kernel` on a CUstream. The launch of a debug build
+    waits for the kernel to end, so a CUDA graph cannot capture it.
+
+    Such a launch passes the address of a record after the program's arguments (debug builds), and
+    then the seed of the delays (perturbed builds).
+
+    `addresses`: the addresses of the tensors, as `launcher` takes them. `seed`: chooses the delays;
+    only its low 32 bits count.
+
+    Raises:
+        HangError: a wait of a debug build blocked for longer than `timeout_ms`.
+        BindError, LaunchError: as `Launcher.__call__` raises them, or the kernel failed in another
+            way.
+    """
+    last = (ctypes.c_uint32(seed & 0xFFFFFFFF),) if launcher.compiled.perturbed else ()
+    if not launcher.compiled.debug:
+        launcher.launch_packed(launcher.pack(addresses, last), stream)
+        return
+    record: Any = ctypes.create_string_buffer(fresh_record(timeout_ms), RECORD_BYTES)
+    with driver.current(launcher.ordinal):
+        memory = driver.call("cuMemAlloc", RECORD_BYTES)
+        try:
+            driver.call("cuMemcpyHtoDAsync", memory, ctypes.addressof(record), RECORD_BYTES, stream)
+            launcher.launch_packed(
+                launcher.pack(addresses, (ctypes.c_uint64(int(memory)), *last)), stream
+            )
+            wait_for(kernel.name, stream)
+            driver.call("cuMemcpyDtoH", ctypes.addressof(record), memory, RECORD_BYTES)
+        finally:
+            # After a failed launch this fails too, and would hide the first error.
+            driver.api().cuMemFree(memory)
+    report = decode(record.raw, kernel)
+    if report is not None:
+        raise hang_error(report, kernel)

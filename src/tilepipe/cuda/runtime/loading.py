@@ -14,8 +14,7 @@ import numpy as np
 from tilepipe.cuda.debug.record import TIMEOUT_MS
 from tilepipe.cuda.nvrtc.compiler import Compiled, compile as compile_kernel
 from tilepipe.cuda.runtime import driver, interop
-from tilepipe.cuda.runtime.instrumented_launch import launch as launch_instrumented
-from tilepipe.cuda.runtime.launching import Launcher
+from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented
 from tilepipe.cuda.runtime.staging import staged
 from tilepipe.errors import BindError
 from tilepipe.ir.program import Kernel, Launch, TensorArg
