@@ -5,7 +5,6 @@ FlashAttention 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -205,9 +204,9 @@ def problem_text(found: Extents, causal: bool) -> str:
 def config_text(cfg: AttentionConfig) -> str:
     """A configuration in few words: tile, stages, and what is not the default."""
     rest = {
-        name: value for name, value in asdict(cfg).items() if name not in ("bm", "bn", "stages")
+        name: value for name, value in cfg.as_dict().items() if name not in ("bm", "bn", "stages")
     }
-    default = asdict(AttentionConfig())
+    default = AttentionConfig().as_dict()
     return " ".join(
         [
             f"{cfg.bm}×{cfg.bn} s{cfg.stages}",

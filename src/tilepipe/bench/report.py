@@ -238,7 +238,7 @@ def as_json(line: Line) -> dict[str, Any]:
     """A line for `--json`."""
     return {
         "problem": problem_json(line.problem),
-        "config": asdict(line.config),
+        "config": line.config.as_dict(),
         "origin": line.origin,
         "regime": line.regime,
         "peer_us": line.peer_us,

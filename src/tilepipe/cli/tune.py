@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -113,7 +112,7 @@ def _tune(
     path = tuned.remember(problem, chip, best.config, facts)
     if as_json:
         trials = [
-            {"config": asdict(t.config), "rank": t.rank, "us": dict(t.us)} for t in found.trials
+            {"config": t.config.as_dict(), "rank": t.rank, "us": dict(t.us)} for t in found.trials
         ]
         peer = dict(found.peer.us) if found.peer is not None else None
         print_json(
@@ -138,7 +137,7 @@ def _list(as_json: bool) -> None:
     entries = tuned.entries()
     if as_json:
         found = {
-            name: facts | {"config": asdict(config)} for name, (config, facts) in entries.items()
+            name: facts | {"config": config.as_dict()} for name, (config, facts) in entries.items()
         }
         print_json({"file": str(tuned.location()), "entries": found})
         return

@@ -76,7 +76,7 @@ def configured(
 
 def setting_names(config: type[DataclassInstance], *fixed: str) -> tuple[str, ...]:
     """The fields of a kernel's configuration that are settings, all but `fixed`."""
-    return tuple(f.name for f in fields(config) if f.name not in fixed)
+    return tuple(f.name for f in fields(config) if f.init and f.name not in fixed)
 
 
 def check_settings(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -63,9 +62,9 @@ def extents(settings: Mapping[str, Any]) -> Extents:
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     found = extents(settings)
     if settings["arch"] == "sm90":
-        return asdict(choose(found.d, settings["causal"], found.s_kv)), "chosen for the shape"
+        return choose(found.d, settings["causal"], found.s_kv).as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
-    return asdict(choose_sm100(found.d)), "the defaults"
+    return choose_sm100(found.d).as_dict(), "the defaults"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

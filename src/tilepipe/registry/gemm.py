@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         return one_line, BY_DEFAULT
     remembered = tuned.lookup(product, chip)
     config = heuristics.best(product, chip) if remembered is None else remembered
-    tiles = {name: value for name, value in asdict(config).items() if name not in _WORK}
+    tiles = {name: value for name, value in config.as_dict().items() if name not in _WORK}
     return tiles, "chosen for the shape" if remembered is None else "tuned for the shape"
 
 

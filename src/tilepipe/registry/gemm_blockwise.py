@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         return dict(_CONFIGS.of(settings["arch"])), "the defaults"
     if chip is None or product.out_dtype not in OUTPUTS:
         return {}, BY_DEFAULT
-    return asdict(heuristics.best(product, chip)), "chosen for the shape"
+    return heuristics.best(product, chip).as_dict(), "chosen for the shape"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

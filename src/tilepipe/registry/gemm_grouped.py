@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     wanted = problem(settings)
     if chip is None:
         return {"bk": SPAN // wanted.dtype.nbytes}, BY_DEFAULT
-    return asdict(heuristics.best(wanted, chip)), "chosen for the shape"
+    return heuristics.best(wanted, chip).as_dict(), "chosen for the shape"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

@@ -5,7 +5,6 @@ configurations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from tilepipe.errors import BindError
@@ -63,7 +62,7 @@ class Configs:
         """
         self._classes = classes
         self._fields: dict[str, dict[str, Setting]] = {
-            arch: {name: x for name, x in asdict(made()).items() if name not in constant}
+            arch: {name: x for name, x in made().as_dict().items() if name not in constant}
             for arch, made in classes.items()
         }
         self.defaults: dict[str, Setting] = {}

@@ -45,8 +45,12 @@ class Settings:
 
     @classmethod
     def names(cls) -> list[str]:
-        """The names of the fields."""
-        return [field.name for field in fields(cls)]
+        """The names of the settings: of the fields that can be given."""
+        return [field.name for field in fields(cls) if field.init]
+
+    def as_dict(self) -> dict[str, int | str]:
+        """The settings by name."""
+        return {name: getattr(self, name) for name in self.names()}
 
     def _rules(self) -> dict[str, bool]:
         """Sentences, and whether they hold; all numbers are at least 1."""

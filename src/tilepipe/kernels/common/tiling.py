@@ -24,30 +24,52 @@ SWAPS = ("none", "ab")
 ACCUMULATES = ("fast", "promote")
 
 
+@dataclass(frozen=True)
 class Sm90Tiling(Settings):
-    """The tiles of a Hopper GEMM: what follows from its settings, and the rules that they obey.
+    """Static settings of a GEMM on Hopper: its tiles, what follows from them, and the rules that
+    they obey. A configuration that leaves no choice of a setting has it as a field that is not
+    given (`init=False`).
 
-    A configuration that derives from it has each of the settings below as a field, or as a class
-    variable where there is no choice.
+    Attributes:
+        bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it, bn
+            a multiple of 16 up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes' worth fills
+            a swizzle span.
+        stages: pairs of barriers, each for k_group_size K tiles.
+        k_group_size: K tiles that share a barrier pair.
+        consumers: MMA warpgroups, 1 to 3.
+        schedule: "cooperative": the consumers split the rows of each tile. "pingpong": two
+            consumers take whole tiles in turn, so that the epilogue of one runs beside the MMAs of
+            the other.
+        swap: "ab": computes Cᵀ = B · Aᵀ. bm then runs along N and bn along M, which wants fewer
+            rows of padding where M is small.
+        cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A
+            tiles; one of them 1.
+        split_k: CTAs that each take a part of K of the same tile; they exchange sums through
+            distributed shared memory and add them in one fixed order. Not with ping-pong.
+        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
+            "grouped" band.
+        store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
+        accumulate: "fast": in the tensor core's registers over all of K. "promote": each stage's
+            sum is added to float32 registers, for fp8, whose tensor-core sums keep about 14 bits.
+        activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
     """
 
-    # Not fields: those are the deriving class's.
-    bm: int
-    bn: int
-    bk: int
-    stages: int
-    k_group_size: int
-    consumers: int
-    schedule: str
-    swap: str
-    cluster: int
-    cluster_n: int
-    split_k: int
-    raster: str
-    group: int
-    store_slots: int
-    accumulate: str
-    activation: str
+    bm: int = 128
+    bn: int = 128
+    bk: int = 64
+    stages: int = 4
+    k_group_size: int = 1
+    consumers: int = 2
+    schedule: str = "cooperative"
+    swap: str = "none"
+    cluster: int = 1
+    cluster_n: int = 1
+    split_k: int = 1
+    raster: str = "grouped"
+    group: int = 8
+    store_slots: int = 2
+    accumulate: str = "fast"
+    activation: str = "none"
 
     def _rules(self) -> dict[str, bool]:
         if self.consumers not in MAX_ACCUMULATOR:  # what follows divides by it, or looks it up
@@ -88,7 +110,7 @@ class Sm90Tiling(Settings):
             f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
             f"{what} of {self.rows}×{self.bn} float32 {'take' if promotes else 'takes'}"
             f" {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
-            f" at most {limit} leave room for the rest": registers <= limit,
+            f" at most {limit} leave room for the rest: lower bm or bn": registers <= limit,
         }
 
     @property
@@ -188,7 +210,7 @@ class Sm100Tiling(Settings):
                 self.bm % (8 * self.cluster_n) == 0 and self.bn % (8 * self.cluster) == 0
             ),
             f"{self.accumulators} accumulators of {self.bn} columns are {columns}; tensor memory"
-            f" has {TMEM_COLUMNS}": columns <= TMEM_COLUMNS,
+            f" has {TMEM_COLUMNS}: lower accumulators or bn": columns <= TMEM_COLUMNS,
             f"scheduler must be one of {', '.join(SCHEDULERS)}": self.scheduler in SCHEDULERS,
             f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
             f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,

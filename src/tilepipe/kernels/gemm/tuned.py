@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tilepipe import files
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem, smem_bytes
 
-_FIELDS = {f.name for f in fields(GemmConfig)}
+_FIELDS = set(GemmConfig.names())
 
 
 class TunedFileWarning(UserWarning):
@@ -119,7 +119,9 @@ def remember(problem: Problem, chip: tp.Chip, config: GemmConfig, facts: Mapping
         BindError: there is no such place, it cannot be written, or what is there is not a file of
             this kind.
     """
-    return _edit(lambda raw: raw | {entry(problem, chip): dict(facts) | {"config": asdict(config)}})
+    return _edit(
+        lambda raw: raw | {entry(problem, chip): dict(facts) | {"config": config.as_dict()}}
+    )
 
 
 def forget(problem: Problem | None, chip: tp.Chip) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 import tilepipe as tp
@@ -39,25 +39,16 @@ class BlockwiseGemmConfig(Sm90Tiling):
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
     """
 
-    bm: int = 128
-    bn: int = 128
     stages: int = 5
-    consumers: int = 2
     splits: int = 1
-    cluster: int = 1
-    cluster_n: int = 1
-    raster: str = "grouped"
-    group: int = 8
-    store_slots: int = 2
-
     # There is no choice of what the other Hopper GEMMs may set.
-    bk = BLOCK
-    k_group_size = 1
-    schedule = "cooperative"
-    swap = "none"
-    split_k = 1
-    accumulate = "fast"
-    activation = "none"
+    bk: int = field(default=BLOCK, init=False, repr=False)
+    k_group_size: int = field(default=1, init=False, repr=False)
+    schedule: str = field(default="cooperative", init=False, repr=False)
+    swap: str = field(default="none", init=False, repr=False)
+    split_k: int = field(default=1, init=False, repr=False)
+    accumulate: str = field(default="fast", init=False, repr=False)
+    activation: str = field(default="none", init=False, repr=False)
 
     def _rules(self) -> dict[str, bool]:
         if self.bn % 16 or self.bn > MAX_BLOCK_COLS:
@@ -69,8 +60,9 @@ class BlockwiseGemmConfig(Sm90Tiling):
         return {
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,
             f"totals of {self.rows}×{self.bn} and partial sums of {BLOCK_ROWS}×{self.piece_cols}"
-            f" take {registers} registers of each thread; at most {limit} leave room for the"
-            " rest": registers <= limit,
+            f" take ({self.rows} * {self.bn} + {BLOCK_ROWS} * {self.piece_cols}) / 128 ="
+            f" {registers} registers of each thread; at most {limit} leave room for the rest: lower"
+            " bm or bn, or raise splits": registers <= limit,
         }
 
     @property

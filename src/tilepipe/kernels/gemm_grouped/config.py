@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilepipe.kernels.common.tiling import Sm90Tiling
 
@@ -24,20 +24,9 @@ class GroupedGemmConfig(Sm90Tiling):
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
     """
 
-    bm: int = 128
-    bn: int = 128
-    bk: int = 64
-    stages: int = 4
-    consumers: int = 2
-    schedule: str = "cooperative"
-    cluster: int = 1
-    cluster_n: int = 1
-    raster: str = "grouped"
-    group: int = 8
-    store_slots: int = 2
     # There is no choice of what the plain GEMM may set.
-    k_group_size = 1
-    swap = "none"
-    split_k = 1
-    accumulate = "fast"
-    activation = "none"
+    k_group_size: int = field(default=1, init=False, repr=False)
+    swap: str = field(default="none", init=False, repr=False)
+    split_k: int = field(default=1, init=False, repr=False)
+    accumulate: str = field(default="fast", init=False, repr=False)
+    activation: str = field(default="none", init=False, repr=False)

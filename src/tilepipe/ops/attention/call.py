@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
@@ -66,4 +66,4 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
 def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
     chosen = choose(found.d, call.causal, found.s_kv)
-    return configured(AttentionConfig, asdict(chosen), call.settings) if call.settings else chosen
+    return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen
