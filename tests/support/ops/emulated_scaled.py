@@ -17,7 +17,7 @@ from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.validation import Extras, check_kinds, matrix_extents
+from tilepipe.kernels.gemm.validation import Extras, check_arguments as check_product
 from tilepipe.kernels.gemm_blockwise import reference as blockwise, sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
 from tilepipe.ops.scaled import gpu as torch_scaled
@@ -42,15 +42,15 @@ class Emulator:
         b_scale: Any = None,
     ) -> Bound:
         extras = Extras(bias, a_scale, b_scale)
-        check_kinds({"a": a, "b": b, "c": c}, extras)
-        scales = extras.scales(*matrix_extents(a, b, c))
+        scales = extras.scales(*check_product(a, b, c, extras))
         tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | (
             {} if bias is None else {"bias": bias}
         )
         return self._bound(tensors, cfg, scales)
 
     def blockwise(self, a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: Any) -> Bound:
-        m, _, k = check_arguments(a, b, a_scales, b_scales, c)
+        check_arguments(a, b, a_scales, b_scales, c)
+        m, k = a.shape
         assert scales_by_rows(a_scales, m, k) is a_scales
         tma_takes(a_scales, "row")
         return self._bound(

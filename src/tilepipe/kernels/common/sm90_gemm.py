@@ -4,11 +4,12 @@ stores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
 import tilepipe as tp
-from tilepipe.kernels.common.epilogue import Epilogue
+from tilepipe.kernels.common.epilogue import Epilogue, Terms
 from tilepipe.kernels.common.multicast import Share
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling
 
@@ -26,6 +27,18 @@ def persistent_grid(c: tp.TensorMap, cfg: Sm90Tiling, chip: tp.Chip) -> int:
     *batches, m, n = c.shape
     rows, columns = -(-m // (cfg.bm * cfg.cluster)), -(-n // (cfg.bn * cfg.cluster_n))
     return resident_ctas(rows * columns * (batches or [1])[0], cfg.cluster_size, chip)
+
+
+def output_tiles(ctx: tp.Context, c: tp.GlobalTensor, cfg: Sm90Tiling) -> tp.StaticScheduler:
+    """Which CTA computes which tile of C, in set-up code."""
+    rows, columns = ctx.ceil_div(c.shape[-2], cfg.bm), ctx.ceil_div(c.shape[-1], cfg.bn)
+    return tp.StaticScheduler(
+        ctx,
+        tiles=(c.shape[0], rows, columns) if c.rank == 3 else (rows, columns),
+        cluster=(cfg.cluster, cfg.cluster_n),
+        raster=cfg.raster,
+        group=cfg.group,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +62,40 @@ class Sm90Gemm:
     a_share: Share
     b_share: Share
     epilogue: Epilogue
+
+    @classmethod
+    def allocate(
+        cls,
+        ctx: tp.Context,
+        cfg: Sm90Tiling,
+        inputs: tp.InputTilePipeline,
+        work: tp.StaticScheduler | tp.GroupedScheduler,
+        a: tp.GlobalTensor,
+        c: tp.GlobalTensor,
+        terms: Terms | None = None,
+        epilogue: type[Epilogue] = Epilogue,
+    ) -> Sm90Gemm:
+        """In set-up code."""
+        return cls(
+            ctx,
+            cfg,
+            inputs,
+            work,
+            k_steps=ctx.ceil_div(a.shape[-1], cfg.bk * cfg.k_group_size),
+            turns=tp.OrderedBarrier(ctx, 2, depth=2) if cfg.schedule == "pingpong" else None,
+            a_share=Share.of_all(ctx, cfg.cluster_n),
+            b_share=Share.of_all(ctx, cfg.cluster),
+            epilogue=epilogue(ctx, c, cfg, terms),
+        )
+
+    def declare_roles(self, load: Callable[[], None], multiply: Callable[[], None]) -> None:
+        """The roles, in the order of their warps. The load warp gives most of its registers to the
+        accumulators.
+        """
+        load_registers, mma_registers = self.cfg.registers
+        self.ctx.role("load", warps=1, registers=load_registers)(load)
+        role = self.ctx.role("mma", warpgroups=self.cfg.consumers, registers=mma_registers)
+        role(multiply)
 
     @property
     def readers(self) -> int | None:

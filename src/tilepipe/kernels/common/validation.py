@@ -2,44 +2,88 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 import tilepipe as tp
 
 
+class Array(Protocol):
+    """What a kernel is bound to: an array of NumPy, PyTorch, or another framework."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+
+    @property
+    def dtype(self) -> Any:
+        """The framework's dtype."""
+
+    def swapaxes(self, axis0: int, axis1: int, /) -> Any:
+        """A view with two dimensions exchanged."""
+
+
+def check_config(kernel: str, cfg: object, wanted: type) -> None:
+    """Raises BindError for a configuration that is of another kernel, or none."""
+    if not isinstance(cfg, wanted):
+        article = "an" if wanted.__name__[0] in "AS" else "a"
+        raise tp.BindError(f"{kernel}: cfg is {article} {wanted.__name__}, got {cfg!r}")
+
+
 def mapped(
-    kernel: str, name: str, x: Any, box: tuple[int, ...] | None = None, **rest: Any
+    kernel: str,
+    name: str,
+    x: Array,
+    box: tuple[int, ...] | None = None,
+    order: str | None = None,
+    **rest: Any,
 ) -> tp.TensorMap:
-    """`tp.tensor_map(x, box, **rest)` of the argument `name` of `kernel`.
+    """`tp.tensor_map(x, box, order=order, **rest)` of the argument `name` of `kernel`.
 
     Raises:
         BindError: it cannot be; the message names both.
     """
     try:
-        return tp.tensor_map(x, box=box, **rest)
+        return tp.tensor_map(x, box=box, order=order, **rest)
     except tp.BindError as error:
-        raise tp.BindError(f"{kernel}: {name}: {error}") from None
+        raise tp.BindError(f"{kernel}: {name}: {error}{_padding(name, x, error)}") from None
+
+
+def _padding(name: str, x: Array, error: tp.BindError) -> str:
+    """For rows that are no multiple of 16 bytes apart, a copy that is."""
+    if "Pad the contiguous dimension" not in str(error) or not isinstance(x, np.ndarray):
+        return ""
+    shape, unit = x.shape, 16 // x.dtype.itemsize
+    width = -(-shape[-1] // unit) * unit
+    return (
+        f" {name} has strides of {x.strides} bytes. A copy that TMA takes: padded ="
+        f" np.zeros({(*shape[:-1], width)}, {name}.dtype)[..., :{shape[-1]}]; padded[...] = {name}"
+    )
 
 
 def check_array(
-    kernel: str, name: str, x: Any, rank: int = 0, dtypes: tuple[tp.DType, ...] = ()
+    kernel: str, name: str, x: object, rank: int = 0, dtypes: tuple[tp.DType, ...] = ()
 ) -> None:
     """Raises BindError for what is not an array, or, where they are given, of another rank or
     dtype.
     """
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+    shape = getattr(x, "shape", None)
+    if shape is None or not hasattr(x, "dtype"):
         raise tp.BindError(f"{kernel}: {name} must be an array, got {x!r:.40}")
-    if rank and len(x.shape) != rank:
+    if rank and len(shape) != rank:
         said = {1: "have 1 dimension", 2: "be a matrix"}.get(rank, f"have {rank} dimensions")
-        raise tp.BindError(f"{kernel}: {name} must {said}, it has shape {tuple(x.shape)}")
-    if dtypes and tuple(x.shape):
-        found = mapped(kernel, name, x).dtype
+        raise tp.BindError(f"{kernel}: {name} must {said}, it has shape {tuple(shape)}")
+    if dtypes and tuple(shape):
+        found = mapped(kernel, name, x).dtype  # type: ignore[arg-type]  # it has a shape and a dtype
         if found not in dtypes:
             takes = ", ".join(t.name for t in dtypes)
             raise tp.BindError(f"{kernel}: {name} is {found}; it may be {takes}")
 
 
-def check_product(kernel: str, a: Any, b: Any, c: Any, times: str = "") -> None:
+def check_product(
+    kernel: str, a: Array | tp.TensorMap, b: Array | tp.TensorMap, c: Array, times: str = ""
+) -> None:
     """Raises BindError unless A (m, k), B (n, k) and C (m, n) fit together. `times`: of B, in
     words.
     """

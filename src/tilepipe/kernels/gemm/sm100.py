@@ -14,23 +14,13 @@ checked and compiled; it has not been run on a Blackwell GPU.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Terms
-from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.sm100_gemm import KTile, Sm100Gemm, grid, load, multiply, store
-from tilepipe.kernels.common.tiling import store_width
+from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm.config import Sm100GemmConfig
-from tilepipe.kernels.gemm.validation import (
-    Extras,
-    check_inputs,
-    check_kinds,
-    check_order,
-    check_output,
-    check_stage_bytes,
-    matrix_extents,
-)
+from tilepipe.kernels.gemm.validation import Extras, check_arguments, input_maps, output_map
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
@@ -90,15 +80,15 @@ def issue(
 
 
 def bind(
-    a: Any,
-    b: Any,
-    c: Any,
+    a: Array,
+    b: Array,
+    c: Array,
     cfg: Sm100GemmConfig,
     *,
-    bias: Any = None,
-    a_scale: Any = None,
-    b_scale: Any = None,
-    source: Any = None,
+    bias: Array | None = None,
+    a_scale: Array | None = None,
+    b_scale: Array | None = None,
+    source: Array | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
     chip: tp.Chip | None = None,
@@ -117,22 +107,12 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, Sm100GemmConfig):
-        raise tp.BindError(f"gemm: cfg is an Sm100GemmConfig, got {cfg!r}")
+    check_config("gemm", cfg, Sm100GemmConfig)
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
-    check_kinds({"a": a, "b": b, "c": c}, extras)
-    m, n = matrix_extents(a, b, c)
+    scales = extras.scales(*check_arguments(a, b, c, extras))
     if len(c.shape) != 2:
         raise tp.BindError("gemm multiplies matrices on sm_100, without a batch dimension")
-    extras.check(tuple(c.shape))
-    sharers = cfg.cluster // cfg.cta_group
-    a_map = tp.tensor_map(a, box=(load_rows(cfg.bm // cfg.cluster_n), cfg.bk))
-    b_map = tp.tensor_map(b, box=(load_rows(cfg.b_rows // sharers), cfg.bk))
-    check_inputs(a_map.dtype, b_map.dtype)
-    check_stage_bytes(cfg.bm, cfg.b_rows, cfg.bk, cfg.k_group_size, a_map.dtype, cfg.cta_group)
-    check_order("A", a_map, cfg.bm, "bm and cluster_n")
-    check_order("B", b_map, cfg.b_rows, "bn and cluster")
-    c_map = tp.tensor_map(c, box=(cfg.bm, store_width(check_output(c), cfg)), order="row")
-    return gemm.bind(
-        a_map, b_map, c_map, *extras.operands(), chip=chip, cfg=cfg, scales=extras.scales(m, n)
-    )
+    parts = cfg.cluster_n, cfg.cluster // cfg.cta_group
+    a_map, b_map = input_maps(a, b, cfg, (cfg.bm, cfg.b_rows), parts)
+    c_map = output_map(c, cfg)
+    return gemm.bind(a_map, b_map, c_map, *extras.operands(), chip=chip, cfg=cfg, scales=scales)

@@ -14,23 +14,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common.epilogue import Epilogue, Terms
-from tilepipe.kernels.common.multicast import Share, load_rows
-from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, multiply_and_store, persistent_grid
-from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
-from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.validation import (
-    Extras,
-    check_inputs,
-    check_kinds,
-    check_order,
-    check_output,
-    check_stage_bytes,
-    matrix_extents,
+from tilepipe.kernels.common.epilogue import Terms
+from tilepipe.kernels.common.sm90_gemm import (
+    Sm90Gemm,
+    multiply_and_store,
+    output_tiles,
+    persistent_grid,
 )
+from tilepipe.kernels.common.validation import Array, check_config
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.validation import Extras, check_arguments, input_maps, output_map
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -63,30 +58,10 @@ def gemm(
     inputs = tp.InputTilePipeline.allocate(
         ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size
     )
-    rows, columns = ctx.ceil_div(c.shape[-2], cfg.bm), ctx.ceil_div(c.shape[-1], cfg.bn)
-    work = tp.StaticScheduler(
-        ctx,
-        tiles=(c.shape[0], rows, columns) if c.rank == 3 else (rows, columns),
-        cluster=(cfg.cluster, cfg.cluster_n),
-        raster=cfg.raster,
-        group=cfg.group,
-    )
-    shared = Sm90Gemm(
-        ctx,
-        cfg,
-        inputs,
-        work,
-        k_steps=ctx.ceil_div(a.shape[-1], cfg.bk * cfg.k_group_size),
-        turns=tp.OrderedBarrier(ctx, 2, depth=2) if cfg.schedule == "pingpong" else None,
-        a_share=Share.of_all(ctx, cfg.cluster_n),
-        b_share=Share.of_all(ctx, cfg.cluster),
-        epilogue=Epilogue(ctx, c, cfg, Terms(bias, a_scale, b_scale, source, alpha, beta, scales)),
-    )
-    load_registers, mma_registers = cfg.registers
-    ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, a, b))
-    ctx.role("mma", warpgroups=cfg.consumers, registers=mma_registers)(
-        partial(multiply_and_store, shared)
-    )
+    work = output_tiles(ctx, c, cfg)
+    terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales)
+    shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms)
+    shared.declare_roles(partial(load, shared, a, b), partial(multiply_and_store, shared))
 
 
 def load(gemm: Sm90Gemm, a: tp.GlobalTensor, b: tp.GlobalTensor) -> None:
@@ -115,15 +90,15 @@ def load(gemm: Sm90Gemm, a: tp.GlobalTensor, b: tp.GlobalTensor) -> None:
 
 
 def bind(
-    a: Any,
-    b: Any,
-    c: Any,
+    a: Array,
+    b: Array,
+    c: Array,
     cfg: GemmConfig,
     *,
-    bias: Any = None,
-    a_scale: Any = None,
-    b_scale: Any = None,
-    source: Any = None,
+    bias: Array | None = None,
+    a_scale: Array | None = None,
+    b_scale: Array | None = None,
+    source: Array | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
     chip: tp.Chip | None = None,
@@ -143,34 +118,15 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, GemmConfig):
-        raise tp.BindError(f"gemm: cfg is a GemmConfig, got {cfg!r}")
+    check_config("gemm", cfg, GemmConfig)
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
-    check_kinds({"a": a, "b": b, "c": c}, extras)
-    m, n = matrix_extents(a, b, c)
-    extras.check(tuple(c.shape))
-    scales = extras.scales(m, n)
-    left, right = load_rows(cfg.bm // cfg.cluster_n), load_rows(cfg.bn // cfg.cluster)
-    if cfg.swap == "ab":
-        left, right = right, left
+    scales = extras.scales(*check_arguments(a, b, c, extras))
+    rows, parts, order = (cfg.bm, cfg.bn), (cfg.cluster_n, cfg.cluster), "row"
+    if cfg.swap == "ab":  # Cᵀ = B · Aᵀ
+        rows, parts, order = rows[::-1], parts[::-1], "col"
         c = c.swapaxes(-1, -2)
         if source is not None:
             extras = replace(extras, source=source.swapaxes(-1, -2))
-    a_map = tp.tensor_map(a, box=_box(a, left, cfg.bk))
-    b_map = tp.tensor_map(b, box=_box(b, right, cfg.bk))
-    check_inputs(a_map.dtype, b_map.dtype)
-    check_stage_bytes(cfg.bm, cfg.bn, cfg.bk, cfg.k_group_size, a_map.dtype)
-    rows, columns = (cfg.bm, "bm and cluster_n"), (cfg.bn, "bn and cluster")
-    check_order("A", a_map, *(rows if cfg.swap == "none" else columns))
-    check_order("B", b_map, *(columns if cfg.swap == "none" else rows))
-    dtype = check_output(c)
-    c_map = tp.tensor_map(
-        c,
-        box=_box(c, BLOCK_ROWS, store_width(dtype, cfg)),
-        order="col" if cfg.swap == "ab" else "row",
-    )
+    a_map, b_map = input_maps(a, b, cfg, rows, parts)
+    c_map = output_map(c, cfg, order)
     return gemm.bind(a_map, b_map, c_map, *extras.operands(), chip=chip, cfg=cfg, scales=scales)
-
-
-def _box(array: Any, rows: int, cols: int) -> tuple[int, ...]:
-    return (rows, cols) if len(array.shape) == 2 else (1, rows, cols)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common.validation import check_array, check_product
+from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.common.tiling import OutputTiling, Sm100Tiling, store_width
+from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
@@ -18,12 +19,12 @@ OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 class Extras:
     """What a product is scaled by and added to: arrays and numbers as `bind` takes them."""
 
-    bias: Any = None
-    a_scale: Any = None
-    b_scale: Any = None
-    source: Any = None
-    alpha: Any = 1.0
-    beta: Any = 0.0
+    bias: Array | None = None
+    a_scale: Array | None = None
+    b_scale: Array | None = None
+    source: Array | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raises BindError for a bias or a source that does not fit a C of that shape, or a factor
@@ -54,7 +55,7 @@ class Extras:
             )
         return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
 
-    def operands(self) -> tuple[Any, ...]:
+    def operands(self) -> tuple[Array | float | None, ...]:
         """What the kernel is bound with: nothing for a factor of 1, or for a source times 0."""
         return (
             self.bias,
@@ -66,7 +67,7 @@ class Extras:
         )
 
 
-def check_kinds(arrays: dict[str, Any], extras: Extras) -> None:
+def check_kinds(arrays: dict[str, Array], extras: Extras) -> None:
     """Raises BindError for what is not an array, or of a dtype that the kernel reads, or not a
     number.
     """
@@ -76,7 +77,8 @@ def check_kinds(arrays: dict[str, Any], extras: Extras) -> None:
         if (x := getattr(extras, name)) is not None:
             takes = (tp.float32,) if name.endswith("_scale") else OUTPUTS
             check_array("gemm", name, x, dtypes=takes)
-    for name, value in {"alpha": extras.alpha, "beta": extras.beta}.items():
+    factors: dict[str, object] = {"alpha": extras.alpha, "beta": extras.beta}
+    for name, value in factors.items():
         if isinstance(value, bool) or not isinstance(value, Real):
             raise tp.BindError(f"gemm: {name} must be a number, got {value!r}")
 
@@ -89,14 +91,6 @@ def check_inputs(a: tp.DType, b: tp.DType) -> None:
             f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a} and"
             f" {b}"
         )
-
-
-def check_output(c: Any) -> tp.DType:
-    """The dtype of C. Raises BindError for one that the epilogue does not write."""
-    dtype = tp.tensor_map(c).dtype
-    if dtype not in OUTPUTS:
-        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
-    return dtype
 
 
 def check_stage_bytes(
@@ -146,8 +140,9 @@ def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> No
         )
 
 
-def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
-    """(m, n), checked."""
+def check_arguments(a: Array, b: Array, c: Array, extras: Extras) -> tuple[int, int]:
+    """(m, n) of a product, checked. Raises BindError for what does not fit together."""
+    check_kinds({"a": a, "b": b, "c": c}, extras)
     for name, array in (("a", a), ("b", b), ("c", c)):
         if len(array.shape) not in (2, 3):
             raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
@@ -155,4 +150,41 @@ def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
     batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
     if batches and ("C" not in batches or len(set(batches.values())) > 1):
         raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
+    extras.check(tuple(c.shape))
     return a.shape[-2], b.shape[-2]
+
+
+def output_map(c: Array, cfg: OutputTiling, order: str = "row") -> tp.TensorMap:
+    """The tensor map of C, whose boxes are the epilogue's stores. Raises BindError for a dtype that
+    the epilogue does not write.
+    """
+    dtype = mapped("gemm", "c", c).dtype
+    if dtype not in OUTPUTS:
+        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
+    box = cfg.block_rows, store_width(dtype, cfg)
+    return mapped("gemm", "c", c, (1,) * (len(c.shape) - 2) + box, order=order)
+
+
+def input_maps(
+    a: Array, b: Array, cfg: OutputTiling, rows: tuple[int, int], parts: tuple[int, int]
+) -> tuple[tp.TensorMap, tp.TensorMap]:
+    """The tensor maps of A and B, checked.
+
+    Args:
+        rows: of A and of B that one CTA holds of a K tile. parts: CTAs that load a part of them
+            each.
+    """
+    maps = []
+    for name, x, count, part in zip("ab", (a, b), rows, parts, strict=True):
+        box = load_rows(count // part), cfg.bk
+        maps.append(mapped("gemm", name, x, (1,) * (len(x.shape) - 2) + box))
+    a_map, b_map = maps
+    check_inputs(a_map.dtype, b_map.dtype)
+    group = cfg.cta_group if isinstance(cfg, Sm100Tiling) else 1
+    check_stage_bytes(*rows, cfg.bk, cfg.k_group_size, a_map.dtype, group)
+    settings = ["bm and cluster_n", "bn and cluster"]
+    if cfg.swap == "ab":
+        settings.reverse()
+    check_order("A", a_map, rows[0], settings[0])
+    check_order("B", b_map, rows[1], settings[1])
+    return a_map, b_map

@@ -13,16 +13,19 @@ Simulated, checked and compiled; it has not been run on a Blackwell GPU.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Terms
 from tilepipe.kernels.common.sm100_gemm import KTile, Sm100Gemm, grid, load, multiply, store
-from tilepipe.kernels.common.tiling import store_width
-from tilepipe.kernels.gemm.validation import Extras, check_kinds
+from tilepipe.kernels.common.validation import Array, check_config
+from tilepipe.kernels.gemm.validation import Extras, check_kinds, output_map
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import PIECE_ROWS
 from tilepipe.kernels.gemm_block_scaled.validation import NAME, maps
+
+if TYPE_CHECKING:
+    from tilepipe.kernels.gemm_block_scaled.validation import Scales
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
@@ -116,17 +119,17 @@ def first_row(n: tp.Value, cfg: BlockScaledGemmConfig) -> tp.Value | int:
 
 
 def bind(
-    a: Any,
-    b: Any,
-    sfa: Any,
-    sfb: Any,
-    c: Any,
+    a: Array,
+    b: Array,
+    sfa: Scales,
+    sfb: Scales,
+    c: Array,
     cfg: BlockScaledGemmConfig,
     *,
-    bias: Any = None,
-    a_scale: Any = None,
-    b_scale: Any = None,
-    source: Any = None,
+    bias: Array | None = None,
+    a_scale: Array | None = None,
+    b_scale: Array | None = None,
+    source: Array | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
     chip: tp.Chip | None = None,
@@ -149,13 +152,11 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, BlockScaledGemmConfig):
-        raise tp.BindError(f"{NAME}: cfg is a BlockScaledGemmConfig, got {cfg!r}")
+    check_config(NAME, cfg, BlockScaledGemmConfig)
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
     check_kinds({}, extras)
     inputs = maps(a, b, sfa, sfb, c, cfg)
     extras.check(tuple(c.shape))
-    c_map = tp.tensor_map(c, box=(cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)), order="row")
-    return gemm_block_scaled.bind(
-        *inputs, c_map, *extras.operands(), chip=chip, cfg=cfg, scales=extras.scales(*c.shape)
-    )
+    scales, c_map = extras.scales(*c.shape), output_map(c, cfg)
+    operands = *inputs, c_map, *extras.operands()
+    return gemm_block_scaled.bind(*operands, chip=chip, cfg=cfg, scales=scales)

@@ -5,19 +5,27 @@ one sentence.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
-from tilepipe.kernels.common.validation import check_array, check_product, mapped
+from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import blocked_shape
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+    Scales: TypeAlias = npt.NDArray[np.generic] | torch.Tensor
+
 NAME = "gemm_block_scaled"
 
 
-def operand_map(name: str, x: Any, cfg: BlockScaledGemmConfig, rows: int) -> tp.TensorMap:
+def operand_map(name: str, x: Array, cfg: BlockScaledGemmConfig, rows: int) -> tp.TensorMap:
     """The tensor map of A or B, `rows` rows of one copy. fp4 comes packed, as uint8 (rows, k / 2)
     or PyTorch's float4_e2m1fn_x2.
 
@@ -53,7 +61,7 @@ def operand_map(name: str, x: Any, cfg: BlockScaledGemmConfig, rows: int) -> tp.
     return made
 
 
-def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledGemmConfig) -> tp.TensorMap:
+def scales_map(name: str, x: Scales, rows: int, k: int, cfg: BlockScaledGemmConfig) -> tp.TensorMap:
     """The tensor map of the scales of a matrix (rows, k), as (pieces along the rows, lines along K,
     256): an array of `block_scaled_layout.blocked_shape`, or of any shape with as many elements,
     one after the other.
@@ -79,7 +87,7 @@ def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledGemmConfig)
     layout = tp.scale_factor_k_major(rows, cfg.format.scales_of(k))
     try:
         flat = x.reshape((layout.row_pieces, *layout.box[1:]))
-        if hasattr(x, "__array_interface__") and not x.flags.c_contiguous:
+        if isinstance(x, np.ndarray) and not x.flags.c_contiguous:
             raise tp.BindError("its elements must lie one after the other; pass a contiguous copy")
         return tp.tensor_map(
             flat,
@@ -93,7 +101,7 @@ def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledGemmConfig)
 
 
 def maps(
-    a: Any, b: Any, sfa: Any, sfb: Any, c: Any, cfg: BlockScaledGemmConfig
+    a: Array, b: Array, sfa: Scales, sfb: Scales, c: Array, cfg: BlockScaledGemmConfig
 ) -> tuple[tp.TensorMap, ...]:
     """The tensor maps of A, B and their scales, for arrays that fit together.
 

@@ -12,14 +12,12 @@ checked and compiled; it has not been run on a Blackwell GPU.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.sm100_gemm import KTile, Sm100Gemm, grid, load
-from tilepipe.kernels.common.tiling import store_width
+from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, Sm100BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.validation import boxed, check_arguments, scales_by_rows
+from tilepipe.kernels.gemm_blockwise.validation import NAME, check_arguments, maps
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
@@ -108,11 +106,11 @@ def store(gemm: Sm100Gemm, b_scales: tp.GlobalTensor) -> None:
 
 
 def bind(
-    a: Any,
-    b: Any,
-    a_scales: Any,
-    b_scales: Any,
-    c: Any,
+    a: Array,
+    b: Array,
+    a_scales: Array,
+    b_scales: Array,
+    c: Array,
     cfg: Sm100BlockwiseGemmConfig,
     *,
     chip: tp.Chip | None = None,
@@ -122,11 +120,8 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, Sm100BlockwiseGemmConfig):
-        raise tp.BindError(f"gemm_blockwise: cfg is an Sm100BlockwiseGemmConfig, got {cfg!r}")
-    m, _, k = check_arguments(a, b, a_scales, b_scales, c)
-    a_map = boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK))
-    b_map = boxed("b", b, (load_rows(cfg.b_rows // (cfg.cluster // cfg.cta_group)), BLOCK))
-    scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
-    c_map = boxed("c", c, (cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)))
+    check_config(NAME, cfg, Sm100BlockwiseGemmConfig)
+    check_arguments(a, b, a_scales, b_scales, c)
+    parts = cfg.bm // cfg.cluster_n, cfg.b_rows // (cfg.cluster // cfg.cta_group)
+    a_map, b_map, scales_map, c_map = maps(a, b, a_scales, c, cfg, parts)
     return gemm_blockwise.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

@@ -11,44 +11,15 @@ by TMA; those of B, one or a few numbers a block, the load warp puts beside them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.common.epilogue import Epilogue
-from tilepipe.kernels.common.multicast import Share, load_rows
-from tilepipe.kernels.common.sm90_gemm import persistent_grid
-from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
+from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, output_tiles, persistent_grid
+from tilepipe.kernels.common.tiling import BLOCK_ROWS
+from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.validation import boxed, check_arguments, scales_by_rows
-
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """What the roles share, made in set-up code.
-
-    Attributes:
-        inputs: the ring of K tiles, each with the scales of its rows of A. work: the output tiles
-            of this CTA. k_blocks: blocks of K. scales: those of B.
-        a_share, b_share: the part of the A and B tiles that this CTA loads for its cluster.
-        readers: the CTAs that copy into a stage, and are to know when it has been read, as a mask;
-            None: this one.
-        at_once: whether the store slots hold a whole tile.
-    """
-
-    ctx: tp.Context
-    cfg: BlockwiseGemmConfig
-    inputs: tp.InputTilePipeline
-    work: tp.StaticScheduler
-    k_blocks: tp.Value
-    a_share: Share
-    b_share: Share
-    readers: int | None
-    scales: BScales
-    epilogue: Epilogue
-    at_once: bool
+from tilepipe.kernels.gemm_blockwise.validation import NAME, check_arguments, maps
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -72,70 +43,67 @@ def gemm_blockwise(
         a_scales_shape=(1, cfg.bm),
     )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
-    work = tp.StaticScheduler(
-        ctx,
-        tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)),
-        cluster=(cfg.cluster, cfg.cluster_n),
-        raster=cfg.raster,
-        group=cfg.group,
+    work = output_tiles(ctx, c, cfg)
+    scales = BScales(ctx, b_scales, cfg)
+    shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c)
+    # Where the store slots hold a whole tile, the warpgroups meet less often.
+    epilogue = shared.epilogue
+    store = epilogue.store_at_once if cfg.store_slots == cfg.slices(c.dtype) else epilogue.store
+    shared.declare_roles(
+        partial(load, shared, scales, a, b, a_scales),
+        partial(multiply, shared, work, scales, store),
     )
-    shared = Shared(
-        ctx,
-        cfg,
-        inputs,
-        work,
-        k_blocks=ctx.ceil_div(a.shape[1], BLOCK),
-        a_share=Share.of_all(ctx, cfg.cluster_n),
-        b_share=Share.of_all(ctx, cfg.cluster),
-        readers=(1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None,
-        scales=BScales(ctx, b_scales, cfg),
-        epilogue=Epilogue(ctx, c, cfg),
-        at_once=cfg.store_slots == cfg.slices(c.dtype),
-    )
-    load_registers, mma_registers = cfg.registers
-    ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, a, b, a_scales))
-    ctx.role("mma", warpgroups=cfg.consumers, registers=mma_registers)(partial(multiply, shared))
 
 
-def load(shared: Shared, a: tp.GlobalTensor, b: tp.GlobalTensor, a_scales: tp.GlobalTensor) -> None:
+def load(
+    gemm: Sm90Gemm,
+    scales: BScales,
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    a_scales: tp.GlobalTensor,
+) -> None:
     """The load role. Beside the copies it puts the scales of B into the stage by ordinary stores:
     they are one or a few numbers, less than TMA copies. They are read one block ahead, so that the
     latency of global memory does not stand between two stages.
     """
-    ctx, cfg, inputs = shared.ctx, shared.cfg, shared.inputs
+    ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
     with inputs.producer() as producer:
-        for tile in shared.work:
-            numbers = shared.scales.of_tile(tile.n, shared.k_blocks)
-            for block in ctx.range(shared.k_blocks):
+        for tile in gemm.work:
+            numbers = scales.of_tile(tile.n, gemm.k_steps)
+            for block in ctx.range(gemm.k_steps):
                 ahead = numbers.ahead(block)
                 with producer.acquire() as stage, ctx.elect_one():
                     # Before the stage is armed: its full barrier then orders them, too.
-                    shared.scales.put(stage, numbers.now())
+                    scales.put(stage, numbers.now())
                     stage.expect_bytes(inputs.stage_bytes)
                     a_tile, b_tile, scales_tile = stage.tile()
                     row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
-                    shared.a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
-                    shared.b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
+                    gemm.a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
+                    gemm.b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
                     ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
                 numbers.step(ahead)
         ctx.launch_dependents()
         producer.drain()
 
 
-def multiply(shared: Shared) -> None:
+def multiply(
+    gemm: Sm90Gemm, work: tp.StaticScheduler, scales: BScales, store: Callable[..., None]
+) -> None:
     """The MMA role. Adding partial sums to totals takes a warpgroup about as long as multiplying
     them takes the tensor cores, so two warpgroups keep them busy: one adds while the other's MMAs
     run.
+
+    `store`: of the epilogue.
     """
-    ctx, cfg = shared.ctx, shared.cfg
-    sums = Sums(ctx, cfg, shared.scales, shared.readers)
+    ctx, cfg = gemm.ctx, gemm.cfg
+    assert isinstance(cfg, BlockwiseGemmConfig)
+    sums = Sums(ctx, cfg, scales, gemm.readers)
     first_row = ctx.warpgroup_rank * cfg.rows
-    store = shared.epilogue.store_at_once if shared.at_once else shared.epilogue.store
-    for tile in shared.work.ahead():
-        with shared.inputs.consumer() as consumer:
-            sums.multiply(consumer, shared.k_blocks, tile, first_row)
+    for tile in work.ahead():
+        with gemm.inputs.consumer() as consumer:
+            sums.multiply(consumer, gemm.k_steps, tile, first_row)
         store([[total] for total in sums.totals], tile, first_row)
-    shared.epilogue.drain()
+    gemm.epilogue.drain()
 
 
 class BScales:
@@ -317,11 +285,11 @@ class Sums:
 
 
 def bind(
-    a: Any,
-    b: Any,
-    a_scales: Any,
-    b_scales: Any,
-    c: Any,
+    a: Array,
+    b: Array,
+    a_scales: Array,
+    b_scales: Array,
+    c: Array,
     cfg: BlockwiseGemmConfig,
     *,
     chip: tp.Chip | None = None,
@@ -340,11 +308,8 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, BlockwiseGemmConfig):
-        raise tp.BindError(f"gemm_blockwise: cfg is a BlockwiseGemmConfig, got {cfg!r}")
-    m, _, k = check_arguments(a, b, a_scales, b_scales, c)
-    a_map = boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK))
-    b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
-    scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
-    c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg)))
+    check_config(NAME, cfg, BlockwiseGemmConfig)
+    check_arguments(a, b, a_scales, b_scales, c)
+    parts = cfg.bm // cfg.cluster_n, cfg.bn // cfg.cluster
+    a_map, b_map, scales_map, c_map = maps(a, b, a_scales, c, cfg, parts)
     return gemm_blockwise.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

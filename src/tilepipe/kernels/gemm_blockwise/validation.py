@@ -4,14 +4,14 @@ sentence.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilepipe as tp
-from tilepipe.kernels.common.validation import check_array, check_product, mapped
+from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.common.tiling import OutputTiling, store_width
+from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
+from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 
 NAME = "gemm_blockwise"
-OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 
 
 def blocks_of(extent: int) -> int:
@@ -19,8 +19,8 @@ def blocks_of(extent: int) -> int:
     return -(-extent // BLOCK)
 
 
-def check_arguments(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any) -> tuple[int, int, int]:
-    """(m, n, k) of arrays a (m, k), b (n, k), c (m, n), a_scales (k blocks, m) or (m, k blocks),
+def check_arguments(a: Array, b: Array, a_scales: Array, b_scales: Array, c: Array) -> None:
+    """Checks arrays a (m, k), b (n, k), c (m, n), a_scales (k blocks, m) or (m, k blocks),
     b_scales (n blocks, k blocks).
 
     Raises:
@@ -36,23 +36,22 @@ def check_arguments(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any) -> tup
     for (name, dtypes), x in zip(takes.items(), (a, b, a_scales, b_scales, c), strict=True):
         check_array(NAME, name, x, 2, dtypes)
     check_product(NAME, a, b, c)
-    (m, k), n = a.shape, b.shape[0]
+    n, k = b.shape
     wanted = blocks_of(n), blocks_of(k)
     if tuple(b_scales.shape) != wanted:
         raise tp.BindError(
             f"{NAME}: b_scales has shape {tuple(b_scales.shape)}; B is {n}×{k}, in blocks of"
             f" {BLOCK}×{BLOCK} {wanted}"
         )
-    for name, x in (("A", a), ("B", b)):
-        if tp.tensor_map(x).order != "row":
+    for name, x in (("a", a), ("b", b)):
+        if mapped(NAME, name, x).order != "row":
             raise tp.BindError(
-                f"{NAME}: {name} must be contiguous along k; tensor cores do not transpose fp8."
+                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not transpose fp8."
                 " Pass a copy that is"
             )
-    return m, n, k
 
 
-def scales_by_rows(a_scales: Any, m: int, k: int) -> Any:
+def scales_by_rows(a_scales: Array, m: int, k: int) -> Array:
     """The scales of A as (k blocks, m) with M contiguous, as TMA reads them.
 
     Raises:
@@ -63,7 +62,8 @@ def scales_by_rows(a_scales: Any, m: int, k: int) -> Any:
     if shape == (blocks, m) and (order == "row" or m == 1):
         return a_scales
     if shape == (m, blocks) and (order == "col" or m == 1 or blocks == 1):
-        return a_scales.swapaxes(0, 1)
+        turned: Array = a_scales.swapaxes(0, 1)
+        return turned
     raise tp.BindError(
         f"{NAME}: a_scales has shape {shape}, its {'last' if order == 'row' else 'first'}"
         " dimension contiguous. It must be"
@@ -73,10 +73,23 @@ def scales_by_rows(a_scales: Any, m: int, k: int) -> Any:
     )
 
 
-def boxed(name: str, x: Any, box: tuple[int, int]) -> tp.TensorMap:
-    """The tensor map of an argument in row order.
+def maps(
+    a: Array, b: Array, a_scales: Array, c: Array, cfg: OutputTiling, parts: tuple[int, int]
+) -> list[tp.TensorMap]:
+    """The tensor maps of A, B, the scales of A, and C, all in row order.
+
+    Args:
+        parts: rows of the tiles of A and B that a CTA loads.
 
     Raises:
-        BindError: TMA cannot take it; the message names the argument.
+        BindError: TMA cannot take one; the message names the argument.
     """
-    return mapped(NAME, name, x, box, order="row")
+    m, k = a.shape
+    width = store_width(mapped(NAME, "c", c).dtype, cfg)
+    boxes = {
+        "a": (a, (load_rows(parts[0]), BLOCK)),
+        "b": (b, (load_rows(parts[1]), BLOCK)),
+        "a_scales": (scales_by_rows(a_scales, m, k), (1, cfg.bm)),
+        "c": (c, (cfg.block_rows, width)),
+    }
+    return [mapped(NAME, name, x, box, order="row") for name, (x, box) in boxes.items()]

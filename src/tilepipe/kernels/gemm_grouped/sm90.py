@@ -15,14 +15,13 @@ ragged tiles.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Epilogue, Place, Terms
-from tilepipe.kernels.common.multicast import Share, load_rows
+from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, multiply_and_store, resident_ctas
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
-from tilepipe.kernels.common.validation import mapped
+from tilepipe.kernels.common.validation import Array, check_config, mapped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import NAME, check_arguments
 
@@ -68,22 +67,8 @@ def gemm_grouped(
         group=cfg.group,
     )
     terms = Terms(a_scale=a_scale, b_scale=b_scale, scales="none" if a_scale is None else "row")
-    shared = Sm90Gemm(
-        ctx,
-        cfg,
-        inputs,
-        work,
-        k_steps=ctx.ceil_div(a.shape[1], cfg.bk),
-        turns=tp.OrderedBarrier(ctx, 2, depth=2) if cfg.schedule == "pingpong" else None,
-        a_share=Share.of_all(ctx, cfg.cluster_n),
-        b_share=Share.of_all(ctx, cfg.cluster),
-        epilogue=GroupedEpilogue(ctx, c, cfg, terms),
-    )
-    load_registers, mma_registers = cfg.registers
-    ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, work, a, b))
-    ctx.role("mma", warpgroups=cfg.consumers, registers=mma_registers)(
-        partial(multiply_and_store, shared)
-    )
+    shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms, GroupedEpilogue)
+    shared.declare_roles(partial(load, shared, work, a, b), partial(multiply_and_store, shared))
 
 
 def load(gemm: Sm90Gemm, work: tp.GroupedScheduler, a: tp.GlobalTensor, b: tp.GlobalTensor) -> None:
@@ -116,14 +101,14 @@ class GroupedEpilogue(Epilogue):
 
 
 def bind(
-    a: Any,
-    b: Any,
-    c: Any,
-    offsets: Any,
+    a: Array,
+    b: Array,
+    c: Array,
+    offsets: Array,
     cfg: GroupedGemmConfig,
     *,
-    a_scale: Any = None,
-    b_scale: Any = None,
+    a_scale: Array | None = None,
+    b_scale: Array | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The grouped GEMM for arrays a (m, k), b (groups, n, k), c (m, n) and offsets (groups,), which
@@ -145,8 +130,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, GroupedGemmConfig):
-        raise tp.BindError(f"gemm_grouped: cfg is a GroupedGemmConfig, got {cfg!r}")
+    check_config(NAME, cfg, GroupedGemmConfig)
     check_arguments(a, b, c, offsets, a_scale, b_scale, cfg)
     out = tp.tensor_map(c).dtype
     return gemm_grouped.bind(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
-from tilepipe.kernels.common.validation import check_array, check_product, mapped
+from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
 from tilepipe.kernels.gemm.validation import FP8, OUTPUTS, check_order, check_stage_bytes
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
@@ -15,7 +13,13 @@ HALVES = (tp.bfloat16, tp.float16)
 
 
 def check_arguments(
-    a: Any, b: Any, c: Any, offsets: Any, a_scale: Any, b_scale: Any, cfg: GroupedGemmConfig
+    a: Array,
+    b: Array,
+    c: Array,
+    offsets: Array,
+    a_scale: Array | None,
+    b_scale: Array | None,
+    cfg: GroupedGemmConfig,
 ) -> None:
     """Raises BindError where something is no array, has another dtype or order, or the shapes do
     not fit together.
@@ -47,8 +51,8 @@ def check_arguments(
     _check_operands(a, b, cfg)
 
 
-def _check_operands(a: Any, b: Any, cfg: GroupedGemmConfig) -> None:
-    a_type, b_type = (tp.tensor_map(x).dtype for x in (a, b))
+def _check_operands(a: Array, b: Array, cfg: GroupedGemmConfig) -> None:
+    a_type, b_type = (mapped(NAME, name, x).dtype for name, x in (("a", a), ("b", b)))
     if a_type is not b_type and not {a_type, b_type} <= set(FP8):
         raise tp.BindError(
             f"{NAME} takes bfloat16 or float16, the same for A and B, or fp8; got {a_type} and"

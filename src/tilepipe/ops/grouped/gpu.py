@@ -74,9 +74,7 @@ def _prepare(call: Call) -> ProductPlan:
     given = config(call.settings, inputs)
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
-        a, b, offsets = views
-        assert a is not None
-        assert b is not None
+        a, b, offsets = (views[name] for name in ("a", "b", "offsets"))
         cfg = given
         if not call.settings:
             problem = GroupedProblem(*found, inputs, dtype, array_order(b))

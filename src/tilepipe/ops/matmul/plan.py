@@ -73,9 +73,7 @@ def _prepare(call: Call) -> ProductPlan:
     source = call.source if call.source_scale else None
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
-        a, b, bias, addend = views
-        assert a is not None
-        assert b is not None
+        a, b, bias, addend = views["a"], views["b"], views.get("bias"), views.get("source")
         cfg = _config(call, shapes, a, b, dtype, chip)
         alpha, beta = float(call.alpha), call.source_scale
         return gemm.bind(a, b, written, cfg, bias=bias, source=addend, alpha=alpha, beta=beta)

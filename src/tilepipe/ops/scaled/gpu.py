@@ -100,12 +100,13 @@ def _prepare(call: Call) -> ProductPlan:
     check_shape(NAME, "out", call.out, shape)
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
-        a, b, scale_a, scale_b, bias = views
-        assert a is not None
+        a, b, scale_a, scale_b = (views[name] for name in ("a", "b", "a_scale", "b_scale"))
         cfg = _config(found, call, array_dtype(a), dtype, chip)
         if isinstance(cfg, BlockwiseGemmConfig):
             return gemm_blockwise.bind(a, b, scale_a, scale_b, written, cfg)
-        return gemm.bind(a, b, written, cfg, bias=bias, a_scale=scale_a, b_scale=scale_b)
+        return gemm.bind(
+            a, b, written, cfg, bias=views.get("bias"), a_scale=scale_a, b_scale=scale_b
+        )
 
     return products.prepare(
         NAME,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Form = Callable[[torch.Tensor], torch.Tensor]
 Operands = tuple[torch.Tensor | None, ...]
-Views = list[TensorView | None]
+Views = dict[str, TensorView]  # by the first of the operand's names
 data_ptr = torch.Tensor.data_ptr
 
 
@@ -194,7 +194,7 @@ def prepare(
 
     Args:
         operands: the first is on the device. shape, dtype: of the result.
-        bind: the kernel, for views of the operands in their forms, of what it writes, and the chip.
+        bind: the kernel, for views of the operands that are given, in their forms, of what it writes, and the chip.
         empty: there is nothing to multiply. written_shape: of the kernel's result, unless `shape`.
         accumulates: as of the plan.
 
@@ -211,7 +211,8 @@ def prepare(
     like = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     make_result, written = result(like, shape if written_shape is None else written_shape)
     prepared = [operand.prepared() for operand in operands]
-    views = [None if x is None else TensorView(x) for _, x in prepared]
+    named = zip(operands, prepared, strict=True)
+    views = {operand.names[0]: TensorView(x) for operand, (_, x) in named if x is not None}
     with device.context(ordinal):
         launcher = bind(views, TensorView(written), chip).launcher()
     places = {name: i for i, operand in enumerate(operands) for name in operand.names}
