@@ -3,7 +3,7 @@
 An op class states its facts once, and every reader derives its tables from them. Facts about an
 operand are annotations of its field, facts about the whole op are given to `declares`:
 
-    @declares(Facts(unit=Unit.TMA, noticed=True, ptx="cp.async.bulk.tensor"))
+    @declares(Facts(unit=Unit.TMA, ptx="cp.async.bulk.tensor"))
     class TmaLoad(Op):
         tensor: Annotated[TensorParam, READS_ASYNC]
         coords: tuple[Expr, ...]
@@ -169,7 +169,9 @@ class Facts:
         sync: what it does to a barrier that is no operand.
         orders: what it is a fence for.
         takes, gives: what it draws from or returns to, in contention with other agents.
-        noticed: other agents can notice when it happens; the machine notes it in the journal.
+        noticed: other agents can notice when it happens, and the machine notes it in the journal.
+            Of an op, `declares` derives it: it uses a barrier other than that of its warp or of the
+            grid, or anything that agents contend for.
         by_warp: which warp of the role performs it makes a difference.
         control: how it executes its blocks.
         feature: the architecture that alone has it; None: all have it.

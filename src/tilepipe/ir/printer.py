@@ -119,13 +119,14 @@ def mma(op: ops.Wgmma | ops.Tcgen05Mma) -> str:
     always = isinstance(op.accumulate, e.Const)
     sign = "+=" if isinstance(op.accumulate, e.Const) and op.accumulate.value else "="
     where = "" if always else f" (+= where {expr(op.accumulate)})"
-    left, right = _operand(op.a), tile(op.b)
+    left, right = operand(op.a), tile(op.b)
     if isinstance(op, ops.Tcgen05Mma) and op.sfa is not None and op.sfb is not None:
         left, right = f"({left} × {scales(op.sfa)})", f"({right} × {scales(op.sfb)})"
-    return f"{_operand(op.acc)} {sign} {left} · {right}ᵀ{where}"
+    return f"{operand(op.acc)} {sign} {left} · {right}ᵀ{where}"
 
 
-def _operand(x: object) -> str:
+def operand(x: object) -> str:
+    """An operand of an op."""
     match x:
         case Expr():
             return expr(x)
@@ -143,7 +144,7 @@ def _operand(x: object) -> str:
             base = tile(x.base) if isinstance(x.base, Tile) else x.base.name
             return f"{base}({', '.join(expr(i) for i in x.index)})"
         case tuple():
-            return f"({', '.join(_operand(i) for i in x)})"
+            return f"({', '.join(operand(i) for i in x)})"
     return str(x)
 
 
@@ -180,7 +181,7 @@ def statement(op: ops.Op) -> str:
         case ops.PerWarp():
             return f"per warp {op.index.name}:"
         case ops.AtomicAdd():
-            return f"{op.result.name} = {op.kind} {_operand(op.dst)} += {expr(op.value)}"
+            return f"{op.result.name} = {op.kind} {operand(op.dst)} += {expr(op.value)}"
         case ops.Wgmma():
             return f"wgmma {mma(op)}"
         case ops.Tcgen05Mma():
@@ -194,9 +195,9 @@ def statement(op: ops.Op) -> str:
     values = [(f, getattr(op, f)) for f in op.given]
     given = [(f, v) for f, v in values if v is not None and (f, v) != usual]
     if not op.bound:
-        return " ".join([op.kind, *(f"{f}={_operand(v)}" for f, v in given)])
+        return " ".join([op.kind, *(f"{f}={operand(v)}" for f, v in given)])
     names = ", ".join(getattr(op, name).name for name in op.bound)
-    return " ".join([f"{names} = {op.kind}", *(_operand(v) for _, v in given)])
+    return " ".join([f"{names} = {op.kind}", *(operand(v) for _, v in given)])
 
 
 def _block(block: ops.Block, depth: int) -> Iterator[str]:

@@ -47,7 +47,7 @@ class Site:
         place: the matrix in tensor memory that a tcgen05 op reads or writes; of an MMA its
             accumulator. place_a: A of an MMA, where it is in tensor memory.
         scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
-        shape: of a tcgen05 MMA (rows, columns, dtype of B).
+        shape: of an MMA (rows, columns, dtype of B).
     """
 
     id: int

@@ -9,6 +9,7 @@ from tilepipe.ir import ops, printer
 from tilepipe.ir.def_use import tensors as tensors_of, used
 from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
 from tilepipe.ir.facts import Sync
+from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,
@@ -53,69 +54,65 @@ def describe(
     """
     if not op.acts:  # the machine never sees it; more than half of a kernel's ops are such
         return OpSite(number, op.loc, op.kind, op.kind, role, op=op)
-    what, bar = _text(op, op.kind), getattr(op, "bar", None)
-    facts: dict[str, Any] = {"facts": op.facts, "sync": _SYNC[type(op)]}
+    operands = [x for x, _ in used(op)]
+    facts = _settings(op)
+    for operand in operands:
+        facts |= _extent(operand)
     for tensor, use in tensors_of(op):
         facts |= {"tensor": tensors[id(tensor)], "writes": use.writes}
-    facts |= _facts(op)
+    if isinstance(op, ops.Wgmma | ops.Tcgen05Mma):
+        rows, cols, group = op.acc.rows, op.acc.cols, facts["cta_group"]
+        shape = rows, cols, op.b.buffer.dtype
+        facts |= {"flops": 2 * group * rows * cols * op.b.cols, "shape": shape}
+    bar = getattr(op, "bar", None)
     if isinstance(bar, BarrierRef):
-        facts["barrier"] = bar.array.name
-        facts["by_parity"] = bar.array.name in by_parity
-        if bar.cta is not None:
-            facts["targets"] = 1 << int(bar.cta.value) if isinstance(bar.cta, Const) else None
+        facts |= {"barrier": bar.array.name, "by_parity": bar.array.name in by_parity}
     elif isinstance(bar, NamedBarrier):
         facts["named"] = bar.name
-    return OpSite(number, op.loc, op.kind, what, role, op=op, **facts)
+    place, place_a, *_ = *(x for x in operands if isinstance(x, Tmem)), None, None
+    facts |= {"place": place, "place_a": place_a}
+    facts["scales"] = tuple(x for x in operands if isinstance(x, TmemScales))
+    return OpSite(number, op.loc, op.kind, _text(op), role, op=op, **facts)
 
 
-def _facts(op: Op) -> dict[str, Any]:
-    """What the machine must know of an op beside its operands."""
-    match op:
-        case ops.TmaLoad(dst=tile) | ops.TmaStore(src=tile):
-            moved = {"rows": tile.rows, "cols": tile.cols, "nbytes": tile.nbytes}
-            return moved | {"multicast": getattr(op, "multicast", None) is not None}
-        case ops.Wgmma(acc=acc, b=b):
-            return {"flops": 2 * acc.rows * acc.cols * b.cols}
-        case ops.Tcgen05Mma(acc=into, a=a, b=b, cta_group=group, sfa=sfa, sfb=sfb):
-            return {
-                "flops": 2 * group * into.rows * into.cols * b.cols,
-                "cta_group": group,
-                "place": into,
-                "place_a": a if isinstance(a, Tmem) else None,
-                "scales": tuple(s for s in (sfa, sfb) if s is not None),
-                "shape": (into.rows, into.cols, b.buffer.dtype),
-            }
-        case ops.Tcgen05Commit(mask=mask) if mask is not None:
-            return {"targets": int(mask.value) if isinstance(mask, Const) else None}
-        case (
-            ops.TmemAlloc(columns=columns, cta_group=group)
-            | ops.TmemDealloc(columns=columns, cta_group=group)
-        ):
-            return {"columns": columns, "cta_group": group, "targets": None if group == 2 else OWN}
-        case ops.TmemCopy(dst=TmemScales() as scales, cta_group=group):
-            return {"scales": (scales,), "cta_group": group}
-        case ops.TmemCopy(dst=place, cta_group=group):
-            return {"place": place, "cta_group": group}
-        case ops.TmemLoad(src=matrix) | ops.TmemStore(dst=matrix):
-            return {"place": matrix}
-        case ops.FragmentStore(value=value):
-            return {"layout": layout_of(value)}
-        case ops.FragmentLoad(dst=f):
-            return {"layout": f.layout}
-        case ops.FragmentLoadGlobal(dst=f):
-            return {"rows": f.rows, "cols": f.cols, "layout": f.layout}
-        case ops.FragmentStoreGlobal(value=value):
-            rows, cols = value.shape
-            return {"rows": rows, "cols": cols, "layout": layout_of(value)}
-        case ops.ClcTryCancel(dst=tile, multicast=multicast):
-            return {"nbytes": tile.nbytes, "multicast": multicast}
-        case ops.MbarArrive(sem=sem):
-            return {"relaxed": sem == "relaxed"}
-        case ops.MbarExpect(sem=sem, arrive=arrive):
-            sync = _SYNC[ops.MbarExpect] if arrive else Sync.EXPECT
-            return {"relaxed": sem == "relaxed", "sync": sync}
-        case ops.MbarWait(phase=phase) | ops.MbarTryWait(phase=phase):
-            return {"parity": phase.dtype.kind != "phase"}
+def _settings(op: Op) -> dict[str, Any]:
+    """What the machine must know of an op beside its operands; a field means the same on every op
+    that has it.
+    """
+    multicast, phase = getattr(op, "multicast", None), getattr(op, "phase", None)
+    arrives: bool = getattr(op, "arrive", True)
+    return {
+        "facts": op.facts,
+        "sync": _SYNC[type(op)] if arrives else Sync.EXPECT,
+        "relaxed": getattr(op, "sem", "") == "relaxed",
+        "multicast": multicast is not None and multicast is not False,
+        "parity": phase is not None and phase.dtype.kind != "phase",
+        "columns": getattr(op, "columns", 0),
+        "cta_group": getattr(op, "cta_group", 1),
+        "targets": _targets(op),
+    }
+
+
+def _targets(op: Op) -> int | None:
+    """`Site.targets`: by its barrier, by a mask, or as an op on the tensor memory of a pair."""
+    bar, mask = barrier_of(op), getattr(op, "mask", None)
+    if bar is not None and bar.cta is not None:
+        return 1 << int(bar.cta.value) if isinstance(bar.cta, Const) else None
+    if mask is not None:
+        return int(mask.value) if isinstance(mask, Const) else None
+    both = getattr(op, "columns", 0) and getattr(op, "cta_group", 1) == 2
+    return None if both else OWN
+
+
+def _extent(operand: object) -> dict[str, Any]:
+    """The extent and the layout of an operand."""
+    match operand:
+        case Tile(rows=rows, cols=cols, nbytes=nbytes):
+            return {"rows": rows, "cols": cols, "nbytes": nbytes}
+        case Fragment(rows=rows, cols=cols, layout=layout):
+            return {"rows": rows, "cols": cols, "layout": layout}
+        case Expr(shape=(rows, cols)):
+            return {"rows": rows, "cols": cols, "layout": layout_of(operand)}
     return {}
 
 
@@ -138,48 +135,27 @@ def tiles_of(op: Op) -> list[Tile]:
     return [x for x in touched if isinstance(x, Tile)]
 
 
-def _text(op: Op, kind: str) -> str:
+def _text(op: Op) -> str:
     """`tma_load a -> a_tiles[stage]`, for messages."""
-    match op:
-        case ops.TmaLoad(tensor=t, dst=tile):
-            return f"{kind} {t.name} -> {printer.tile(tile)}"
-        case ops.TmaStore(tensor=t, src=tile):
-            return f"{kind} {printer.tile(tile)} -> {t.name}"
-        case ops.Wgmma() | ops.Tcgen05Mma():
-            return f"{kind} {printer.mma(op)}"
-        case ops.TmemAlloc(dst=tile, columns=columns):
-            return f"{kind} {columns} columns -> {printer.tile(tile)}"
-        case ops.TmemDealloc(address=address, columns=columns):
-            return f"{kind} {columns} columns at {printer.expr(address)}"
-        case ops.TmemLoad(dst=f, src=t):
-            return f"{kind} {printer.tmem(t)} -> {f.name}"
-        case ops.TmemStore(dst=t):
-            return f"{kind} -> {printer.tmem(t)}"
-        case ops.TmemCopy(dst=t, src=tile):
-            return f"{kind} {printer.tile(tile)} -> {printer.scales(t) if isinstance(t, TmemScales) else printer.tmem(t)}"
-        case ops.ClcTryCancel(dst=tile):
-            return f"{kind} -> {printer.tile(tile)}"
-        case ops.ClcQuery(src=tile):
-            return f"{kind} {printer.tile(tile)}"
-        case ops.Load(src=element) | ops.Store(dst=element) | ops.AtomicAdd(dst=element):
-            base = (
-                printer.tile(element.base) if isinstance(element.base, Tile) else element.base.name
-            )
-            at = f"[{', '.join(printer.expr(i) for i in element.index)}]"
-            return (
-                f"{kind} {at} of {base}"
-                if base[-1] != "]" and isinstance(element.base, Tile)
-                else f"{kind} {base}{at}"
-            )
-        case ops.FragmentStore(dst=tile):
-            return f"{kind} -> {printer.tile(tile)}"
-        case ops.FragmentLoad(dst=f, src=tile):
-            return f"{kind} {printer.tile(tile)} -> {f.name}"
-        case ops.FragmentLoadGlobal(dst=f, tensor=t):
-            return f"{kind} {t.name} -> {f.name}"
-        case ops.FragmentStoreGlobal(tensor=t):
-            return f"{kind} -> {t.name}"
-        case ops.NamedSync(bar=named) | ops.NamedArrive(bar=named):
-            return f"{kind} {named.name}"
-    bar = barrier_of(op)
-    return kind if bar is None else f"{kind} {printer.barrier(bar)}"
+    if isinstance(op, ops.Wgmma | ops.Tcgen05Mma):
+        return f"{op.kind} {printer.mma(op)}"
+    moved = [(x, use.writes) for x, use in used(op) if not isinstance(x, Expr)]
+    texts = [op.kind]
+    if isinstance(op, ops.TmemAlloc | ops.TmemDealloc):
+        texts.append(f"{op.columns} columns")
+    if isinstance(op, ops.TmemDealloc):
+        texts.append(f"at {printer.expr(op.address)}")
+    texts += [_element(x) for x, _ in moved if isinstance(x, Element)]
+    whole = [(printer.operand(x), writes) for x, writes in moved if not isinstance(x, Element)]
+    texts += [text for text, writes in whole if not writes]
+    texts += [f"-> {text}" for text, writes in whole if writes]
+    bar = getattr(op, "bar", None)
+    return " ".join(texts if moved or bar is None else [*texts, printer.operand(bar)])
+
+
+def _element(x: Element) -> str:
+    """`counts[0]`, or `[row] of sums[0] rows 0..63`."""
+    base = printer.tile(x.base) if isinstance(x.base, Tile) else x.base.name
+    at = f"[{', '.join(printer.expr(i) for i in x.index)}]"
+    part = isinstance(x.base, Tile) and not base.endswith("]")
+    return f"{at} of {base}" if part else f"{base}{at}"

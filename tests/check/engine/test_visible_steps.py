@@ -92,7 +92,7 @@ def told() -> set[str]:
 
 
 @pytest.mark.slow
-def test_an_op_tells_the_journal_exactly_where_it_declares_that_others_notice_it(
+def test_an_op_tells_the_journal_exactly_where_others_notice_it(
     told: set[str],
 ) -> None:
     assert told == {op.kind for op in ops.EVERY if op.facts.noticed}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from inspect import get_annotations
 from operator import or_
 from typing import ClassVar, TypeVar, dataclass_transform, get_args
 
-from tilepipe.ir.facts import BINDS, Facts, Sync, Use
+from tilepipe.ir.facts import BINDS, Facts, Scope, Sync, Use
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Cursor, Element, TensorParam, Tile, Tmem, TmemScales, Variable
 
@@ -66,7 +66,6 @@ def declares(facts: Facts) -> Callable[[type[AnOp]], type[AnOp]]:
 
     def decorate(cls: type[AnOp]) -> type[AnOp]:
         op = dataclass(eq=False, slots=True)(cls)
-        op.facts = facts
         op.kind = re.sub("(?<!^)(?=[A-Z])", "_", op.__name__).lower()
         hints = get_annotations(op)
         marks = {n: h.__metadata__[0] for n, h in hints.items() if hasattr(h, "__metadata__")}
@@ -78,6 +77,8 @@ def declares(facts: Facts) -> Callable[[type[AnOp]], type[AnOp]]:
         op.sets = tuple(n for n in written if not _SET.isdisjoint(_parts(hints[n])))
         done = (mark for mark in marks.values() if isinstance(mark, Sync))
         op.sync = reduce(or_, done, facts.sync)
+        shared = op.sync & ~facts.sync or (facts.sync and facts.scope >= Scope.CTA)
+        op.facts = replace(facts, noticed=bool(shared or facts.takes or facts.gives))
         named = (part for hint in hints.values() for part in _parts(hint))
         asynchronous = facts.unit, facts.commits, facts.awaits
         others = op.sync, facts.orders, facts.takes, facts.gives

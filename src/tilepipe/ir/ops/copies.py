@@ -12,7 +12,7 @@ from tilepipe.ir.memory import (
 from tilepipe.ir.ops.base import Op, declares
 
 
-@declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, noticed=True))
+@declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA))
 class TmaLoad(Op):
     """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the
     whole box to `bar` when it lands.

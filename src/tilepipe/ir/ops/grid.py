@@ -20,7 +20,6 @@ RESPONSE_BYTES = 16  # of a try_cancel; PTX ISA, clusterlaunchcontrol.try_cancel
         ptx="clusterlaunchcontrol.try_cancel",
         unit=Unit.LAUNCH_CONTROL,
         takes=Resource.CLUSTERS,
-        noticed=True,
         feature=Feature.CLUSTER_LAUNCH_CONTROL,
     )
 )

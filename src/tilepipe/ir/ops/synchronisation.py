@@ -12,7 +12,7 @@ from tilepipe.ir.memory import (
 from tilepipe.ir.ops.base import Op, declares
 
 
-@declares(Facts(ptx="mbarrier.init", noticed=True))
+@declares(Facts(ptx="mbarrier.init"))
 class MbarInit(Op):
     """mbarrier.init of `n` consecutive barriers from `bar` (one lane). `count` None: the array's
     derived count.
@@ -23,14 +23,14 @@ class MbarInit(Op):
     n: int = 1
 
 
-@declares(Facts(ptx="mbarrier.inval", noticed=True))
+@declares(Facts(ptx="mbarrier.inval"))
 class MbarInval(Op):
     """mbarrier.inval (one lane)."""
 
     bar: Annotated[BarrierRef, Sync.INVALIDATE]
 
 
-@declares(Facts(ptx="mbarrier.arrive", noticed=True))
+@declares(Facts(ptx="mbarrier.arrive"))
 class MbarArrive(Op):
     """mbarrier.arrive by every active lane, `count` each.
 
@@ -46,7 +46,7 @@ class MbarArrive(Op):
     sem: str = "release"
 
 
-@declares(Facts(ptx="mbarrier.expect_tx operation", noticed=True))
+@declares(Facts(ptx="mbarrier.expect_tx operation"))
 class MbarExpect(Op):
     """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once.
     `arrive=False`: expect_tx only. `sem`: as of `MbarArrive`.
@@ -58,7 +58,7 @@ class MbarExpect(Op):
     sem: str = "release"
 
 
-@declares(Facts(ptx="mbarrier.complete_tx", noticed=True))
+@declares(Facts(ptx="mbarrier.complete_tx"))
 class MbarCompleteTx(Op):
     """Credits `nbytes` without a copy."""
 
@@ -66,7 +66,7 @@ class MbarCompleteTx(Op):
     nbytes: Expr
 
 
-@declares(Facts(ptx="mbarrier.try_wait", noticed=True))
+@declares(Facts(ptx="mbarrier.try_wait"))
 class MbarWait(Op):
     """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity
     (only bit 0 counts).
@@ -76,7 +76,7 @@ class MbarWait(Op):
     phase: Expr
 
 
-@declares(Facts(ptx="mbarrier.try_wait", scope=Scope.WARP, noticed=True))
+@declares(Facts(ptx="mbarrier.try_wait", scope=Scope.WARP))
 class MbarTryWait(Op):
     """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase
     `phase` is complete; never blocks.
@@ -87,7 +87,7 @@ class MbarTryWait(Op):
     result: Annotated[Local, BINDS]
 
 
-@declares(replace(WHOLE_WARP, ptx="bar, barrier", noticed=True, by_warp=True))
+@declares(replace(WHOLE_WARP, ptx="bar, barrier", by_warp=True))
 class NamedSync(Op):
     """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its
     copies (per warpgroup).
@@ -97,7 +97,7 @@ class NamedSync(Op):
     group: Expr | None = None
 
 
-@declares(replace(WHOLE_WARP, ptx="bar, barrier", noticed=True, by_warp=True))
+@declares(replace(WHOLE_WARP, ptx="bar, barrier", by_warp=True))
 class NamedArrive(Op):
     """bar.arrive: arrives at the named barrier without waiting."""
 
@@ -121,7 +121,6 @@ class SyncWarp(Op):
         together=Scope.CTA,
         sync=Sync.ARRIVE | Sync.WAIT,
         orders=Order.BARRIER_INITIALISATION,
-        noticed=True,
     )
 )
 class SetupBarrier(Op):
@@ -136,7 +135,6 @@ class SetupBarrier(Op):
         scope=Scope.CLUSTER,
         together=Scope.WARPGROUP,
         sync=Sync.ARRIVE,
-        noticed=True,
     )
 )
 class ClusterArrive(Op):
@@ -149,7 +147,6 @@ class ClusterArrive(Op):
         scope=Scope.CLUSTER,
         together=Scope.WARPGROUP,
         sync=Sync.WAIT,
-        noticed=True,
     )
 )
 class ClusterWait(Op):

@@ -79,7 +79,7 @@ class WgmmaWait(Op):
     pending: int
 
 
-@declares(replace(_TENSOR_MEMORY, ptx="tcgen05.alloc", takes=Resource.TENSOR_MEMORY, noticed=True))
+@declares(replace(_TENSOR_MEMORY, ptx="tcgen05.alloc", takes=Resource.TENSOR_MEMORY))
 class TmemAlloc(Op):
     """tcgen05.alloc: reserves `columns` columns (a power of two, 32..512) and writes their address
     to `dst`, one uint32 of shared memory. Blocks while there is no room. `cta_group` 2: in both
@@ -96,7 +96,6 @@ class TmemAlloc(Op):
         _TENSOR_MEMORY,
         ptx="tcgen05.relinquish_alloc_permit",
         gives=Resource.TENSOR_MEMORY,
-        noticed=True,
     )
 )
 class TmemRelinquish(Op):
@@ -105,9 +104,7 @@ class TmemRelinquish(Op):
     cta_group: int
 
 
-@declares(
-    replace(_TENSOR_MEMORY, ptx="tcgen05.dealloc", gives=Resource.TENSOR_MEMORY, noticed=True)
-)
+@declares(replace(_TENSOR_MEMORY, ptx="tcgen05.dealloc", gives=Resource.TENSOR_MEMORY))
 class TmemDealloc(Op):
     """tcgen05.dealloc of the `columns` columns that an alloc gave at `address`."""
 
@@ -213,7 +210,6 @@ class Tcgen05Mma(Op):
         ptx="tcgen05.commit",
         unit=Unit.TENSOR_CORE,
         commits=Group.TCGEN05,
-        noticed=True,
         feature=Feature.TCGEN05,
     )
 )

@@ -87,7 +87,7 @@ class Store(Op):
     value: Annotated[Expr, READS]
 
 
-@declares(Facts(ptx="atom", takes=Resource.COUNTERS, noticed=True))
+@declares(Facts(ptx="atom", takes=Resource.COUNTERS))
 class AtomicAdd(Op):
     """atom.relaxed.gpu.global.add by one lane, to an int32 or uint32 element; `result` is the value
     it had before.
