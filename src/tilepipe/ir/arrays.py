@@ -40,8 +40,7 @@ def byte_strides(array: Any) -> tuple[int, ...]:
     size = item_bytes(array)
     if callable(getattr(array, "stride", None)):
         return tuple(s * size for s in array.stride())
-    found = getattr(array, "strides", None)
-    if found is not None:
+    if (found := getattr(array, "strides", None)) is not None:
         return tuple(found)
     strides = [size]
     for extent in array.shape[:0:-1]:

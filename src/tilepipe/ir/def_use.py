@@ -53,8 +53,7 @@ def operands(op: ops.Op) -> Iterator[object]:
 def used(op: ops.Op) -> Iterator[tuple[object, Use]]:
     """The operands whose contents an op reads or writes, and how."""
     for name, use in op.uses.items():
-        value = getattr(op, name)
-        if value is not None:
+        if (value := getattr(op, name)) is not None:
             yield value, use
 
 

@@ -129,8 +129,7 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
             " warpgroup a register count",
             kernel.loc,
         )
-    broken = broken_pool_rule(kernel, launch_registers(kernel.threads, chip))
-    if broken is not None:
+    if broken := broken_pool_rule(kernel, launch_registers(kernel.threads, chip)):
         raise LimitError(broken, kernel.loc)
 
 

@@ -52,8 +52,7 @@ def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
         case e.Param():
             return env.get(x.name if x.axis < 0 else f"{x.name}.shape[{x.axis}]")
         case e.Unary(op=op) if op in ("neg", "not"):
-            a = evaluate(x.a, env)
-            if a is None:
+            if (a := evaluate(x.a, env)) is None:
                 return None
             return np.negative(a) if op == "neg" else np.invert(a)
         case e.Binary():

@@ -17,8 +17,7 @@ from tests.examples.ladder import EXAMPLES, load
 from tests.support.build import Builder
 from tilepipe import cuda
 from tilepipe.cuda.codegen.instrument import SHARED, STATE_BYTES
-from tilepipe.cuda.debug.hang_message import hang_error
-from tilepipe.cuda.debug.record import RECORD_BYTES, decode, fresh_record
+from tilepipe.cuda.debug.hang import RECORD_BYTES, decode, fresh_record, hang_error
 from tilepipe.cuda.debug.wait_sites import sites
 from tilepipe.cuda.nvrtc import compiler
 from tilepipe.cuda.ptx.wrappers import SNIPPETS

@@ -30,8 +30,7 @@ def add(a: Expr, b: Expr | int) -> Expr:
 
 def mul(a: Expr, factor: int) -> Expr:
     """a · factor, distributed over a sum with a constant."""
-    va = value(a)
-    if va is not None:
+    if (va := value(a)) is not None:
         return const(va * factor)
     if factor == 1:
         return a
@@ -46,8 +45,7 @@ def mul(a: Expr, factor: int) -> Expr:
 
 def div(a: Expr, divisor: int) -> Expr:
     """a // divisor, for a >= 0."""
-    va = value(a)
-    if va is not None:
+    if (va := value(a)) is not None:
         return const(va // divisor)
     if divisor == 1:
         return a
@@ -63,8 +61,7 @@ def div(a: Expr, divisor: int) -> Expr:
 
 def mod(a: Expr, divisor: int) -> Expr:
     """a % divisor, for a >= 0."""
-    va = value(a)
-    if va is not None:
+    if (va := value(a)) is not None:
         return const(va % divisor)
     if divisor == 1:
         return const(0)

@@ -190,8 +190,7 @@ class Context:
         parameter.
         """
         key = (thing, suffix) if suffix else thing
-        found = self.names.find(key)
-        if found is not None:
+        if (found := self.names.find(key)) is not None:
             return found
         source = self.setup.names.find(key) if self.setup is not None else None
         if source is None:

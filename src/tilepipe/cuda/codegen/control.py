@@ -15,6 +15,7 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import is_idle
 from tilepipe.ir.expressions import Const, Expr, Param, Vary
+from tilepipe.ir.facts import Scope
 from tilepipe.ir.program import walk
 
 _FORMATS = {"i64": "%lld", "u64": "%llu", "u32": "%u", "u8": "%u", "float": "%g", "double": "%g"}
@@ -29,6 +30,12 @@ def block(ctx: Context, b: ops.Block) -> None:
             continue
         ctx.position = i
         ctx.out.at(op.loc)
+        if ctx.diverged and op.facts.together is Scope.WARP and op.facts.feature is not None:
+            raise CompileError(
+                f"{type(op).__name__} is executed by all lanes of a warp together, not inside a"
+                " block that only some of them execute",
+                op.loc,
+            )
         with instrumented(op, ctx):
             emit(op, ctx)
     ctx.block, ctx.position = ctx.enclosing.pop()

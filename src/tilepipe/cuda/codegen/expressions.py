@@ -6,7 +6,7 @@ import math
 
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.names import register_type, small_float
-from tilepipe.cuda.codegen.registers import At, column_number, element, row_number
+from tilepipe.cuda.codegen.registers import At, column_number, element, registers, row_number
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, expressions as e, ranges
 from tilepipe.ir.dtypes import DType
@@ -133,8 +133,7 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
 
 def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, int]:
     """Rounds or wraps a result to its narrow type, since C++ computes narrow types in wide ones."""
-    small = small_float(t)
-    if small is not None:
+    if (small := small_float(t)) is not None:
         return f"{ctx.use(f'round_{small}')}({code})", _ATOM
     if t in (dtypes.int8, dtypes.uint8):
         return f"static_cast<{register_type(t)}>({code})", _ATOM
@@ -148,10 +147,7 @@ def _held(array: str, shape: e.Shape, at: At | None) -> str:
 
 
 def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
-    f = x.fragment
-    name = ctx.names.find(f)
-    if name is None:
-        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
+    f, name = x.fragment, registers(ctx, x.fragment)
     assert at is not None, "a fragment was used as a scalar"
     register, half = element(name, f.dtype, (f.rows, f.cols), at, x.col)
     if half is None:
@@ -160,8 +156,7 @@ def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
 
 
 def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:
-    small = small_float(x.dtype)
-    if small is not None:
+    if (small := small_float(x.dtype)) is not None:
         return f"{ctx.use(f'round_{small}')}({text(ctx, x.a, at)})", _ATOM
     if isinstance(x.a, e.Const):
         return literal(x.a.value, x.dtype), _UNARY

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
-from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.names import is_packed, memory_type
-from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element
+from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, special

@@ -8,9 +8,9 @@ from tilepipe.cuda.codegen.addresses import Step, counter, walk_tile, whole_addr
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.expressions import from_memory, text, to_memory
-from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.names import is_packed, memory_type
-from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index
+from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index, registers
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, const, special

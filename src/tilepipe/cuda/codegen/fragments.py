@@ -15,6 +15,7 @@ from tilepipe.cuda.codegen.registers import (
     element,
     loop_index,
     packed_register,
+    registers,
     registers_of,
 )
 from tilepipe.errors import CompileError
@@ -121,14 +122,6 @@ def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
             " hold other rows",
             op.loc,
         )
-
-
-def registers(ctx: Context, f: Fragment) -> str:
-    """The identifier of the array of a fragment."""
-    name = ctx.names.find(f)
-    if name is None:
-        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
-    return name
 
 
 @emit.register

@@ -2,56 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import assigned, bound, leaves, nodes
-from tilepipe.ir.expressions import FragmentRead, Local
+from tilepipe.ir.expressions import Expr, FragmentRead, Local
 from tilepipe.ir.facts import Control
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import bodies, walk
 
+Loops = tuple[ops.Op, ...]
 
-@dataclass
-class _Uses:
-    """The loops around each use of each local."""
 
-    loops: dict[Local, list[tuple[ops.Op, ...]]] = field(default_factory=dict)
-
-    def collect(self, block: ops.Block, loops: tuple[ops.Op, ...] = ()) -> None:
-        for op in block.ops:
-            for leaf in leaves(op):
-                if isinstance(leaf, Local):
-                    self.loops.setdefault(leaf, []).append(loops)
-            inner = (*loops, op) if op.facts.control is Control.LOOP else loops
-            for body in bodies(op):
-                self.collect(body, inner)
+def _in_loops(block: ops.Block, loops: Loops = ()) -> Iterator[tuple[ops.Op, Loops]]:
+    """Every op of a block, nested ones included, with the loops around it."""
+    for op in block.ops:
+        yield op, loops
+        inner = (*loops, op) if op.facts.control is Control.LOOP else loops
+        for body in bodies(op):
+            yield from _in_loops(body, inner)
 
 
 def inlinable(block: ops.Block) -> set[Local]:
     """The locals whose `Let` need not be printed: those that are used at most once, in the same
     loops as they are bound, and read no fragment, cursor or variable.
     """
-    uses = _Uses()
-    uses.collect(block)
-    reads = {
-        x for op in walk(block) if isinstance(op, ops.CursorRead | ops.Read) for x in bound(op)
+    every = list(_in_loops(block))
+    used: dict[Expr, list[Loops]] = {}
+    for op, loops in every:
+        for leaf in leaves(op):
+            used.setdefault(leaf, []).append(loops)
+    read = {x for op, _ in every if isinstance(op, ops.CursorRead | ops.Read) for x in bound(op)}
+    return {
+        op.local
+        for op, loops in every
+        if isinstance(op, ops.Let)
+        and not op.expr.shape
+        and used.get(op.local, [loops]) == [loops]
+        and not any(isinstance(n, FragmentRead) or n in read for n in nodes(op.expr))
     }
-    found: set[Local] = set()
-
-    def visit(b: ops.Block, loops: tuple[ops.Op, ...]) -> None:
-        for op in b.ops:
-            if isinstance(op, ops.Let) and not op.expr.shape:
-                where = uses.loops.get(op.local, [])
-                pure = not any(isinstance(n, FragmentRead) or n in reads for n in nodes(op.expr))
-                if pure and (not where or where == [loops]):
-                    found.add(op.local)
-            inner = (*loops, op) if op.facts.control is Control.LOOP else loops
-            for body in bodies(op):
-                visit(body, inner)
-
-    visit(block, ())
-    return found
 
 
 def _writes(op: ops.Op, source: Cursor | Variable) -> bool:

@@ -43,13 +43,13 @@ _WITHHELD: dict[type[ops.Op], bool] = {}  # op -> whether all lanes of a warp ex
 AnEmit = TypeVar("AnEmit", bound=Callable[..., None])
 
 
-def withheld(op: type[ops.Op], by_warp: bool = False) -> Callable[[AnEmit], AnEmit]:
-    """Marks the function that prints an op: a debug build does not execute the op once the launch
-    has been given up. `by_warp`: all lanes of a warp have to execute the op, or none.
+def withheld(*every: type[ops.Op], by_warp: bool = False) -> Callable[[AnEmit], AnEmit]:
+    """Marks the function that prints ops: a debug build does not execute them once the launch has
+    been given up. `by_warp`: all lanes of a warp have to execute the op, or none.
     """
 
     def mark(emit: AnEmit) -> AnEmit:
-        _WITHHELD[op] = by_warp
+        _WITHHELD.update(dict.fromkeys(every, by_warp))
         return emit
 
     return mark

@@ -38,8 +38,7 @@ class Names:
 
     def of(self, thing: object, wanted: str, suffix: str = "") -> str:
         """The identifier of `thing`, made from `wanted` on the first call."""
-        found = self.find(thing)
-        if found is None:
+        if (found := self.find(thing)) is None:
             found = self._names[thing] = self.fresh(wanted + suffix)
         return found
 

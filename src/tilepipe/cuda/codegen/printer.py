@@ -286,8 +286,7 @@ def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[s
 
 def _head(ctx: Context) -> None:
     """Prints the prefetch of the tensor maps by one thread."""
-    maps = [a for a in ctx.module.arguments if a.kind == "map"]
-    if maps:
+    if maps := [a for a in ctx.module.arguments if a.kind == "map"]:
         ctx.out("// Fetch the tensor maps before they are needed.")
         with ctx.out.block(f"if (warp == 0 && {ctx.use('elect_one')}())"):
             for a in maps:

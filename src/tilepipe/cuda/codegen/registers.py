@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.names import is_packed
+from tilepipe.errors import CompileError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Shape
-from tilepipe.ir.fragment import SPAN, first_row
+from tilepipe.ir.fragment import SPAN, Fragment, first_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,13 @@ class At:
     block: str
     register: Index
     half: str
+
+
+def registers(ctx: Context, f: Fragment) -> str:
+    """The identifier of the array of a fragment."""
+    if (name := ctx.names.find(f)) is None:
+        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
+    return name
 
 
 def registers_of(shape: Shape, packed: bool) -> tuple[int, int]:

@@ -43,26 +43,15 @@ def _(op: ops.MbarArrive, ctx: Context) -> None:
     ctx.out(f"{ctx.use(function if once else f'{function}_n')}({barrier(ctx, op.bar)}{count});")
 
 
-def _transaction(ctx: Context, function: str, op: ops.MbarExpect | ops.MbarCompleteTx) -> None:
-    if op.bar.cta is not None:
-        function += (
-            "_remote_relaxed"
-            if isinstance(op, ops.MbarExpect) and op.arrive and op.sem == "relaxed"
-            else "_remote"
-        )
+@emit.register
+@withheld(ops.MbarExpect, ops.MbarCompleteTx)
+def _(op: ops.MbarExpect | ops.MbarCompleteTx, ctx: Context) -> None:
+    arrives = isinstance(op, ops.MbarExpect) and op.arrive
+    counts = "complete_tx" if isinstance(op, ops.MbarCompleteTx) else "expect_tx"
+    function = f"{'arrive_' if arrives else ''}{counts}{'' if op.bar.cta is None else '_remote'}"
+    if isinstance(op, ops.MbarExpect) and arrives and op.bar.cta is not None:
+        function += "_relaxed" if op.sem == "relaxed" else ""
     ctx.out(f"{ctx.use(function)}({barrier(ctx, op.bar)}, {text(ctx, op.nbytes)});")
-
-
-@emit.register
-@withheld(ops.MbarExpect)
-def _(op: ops.MbarExpect, ctx: Context) -> None:
-    _transaction(ctx, "arrive_expect_tx" if op.arrive else "expect_tx", op)
-
-
-@emit.register
-@withheld(ops.MbarCompleteTx)
-def _(op: ops.MbarCompleteTx, ctx: Context) -> None:
-    _transaction(ctx, "complete_tx", op)
 
 
 def _check_own(op: ops.MbarWait | ops.MbarTryWait) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from tilepipe.cuda.codegen.addresses import element
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import operand, text
-from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of, registers
+from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.names import is_packed
-from tilepipe.cuda.codegen.registers import loop_index
+from tilepipe.cuda.codegen.registers import loop_index, registers
 from tilepipe.cuda.codegen.tcgen05 import of_group
 from tilepipe.cuda.ptx.tcgen05 import TmemAccess, most_groups, pieces, registers_a_group
 from tilepipe.errors import CompileError
@@ -28,18 +28,8 @@ from tilepipe.ir.program import walk
 _DTYPES = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 
-def _check_whole_warp(ctx: Context, op: ops.Op) -> None:
-    if ctx.diverged:
-        raise CompileError(
-            f"{type(op).__name__} is executed by all lanes of a warp together, not inside a block"
-            " that only some of them execute",
-            op.loc,
-        )
-
-
 @emit.register
 def _(op: ops.TmemAlloc, ctx: Context) -> None:
-    _check_whole_warp(ctx, op)
     ctx.out(
         f"{of_group(ctx, 'tmem_alloc', op.cta_group)}({element(ctx, op.dst, const(0), const(0))},"
         f" {op.columns});"
@@ -48,20 +38,17 @@ def _(op: ops.TmemAlloc, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.TmemRelinquish, ctx: Context) -> None:
-    _check_whole_warp(ctx, op)
     ctx.out(f"{of_group(ctx, 'tmem_relinquish', op.cta_group)}();")
 
 
 @emit.register
 def _(op: ops.TmemDealloc, ctx: Context) -> None:
-    _check_whole_warp(ctx, op)
     ctx.out(
         f"{of_group(ctx, 'tmem_dealloc', op.cta_group)}({text(ctx, op.address)}, {op.columns});"
     )
 
 
 def _check(ctx: Context, t: Tmem, shape: tuple[int, ...], layout: str, op: ops.Op) -> None:
-    _check_whole_warp(ctx, op)
     if t.dtype not in _DTYPES:
         raise CompileError(
             f"tcgen05.ld and .st move float32, float16 and bfloat16 here, not {t.dtype}", op.loc
@@ -143,7 +130,6 @@ def _held(ctx: Context, value: Expr, t: Tmem) -> tuple[str, int]:
 
 @emit.register
 def _(op: ops.TmemWaitLoad, ctx: Context) -> None:
-    _check_whole_warp(ctx, op)
     ctx.out(f"{ctx.use('tmem_wait_load')}();")
     for f in _loaded(ctx):
         ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
@@ -180,5 +166,4 @@ def _named_loads(some: list[ops.Op], named_by: Sequence[ops.Op] = ()) -> list[Fr
 
 @emit.register
 def _(op: ops.TmemWaitStore, ctx: Context) -> None:
-    _check_whole_warp(ctx, op)
     ctx.out(f"{ctx.use('tmem_wait_store')}();")

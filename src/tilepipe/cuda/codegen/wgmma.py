@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import counter, place
 from tilepipe.cuda.codegen.context import Context, emit, require_rule
-from tilepipe.cuda.codegen.fragments import registers
 from tilepipe.cuda.codegen.matrices import WGMMA, accumulates, operand
+from tilepipe.cuda.codegen.registers import registers
 from tilepipe.cuda.ptx.wgmma import Instruction
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Const

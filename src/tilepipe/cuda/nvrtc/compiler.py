@@ -45,7 +45,7 @@ class Compiled:
             "cubin".
         spill_bytes: bytes of spill stores and loads.
         stack_bytes: bytes of the stack frame.
-        debug: a launch passes the address of a record (`cuda.debug.record`) after the program's
+        debug: a launch passes the address of a record (`cuda.debug.hang`) after the program's
             arguments.
         perturbed: a launch passes a seed (uint32) as the last argument.
     """
@@ -255,8 +255,7 @@ def _check_pool(kernel: Kernel, registers: int) -> None:
     """Raises CompileError when the registers that ptxas gives the kernel at launch are fewer than
     its warpgroups ask setmaxnreg for.
     """
-    broken = broken_pool_rule(kernel, registers)
-    if broken is not None:
+    if broken := broken_pool_rule(kernel, registers):
         raise CompileError(
             f"'{kernel.name}' compiles to {registers} registers a thread. {broken}", kernel.loc
         )

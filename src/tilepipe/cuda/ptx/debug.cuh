@@ -1,4 +1,4 @@
-// The functions that a debug or perturbed build adds to a kernel. `tilepipe.cuda.debug.record` reads
+// The functions that a debug or perturbed build adds to a kernel. `tilepipe.cuda.debug.hang` reads
 // the record, and must agree on its layout.
 // A wait that blocks for longer than the limit fills the record and sets its flag. Then every wait is
 // given up: each role runs on to its end, but no longer arrives, copies or stores.

@@ -143,8 +143,7 @@ def stream_handle(stream: Any, arrays: Iterable[Any], ordinal: int) -> int:
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
     for name in ("cuda_stream", "ptr", "handle"):
-        handle = getattr(stream, name, None)
-        if handle is not None:
+        if (handle := getattr(stream, name, None)) is not None:
             return int(getattr(handle, "value", handle) or 0)
     raise BindError(
         f"stream= takes an integer, or a stream of PyTorch, CuPy or cuda.core; got {stream!r}"

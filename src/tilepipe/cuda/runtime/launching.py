@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.cuda.codegen.parameters import Argument, arguments
-from tilepipe.cuda.debug.hang_message import hang_error
-from tilepipe.cuda.debug.record import RECORD_BYTES, TIMEOUT_MS, decode, fresh_record
+from tilepipe.cuda.debug.hang import RECORD_BYTES, TIMEOUT_MS, decode, fresh_record, hang_error
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.tensormap import EncodedMap, TiledMap, tiled_map
@@ -298,6 +297,5 @@ def launch_instrumented(
         finally:
             # After a failed launch this fails too, and would hide the first error.
             driver.api().cuMemFree(memory)
-    report = decode(record.raw, kernel)
-    if report is not None:
+    if (report := decode(record.raw, kernel)) is not None:
         raise hang_error(report, kernel)

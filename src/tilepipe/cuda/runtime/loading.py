@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tilepipe.cuda.debug.record import TIMEOUT_MS
+from tilepipe.cuda.debug.hang import TIMEOUT_MS
 from tilepipe.cuda.nvrtc.compiler import Compiled, compile as compile_kernel
 from tilepipe.cuda.runtime import driver, interop
 from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented

@@ -121,15 +121,13 @@ def tiled_map(
     shape = [extent // share if axis == inner else extent for axis, extent in enumerate(shape)]
     nbytes = param.dtype.bytes_of(share)
     byte_strides = [stride * param.dtype.bits // 8 for stride in strides]
-    broken = broken_array_rule(shape, byte_strides, inner, nbytes, address)
-    if broken is not None:
+    if broken := broken_array_rule(shape, byte_strides, inner, nbytes, address):
         raise BindError(f"tensor '{param.name}': {broken}")
     order = [inner, *(axis for axis in reversed(range(param.rank)) if axis != inner)]
     box = list(param.box)
     if param.swizzle:
         box[inner] = min(box[inner], param.swizzle * 8 // param.dtype.bits)
-    broken = broken_extent_rule(box) or broken_line_rule(box[inner], param.dtype)
-    if broken is not None:
+    if broken := broken_extent_rule(box) or broken_line_rule(box[inner], param.dtype):
         raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
     box[inner] //= share
     row = -(-shape[inner] * nbytes // ALIGNMENT) * ALIGNMENT

@@ -60,8 +60,7 @@ def broken_scaled_mma_rule(
     if isinstance(a, Tmem):
         return "A of a block-scaled MMA is a shared tile here, not in tensor memory"
     left, right, n = a.buffer.dtype, b.buffer.dtype, b.rows * cta_group
-    broken = broken_product_rule(acc, a, b, cta_group)
-    if broken is not None:
+    if broken := broken_product_rule(acc, a, b, cta_group):
         return broken
     scaling = scaling_of(left, right, sfa.dtype)
     if scaling is None or sfa.dtype is not sfb.dtype:

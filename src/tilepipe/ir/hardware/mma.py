@@ -72,16 +72,14 @@ def broken_tiles_rule(instruction: str, a: Tile | Fragment | Tmem, b: Tile) -> s
                 f"{instruction} reads this CTA's shared memory, not a peer's copy of"
                 f" '{t.buffer.name}'"
             )
-        broken = broken_descriptor_rule(t, instruction)
-        if broken is not None:
+        if broken := broken_descriptor_rule(t, instruction):
             return broken
     return None
 
 
 def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     """Why wgmma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
-    broken = broken_product_rule(acc, a, b)
-    if broken is not None:
+    if broken := broken_product_rule(acc, a, b):
         return broken
     left, right = operand_dtype(a), operand_dtype(b)
     if not multiplied_together(left, right):
@@ -145,8 +143,7 @@ def _broken_half_rule(acc: Tmem, a: Tmem) -> str | None:
 
 def broken_tcgen05_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str | None:
     """Why tcgen05.mma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
-    broken = broken_product_rule(acc, a, b, cta_group)
-    if broken is not None:
+    if broken := broken_product_rule(acc, a, b, cta_group):
         return broken
     left, right = operand_dtype(a), operand_dtype(b)
     if not multiplied_together(left, right):
