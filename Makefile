@@ -15,6 +15,13 @@ PIP     := $(BIN)/python -m pip install --quiet
 # Tests run one worker a core: more BLAS threads would only get in each other's way.
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
+# Each worker starts with a half of the tests, in order, so that fixtures of a module are made once;
+# a worker that has finished takes tests from the others.
+PYTEST := $(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
+
+# Many tests start processes, and each of them would compile all of src again.
+unexport PYTHONDONTWRITEBYTECODE
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
@@ -36,13 +43,13 @@ demo: $(CORE) ## simulate and verify a warp-specialised GEMM; no GPU needed
 	@$(BIN)/tilepipe demo $(ARGS)
 
 test: $(FULL) ## run the suite, a worker a core (ARGS="-k name" to choose)
-	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not thorough" $(ARGS)
+	$(PYTEST) -m "not thorough" $(ARGS)
 
 test-all: $(FULL) ## run the suite and what proves it again over many more cases
-	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-quick: $(FULL) ## run what takes under a minute in total
-	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not slow and not thorough and not gpu" $(ARGS)
+	$(PYTEST) -m "not slow and not thorough and not gpu" $(ARGS)
 
 test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 	$(BIN)/python tests/gpu/run.py $(ARGS)

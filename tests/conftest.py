@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from math import ceil
 from zlib import crc32
 
@@ -40,35 +40,40 @@ def missing_gpu() -> str:
 
 
 def ranked(
-    cases: list[pytest.Item], class_of: Callable[..., Hashable]
+    cases: list[pytest.Item], classes_of: Callable[..., Iterable[Hashable]]
 ) -> tuple[list[pytest.Item], int]:
-    """The cases of a test in the order in which samples take them, and the number of their classes:
-    the first case of each class, then the rest by a hash of their ids. So the order of the
-    parameters chooses only who leads a class, and a new case displaces at most one other.
+    """The cases of a test in the order in which samples take them, and the number of those that
+    show all classes: each case that is of a class of which none was before, then the rest by a
+    hash of their ids. So the order of the parameters chooses only which case shows a class, and a
+    new case displaces at most one other.
     """
-    leads: dict[Hashable, pytest.Item] = {}
+    shown: set[Hashable] = set()
+    first: list[pytest.Item] = []
+    rest: list[pytest.Item] = []
     for case in cases:
-        params = case.callspec.params if hasattr(case, "callspec") else {}
-        leads.setdefault(class_of(**params), case)
-    rest = [case for case in cases if case not in leads.values()]
+        classes = set(classes_of(**(case.callspec.params if hasattr(case, "callspec") else {})))
+        (rest if classes <= shown else first).append(case)
+        shown |= classes
     rest.sort(key=lambda case: crc32(case.nodeid.encode()))
-    return [*leads.values(), *rest], len(leads)
+    return [*first, *rest], len(first)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
     an n-th of the cases is slow, and all but an m-th is for `make test-all`; with `classes=`, a
-    function of the parameters, at least one case of each class is left to `make test`. Of any other
-    test with more than a few cases, all but an eighth is slow. `ranked` says which.
+    function from the parameters of a case to its classes, `make test` keeps one case of each class.
+    Of any other test with more than a few cases, all but an eighth is slow. `ranked` says which.
     """
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.split("[")[0], []).append(item)
     for cases in tests.values():
+        # a case that `make test` leaves out shows no class
+        cases.sort(key=lambda case: case.get_closest_marker("thorough") is not None)
         sampled = cases[0].get_closest_marker("sampled")
         options = sampled.kwargs if sampled else {}
-        order, classes = ranked(cases, options.get("classes", lambda **_: None))
+        order, classes = ranked(cases, options.get("classes", lambda **_: [None]))
         quick = sampled.args[0] if sampled else EVERY if len(cases) > FEW else 1
         for case in order[ceil(len(cases) / quick) :]:
             case.add_marker(pytest.mark.slow)

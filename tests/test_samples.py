@@ -17,7 +17,7 @@ def cases(numbers: list[int]) -> list[Any]:
 
 def order(numbers: list[int], classes: int) -> list[int]:
     """The numbers as samples take them, in classes by their remainders."""
-    taken, found = ranked(cases(numbers), lambda n: n % classes)
+    taken, found = ranked(cases(numbers), lambda n: [n % classes])
     assert found == classes
     return [int(case.nodeid.split("[")[1].rstrip("]")) for case in taken]
 

@@ -140,6 +140,7 @@ def measured(
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "problem",
@@ -162,6 +163,7 @@ def test_both_results_are_verified(machine: Machine, problem: Problem) -> None:
         assert 0 <= line.ours_check.rel_error < 3e-3
 
 
+@pytest.mark.slow
 def test_fp8_with_row_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def peer(self: operands.Operands, i: int) -> None:
         assert self.a_scale is not None

@@ -159,6 +159,7 @@ def test_states_are_merged_where_a_kernel_tests() -> None:
     assert (alone.verdict, alone.bound) == ("undecided", "500 executions")
 
 
+@pytest.mark.slow
 def test_where_states_are_many_executions_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "STATE_SEARCH_FIRST", 20)
     shape = Shape(tiles=1, tries=True, cluster=2)

@@ -47,20 +47,20 @@ SETS = [
 ]
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(6, suite=6)
 @pytest.mark.parametrize("number", range(12))
 def test_no_verdict_is_wrong(number: int) -> None:
-    """Twenty kernels in `make test`; `make test-all` adds forty."""
+    """Ten kernels in `make test`; `make test-all` adds fifty."""
     for one in range(5 * number, 5 * number + 5):
         kernel, made = drawn(1, one)
         outcome = judge(kernel, range(SEEDS), made)
         assert not outcome.violation, f"{outcome.mistake}: {outcome.violation}\n{kernel.script()}"
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(6, suite=6)
 @pytest.mark.parametrize("number", range(6))
 def test_reductions_change_no_verdict(number: int) -> None:
-    """Two kernels in `make test`; `make test-all` adds four."""
+    """One kernel in `make test`; `make test-all` adds five."""
     kernel, made = drawn(2, number, frozenset({"peek"} if number else {"tma"}), "")
     assert not judge(kernel, range(2), made, compare=True).violation
 

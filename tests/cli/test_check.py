@@ -286,6 +286,7 @@ def test_settings_become_arguments(
     assert {name: found["config"].get(name) for name in config} == config
 
 
+@pytest.mark.slow
 def test_an_annotation_that_cannot_be_evaluated_is_the_default_s_type_and_the_others_stay(
     file: Path, tilepipe: Call
 ) -> None:

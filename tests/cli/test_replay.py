@@ -135,6 +135,7 @@ def test_the_same_counterexample_is_found_again(kept: Path, file: Path, tilepipe
     assert kept.read_text() == first
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_what_was_found(kept: Path) -> None:
     found = saved.read(kept)
     assert (found.what, found.settings, found.number, found.rules) == (

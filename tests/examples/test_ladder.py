@@ -63,6 +63,7 @@ def test_tests_that_guard_waits_are_checked_in_one_execution() -> None:
     assert "tests (try_wait) only decides whether the wait" in verdict.facts[0]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_without_a_loss(name: str) -> None:

@@ -77,21 +77,23 @@ def marked(case: Case) -> Any:
     return pytest.param(case, id=name(case), marks=[pytest.mark.thorough] if pairs > 2 else [])
 
 
-def family(case: Case) -> tuple[Any, ...]:
+def family(case: Case) -> list[tuple[Any, ...]]:
     """The kernel and what sets its program apart: the setting that the family is about, which is
     its first, the choices among schedules, orders and dtypes, the warpgroups that multiply, and
     whether CTAs share what they load or pair up.
     """
     kernel, settings = case
     cta_group = settings.get("cta_group", 1)
-    return (
-        kernel,
-        next(iter(settings), ""),
-        *(value for value in settings.values() if isinstance(value, str | bool)),
-        settings.get("consumers"),
-        cta_group,
-        settings.get("cluster", 1) * settings.get("cluster_n", 1) > cta_group,
-    )
+    return [
+        (
+            kernel,
+            next(iter(settings), ""),
+            *(value for value in settings.values() if isinstance(value, str | bool)),
+            settings.get("consumers"),
+            cta_group,
+            settings.get("cluster", 1) * settings.get("cluster_n", 1) > cta_group,
+        )
+    ]
 
 
 @pytest.mark.sampled(55, suite=11, classes=family)

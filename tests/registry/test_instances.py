@@ -79,7 +79,15 @@ def test_an_instance_is_verified_by_one_execution_and_large_enough(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FETCHED, ids=said)
+@pytest.mark.parametrize(
+    "case",
+    [
+        # the clusters of a pair have hundreds of orders where five tiles are fetched
+        pytest.param(case, marks=pytest.mark.thorough if "cta_group" in case[1] else ())
+        for case in FETCHED
+    ],
+    ids=said,
+)
 def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[str, Any]]) -> None:
     verdicts = checked(*case)
     assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
@@ -89,10 +97,25 @@ def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[s
     assert all(v.traces > 1 for v in verdicts)
 
 
-def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
-    (verdict,) = checked("gemm", {"arch": "sm100", "stages": 2}, 1)
-    assert (verdict.verdict, verdict.method, verdict.grid) == ("verified", "explored", 3)
-    assert verdict.instance == "3 tiles, 5 K steps, fetched by 2 CTAs"
+@pytest.mark.parametrize(
+    ("given", "grid", "name"),
+    [
+        ({"stages": 2}, 3, "3 tiles, 5 K steps, fetched by 2 CTAs"),
+        pytest.param(
+            {"cta_group": 2, "cluster": 2},
+            4,
+            "2 tiles, 9 K steps, fetched by a cluster of 2",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_ctas_that_compete_for_a_tile_are_explored(
+    given: dict[str, Any], grid: int, name: str
+) -> None:
+    (verdict,) = checked("gemm", {"arch": "sm100", **given}, 1)
+    assert (verdict.verdict, verdict.method, verdict.grid) == ("verified", "explored", grid)
+    assert verdict.instance == name
+    assert verdict.traces > 1
 
 
 @pytest.mark.sampled(3)

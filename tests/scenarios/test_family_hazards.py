@@ -62,6 +62,7 @@ def attention(tiles: int = 5, **changes: Any) -> tp.Program:
     return bind(hopper(**changes), HOPPER, *staged.operands(HOPPER, tiles)[:4])
 
 
+@pytest.mark.slow
 def test_1_a_row_that_sees_no_key() -> None:
     """The load role makes no tile; the MMAs of the first are in front of the loop."""
     program = attention(load=lambda r, k, v, tiles: load_all(r, k, v, tiles * 0))

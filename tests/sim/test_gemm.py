@@ -196,6 +196,7 @@ def test_a_missing_release_is_named() -> None:
     assert "role 'mma'" in text
 
 
+@pytest.mark.slow
 def test_knowledge_does_not_grow_with_the_steps() -> None:
     from tilepipe.machine import machine
 

@@ -14,6 +14,6 @@ class Named(Protocol):
         """Its dtypes, and settings such as `n=64`."""
 
 
-def by_name(case: Named) -> str:
-    """The dtypes of a case and which settings it has, without their values."""
-    return re.sub(r"=(?!\w*float)[^=]*?(?= \w+=| random|$)", "=", case.name)
+def by_name(case: Named) -> list[str]:
+    """The dtypes of a case, and which settings it has, without their values."""
+    return re.sub(r"=(?!\w*float)[^=]*?(?= \w+=| random|$)", "=", case.name).split()

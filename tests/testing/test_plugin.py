@@ -98,6 +98,7 @@ def test_function():
     result.stdout.fnmatch_lines(["SKIPPED*launching needs*"])
 
 
+@pytest.mark.slow
 def test_pytest_starts_without_numpy() -> None:
     code = (
         "import sys, pytest_tilepipe; print(*sorted({m.split('.')[0] for m in sys.modules} &"

@@ -299,6 +299,7 @@ def told(by: str, refused: int) -> tp.Program:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(25, suite=5)
 @pytest.mark.parametrize("by", PATHS)
 @pytest.mark.parametrize("refused", range(4))

@@ -152,6 +152,7 @@ def meets(ctas: int, sms: int = 0, short: int = 0) -> Launch:
     return replace(made, chip=replace(H200, sms=sms)) if sms else made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ctas", [2, 3])
 def test_a_barrier_of_the_grid_by_a_counter(ctas: int) -> None:
     assert check(meets(ctas)).ok

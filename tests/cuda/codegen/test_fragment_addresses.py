@@ -92,6 +92,7 @@ def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> Smem
     return SmemBuffer("tile", dtype, 1, rows, cols, order, bits, 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("per_warp", [False, True])
@@ -146,6 +147,7 @@ SINGLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6, suite=3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
 @pytest.mark.parametrize("per_warp", [False, True])

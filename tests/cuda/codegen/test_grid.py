@@ -23,6 +23,7 @@ def problem(kind: str, size: int = 2) -> tp.Program:
     return Dealt(kind, 1, 8, 8, 4, size, warpgroups=2).bind()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(25, suite=5)
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def test_scale_factors_compile_for_the_family(kind: str, arch: str) -> None:
     assert found == {{"mxfp8": "UTCQMMA", "mxfp4": "UTCOMMA", "nvfp4": f"UTCOMMA{vector}"}[kind]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", FAMILY)
 @pytest.mark.sampled(2)
 def test_every_op_on_tensor_memory_compiles_for_the_family(arch: str) -> None:

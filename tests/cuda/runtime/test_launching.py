@@ -430,6 +430,7 @@ def test_a_kernel_that_fails_is_named(fake: FakeDriver) -> None:
     assert fake.memory == {}
 
 
+@pytest.mark.slow
 @given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=4), data=st.data())
 def test_bounds_of_any_view(shape: list[int], data: st.DataObject) -> None:
     array = np.zeros(shape, np.int16)

@@ -57,9 +57,9 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
     simulate(392, 296, 264, seed=3, clusters=1, stages=3, scheduler=scheduler, **shape_of(cluster))
 
 
-def cluster_and_scheduler(**parameters: Any) -> tuple[Any, ...]:
+def cluster_and_scheduler(**parameters: Any) -> list[tuple[Any, ...]]:
     """What sets the programs of two cases apart; their seeds do not."""
-    return parameters["cluster"], parameters["scheduler"]
+    return [(parameters["cluster"], parameters["scheduler"])]
 
 
 @pytest.mark.sampled(28, suite=4, classes=cluster_and_scheduler)

@@ -45,6 +45,7 @@ def test_offsets(offsets: str, family: str) -> None:
     assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "family",

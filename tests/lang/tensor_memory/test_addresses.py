@@ -70,6 +70,7 @@ def product(how: str) -> tp.KernelFunction:
     return addressed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["mma_op", "address", "value"])
 def test_against_numpy(how: str) -> None:
     rng = np.random.default_rng(0)

@@ -161,6 +161,7 @@ def test_nan_and_infinity_come_out_where_numpy_has_them() -> None:
     assert np.array_equal(np.isinf(c), np.isinf(want))
 
 
+@pytest.mark.slow
 def test_settings_reach_the_kernel() -> None:
     a, b = matrix((300, 200)), matrix((200, 260), seed=1)
     for settings in (

@@ -194,6 +194,7 @@ def test_who_frees_an_input_stage(group: int, cluster: int) -> None:
     scaled(group=group, cluster=cluster)
 
 
+@pytest.mark.slow
 def test_the_input_stage_is_freed_by_hand_or_when_the_step_is_left() -> None:
     def silent(ctx: tp.Context, accum: Any, stage: Any, scales: Any, b_scale: Any) -> None:
         """As `promote`, which frees the input stage early; here leaving the step does."""

@@ -467,6 +467,7 @@ def test_a_fragment_of_a_loop_behind_the_loop_compiles() -> None:
     assert cuda.compile(program.kernel, arch="sm_90a").spill_bytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "cfg", "arch"), [(hopper, HOPPER, "sm_90a"), (blackwell, BLACKWELL, "sm_100a")]
 )
