@@ -1,5 +1,5 @@
-"""What a CTA and an agent are to the memories and barriers: a place, and a stream of instructions
-that knows things. `agents.Agent` and `cta.Cta` add what they hold.
+"""What memories and barriers need of a CTA and of an agent: the CTA's place in the grid, and the
+agent's instruction stream with its vector clock. `cta.Cta` and `agents.Agent` add the rest.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.sites import Site
+from tilepipe.machine.wording import Wording
 
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -37,13 +38,16 @@ BLOCKED = Blocked()
 
 
 class CtaPlace:
-    """Where a CTA is: `rank` in its cluster, `block_id` in the grid, which has `grid` CTAs."""
+    """Where a CTA is: `rank` in its cluster, `block_id` in the grid, which has `grid` CTAs. `words`:
+    for messages, the program's (`program.Program`).
+    """
 
-    __slots__ = ("block_id", "grid", "rank")
+    __slots__ = ("block_id", "grid", "rank", "words")
 
-    def __init__(self, rank: int, grid: int) -> None:
+    def __init__(self, rank: int, grid: int, words: Wording) -> None:
         self.rank = rank
         self.grid = grid
+        self.words = words
         self.block_id = rank
 
 

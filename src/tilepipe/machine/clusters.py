@@ -1,15 +1,14 @@
-"""Running the clusters of a launch: one after another, or, where they share out their work as they
-go, together.
+"""Running the clusters of a launch: one after another, or at once where they draw work from a common
+store.
 
-One after another is a legal order of the grid, and the only one that needs looking at where no op
-lets a cluster learn of
-another: accesses of two clusters to one element of global memory are a race in any order
-(`global_order`).
+One after another is a legal order of the grid. It is the only order that needs to be run where no
+op communicates between clusters: accesses of two clusters to one element of global memory are a race
+in any order (`happens_before.global_memory`).
 
-Where a kernel has an atomic add or a try_cancel, what a cluster gets depends on the others. Then as
-many clusters as a chip holds run at once, each on a machine of its own, until it comes to such an
-op. Seed 0 lets the one perform it that is first in virtual time, so that tiles are shared out as
-the cost model has it; other seeds let any.
+Where a kernel has an atomic add or a try_cancel, its result depends on the other clusters. Then as
+many clusters as the chip holds run at once, each on a machine of its own, up to the next such op.
+Seed 0 grants the op to the cluster that reached it first in virtual time, so that tiles are
+distributed as the cost model predicts; other seeds grant it to any cluster.
 """
 
 from __future__ import annotations
@@ -76,8 +75,8 @@ def finish(m: Machine) -> None:
 
 @contextmanager
 def explained(m: Machine) -> Iterator[None]:
-    """Replaces a fault by the read of poison that explains it, and a division by zero by a
-    fault.
+    """Reports the read of poison that explains a fault in its place, and turns a division by zero
+    into a fault.
     """
     try:
         yield
@@ -92,7 +91,8 @@ def explained(m: Machine) -> Iterator[None]:
 def _division(world: World, error: ZeroDivisionError) -> SimFault:
     """A division by zero in a body, with the program's line."""
     return SimFault(
-        "integer division by zero. On the GPU it gives some number and no error; guard it with ctx.when(...)",
+        "integer division by zero. On the GPU it gives some number and no error; guard it with"
+        f" {world.program.words['a predicate']}",
         world.located(error),
     )
 
@@ -106,8 +106,8 @@ def _duration(m: Machine) -> float:
 
 
 class _Place:
-    """Where one cluster after another runs. `since`: when the present one started, in cycles;
-    `kept`: its events on each tensor while others run.
+    """A slot of the chip in which clusters run one after another. `since`: when the present one
+    started, in cycles; `kept`: its events on each tensor while other slots run.
     """
 
     def __init__(self, world: World) -> None:
@@ -116,13 +116,13 @@ class _Place:
         self.machine: Machine | None = None
 
     def asks(self) -> float:
-        """When its first agent that asks came to its op."""
+        """When the first of its agents that ask reached its op."""
         assert self.machine is not None
         return self.since + min(a.time for a in self.machine.requests.asking)
 
 
 class _Together:
-    """Places that run at once."""
+    """Slots whose clusters run at once."""
 
     def __init__(self, world: World, random: Random | None, finished: Finished) -> None:
         self.world = world
@@ -152,8 +152,8 @@ class _Together:
             place.machine.requests.haste = self.random.choice((0.0, 0.5, 1.0))
 
     def run(self, place: _Place) -> bool:
-        """Runs a place until its cluster asks, or until there is no cluster for it. Returns whether
-        it asks.
+        """Runs the clusters of a slot until one asks for an op, or until none is left. Returns
+        whether one asks.
         """
         clusters = self.world.clusters
         assert clusters is not None
@@ -174,7 +174,7 @@ class _Together:
             self.start(place, clusters.waiting.popleft())
 
     def grant(self, asking: list[_Place]) -> _Place:
-        """Lets one agent perform what it asks for, and takes its place from the list."""
+        """Grants one agent the op that it asks for, and takes its slot off the list."""
         place = min(asking, key=_Place.asks) if self.random is None else self.random.choice(asking)
         assert place.machine is not None
         requests, ready = place.machine.requests, place.machine.ready
@@ -193,8 +193,8 @@ class _Together:
 def together(
     world: World, order: list[int], resident: int, random: Random | None, finished: Finished
 ) -> tuple[int, list[float]]:
-    """Runs up to `resident` clusters at once; any other seed than 0 may take fewer, as a chip on
-    which other kernels run.
+    """Runs up to `resident` clusters at once; seeds other than 0 may run fewer, as on a chip that
+    also runs other kernels.
 
     Returns the steps taken, and the cycles until the last cluster has ended.
     """
@@ -204,7 +204,7 @@ def together(
     world.clusters = Clusters(order, random)
     run = _Together(world, random, finished)
     places = [_Place(world) for _ in range(at_once)]
-    for place in places:  # they start at once, before any of them can cancel another
+    for place in places:  # all start before any of them can cancel another
         run.start(place, world.clusters.waiting.popleft())
     asking: list[_Place] = []
     while places or asking:

@@ -8,6 +8,7 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import WarpgroupQueue
+from tilepipe.machine.wording import Wording
 
 
 class Cta(CtaPlace):
@@ -32,9 +33,11 @@ class Cta(CtaPlace):
         "tma_free", "tmem", "warpgroups",
     )  # fmt: skip
 
-    def __init__(self, rank: int, grid: int, smem_bytes: int, *, addressed: bool = False) -> None:
+    def __init__(
+        self, rank: int, grid: int, smem_bytes: int, words: Wording, *, addressed: bool = False
+    ) -> None:
         """`addressed`: the program names its barriers, and all shared memory, by address."""
-        super().__init__(rank, grid)
+        super().__init__(rank, grid, words)
         self.slots: list[Slot] = []
         self.aliased: list[Slot] = []
         self.tmem: TensorMemory | None = None

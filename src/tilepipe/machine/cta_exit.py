@@ -1,8 +1,8 @@
-"""The exit of a CTA: nothing may still be able to touch its shared memory.
+"""The exit of a CTA: no access to its shared memory may still be under way.
 
-An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles
-know when they return, so whatever could still arrive, land or read must have been waited for by one
-of them.
+An exit ends the lifetime of the CTA's shared memory, so every access to that memory must happen
+before it. What happens before the exit is what the CTA's own agents know when they return: one of
+them must have waited for every arrival, copy and asynchronous read.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
 
 def _wait_for_it(m: Machine, bar: Mbarrier) -> str:
     """How a CTA outlives the arrivals on one of its barriers."""
-    if causes.is_of_ring(m.ctas, bar):
-        return "Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage has been released."
+    drain = bar.cta.words.get("draining a ring")
+    if drain is not None and bar.side is not None and bar.side.ring:
+        return drain
     if bar.pending == bar.count:
         return f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that completes, before it ends."
     return (
@@ -110,7 +111,7 @@ def _is_uncommitted(m: Machine, access: Access) -> bool:
 def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     name = _name(cta)
     what = f"{access.site.what}, issued by {access.agent},"
-    facts = access.site.facts
+    facts, words = access.site.facts, cta.words
     match facts.issues or facts.unit:
         case Unit.TMA:
             return (
@@ -132,24 +133,26 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
                 return (
                     f"{name} exits while a TMA store may still read {slot.name}: {what} was never"
                     " committed, so no wait covers it.\n"
-                    "  Call ctx.tma_store_commit() after it, and then ctx.tma_store_wait(0), in the"
-                    " thread that issued it before the role ends."
+                    f"  Call {words['cp.async.bulk.commit_group']} after it, and then"
+                    f" {words['cp.async.bulk.wait_group 0']}, in the thread that issued it before"
+                    " the role ends."
                 )
             return (
                 f"{name} exits while a TMA store may still read {slot.name}: {what} has not been"
                 " waited for.\n"
-                "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
+                f"  Call {words['cp.async.bulk.wait_group 0']} in the thread that issued it"
+                " before the role ends."
             )
         case Group.TCGEN05:
             return tensor_faults.over_at_exit(m, access, name, slot.name)
         case Group.TMEM_LOADS | Group.TMEM_STORES:
-            wait = "ctx.tmem_wait_store()" if access.is_write else "ctx.tmem_wait_load()"
+            wait = words["tcgen05.wait::st" if access.is_write else "tcgen05.wait::ld"]
             return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."
         case Group.WGMMA:
             return (
                 f"{name} exits while the tensor cores may still read {slot.name}: {what} was"
                 " never waited for.\n"
-                "  Commit it and call ctx.wgmma_wait(0) before the role ends."
+                f"  Commit it and call {words['wgmma.wait_group 0']} before the role ends."
             )
     return (
         f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"

@@ -234,7 +234,7 @@ class Machine:
 
 def _cta(world: World, rank: int) -> Cta:
     program = world.program
-    cta = Cta(rank, world.grid, program.smem_bytes, addressed=program.addressed)
+    cta = Cta(rank, world.grid, program.smem_bytes, program.words, addressed=program.addressed)
     tiles = [[Slot(cta, buffer, i) for i in range(buffer.count)] for buffer in program.buffers]
     for slots in tiles:
         cta.slots.extend(slots)
@@ -251,7 +251,7 @@ def _cta(world: World, rank: int) -> Cta:
         bars += [
             Mbarrier(
                 cta, array.name, i, array.size, base + i, array.by_parity,
-                address=array.offset + WORD_BYTES * i,
+                address=array.offset + WORD_BYTES * i, side=array.side,
             )
             for i in range(array.size)
         ]  # fmt: skip

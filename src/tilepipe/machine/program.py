@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tilepipe.machine.actors import Role
 from tilepipe.machine.memory.tile_bytes import TileArray
 from tilepipe.machine.sites import Site
+from tilepipe.machine.wording import PTX, Wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,26 @@ class AgentPlan:
 
 # Named tuples, like other plain records of the machine: the first run imports them, and defining a
 # frozen dataclass takes 0.8 ms, a named tuple 0.1 ms.
+class RingSide(NamedTuple):
+    """What the mbarriers of a ring of stages are for, one for each stage. `fills`: their phases are
+    fills of the stage, not releases. `ring`: its name, by which the other side is found; "" where
+    no other side is known.
+    """
+
+    ring: str
+    fills: bool
+
+
 class BarrierPlan(NamedTuple):
     """An array of `size` mbarriers. `offset`: where it starts in shared memory. `by_parity`: some
-    wait on it gives a parity.
+    wait on it gives a parity. `side`: of a ring, where the array is one.
     """
 
     name: str
     size: int
     offset: int
     by_parity: bool
+    side: RingSide | None = None
 
 
 class Program(NamedTuple):
@@ -49,6 +61,7 @@ class Program(NamedTuple):
         commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
             arrives, which may hand them back. waits_itself: it has a grid_dependency_wait.
         shares_work: clusters may take work from each other.
+        words: what messages call the instructions that they advise.
     """
 
     cluster_size: int
@@ -66,3 +79,4 @@ class Program(NamedTuple):
     hands_on: bool = False
     waits_itself: bool = False
     shares_work: bool = False
+    words: Wording = PTX

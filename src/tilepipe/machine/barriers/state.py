@@ -10,6 +10,7 @@ from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.memory.tensor_map import Box
 from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.program import RingSide
 from tilepipe.machine.sites import Site
 
 UNINITIALISED, LIVE, INVALIDATED = 0, 1, 2
@@ -87,6 +88,7 @@ class Mbarrier(Released):
             initialiser: that thread, (agent, mask).
         by_parity: some wait on its array gives a parity. completion_bits: then the bits of the last
             two completions, latest first.
+        side: what it is for in a ring, where the program says so.
         in_role, reinitialised: it was initialised in a role, and after it had been invalidated.
     """
 
@@ -117,6 +119,7 @@ class Mbarrier(Released):
         "proxy_bit",
         "reinitialised",
         "repeated_arrivals",
+        "side",
         "size",
         "state",
         "tx",
@@ -132,8 +135,10 @@ class Mbarrier(Released):
         by_parity: bool = False,
         *,
         address: int,
+        side: RingSide | None = None,
     ) -> None:
         self.cta = cta
+        self.side = side
         self.address = address
         self.flat = flat
         self.by_parity = by_parity

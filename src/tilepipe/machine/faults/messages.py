@@ -1,5 +1,5 @@
-"""The words of every fault the machine finds: what happened, between whom, the arithmetic, and what
-to change.
+"""The messages of faults: what happened, which accesses or arrivals took part, the arithmetic, and
+what to change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tilepipe.machine.sites import Site
 # -- races -----------------------------------------------------------------------------
 
 
-def _line(slot: Slot, a: Access) -> str:
+def line(slot: Slot, a: Access) -> str:
+    """One of two conflicting accesses."""
     verb = "writes" if a.is_write else "reads"
     proxy = (
         "asynchronous"
@@ -53,19 +54,21 @@ def _late_expect(m: Machine, access: Access, reader: Actor) -> str | None:
             and not bar.last_copies
         ):
             agent, site, _ = bar.last_arrivals[-1]
+            only = bar.cta.words["mbarrier.expect_tx"]
             return (
                 f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of"
                 f" {bar.where} before"
-                f" expect_bytes_only: the bytes count for phase {bar.phase}, which {reader} has"
+                f" {only}: the bytes count for phase {bar.phase}, which {reader} has"
                 " not waited for."
-                " Call expect_bytes (it announces and arrives), or expect_bytes_only before the"
-                " arrive."
+                f" Call {bar.cta.words['mbarrier.arrive.expect_tx']} (it announces and arrives),"
+                f" or {only} before the arrive."
             )
     return None
 
 
 def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     """What would order `new` after `old`."""
+    words = slot.cta.words
     for copy, reader in ((old, new.agent), (new, old.agent)):
         late = _late_expect(m, copy, reader) if copy.site.fills else None
         if late is not None:
@@ -83,7 +86,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know"
             " that this CTA has freed the tile as well."
             " Its consumers must arrive on the barrier of every CTA that copies into them:"
-            " ctx.mma_commit(stage.mbar(), mask=...) with the CTAs of the multicast."
+            f" {slot.cta.words['tcgen05.commit.multicast::cluster']} with the CTAs of the multicast."
         )
     if m.poison_at is old:
         return (
@@ -112,30 +115,27 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     if facts.issues is Group.WGMMA:
         loose = any(u.site is old.site for u in m.agents[old.agent.uid].wgmma_open)
         commit = (
-            " It is in no committed group: commit it first (ctx.wgmma_commit(), or"
-            " ctx.mma_commit(mbar))."
+            f" It is in no committed group: commit it first ({words['wgmma.commit_group']})."
             if loose
             else ""
         )
         return (
-            "A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the"
-            " commit bound to"
-            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it"
+            f"A wgmma reads its tiles until its group has been waited for"
+            f" ({words['wgmma.wait_group']}): {new.agent} may touch the tile only after that, by way of a barrier it"
             f" waits on.{commit}"
         )
     if facts.issues is Group.BULK:
         return (
             "The store reads the tile until the thread that issued it has waited for its group"
-            " (ctx.tma_store_wait(..., read=True)); then the writers must learn of it: a syncwarp"
-            " or a named barrier."
+            f" ({words['cp.async.bulk.wait_group.read']}); then the writers must learn of it: a"
+            " syncwarp or a named barrier."
         )
     if facts.issues is not None:
         return tensor_faults.remedy(m, old, new)
     verb = "write" if old.is_write else "read"
     lanes = (
         " An arrive or a copy by one elected lane speaks only for that lane until its warp has"
-        " converged"
-        " (ctx.syncwarp()), and never for other warps (a named barrier)."
+        f" converged ({words['bar.warp.sync']}), and never for other warps (a named barrier)."
     )
     if old.agent is new.agent:
         return f"Between the {verb} and the second access, the threads that make them must meet.{lanes}"
@@ -152,99 +152,46 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
     cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
     raise RaceError(
         f"race on {slot.name}{other}{cta}: nothing orders the second access after the first.\n"
-        f"  first:  {_line(first or slot, old)}\n"
-        f"  second: {_line(slot, new)}\n"
+        f"  first:  {line(first or slot, old)}\n"
+        f"  second: {line(slot, new)}\n"
         f"  {_remedy(m, slot, old, new)}",
         new.site.loc,
     )
 
 
-def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) -> None:
-    """An ordinary access to shared memory before an asynchronous one needs a fence.proxy.async
-    between them.
-    """
-    if old.fenced & known:
-        return
-    cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
-    own = old.home == old.agent.cta.rank
-    fence = "ctx.fence_proxy_async()" if own else 'ctx.fence_proxy_async("cluster")'
-    reach = (
-        ""
-        if own
-        else " The form without an argument (.shared::cta) orders accesses to its own CTA's memory, and this is a peer's."
-    )
-    _unfenced(
-        m,
-        slot.name,
-        cta,
-        old,
-        str(old.agent),
-        (_line(slot, old), _line(slot, new)),
-        new.site,
-        known,
-        fence,
-        reach,
-    )
-
-
-def check_global_proxy(
-    m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int
-) -> None:
-    """The same of an ordinary access to global memory before one by TMA."""
-    if old.fenced & known:
-        return
-    lines = (
-        f"{old.who} {'writes' if old.is_write else 'reads'} common elements (generic proxy): {old.site.what}\n          at {old.site.loc}",
-        f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
-    )
-    reach = " The form without an argument orders shared memory only."
-    _unfenced(
-        m,
-        f"tensor '{tensor}'",
-        "",
-        old,
-        old.who,
-        lines,
-        site,
-        known,
-        'ctx.fence_proxy_async("global")',
-        reach,
-    )
-
-
-def _unfenced(
-    m: Machine, place: str, cta: str, old: Access | Event, who: str, lines: tuple[str, str], site: Site, known: int, fence: str, reach: str
-) -> None:  # fmt: skip
-    """An ordinary access, `old`, and an asynchronous one at `site` without a proxy fence by the
-    threads that made the first.
+def proxy_race(
+    place: str, old: Access | Event, lines: tuple[str, str], site: Site, fence: str, reach: str
+) -> NoReturn:
+    """An ordinary access, `old`, and an asynchronous one at `site`, with no proxy fence between them.
 
     Args:
-        place: what both touch. cta: of which CTA, or "". who: made `old`. lines: both accesses, for
-            the message.
-        fence: the call that orders them. reach: why another form of it does not, or "".
-
-    Raises:
-        RaceError: there is no fence on the reader's side either; or there is, and the rules are
-            strict.
+        place: what both touch. lines: both accesses. fence: the instruction that orders them.
+        reach: why another form of it does not, or "".
     """
     verb = "write" if old.is_write else "read"
-    if not old.reader_fenced & known:
-        raise RaceError(
-            f"race between proxies on {place}{cta}: the accesses are ordered, but no"
-            " fence.proxy.async of that memory stands between.\n"
-            f"  first:  {lines[0]}\n"
-            f"  second: {lines[1]}\n"
-            f"  Every thread that made the {verb} must execute {fence} after it and before it"
-            " arrives, or before the asynchronous access"
-            f" where it issues that itself.{reach}",
-            site.loc,
-        )
-    m.world.finding(rules.READER_FENCE,
+    raise RaceError(
+        f"race between proxies on {place}: the accesses are ordered, but no"
+        " fence.proxy.async of that memory stands between.\n"
+        f"  first:  {lines[0]}\n"
+        f"  second: {lines[1]}\n"
+        f"  Every thread that made the {verb} must execute {fence} after it and before it arrives,"
+        f" or before the asynchronous access where it issues that itself.{reach}",
+        site.loc,
+    )
+
+
+def fenced_by_reader(
+    m: Machine, place: str, old: Access | Event, who: str, site: Site, fence: str
+) -> None:
+    """The proxy fence between `old`, by `who`, and the access at `site` is on the reader's side."""
+    verb = "write" if old.is_write else "read"
+    m.world.finding(
+        rules.READER_FENCE,
         f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at"
-        f" {site.loc.short} the proxy fence stands on the"
-        " reader's side", site.loc,
+        f" {site.loc.short} the proxy fence stands on the reader's side",
+        site.loc,
         f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
-    )  # fmt: skip
+    )
 
 
 def ordered_by_commit_alone(
@@ -288,9 +235,9 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     if event.cluster != m.cluster_id:
         return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
     if event.site.facts.issues is Group.BULK:
-        return f"The store is over when the thread that issued it has waited for it (ctx.tma_store_wait(0)); then {ag} must learn of it."
+        return f"The store is over when the thread that issued it has waited for it ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it."
     if event.agent_uid == ag.uid:
-        return "Other threads of the same role: they must meet between the two accesses, for instance at ctx.syncwarp()."
+        return f"Other threads of the same role: they must meet between the two accesses, for instance at {ag.cta.words['bar.warp.sync']}."
     return f"After the first access, {event.who} must arrive on a barrier that {ag} waits on before its access."
 
 
@@ -327,11 +274,12 @@ def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
 
 
 def _expects_nothing(bar: Mbarrier) -> str:
-    """What to change where copies signal a phase without an expect_bytes."""
+    """What to change where copies signal a phase whose bytes nothing has announced."""
+    expect = bar.cta.words["mbarrier.arrive.expect_tx"]
     return (
-        f"  No expect_bytes was called on {bar.name} in this phase, so its arrivals complete it"
+        f"  No {expect} was called on {bar.name} in this phase, so its arrivals complete it"
         " without the copies."
-        " Call expect_bytes(n) (it is an arrival, and announces the bytes) in place of the"
+        f" Call {expect}(n) (it is an arrival, and announces the bytes) in place of the"
         " arrive, before the copies."
     )
 
@@ -350,7 +298,7 @@ def not_live(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     """Use before init or after inval."""
     state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
     raise BarrierError(
-        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after."
+        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it {ag.cta.words['before every use']}."
         f"{addresses.none_there(m.ctas[bar.cta.rank], bar)}",
         site.loc,
     )
@@ -394,8 +342,9 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> N
     )
 
 
-def _raise_it(excess: str) -> str:
-    return f"  ({excess}). Raise the number given to expect_bytes to what the copies bring."
+def _raise_it(bar: Mbarrier, excess: str) -> str:
+    expect = bar.cta.words["mbarrier.arrive.expect_tx"]
+    return f"  ({excess}). Raise the number given to {expect} to what the copies bring."
 
 
 def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
@@ -406,7 +355,7 @@ def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
         f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
         " pending:"
         f" {_bytes(bar)}\n"
-        + (_expects_nothing(bar) if not bar.expected else _raise_it(f"{-bar.tx:,} too many")),
+        + (_expects_nothing(bar) if not bar.expected else _raise_it(bar, f"{-bar.tx:,} too many")),
         site.loc,
     )
 
@@ -418,7 +367,7 @@ def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
         " still to come:"
         f" {_bytes(bar)}\n"
         "  Whoever waits for this phase reads the tile before the data are there.\n"
-        + (_expects_nothing(bar) if not bar.expected else _raise_it("too few were expected")),
+        + (_expects_nothing(bar) if not bar.expected else _raise_it(bar, "too few were expected")),
         site.loc,
     )
 
@@ -428,15 +377,16 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
     raise BarrierError(
         f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier"
         " counts up to 2^20 - 1"
-        " = 1,048,575. Use smaller tiles or a smaller k_group_size.",
+        f" = 1,048,575. Use {bar.cta.words['smaller copies']}.",
         site.loc,
     )
 
 
 def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
+    frees = bar.side is not None and not bar.side.fills
     known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
-    afterwards = "afterwards" if bar.array.endswith(".empty") else "afterwards (an empty barrier)"
+    afterwards = "afterwards" if frees else "afterwards (an empty barrier)"
     unknown = f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on which it arrives {afterwards}."
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
     remedy = (
@@ -498,11 +448,11 @@ def ahead(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRet
 
 def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     """A remote signal before the barrier's initialisation has reached the cluster."""
+    put = bar.cta.words.get("initialising early or putting", "Put")
     raise BarrierError(
         f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of"
         " it has reached the"
-        " cluster (on hardware the signal is lost and the peer hangs). Initialise in set-up code,"
-        " or put"
+        f" cluster (on hardware the signal is lost and the peer hangs). {put}"
         " fence.mbarrier_init and a cluster barrier between.",
         site.loc,
     )
@@ -511,11 +461,11 @@ def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
 def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     """A copy signals a barrier that was initialised in a role, with no fence behind it."""
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
-    again = " again" if bar.reinitialised else ""
+    again, words = " again" if bar.reinitialised else "", bar.cta.words
     text = f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was initialised{again}{where}, with no fence in between"
     cure = (
-        "The thread that initialises it must execute ctx.fence_barrier_init() (or"
-        " ctx.fence_proxy_async()) behind that, before a barrier"
+        f"The thread that initialises it must execute {words['fence.mbarrier_init']} (or"
+        f" {words['fence.proxy.async.shared::cta']}) behind that, before a barrier"
         f" lets {ag} go on: TMA may see what the memory held before."
     )
     if bar.reinitialised:

@@ -1,11 +1,11 @@
-"""Causes that a fault's message names before the consequence that a run happens to meet first: a
-lapped wait, a race, a deadlock.
+"""Causes that a message names before the consequence that a run happens to meet first: a lapped wait,
+a race, a deadlock.
 
-The two sides of a ring are arrays of barriers named `<ring>.full` and `<ring>.empty`. Phase p of a
-stage's full barrier is its fill number p + 1, phase p of its empty barrier the release after that
-fill. So a release belongs behind as many fills, and a fill behind one release fewer. Beyond rings:
-an agent that ran ahead, and completed a phase with an arrival meant for the next; a named barrier
-at which an agent arrived without waiting.
+A ring has two mbarriers for each stage (`program.RingSide`). Phase p of a stage's full barrier is
+fill number p + 1 of the stage, phase p of its empty barrier the release after that fill. So as many
+fills precede a release, and one release fewer precedes a fill. Other causes: an agent that ran
+ahead, and completed a phase with an arrival meant for the next; a named barrier at which an agent
+arrived without waiting.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from tilepipe.ir.facts import Sync
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.cta import Cta
+from tilepipe.machine.faults.view import executed
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.program import RingSide
 from tilepipe.machine.sites import OWN, Site
-
-_FULL, _EMPTY = ".full", ".empty"
-
 
 # -- rings -----------------------------------------------------------------------------
 
@@ -40,27 +39,16 @@ def out_of_turn(ctas: Iterable[Cta]) -> str:
 def _stages(ctas: Iterable[Cta]) -> Iterator[tuple[Mbarrier, Mbarrier]]:
     """The full and the empty barrier of each stage of each ring."""
     for cta in ctas:
-        by_name = {(bar.array, bar.index): bar for bar in cta.bars}
-        for (array, index), bar in by_name.items():
-            partner = by_name.get((array.removesuffix(_FULL) + _EMPTY, index))
-            if array.endswith(_FULL) and partner is not None:
+        sides = {(bar.side, bar.index): bar for bar in cta.bars if bar.side and bar.side.ring}
+        for (side, index), bar in sides.items():
+            partner = sides.get((side._replace(fills=False), index))
+            if side.fills and partner is not None:
                 yield bar, partner
 
 
-def is_of_ring(ctas: list[Cta], bar: Mbarrier) -> bool:
-    """Whether a barrier is one side of a ring of the pipelines: the CTA has the other side as
-    well.
-    """
-    array = bar.array
-    for side, other in ((_FULL, _EMPTY), (_EMPTY, _FULL)):
-        if array.endswith(side):
-            return any(b.array == array.removesuffix(side) + other for b in ctas[bar.cta.rank].bars)
-    return False
-
-
 def _latest(bar: Mbarrier) -> tuple[int, str]:
-    """The last phase in which anybody has arrived, and who arrived; -1 before the first, and where
-    another CTA has: it goes by its own ring.
+    """The last phase with an arrival, and the agents that arrived; -1 before the first arrival, and
+    where another CTA has arrived, which follows its own ring.
     """
     arrivals, phase = (
         (bar.arrivals, bar.phase) if bar.arrivals else (bar.last_arrivals, bar.phase - 1)
@@ -179,18 +167,18 @@ def passed_over(ctas: Iterable[Cta]) -> str:
     past one. Empty where there is none.
     """
     for cta in ctas:
-        arrays: dict[str, list[Mbarrier]] = {}
+        arrays: dict[RingSide, list[Mbarrier]] = {}
         for bar in cta.bars:
-            if bar.array.endswith((_FULL, _EMPTY)):
-                arrays.setdefault(bar.array, []).append(bar)
-        for array, bars in arrays.items():
+            if bar.side is not None and bar.side.ring:
+                arrays.setdefault(bar.side, []).append(bar)
+        for side, bars in arrays.items():
             most, least = max(bars, key=lambda b: b.phase), min(bars, key=lambda b: b.phase)
             if most.phase - max(least.phase, 0) > 1:
-                side = "fills" if array.endswith(_FULL) else "releases"
+                does = "fills" if side.fills else "releases"
                 return (
                     f"{most.where} has completed {most.phase} phases, {least.name}"
                     f" {max(least.phase, 0) or 'none'}: the stages of a ring"
-                    f" take turns, and whoever {side} them passes some over. Look for a second"
+                    f" take turns, and whoever {does} them passes some over. Look for a second"
                     " step or release for each."
                 )
     return ""
@@ -257,23 +245,19 @@ def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Actor]) -> str:
     return ""
 
 
-def _executed(m: Machine) -> list[Site]:
-    """The ops of the program that have been executed."""
-    return [site for site in m.world.program.sites if m.world.counts[site.id]]
-
-
 def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
     """A commit or an arrive on a barrier of one arrival, which an expect_bytes is already; empty
     where there is none.
     """
     for bar in bars:
-        sites = [s for s in _executed(m) if s.barrier == bar.array]
+        words = bar.cta.words
+        sites = [s for s in executed(m) if s.barrier == bar.array]
         copy = next((s for s in sites if s.fills), None)
         announces = next((s for s in sites if Sync.EXPECT in s.sync), None)
         more = next((s for s in sites if s.is_arrival), None)
         if bar.count == 1 and copy and announces and more and more.role != announces.role:
             return (
-                f"The expect_bytes at {announces.loc.short} and the bytes of the TMA copies at"
+                f"The {words['mbarrier.arrive.expect_tx']} at {announces.loc.short} and the bytes of the TMA copies at"
                 f" {copy.loc.short} complete the phases of"
                 f" {bar.where}, and the arrival of role '{more.role}' at {more.loc.short} is one"
                 " more than its count of 1. What says that a"
@@ -291,7 +275,7 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
     """
     if len(m.ctas) < 2 or not bar.pending:
         return ""
-    sites = [s for s in _executed(m) if s.is_arrival and s.barrier == bar.array]
+    sites = [s for s in executed(m) if s.is_arrival and s.barrier == bar.array]
     came = {a.uid for a, _, _ in bar.arrivals}
     near: set[int] = set()
     far: dict[int, Site] = {}
@@ -319,8 +303,9 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
         f"{bar.where} gets {bar.count - bar.pending} of the {bar.count} arrivals of a phase,"
         f" since the arrival of {who} at"
         f" {site.loc.short} reaches only the copy in CTA rank {', '.join(map(str, there))}. A"
-        " commit reaches the CTAs of its"
-        f" mask= ({mask:#b}: all of this cluster), an arrive those for which arrive_cluster(rank)"
+        f" commit reaches the CTAs of its"
+        f" {bar.cta.words['mask']} ({mask:#b}: all of this cluster), an arrive those for which"
+        f" {bar.cta.words['mbarrier.arrive on a peer']}"
         " is called."
     )
 
@@ -344,8 +329,8 @@ def only_arrives(m: Machine, agent: Actor) -> str:
     for site in sites:
         if site.named not in waits and m.world.counts[site.id]:
             return (
-                f"The named_arrive at {site.loc.short} does not wait: it counts {agent} in and"
-                " goes on. Use .sync() where it must wait for"
+                f"The {site.kind} at {site.loc.short} does not wait: it counts {agent} in and"
+                f" goes on. Use {agent.cta.words['bar.sync']} where it must wait for"
                 " the others."
             )
     return ""

@@ -1,5 +1,5 @@
-"""The words of the faults of tensor memory: what happened, between whom, the arithmetic, and what
-to change.
+"""The messages of the faults of tensor memory: what happened, which ops took part, the arithmetic,
+and what to change.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from tilepipe.ir.facts import Group, Unit
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, Matrix, Scales
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory
 from tilepipe.machine.sites import Site
+from tilepipe.machine.wording import Wording
 
 _FENCES = "tcgen05 ops are ordered across threads by a barrier only with both fences around it"
 
@@ -122,7 +122,7 @@ def freed_before_the_peer(ag: Actor, site: Site, found: Allocation, peer: Tensor
         " and a dealloc waits for no CTA; freed before"
         " the odd CTA's alloc has returned, the launch fails (NVIDIA/cutlass issue 3435).\n"
         f"  Behind its alloc, CTA {peer.cta.block_id} must arrive on a barrier that {ag} waits on"
-        f" before it frees. {_DEALLOC}."
+        f" before it frees.{_dealloc(ag.cta.words)}"
     )
 
 
@@ -167,14 +167,14 @@ def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
     m.world.finding(rules.TENSOR_FENCES, _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"), new.site.loc,
         f"{_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the"
         " access must execute"
-        " ctx.tcgen05_fence_before() before it arrives.",
+        f" {tm.cta.words['tcgen05.fence::before_thread_sync']} before it arrives.",
     )  # fmt: skip
 
 
 def not_received(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that makes an access did not execute the fence after it synchronised."""
     m.world.finding(rules.TENSOR_FENCES, _between(m, tm, old, new, "after_thread_sync", "the wait and the second"), new.site.loc,
-        f"{_FENCES}: {new.agent} must execute ctx.tcgen05_fence_after() after the wait by which it learns of the first.",
+        f"{_FENCES}: {new.agent} must execute {tm.cta.words['tcgen05.fence::after_thread_sync']} after the wait by which it learns of the first.",
     )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def _pair(m: Machine, tm: TensorMemory, old: Access, new: Access, why: str) -> s
 
 
 def _wait(a: Access) -> str:
-    return "ctx.tmem_wait_store()" if a.is_write else "ctx.tmem_wait_load()"
+    return a.agent.cta.words["tcgen05.wait::st" if a.is_write else "tcgen05.wait::ld"]
 
 
 def remedy(m: Machine, old: Access, new: Access) -> str:
@@ -226,7 +226,8 @@ def remedy(m: Machine, old: Access, new: Access) -> str:
         else "reads its tile and writes tensor memory"
     )
     return other_thread(m, old) or (
-        f"The tensor core {works} until a commit by the same thread has arrived (ctx.mma_commit):"
+        f"The tensor core {works} until a commit by the same thread has arrived"
+        f" ({old.agent.cta.words['tcgen05.commit']}):"
         f" {new.agent} must wait for the"
         " barrier of that commit."
     )
@@ -244,26 +245,29 @@ def _after_registers(old: Access, new: Access) -> str:
     """
     what = "store to" if old.is_write else "load from"
     over = f"A {what} tensor memory is over when its warp has executed {_wait(old)}"
-    frees = new.site.frees
+    frees, library = new.site.frees, _dealloc(new.agent.cta.words)
     if old.agent is new.agent and _warp(old) == _warp(new):
         others = (
-            f" Where other warps read, too, they must tell the one that frees: {_DEALLOC}."
+            f" Where other warps read, too, they must tell the one that frees{':' if library else '.'}{library}"
             if frees
             else ""
         )
         return f"{over}: put that between the two. Behind it the same warp needs no fence and no barrier.{others}"
-    known, others = old.agent.known(old.mask), f" {_DEALLOC}." if frees else ""
-    steps = [] if frees or old.fenced & known else ["ctx.tcgen05_fence_before()"]
+    known, others = old.agent.known(old.mask), library if frees else ""
+    fence = old.agent.cta.words["tcgen05.fence::before_thread_sync"]
+    steps = [] if frees or old.fenced & known else [fence]
     who = f"warp {_warp(new)} of {new.agent}" if old.agent is new.agent else str(new.agent)
     arrive = f"an arrive on a barrier that {who} waits on before its access"
     missing = " and ".join([*steps, arrive])
     if not old.bit & known:
         return f"{over}; then {missing}.{others}"
-    done = "that" if steps or frees else "that and ctx.tcgen05_fence_before()"
+    done = "that" if steps or frees else f"that and {fence}"
     return f"{over}. It has done {done}, but nothing behind it tells {who}: {missing} must follow.{others}"
 
 
-_DEALLOC = "tp.TmemDeallocBarrier does that: signal_complete() behind the reads, complete_dealloc(tmem) in place of deallocate()"
+def _dealloc(words: Wording) -> str:
+    """What of the front end's library does all that a dealloc after others' reads needs."""
+    return words.get("freeing after reads", "")
 
 
 def _freeing(m: Machine, old: Access, new: Access) -> str:
@@ -279,10 +283,10 @@ def _freeing(m: Machine, old: Access, new: Access) -> str:
     read = ", ".join(f"role '{role}' ({line})" for role, line in readers.items())
     return (
         "The tensor core works on the columns until a commit by the same thread has arrived"
-        " (ctx.mma_commit), and then they are still to be"
+        f" ({old.agent.cta.words['tcgen05.commit']}), and then they are still to be"
         f" read: {read}. Every role that reads must wait for that commit, read, and arrive on a"
         f" barrier that {new.agent} waits on before"
-        f" it frees. {_DEALLOC}."
+        f" it frees.{_dealloc(new.agent.cta.words)}"
     )
 
 
@@ -302,20 +306,19 @@ def other_thread(m: Machine, old: Access) -> str:
                     f" committed by lane {other % 32} of {agent}"
                     f" ({queue.committed.loc.short}): a commit covers only what its own thread"
                     " issued. Issue and commit under one"
-                    " ctx.elect_one(), or the same lane condition."
+                    f" {agent.cta.words['elect.sync']}, or the same lane condition."
                 )
     return ""
 
 
 def over_at_exit(m: Machine, a: Access, name: str, place: str) -> str:
     """A CTA ends while the tensor core may still work on its memory."""
+    cta = m.agents[a.agent.uid].cta
+    words, ring = cta.words, any(bar.side and bar.side.ring for bar in cta.bars)
+    drain = words.get("draining a ring at a commit", "") if ring else ""
     why = other_thread(m, a) or (
-        "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends"
-        + (
-            ": producer.drain() waits until every stage has been released."
-            if any(causes.is_of_ring(m.ctas, bar) for bar in m.agents[a.agent.uid].cta.bars)
-            else "."
-        )
+        f"Commit it ({words['tcgen05.commit']}) and let a role of this CTA wait for the barrier"
+        f" before it ends{drain}."
     )
     return (
         f"{name} exits while the tensor cores may still use {place}: {a.site.what}, issued by"
@@ -327,8 +330,7 @@ def poison(a: Access) -> str:
     """What to do about words that nothing has written."""
     if a.is_write:
         return (
-            "The MMA adds to them: let the first one overwrite (accumulate=False, or a condition"
-            " such as `k > 0`). Columns hold nothing"
-            " when they are allocated."
+            f"The MMA adds to them: let the first one overwrite ({a.agent.cta.words['scale-d false']})."
+            " Columns hold nothing when they are allocated."
         )
     return "Wait for the commit of the MMA, or for the store, that fills them. Columns hold nothing when they are allocated."

@@ -11,7 +11,7 @@ from tilepipe.ir.facts import Group
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
-from tilepipe.machine.happens_before.tensor_fences import check_tensor_fences
+from tilepipe.machine.happens_before.proxies import check_proxy, check_tensor_fences
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import ByteSet, one_lane_each
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -39,7 +39,7 @@ def _check_order(
         if isinstance(place, TensorMemory):
             check_tensor_fences(m, place, old, new, known)
         else:
-            faults.check_proxy(m, place, old, new, known)
+            check_proxy(m, place, old, new, known)
 
 
 def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:

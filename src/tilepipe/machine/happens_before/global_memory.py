@@ -27,6 +27,7 @@ from tilepipe.machine.happens_before.events import (
     Layout,
 )
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 
@@ -150,7 +151,7 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
                 m, f"tensor '{order.name}'", old, old.who, str(ag), new.site
             )
         if common and new.asynchronous and old.fenced:
-            faults.check_global_proxy(m, order.name, old, ag, new.site, known)
+            check_global_proxy(m, order.name, old, ag, new.site, known)
         alike = new.is_write == old.is_write and new.asynchronous == old.asynchronous
         over = (new.is_write and not atomics) or (alike and bool(old.bit & known))
         if over and isinstance(common, set) and not new.covers(old):
@@ -260,9 +261,10 @@ def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> 
     grid_dependency_wait, in a kernel that has one.
     """
     if not m.requests.waited & ag.known(mask):
+        wait = ag.cta.words["griddepcontrol.wait"]
         raise RaceError(
             f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may"
-            " still use it: no ctx.grid_dependency_wait()"
+            f" still use it: no {wait}"
             " is ordered before this write.\n"
             "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in"
             " the role that writes, before its first"

@@ -28,12 +28,13 @@ from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.registers import read_registers
 from tilepipe.machine.memory.values import rounded
-from tilepipe.machine.program import AgentPlan, BarrierPlan, Program
+from tilepipe.machine.program import AgentPlan, BarrierPlan, Program, RingSide
 from tilepipe.machine.sites import SETUP
 from tilepipe.sim import election, integers, runtime
 from tilepipe.sim.codegen import control, memory, synchronisation, tensor_cores, values
 from tilepipe.sim.codegen.functions import CALLED, Function
 from tilepipe.sim.sites import OpSite, describe
+from tilepipe.sim.wording import TRACER
 
 # Importing them registers what their ops become.
 assert all((control, memory, synchronisation, tensor_cores, values))
@@ -174,6 +175,7 @@ class _Module:
         """What the machine must know of the kernel."""
         kernel, sites = self.kernel, self.out.sites
         kinds = {type(site.op) for site in sites}
+        names = {array.name for array in kernel.barriers}
         return Program(
             cluster_size=kernel.cluster_size,
             agents=_agents(kernel),
@@ -181,7 +183,9 @@ class _Module:
             buffers=kernel.buffers,
             views=_views(kernel.buffers),
             barriers=[
-                BarrierPlan(a.name, a.size, a.offset, a.name in self.by_parity)
+                BarrierPlan(
+                    a.name, a.size, a.offset, a.name in self.by_parity, _side(a.name, names)
+                )
                 for a in kernel.barriers
             ],
             named=[
@@ -196,6 +200,7 @@ class _Module:
             hands_on=ops.ClcQuery in kinds and any(site.relaxed for site in sites),
             waits_itself=ops.GridDependencyWait in kinds,
             shares_work=any(k.facts.takes in SHARED_BY_CLUSTERS for k in kinds),
+            words=TRACER,
         )
 
     def site(self, op: ops.Op) -> str:
@@ -224,6 +229,17 @@ def _agents(kernel: Kernel) -> list[AgentPlan]:
         idle = [w for w in range(kernel.warps) if w not in taken]
         plans += [AgentPlan(IDLE, i, warp, 1) for i, warp in enumerate(idle)]
     return plans
+
+
+def _side(name: str, names: set[str]) -> RingSide | None:
+    """What an array of mbarriers is for, by its name: pipelines call the two sides of a ring
+    `<ring>.full` and `<ring>.empty`. `names`: of all arrays.
+    """
+    for word, other in (("full", "empty"), ("empty", "full")):
+        if name.endswith(word):
+            ring = name.removesuffix(f".{word}")
+            return RingSide(ring if f"{ring}.{other}" in names else "", word == "full")
+    return None
 
 
 def _views(buffers: Sequence[SmemBuffer]) -> tuple[tuple[int, ...], ...]:

@@ -1,0 +1,120 @@
+"""What reports read of a machine: which ops ran, which agents wait, and which ops could wake them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilepipe.ir.facts import BRINGS, Group, Resource, Sync
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.agents import Agent, Spin
+from tilepipe.machine.barriers import mbarrier, rendezvous
+from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory import tensor_allocation
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units.in_flight import WgmmaGroup
+from tilepipe.machine.units.wgmma import wgmma_wait
+
+Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | WgmmaGroup | Spin | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Wait:
+    """An agent that waits at `site` for `phase` of `on`; None where that has no phases."""
+
+    agent: Agent
+    site: Site
+    on: Waited
+    phase: int | None
+
+    def __str__(self) -> str:
+        return f"{self.agent} waits at {self.site.loc.short}"
+
+
+def executed(m: Machine) -> list[Site]:
+    """The ops of the program that have been executed."""
+    return [site for site in m.world.program.sites if m.world.counts[site.id]]
+
+
+def waits(m: Machine) -> list[Wait]:
+    """The waits of all agents that have not returned, where nothing can act."""
+    return [_wait(m, agent) for agent in m.agents if not agent.done]
+
+
+def _wait(m: Machine, agent: Agent) -> Wait:
+    if agent.spins is not None:
+        bar = agent.spins.bar
+        looked = (agent.spins, None) if bar is None else (bar, agent.spins.phase)
+        return Wait(agent, agent.spins.site, *looked)
+    assert agent.request is not None
+    op, args = agent.request
+    on: Waited = None
+    phase: int | None = None
+    if op is mbarrier.mbar_wait:
+        on, phase = agent.cta.bars[args[2]], args[3]
+    elif op is mbarrier.mbar_wait_parity:
+        on, phase = agent.cta.bars[args[2]], mbarrier.phase_of(agent, args[2], args[3], args[1])
+    elif op is rendezvous.named_sync:
+        on, phase = agent.cta.named[args[2]], agent.ticket
+    elif op is rendezvous.cluster_wait:
+        on, phase = m.cluster, agent.cluster_ticket
+    elif op is rendezvous.setup_barrier:
+        on = m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]
+        phase = agent.ticket
+    elif op is tensor_allocation.tmem_alloc:
+        on = agent.cta.tmem
+    elif op is wgmma_wait:
+        group = next((g for g in agent.wgmma_groups if not g.done), None)
+        on = group if group is not None and group.name else None
+    return Wait(agent, args[0], on, phase)
+
+
+def sources(m: Machine, on: Waited) -> list[Site]:
+    """The ops of the program that could bring what is missing."""
+    return [site for site in m.world.program.sites if _brings(m, site, on)]
+
+
+def _brings(m: Machine, site: Site, on: Waited) -> bool:
+    match on:
+        case None:
+            return False
+        case Mbarrier():
+            # where barriers are named by address, which of them an op uses is not known
+            this = site.barrier == on.array or (m.world.program.addressed and not site.named)
+            return this and bool(site.sync & (BRINGS if on.pending else Sync.CREDIT))
+        case Spin():
+            return site.writes and site.tensor == on.site.tensor and site is not on.site
+        case TensorMemory():
+            allocates = site.facts.takes is Resource.TENSOR_MEMORY
+            return site.frees or (allocates and site.cta_group == 2)
+        case WgmmaGroup():
+            return site.facts.commits is Group.WGMMA
+    return on.name.split("[")[0] == site.named
+
+
+def warps_of(m: Machine, agent: Agent) -> list[Agent]:
+    """The agents that are warps of an agent's warpgroup."""
+    first = agent.first_warp // 4
+    return [a for a in m.agents if a.cta is agent.cta and a.first_warp // 4 == first]
+
+
+def candidates(m: Machine, wait: Wait) -> Sequence[Actor]:
+    """The agents that could bring what a wait is for, those that have returned included."""
+    on, agent = wait.on, wait.agent
+    if isinstance(on, Rendezvous):
+        return on.missing()
+    if isinstance(on, WgmmaGroup):
+        return [a for a in warps_of(m, agent) if a not in on.agents]
+    found = sources(m, on)
+    roles, everywhere = {site.role for site in found}, any(site.crosses for site in found)
+    arrived = {a.uid for a, _ in on.arrived.values()} if isinstance(on, NamedState) else set()
+    return [
+        a
+        for a in m.agents
+        if a.role_name in roles
+        and a is not agent
+        and a.uid not in arrived
+        and (everywhere or a.cta is agent.cta)
+    ]

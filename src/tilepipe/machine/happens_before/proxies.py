@@ -1,0 +1,101 @@
+"""Whether the fences stand between two conflicting accesses that synchronisation has ordered: proxy
+fences, and those of tcgen05 in tensor memory.
+"""
+
+from __future__ import annotations
+
+from tilepipe.ir.facts import Group
+from tilepipe.machine import rules
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.agents import tensor_state
+from tilepipe.machine.faults import messages as faults, tensor_memory as tensor_faults
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.tensor_memory import TensorMemory, warp_of
+from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.sites import Site
+
+# -- proxy fences ----------------------------------------------------------------------
+
+
+def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) -> None:
+    """An ordinary access to shared memory before an asynchronous one needs a fence.proxy.async
+    by the threads that made it.
+
+    Raises:
+        RaceError: there is no fence; or there is one on the reader's side, and the rules are
+            strict.
+    """
+    if old.fenced & known:
+        return
+    words, narrow = slot.cta.words, "fence.proxy.async.shared::cta"
+    own = old.home == old.agent.cta.rank
+    fence = words[narrow if own else "fence.proxy.async.shared::cluster"]
+    if old.reader_fenced & known:
+        faults.fenced_by_reader(m, slot.name, old, str(old.agent), new.site, fence)
+        return
+    form = words.get("the narrow fence", narrow)
+    peer = f" {form} orders accesses to its own CTA's memory, and this is a peer's."
+    lines = faults.line(slot, old), faults.line(slot, new)
+    place = f"{slot.name} of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else slot.name
+    faults.proxy_race(place, old, lines, new.site, fence, "" if own else peer)
+
+
+def check_global_proxy(
+    m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int
+) -> None:
+    """The same of an ordinary access to global memory before one by TMA."""
+    if old.fenced & known:
+        return
+    words, place = ag.cta.words, f"tensor '{tensor}'"
+    fence = words["fence.proxy.async.global"]
+    if old.reader_fenced & known:
+        faults.fenced_by_reader(m, place, old, old.who, site, fence)
+        return
+    lines = (
+        f"{old.who} {'writes' if old.is_write else 'reads'} common elements (generic proxy):"
+        f" {old.site.what}\n          at {old.site.loc}",
+        f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
+    )
+    form = words.get("the shared fence", "fence.proxy.async.shared::cta")
+    faults.proxy_race(place, old, lines, site, fence, f" {form} orders shared memory only.")
+
+
+# -- tcgen05 fences --------------------------------------------------------------------
+
+
+def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, known: int) -> None:
+    """Two accesses to tensor memory need both tcgen05 fences around the barrier that orders them.
+
+    Raises:
+        RaceError: a fence is missing, and the rules are strict.
+    """
+    if old.agent is new.agent:
+        ordered = old.site.facts.issues is new.site.facts.issues is Group.TCGEN05
+        if old.mask == new.mask and ordered:
+            if not _pipelined(old, new) and not m.world.advised(
+                rules.TENSOR_ORDER, old.site, new.site
+            ):
+                tensor_faults.not_pipelined(m, tm, old, new)
+            return  # the tensor core executes them in the order of issue
+        if old.fenced != old.bit and warp_of(old.mask) == warp_of(new.mask):
+            return  # program order, after a wait
+    if new.site.frees:
+        return
+    before = old.fenced & known
+    if before and old.bit & tensor_state(m.agents[new.agent.uid]).after.known(new.mask):
+        return
+    if not m.world.advised(rules.TENSOR_FENCES, old.site, new.site):
+        (tensor_faults.not_received if before else tensor_faults.not_published)(m, tm, old, new)
+
+
+def _pipelined(old: Access, new: Access) -> bool:
+    """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its
+    thread (tcgen05 memory consistency model, pipelined instructions): an MMA after a copy, or
+    after an MMA of the same accumulator, shape and kind.
+    """
+    one, two = old.site, new.site
+    if one.shape is None or two.shape is None:
+        return two.shape is not None
+    return one.shape == two.shape and old.rect == new.rect and old.is_write and new.is_write
