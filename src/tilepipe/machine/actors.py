@@ -86,13 +86,14 @@ class Actor(Knowledge):
         passed: barrier -> last phase waited for, for waits that give a parity.
         repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for
             before; for messages.
+        waits: what a blocked op waits for, and its phase or generation; None where it has none.
         ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster
             barrier, that it waits to end.
     """
 
     __slots__ = (
         "blocked", "cluster_ticket", "cta", "done", "first_warp", "handed_on", "index", "parked",
-        "passed", "repeated", "request", "retired", "role", "ticket", "time", "uid",
+        "passed", "repeated", "request", "retired", "role", "ticket", "time", "uid", "waits",
     )  # fmt: skip
 
     cta: CtaPlace
@@ -114,6 +115,7 @@ class Actor(Knowledge):
         self.retired = self.handed_on = 0
         self.passed: dict[tuple[int, int], int] = {}
         self.repeated: dict[tuple[int, int], tuple[int, Site]] = {}
+        self.waits: tuple[object, int | None] = (None, None)
         self.ticket = -1
         self.cluster_ticket = -1
 

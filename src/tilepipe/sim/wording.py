@@ -8,6 +8,7 @@ TRACER = Wording(
     {
         "a multicast mask": "mask=",
         "a predicate": "ctx.when(...)",
+        "a predicate on %cluster_ctarank": "ctx.when(ctx.cta_rank % 2 == 0)",
         "an atom.add of 0": "ctx.atomic_add(..., 0)",
         "bar.sync": ".sync()",
         "bar.warp.sync": "ctx.syncwarp()",
@@ -16,6 +17,7 @@ TRACER = Wording(
         "cp.async.bulk.wait_group 0": "ctx.tma_store_wait(0)",
         "cp.async.bulk.wait_group.read": "ctx.tma_store_wait(..., read=True)",
         "elect.sync": "ctx.elect_one()",
+        "elect.sync in a warp": 'ctx.elect_one("role")',
         "fence.mbarrier_init": "ctx.fence_barrier_init()",
         "fence.proxy.async.global": 'ctx.fence_proxy_async("global")',
         "fence.proxy.async.shared::cluster": 'ctx.fence_proxy_async("cluster")',
@@ -25,11 +27,13 @@ TRACER = Wording(
         "mbarrier.arrive on a peer": "arrive_cluster(rank)",
         "mbarrier.arrive.expect_tx": "expect_bytes",
         "mbarrier.expect_tx": "expect_bytes_only",
+        "mov of 0": ".fill(0)",
         "parity 1": "parity 1, as a pipeline's producer cursor starts with",
         "scale-d false": "accumulate=False, or a condition such as `k > 0`",
         "smaller copies": "smaller tiles or a smaller k_group_size",
         "tcgen05.commit": "ctx.mma_commit",
         "tcgen05.commit.multicast::cluster": "ctx.mma_commit(stage.mbar(), mask=...)",
+        "tcgen05.cp.warpx4": "ctx.tmem_copy to scale factors",
         "tcgen05.fence::after_thread_sync": "ctx.tcgen05_fence_after()",
         "tcgen05.fence::before_thread_sync": "ctx.tcgen05_fence_before()",
         "tcgen05.wait::ld": "ctx.tmem_wait_load()",
@@ -44,6 +48,9 @@ TRACER = Wording(
         "freeing after reads": " tp.TmemDeallocBarrier does that: signal_complete() behind the"
         " reads, complete_dealloc(tmem) in place of deallocate().",
         "initialising early or putting": "Initialise in set-up code, or put",
+        "registers before the first wgmma": " ctx.mma puts one before the first MMA: use the"
+        " registers before that.",
+        "the first wgmma.fence": " ctx.mma puts one there.",
         "the narrow fence": "The form without an argument (.shared::cta)",
         "the shared fence": "The form without an argument",
     }

@@ -279,6 +279,7 @@ def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Bl
     if phase > b.phase:
         faults.ahead(m, b, site, ag, phase)
     b.waiters.append(ag)
+    ag.waits = b, phase
     return BLOCKED
 
 

@@ -61,6 +61,7 @@ def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocke
         _named_arrive(m, ag, site, mask, b)
         if b.generation == ag.ticket:
             b.waiters.append(ag)
+            ag.waits = b, ag.ticket
             return BLOCKED
     _pass(m, ag, mask, b, ag.ticket)
     ag.ticket = -1
@@ -109,6 +110,7 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
         _arrive(m, meeting, ag, site)
         if meeting.generation == ag.ticket:
             meeting.waiters.append(ag)
+            ag.waits = meeting, ag.ticket
             return BLOCKED
     _pass(m, ag, ag.full, meeting, ag.ticket)
     return None
@@ -150,6 +152,7 @@ def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None
         )
     if m.cluster.generation == ag.cluster_ticket:
         m.cluster.waiters.append(ag)
+        ag.waits = m.cluster, ag.cluster_ticket
         return BLOCKED
     _pass(m, ag, ag.full, m.cluster, ag.cluster_ticket)
     ag.cluster_ticket = -1

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from tilepipe.ir.facts import BRINGS, Group, Resource, Sync
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import Agent, Spin
-from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory import tensor_allocation
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import WgmmaGroup
-from tilepipe.machine.units.wgmma import wgmma_wait
 
 Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | WgmmaGroup | Spin | None
 
@@ -49,26 +46,13 @@ def _wait(m: Machine, agent: Agent) -> Wait:
         looked = (agent.spins, None) if bar is None else (bar, agent.spins.phase)
         return Wait(agent, agent.spins.site, *looked)
     assert agent.request is not None
-    op, args = agent.request
-    on: Waited = None
-    phase: int | None = None
-    if op is mbarrier.mbar_wait:
-        on, phase = agent.cta.bars[args[2]], args[3]
-    elif op is mbarrier.mbar_wait_parity:
-        on, phase = agent.cta.bars[args[2]], mbarrier.phase_of(agent, args[2], args[3], args[1])
-    elif op is rendezvous.named_sync:
-        on, phase = agent.cta.named[args[2]], agent.ticket
-    elif op is rendezvous.cluster_wait:
-        on, phase = m.cluster, agent.cluster_ticket
-    elif op is rendezvous.setup_barrier:
-        on = m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]
-        phase = agent.ticket
-    elif op is tensor_allocation.tmem_alloc:
-        on = agent.cta.tmem
-    elif op is wgmma_wait:
-        group = next((g for g in agent.wgmma_groups if not g.done), None)
-        on = group if group is not None and group.name else None
-    return Wait(agent, args[0], on, phase)
+    site: Site = agent.request[1][0]
+    match agent.waits:
+        case (Mbarrier() | NamedState() | Rendezvous() | TensorMemory() as on, phase):
+            return Wait(agent, site, on, phase)
+        case (WgmmaGroup() as group, _) if group.name:
+            return Wait(agent, site, group, None)
+    return Wait(agent, site, None, None)
 
 
 def sources(m: Machine, on: Waited) -> list[Site]:

@@ -187,7 +187,7 @@ def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tup
             raise SimFault(
                 f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor"
                 f" '{tensor.param.name}' of"
-                f" shape {tensor.shape}. Guard it with ctx.when(...).",
+                f" shape {tensor.shape}. Guard it with {ag.cta.words['a predicate']}.",
                 site.loc,
             )
     return out

@@ -18,7 +18,7 @@ def _check_loaded(frag: Frag, ag: Agent, site: Site, warp: int | None, verb: str
         raise RaceError(
             f"{site.what}: {ag} {verb} fragment '{frag.ir.name}' while a load from tensor"
             " memory into its registers is in flight."
-            " Wait for it first: ctx.tmem_wait_load().",
+            f" Wait for it first: {ag.cta.words['tcgen05.wait::ld']}.",
             site.loc,
         )
 
@@ -27,7 +27,8 @@ def _in_flight(frag: Frag, ag: Agent, site: Site, verb: str, users: int) -> NoRe
     """The registers are touched while wgmmas use them. `verb`: "reads" or "writes"."""
     loose = [u for u in ag.wgmma_open if frag in (u.acc, u.a)]
     use = "write" if verb == "reads" else "use"
-    remedy = "Wait for them first: ctx.wgmma_wait(0)."
+    words = ag.cta.words
+    remedy = f"Wait for them first: {words['wgmma.wait_group 0']}."
     if loose:
         last = loose[-1].site.loc.short
         if users == 1:
@@ -39,8 +40,8 @@ def _in_flight(frag: Frag, ag: Agent, site: Site, verb: str, users: int) -> NoRe
         remedy = (
             f"{which} in no committed group, and a wait covers committed groups only. Close"
             " the group behind"
-            " the MMA (ctx.wgmma_commit(), or ctx.mma_commit(mbar)), then wait for it:"
-            " ctx.wgmma_wait(0)."
+            f" the MMA ({words['wgmma.commit_group']}), then wait for it:"
+            f" {words['wgmma.wait_group 0']}."
         )
     users_are = f"1 wgmma that {use}s it is" if users == 1 else f"{users} wgmmas that {use} it are"
     raise RaceError(
@@ -78,7 +79,8 @@ def readable(
         raise PoisonError(
             f"{site.what}: {ag} reads fragment '{frag.ir.name}', of which"
             f" {(wanted & ~frag.defined).bit_count()}"
-            f" of {width} columns were never set. Set it first, for instance with .fill(0).",
+            f" of {width} columns were never set. Set it first, for instance with"
+            f" {ag.cta.words['mov of 0']}.",
             site.loc,
         )
 

@@ -50,6 +50,7 @@ def tmem_alloc(
         _settle(m, tm)
     call = next(c for c in tm.calls if c.agent is ag)
     if not call.done:
+        ag.waits = tm, None
         return BLOCKED
     if m.journal is not None and ag.blocked:
         for one in _places(m, tm, call):

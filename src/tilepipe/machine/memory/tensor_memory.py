@@ -208,7 +208,7 @@ class ScalePlace:
                 f" {codes[row, block]:#x} in lanes 0..31 of tensor memory and"
                 f" {groups[group, row, block]:#x} in lanes {32 * group}..{32 * group + 31}; all"
                 " four groups of 32 lanes must hold the same."
-                " ctx.tmem_copy to scale factors writes them so.",
+                f" {tm.cta.words['tcgen05.cp.warpx4']} writes them so.",
                 site.loc,
             )
         if s.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():

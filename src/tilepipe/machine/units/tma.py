@@ -95,7 +95,8 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
         raise SimFault(
             f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()}"
             f" {made}."
-            ' Put it inside ctx.elect_one("role") or a condition that one lane satisfies.',
+            f" Put it inside {ag.cta.words['elect.sync in a warp']} or a condition that one lane"
+            " satisfies.",
             site.loc,
         )
     return mask.bit_length() - 1

@@ -136,16 +136,16 @@ def _check_accumulator(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) 
     if not ag.fenced:
         raise RaceError(
             f"{site.what}: the first wgmma of {ag}, and no wgmma.fence stands before it, as one"
-            " must (PTX ISA, wgmma.fence). ctx.mma puts"
-            " one there.",
+            f" must (PTX ISA, wgmma.fence).{ag.cta.words.get('the first wgmma.fence', '')}",
             site.loc,
         )
     if adds and acc.defined != acc.all_columns:
+        words = ag.cta.words
         raise PoisonError(
             f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
             f" {(acc.all_columns & ~acc.defined).bit_count()} columns were never set. Set it"
-            " first, for instance with"
-            " .fill(0), or let the first MMA overwrite it: accumulate=False, or a condition such as `k > 0`.",
+            f" first, for instance with {words['mov of 0']}, or let the first MMA overwrite it:"
+            f" {words['scale-d false']}.",
             site.loc,
         )
     acc.defined = acc.all_columns
@@ -174,7 +174,7 @@ def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
         f" {frag.dirty.loc.short} and no"
         " wgmma.fence stands between that and this wgmma, which may read old values, or overwrite"
         " what is still to be read."
-        " ctx.mma puts one before the first MMA: use the registers before that.",
+        f"{ag.cta.words.get('registers before the first wgmma', '')}",
         site.loc,
     )
 
@@ -236,6 +236,7 @@ def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Bl
     late = len(groups) - pending
     if late > 0:
         if not groups[late - 1].done:
+            ag.waits = next(g for g in groups if not g.done), None
             return BLOCKED
         if m.journal is not None and ag.warps == WARPGROUP:
             m.journal.retired(ag, late)
