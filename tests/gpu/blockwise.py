@@ -15,22 +15,12 @@ from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.sm90 import bind
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.testing import Comparison
+from tools.snapshot.families import BLOCKWISE_SM90, tile_families
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
-    "cluster": {"cluster": 2},
-    "cluster along n": {"cluster_n": 2},
-    "two scales of B": {"bn": 160},
-    "scales of B anywhere": {"bn": 112, "cluster_n": 2},
-    "three scales of B": {"bn": 176, "stages": 4},
-    "two blocks of B": {"bn": 256, "splits": 2, "stages": 3, "store_slots": 1},
-    "narrow": {"bn": 48, "stages": 3},
-    "tall": {"bm": 256, "stages": 3, "store_slots": 4},
+FAMILIES = tile_families(BLOCKWISE_SM90, BlockwiseGemmConfig) | {
     "tall along n": {"bm": 256, "stages": 3, "store_slots": 1, "cluster_n": 2, "group": 3},
     "halves": {"splits": 2},
     "tall halves": {"bm": 256, "stages": 3, "splits": 2, "cluster": 2},
-    "three consumers": {"bm": 192, "consumers": 3, "stages": 4},
     "three of three": {"bm": 192, "consumers": 3, "bn": 96, "cluster": 2, "raster": "columns"},
 }
 OUTPUTS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}

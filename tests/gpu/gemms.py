@@ -13,38 +13,9 @@ from tests.cases.fragments import Array
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.testing import compare_matmul
+from tools.snapshot.families import GEMM_SM90, tile_families
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "one consumer": {"consumers": 1},
-    "short tiles": {"consumers": 1, "bm": 64},
-    "tall tiles": {"bm": 256, "stages": 3},
-    "wide tiles": {"bn": 256},
-    "two wgmma wide": {"bn": 320, "stages": 3},
-    "long k": {"bk": 128, "stages": 2},
-    "k groups": {"k_group_size": 2, "stages": 2},
-    "three k tiles": {"k_group_size": 3, "stages": 2, "consumers": 1},
-    "one store slot": {"store_slots": 1},
-    "by rows": {"stages": 2, "raster": "rows"},
-    "cluster": {"cluster": 2},
-    "cluster of four": {"cluster": 4, "bn": 256, "raster": "columns"},
-    "cluster along n": {"cluster_n": 2},
-    "four along n": {"cluster_n": 4, "group": 3},
-    "cluster and k groups": {"cluster": 2, "k_group_size": 2, "stages": 2, "consumers": 1},
-    "ping-pong": {"schedule": "pingpong", "bm": 64, "bn": 256},
-    "tall ping-pong": {"schedule": "pingpong", "bm": 128, "bn": 128, "stages": 3},
-    "ping-pong in clusters": {"schedule": "pingpong", "bm": 64, "bn": 128, "cluster": 2},
-    "ping-pong along n": {"schedule": "pingpong", "bm": 64, "bn": 192, "cluster_n": 2},
-    "half of k": {"split_k": 2},
-    "a quarter of k": {"split_k": 4, "bm": 64, "consumers": 1},
-    "an eighth of k": {"split_k": 8, "bm": 64, "consumers": 1},
-    "promoted": {"accumulate": "promote"},
-    "three consumers": {"consumers": 3, "bm": 192},
-    "three of three": {"consumers": 3, "bm": 192, "bn": 160, "cluster": 2, "stages": 3},
-    "transposed": {"swap": "ab"},
-    "narrow transposed": {"swap": "ab", "bn": 16, "cluster": 2, "split_k": 1},
-    "half of k transposed": {"swap": "ab", "bn": 32, "split_k": 2},
-}
+FAMILIES = tile_families(GEMM_SM90, GemmConfig)
 SHAPE = 1000, 520, 776
 OPERANDS = {
     "bfloat16": ml_dtypes.bfloat16,

@@ -1,8 +1,12 @@
-"""The configurations of the shipped kernels that a snapshot holds: settings, under names of their own."""
+"""The configurations of the shipped kernels that a snapshot holds, and that tests run: settings, under
+names of their own.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+
+from tilepipe.kernels.common import settings as kernel_settings
 
 Settings = dict[str, Any]
 
@@ -21,13 +25,17 @@ _CLUSTERS = [
 _MNK: Settings = {"m": 512, "n": 512, "k": 512}
 _ALL_CLUSTERS: dict[str, Settings] = {
     f"cluster {m}x{n} group {group} {scheduler}": {
-        "cluster": m, "cluster_n": n, "cta_group": group, "scheduler": scheduler, "bn": 64 if m < 4 else 128,
+        "cluster": m,
+        "cluster_n": n,
+        "cta_group": group,
+        "scheduler": scheduler,
+        "bn": 64 if m < 4 else 128,
     }
     for m, n, group in _CLUSTERS
     for scheduler in ("clc", "static")
-}  # fmt: skip
+}
 
-_GEMM_SM90: dict[str, Settings] = {
+GEMM_SM90: dict[str, Settings] = {
     "default": {},
     "one consumer": {"consumers": 1},
     "short tiles": {"consumers": 1, "bm": 64},
@@ -130,7 +138,7 @@ _GEMM_SM100: dict[str, Settings] = {
     "silu of a pair": {"activation": "silu", "cta_group": 2, "cluster": 2},
     **_ALL_CLUSTERS,
 }
-_BLOCKWISE_SM90: dict[str, Settings] = {
+BLOCKWISE_SM90: dict[str, Settings] = {
     "default": {},
     "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
     "cluster": {"cluster": 2},
@@ -171,7 +179,7 @@ _BLOCK_SCALED: dict[str, Settings] = {
     for kind in ("mxfp8", "mxfp4", "nvfp4")
     for name, settings in _BLOCK_SCALED_SHAPES.items()
 }
-_GROUPED: dict[str, Settings] = {
+GROUPED: dict[str, Settings] = {
     "default": {},
     "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
     "wide": {"bn": 256, "stages": 3},
@@ -191,20 +199,26 @@ _GROUPED: dict[str, Settings] = {
 }
 _ATTENTION_SM90: dict[str, Settings] = {
     f"d {d}{' causal' if causal else ''} {order} {store} {schedule}": {
-        "d": d, "causal": causal, "order": order, "store": store, "schedule": schedule,
+        "d": d,
+        "causal": causal,
+        "order": order,
+        "store": store,
+        "schedule": schedule,
     }
     for d in (64, 128)
     for causal in (False, True)
     for order, store, schedule in (
-        ("turns", "registers", "persistent"), ("free", "tile", "persistent"),
-        ("turns", "tile", "single"), ("free", "registers", "single"),
+        ("turns", "registers", "persistent"),
+        ("free", "tile", "persistent"),
+        ("turns", "tile", "single"),
+        ("free", "registers", "single"),
     )
 } | {
     "default": {},
     "one consumer": {"bn": 64, "consumers": 1, "lse": False},
     "three consumers": {"bn": 64, "consumers": 3, "order": "free", "dtype": "float16"},
     "two stages of Q": {"bn": 32, "stages": 3, "qk_stages": 2, "group": 2},
-}  # fmt: skip
+}
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},
     "causal": {"causal": True},
@@ -216,22 +230,32 @@ _ATTENTION_SM100: dict[str, Settings] = {
     "six stages": {"d": 64, "bn": 64, "stages": 6, "causal": True},
 }
 
+
+def tile_families(
+    families: dict[str, Settings], config: type[kernel_settings.Settings]
+) -> dict[str, Settings]:
+    """The families that set fields of a kernel's configuration alone: any problem has them."""
+    fields = set(config.names()) - {"activation"}
+    return {name: settings for name, settings in families.items() if settings.keys() <= fields}
+
+
 FAMILIES: dict[str, dict[str, Settings]] = {
-    "gemm.sm90": {name: _MNK | s for name, s in _GEMM_SM90.items()},
+    "gemm.sm90": {name: _MNK | s for name, s in GEMM_SM90.items()},
     "gemm.sm100": {name: _MNK | s for name, s in _GEMM_SM100.items()},
-    "blockwise.sm90": {name: _MNK | s for name, s in _BLOCKWISE_SM90.items()},
+    "blockwise.sm90": {name: _MNK | s for name, s in BLOCKWISE_SM90.items()},
     "blockwise.sm100": {name: _MNK | s for name, s in {"default": {}, **_ALL_CLUSTERS}.items()},
     "block_scaled.sm100": {
         name: _MNK | s for name, s in {**_BLOCK_SCALED, **_ALL_CLUSTERS}.items()
     },
     "grouped.sm90": {
-        name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in _GROUPED.items()
+        name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
     "attention.sm90": _ATTENTION_SM90,
     "attention.sm100": _ATTENTION_SM100,
 }
 
-# What is compiled unless --all is given: a few of each kernel, with everything that a kernel has in some of them.
+# What is compiled unless --all is given: a few of each kernel, with everything that a kernel has in
+# some of them.
 COMPILED: dict[str, tuple[str, ...]] = {
     "gemm.sm90": (
         "default",
@@ -257,9 +281,9 @@ _RAGGED: Settings = {"m": 264, "n": 296, "k": 200}
 RUN: dict[str, dict[str, Settings]] = {
     "gemm.sm90": {
         "default": _RAGGED,
-        "ping-pong in clusters": _RAGGED | _GEMM_SM90["ping-pong in clusters"],
-        "a quarter of k": _RAGGED | _GEMM_SM90["a quarter of k"],
-        "e4m3 promoted": {"m": 264, "n": 296, "k": 208} | _GEMM_SM90["e4m3 promoted"],
+        "ping-pong in clusters": _RAGGED | GEMM_SM90["ping-pong in clusters"],
+        "a quarter of k": _RAGGED | GEMM_SM90["a quarter of k"],
+        "e4m3 promoted": {"m": 264, "n": 296, "k": 208} | GEMM_SM90["e4m3 promoted"],
     },
     "gemm.sm100": {
         "default": _RAGGED,

@@ -16,23 +16,9 @@ from tilepipe.kernels.gemm_grouped import reference
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.sm90 import bind
 from tilepipe.testing import Comparison
+from tools.snapshot.families import GROUPED, tile_families
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
-    "wide": {"bn": 256, "stages": 3},
-    "tall": {"bm": 256, "stages": 3, "store_slots": 1},
-    "three consumers": {"bm": 192, "consumers": 3},
-    "cluster": {"cluster": 2},
-    "cluster along n": {"cluster_n": 2, "bn": 64},
-    "four along m": {"bm": 64, "consumers": 1, "bn": 64, "cluster": 4},
-    "ping-pong": {"schedule": "pingpong"},
-    "ping-pong of 64 rows": {"schedule": "pingpong", "bm": 64, "bn": 96, "store_slots": 3},
-    "ping-pong cluster": {"schedule": "pingpong", "cluster": 2, "bn": 64},
-    "rows first": {"raster": "rows", "bm": 64, "consumers": 1, "bn": 48},
-    "columns first": {"raster": "columns", "bm": 64, "consumers": 1, "bn": 48},
-    "narrow bands": {"group": 1, "bm": 64, "consumers": 1, "bn": 48, "cluster_n": 2},
-}
+FAMILIES = tile_families(GROUPED, GroupedGemmConfig)
 M = 420
 OFFSETS: dict[str, list[int]] = {
     "ragged": [70, 71, 199, 330, M],
