@@ -1,8 +1,8 @@
 """Configurations of attention, measured beside PyTorch's `scaled_dot_product_attention` (cuDNN,
 FlashAttention 2) in one run.
 
-    PYTHONPATH=src python benchmarks/attention_configs.py [--quick] [--configs "" "bn=160 stages=2" ...]
-    [--problems "d=64 causal=true s=8192" ...]
+    PYTHONPATH=src python benchmarks/attention_configs.py [--quick] [--configs "" "bn=160 stages=2"
+    ...] [--problems "d=64 causal=true s=8192" ...]
 
 Without --configs: what the library picks. 16 heads and 16384 tokens unless a problem says
 otherwise. In bursts, and in steady state unless --quick; each result is compared with float64 on a

@@ -1,7 +1,7 @@
 """Configurations of the blockwise fp8 GEMM, measured beside PyTorch's `scaled_mm` in one run.
 
-    PYTHONPATH=src python benchmarks/gemm_blockwise_configs.py [--shapes M,N,K ...] [--configs "bn=160
-    cluster=2" ...]
+    PYTHONPATH=src python benchmarks/gemm_blockwise_configs.py [--shapes M,N,K ...] [--configs
+    "bn=160 cluster=2" ...]
 
 All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
 the peer. Every result is compared with a float64 product. Needs a Hopper GPU and PyTorch.

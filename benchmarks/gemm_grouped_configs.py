@@ -1,8 +1,8 @@
 """Configurations of the grouped GEMM, measured beside PyTorch's `grouped_mm` and a loop of cuBLAS
 over the groups, in one run.
 
-    PYTHONPATH=src python benchmarks/gemm_grouped_configs.py [--shapes M,N,K,GROUPS,SPLIT ...] [--configs
-    "bn=256 cluster=2" ...] [--best N]
+    PYTHONPATH=src python benchmarks/gemm_grouped_configs.py [--shapes M,N,K,GROUPS,SPLIT ...]
+    [--configs "bn=256 cluster=2" ...] [--best N]
 
 All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
 the peers. Every result is compared with a float32 product. Needs a Hopper GPU and PyTorch.

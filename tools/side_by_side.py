@@ -1,14 +1,17 @@
-"""Times two checkouts in alternation: importing, tracing, printing, compiling, simulating, checking.
+"""Times two checkouts in alternation: importing, tracing, printing, compiling, simulating,
+checking.
 
     python tools/side_by_side.py OLD_TREE NEW_TREE [--rounds 5] [--only simulate]
 
-Each measurement is a process of its own, and the trees take turns, so that a busy machine is busy for both. What
-counts is the CPU time of the work, its median over the rounds; beside the ratio of the medians stands that of the
-fastest, which a busy machine disturbs least. Launches are measured on a GPU, by `tilepipe bench`.
+Each measurement is a process of its own, and the trees take turns, so that a busy machine is busy
+for both. What counts is the CPU time of the work, its median over the rounds; beside the ratio of
+the medians stands that of the fastest, which a busy machine disturbs least. Launches are measured
+on a GPU, by `tilepipe bench`.
 
-Many modules are imported when they are first needed, inside a measurement. So both trees have their byte code in a
-cache of this tool's own, which a process that does not count fills: a tree without byte code beside its sources took
-two to three times as long to import, and 1.7 times as long to check a small kernel.
+Many modules are imported when they are first needed, inside a measurement. So both trees have their
+byte code in a cache of this tool's own, which a process that does not count fills: a tree without
+byte code beside its sources took two to three times as long to import, and 1.7 times as long to
+check a small kernel.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the pages on Blackwell quote of the kernels: `python -m tools.docs.excerpts` writes it into them
-anew.
+"""What the pages on Blackwell quote of the kernels: `python -m tools.docs.excerpts` writes it into
+them anew.
 
 A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in
 src/tilepipe/kernels. WHAT is `function NAME`, `method CLASS.NAME`, or `set NAME ...
@@ -61,7 +61,9 @@ def _is(node: ast.stmt, kind: str, name: str) -> bool:
 
 
 def kernel_lines(name: str) -> list[str]:
-    """The lines of a kernel: from its decorator to `bind`, with the functions that are its roles."""
+    """The lines of a kernel: from its decorator to `bind`, with the functions that are its
+    roles.
+    """
     text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
     functions = {x.name: x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef)}
     first = min(

@@ -1,4 +1,6 @@
-"""Blocks of Markdown pages, and the mistakes that the README and the tutorial plant in their kernels."""
+"""Blocks of Markdown pages, and the mistakes that the README and the tutorial plant in their
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ _LOADS = """                for row in range(8):
 """
 FREED = (_LOADS, _LOADS.replace("    " * 4, "    " * 3))
 
-# (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one that
-# is raised, or what `tilepipe check` says of it (EARLY).
+# (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one
+# that is raised, or what `tilepipe check` says of it (EARLY).
 EARLY = 1
 MISTAKES = [
     ("                        stage.expect_bytes(inputs.stage_bytes)\n", ""),

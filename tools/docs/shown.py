@@ -1,5 +1,5 @@
-"""What pages show of the command line: `python -m tools.docs.shown` runs the commands and writes what
-they print into the pages anew.
+"""What pages show of the command line: `python -m tools.docs.shown` runs the commands and writes
+what they print into the pages anew.
 
 A fenced block `text` behind a line `<!-- $ COMMAND -->` is the command's output, in a folder that
 holds the page's files: the blocks `python` behind a line `<!-- FILE.py -->`. A block behind `<!-- $

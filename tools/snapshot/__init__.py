@@ -1,1 +1,3 @@
-"""Guard rails for a redesign: what the compiler, the simulator and the checker answer today, as hashes in one JSON file."""
+"""Guard rails for a redesign: what the compiler, the simulator and the checker answer today, as
+hashes in one JSON file.
+"""

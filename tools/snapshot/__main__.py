@@ -3,9 +3,9 @@
     python -m tools.snapshot write FILE [--tree DIR] [--only ir,cuda] [--all] [--texts DIR]
     python -m tools.snapshot compare OLD [NEW] [--tree DIR] [--only ir,cuda]
 
-`compare` without NEW takes it of the tree at hand. It exits with 1 where an entry has changed or is missing; new
-entries are only counted. Sections: ir, cuda, runs, verdicts,
-planted, mutants, sass; and printed, which runs unless left out only with --all.
+`compare` without NEW takes it of the tree at hand. It exits with 1 where an entry has changed or is
+missing; new entries are only counted. Sections: ir, cuda, runs, verdicts, planted, mutants, sass;
+and printed, which runs unless left out only with --all.
 """
 
 from __future__ import annotations

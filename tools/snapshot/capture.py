@@ -1,7 +1,8 @@
-"""Programs that tests make, wherever they make them: caught at `tp.Program` and `tp.KernelFunction` while the tests run.
+"""Programs that tests make, wherever they make them: caught at `tp.Program` and `tp.KernelFunction`
+while the tests run.
 
-An entry is keyed by the normalised text of the program, so that tests may be moved and renamed. Where a test checks
-one program twice, with other data, the entry lists what was answered.
+An entry is keyed by the normalised text of the program, so that tests may be moved and renamed.
+Where a test checks one program twice, with other data, the entry lists what was answered.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def _program_key(program: Any) -> str:
 
 
 def judged(context: Context) -> dict[str, Entry]:
-    """How runs and checks of planted kernels end: faults and verdicts one by one, runs that end well as one hash."""
+    """How runs and checks of planted kernels end: faults and verdicts one by one, runs that end
+    well as one hash.
+    """
     import tilepipe as tp
 
     recorder = _Recorder(context, "planted")
@@ -131,7 +134,9 @@ def judged(context: Context) -> dict[str, Entry]:
 
 
 def printed(context: Context) -> dict[str, Entry]:
-    """The CUDA of what tests bind; a test ends where it would run, check, launch or compile something."""
+    """The CUDA of what tests bind; a test ends where it would run, check, launch or compile
+    something.
+    """
     import tilepipe as tp
 
     recorder = _Recorder(context, "printed")

@@ -15,7 +15,9 @@ SHOWN = 60  # differences of a section
 
 
 def comparable(value: Any) -> Any:
-    """An entry without what may change: the names in lines of source, and which test it came from."""
+    """An entry without what may change: the names in lines of source, and which test it came
+    from.
+    """
     if isinstance(value, Mapping):
         return {
             k: source_line(v) if k == "line" else comparable(v)

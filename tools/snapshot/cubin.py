@@ -1,4 +1,6 @@
-"""What a cubin does: the bytes of its code and constants, without names, symbols and debug information."""
+"""What a cubin does: the bytes of its code and constants, without names, symbols and debug
+information.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _NO_BITS = 8
 
 
 def contents(cubin: bytes) -> bytes:
-    """Code, registers of a thread, constants and sizes of static memory, in the order of the sections' kinds."""
+    """Code, registers of a thread, constants and sizes of static memory, in the order of the
+    sections' kinds.
+    """
     (start,) = struct.unpack_from("<Q", cubin, _SECTIONS_AT)
     size, count, names = struct.unpack_from("<HHH", cubin, _SECTION_SIZE_AT)
     headers = [_SECTION.unpack_from(cubin, start + i * size) for i in range(count)]

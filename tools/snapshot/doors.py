@@ -1,7 +1,9 @@
-"""Every place where the snapshot reaches into the repository, so that a tree in which things have moved needs changes here only.
+"""Every place where the snapshot reaches into the repository, so that a tree in which things have
+moved needs changes here only.
 
-Each door has the places it may lead to, the newest first; what the older trees have stays in the list, so that one
-version of the tool runs on all of them. Entries are keyed by names of this package, never by those of a tree.
+Each door has the places it may lead to, the newest first; what the older trees have stays in the
+list, so that one version of the tool runs on all of them. Entries are keyed by names of this
+package, never by those of a tree.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# A kernel of ours -> (name in the registry, settings that choose it, architecture), the newest first.
+# A kernel of ours -> (name in the registry, settings that choose it, architecture), the newest
+# first.
 KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "gemm.sm90": [("gemm", {}, "sm_90a")],
     "gemm.sm100": [("gemm", {"arch": "sm100"}, "sm_100a"), ("blackwell_gemm", {}, "sm_100a")],
@@ -50,7 +53,8 @@ CHECKING = ["tilepipe.check"]
 SIMULATING = ["tilepipe.sim"]
 CUDA = ["tilepipe.cuda"]
 
-# Lists of cases: key -> modules that have `CASES` of things with `name` and `make(rng) -> (program, ...)`.
+# Lists of cases: key -> modules that have `CASES` of things with `name` and `make(rng) -> (program,
+# ...)`.
 CASES: dict[str, list[str]] = {
     "scalar": ["tests.cases.scalars", "tests.scalar_cases"],
     "copy": ["tests.cases.copies", "tests.copy_cases"],
@@ -62,7 +66,8 @@ CASES: dict[str, list[str]] = {
     "tmem": ["tests.cases.tensor_memory", "tests.tmem_cases"],
     "block_scale": ["tests.cases.block_scales", "tests.block_scale_cases"],
 }
-# Tests that plant mistakes, and tests that print or compile kernels: what of these a tree has is run.
+# Tests that plant mistakes, and tests that print or compile kernels: what of these a tree has is
+# run.
 PLANTED = ["tests/scenarios", "tests/examples"]
 PRINTED = [
     "tests/kernels",
@@ -106,7 +111,8 @@ def _spec(key: str) -> tuple[Any, dict[str, Any], str]:
         ):
             return spec, chosen, arch
     raise Missing(
-        f"no kernel for {key!r} among {', '.join(registry.KERNELS)}; say in {Path(__file__).name} what it is called now"
+        f"no kernel for {key!r} among {', '.join(registry.KERNELS)}; say in {Path(__file__).name}"
+        " what it is called now"
     )
 
 
@@ -171,7 +177,7 @@ def small_kernel() -> Any:
     return module(["tests.support.check.copies", "tests.mutation.kernels"]).program()
 
 
-# -- programs ----------------------------------------------------------------------------------------------------------
+# -- programs --------------------------------------------------------------------------
 
 
 def kernel_of(program: Any) -> Any:
@@ -231,7 +237,9 @@ def _statements(file: str) -> list[ast.stmt]:
 
 
 def statement_at(file: str, line: int) -> str:
-    """The innermost statement of a line, in one line however it is wrapped; of a compound one its head."""
+    """The innermost statement of a line, in one line however it is wrapped; of a compound one its
+    head.
+    """
     inside = [s for s in _statements(file) if s.lineno <= line <= (s.end_lineno or s.lineno)]
     if not inside:
         return linecache.getline(file, line).strip()
@@ -242,7 +250,7 @@ def statement_at(file: str, line: int) -> str:
     return ast.unparse(found).strip()
 
 
-# -- verdicts ----------------------------------------------------------------------------------------------------------
+# -- verdicts --------------------------------------------------------------------------
 
 
 def bounds(seconds: float, traces: int = 100_000) -> Any:
@@ -264,7 +272,9 @@ def verdict_of(verdict: Any, kernel: Any) -> dict[str, Any]:
 
 
 def line_text(short: str, kernel: Any) -> str:
-    """The text of a line that is given as `gemm.py:41`: of the op of the kernel that comes from it."""
+    """The text of a line that is given as `gemm.py:41`: of the op of the kernel that comes from
+    it.
+    """
     if not short:
         return ""
     for block in (kernel.setup, *(role.body for role in kernel.roles)):
@@ -283,7 +293,7 @@ def _locations(block: Any) -> Iterator[Any]:
                 yield from _locations(inner)
 
 
-# -- mutants -----------------------------------------------------------------------------------------------------------
+# -- mutants ---------------------------------------------------------------------------
 
 
 def mutants(program: Any) -> list[Any]:

@@ -1,5 +1,5 @@
-"""The configurations of the shipped kernels that a snapshot holds, and that tests run: settings, under
-names of their own.
+"""The configurations of the shipped kernels that a snapshot holds, and that tests run: settings,
+under names of their own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Texts without what a rename changes: comments, source locations and the choice of identifiers.
 
-An identifier becomes a number by the order in which names are declared, scope by scope, so that renaming one of
-two variables that happen to share a name in disjoint scopes does not show either. Keywords, types and intrinsics
-of CUDA, instruction text inside strings, and every literal stay.
+An identifier becomes a number by the order in which names are declared, scope by scope, so that
+renaming one of two variables that happen to share a name in disjoint scopes does not show either.
+Keywords, types and intrinsics of CUDA, instruction text inside strings, and every literal stay.
 """
 
 from __future__ import annotations
@@ -220,7 +220,9 @@ def _renamed(chunk: list[tuple[str, str]], everywhere: _Scopes) -> Iterator[str]
 
 
 def ir(text: str) -> str:
-    """A printed program without source locations, its names numbered; names of ops, types and literals stay."""
+    """A printed program without source locations, its names numbered; names of ops, types and
+    literals stay.
+    """
     everywhere, scopes, fields = _Scopes("g"), _Scopes("l"), _Scopes("f")
     out = []
     for raw in text.splitlines():
@@ -274,7 +276,9 @@ def _ir_words(body: str, everywhere: _Scopes, scopes: _Scopes, fields: _Scopes) 
 
 
 def source_line(text: str) -> str:
-    """A line of Python with its names numbered, and no comment: what is compared of the line of a fault."""
+    """A line of Python with its names numbered, and no comment: what is compared of the line of a
+    fault.
+    """
     names: dict[str, str] = {}
     out = []
     try:

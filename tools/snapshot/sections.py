@@ -1,4 +1,6 @@
-"""The sections of a snapshot: each is a dictionary of entries, which differ exactly where something that matters does."""
+"""The sections of a snapshot: each is a dictionary of entries, which differ exactly where something
+that matters does.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Context:
 
 
 def _programs(context: Context) -> Iterator[tuple[str, str | None, Callable[[], Any]]]:
-    """(key, architecture, what makes the program) of all kernels: shipped families, small cases, examples."""
+    """(key, architecture, what makes the program) of all kernels: shipped families, small cases,
+    examples.
+    """
     for kernel, families in FAMILIES.items():
         for name, settings in families.items():
             yield f"{kernel}/{name}", doors.arch_of(kernel), partial(_shipped, kernel, settings)
@@ -139,7 +143,9 @@ def verdicts(context: Context) -> dict[str, Entry]:
 
 
 def mutants(context: Context) -> dict[str, Entry]:
-    """What becomes of a sample of mutants, which the hash of a mutant's text draws: kernels as small as they get."""
+    """What becomes of a sample of mutants, which the hash of a mutant's text draws: kernels as
+    small as they get.
+    """
     found: dict[str, Entry] = {}
     subjects: list[tuple[str, Any, int]] = [
         ("small kernel", doors.small_kernel(), 1 if context.complete else 2)
@@ -162,7 +168,9 @@ def mutants(context: Context) -> dict[str, Entry]:
 
 
 def runs(context: Context) -> dict[str, Entry]:
-    """Modelled time, steps and results of shipped kernels on small problems, for three interleavings each."""
+    """Modelled time, steps and results of shipped kernels on small problems, for three
+    interleavings each.
+    """
     found: dict[str, Entry] = {}
     jobs = [
         (f"{kernel}/{name}", kernel, settings, seed)

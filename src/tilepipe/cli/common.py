@@ -74,7 +74,8 @@ def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
     if generation(chip.arch) not in (archs or spec.archs):
         does = "is measured on" if archs else "exists for"
         raise UnavailableError(
-            f"kernel '{spec.name}' {does} {', '.join(archs or spec.archs)}; device 0 is a {chip.name}"
+            f"kernel '{spec.name}' {does} {', '.join(archs or spec.archs)}; device 0 is a"
+            f" {chip.name}"
             f" ({chip.arch})"
         )
     return chip
@@ -108,7 +109,9 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, to be called with (done, total); None unless stderr is a terminal."""
+    """A progress bar on stderr, to be called with (done, total); None unless stderr is a
+    terminal.
+    """
     if quiet or not err.is_terminal:
         yield None
         return

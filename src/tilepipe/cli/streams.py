@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 
 class ReaderGone(BaseException):
-    """The reader of the output has stopped reading. It is no `OSError`: for one, typer and rich exit
-    with 1, as for a faulty kernel.
+    """The reader of the output has stopped reading. It is no `OSError`: for one, typer and rich
+    exit with 1, as for a faulty kernel.
     """
 
 

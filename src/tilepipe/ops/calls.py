@@ -70,7 +70,9 @@ def gpu_module(
 def configured(
     config: Callable[..., ConfigT], defaults: Mapping[str, Setting], settings: Settings
 ) -> ConfigT:
-    """A kernel's configuration: these settings, then `defaults`, then the defaults of its fields."""
+    """A kernel's configuration: these settings, then `defaults`, then the defaults of its
+    fields.
+    """
     return config(**{**defaults, **dict(settings)})
 
 

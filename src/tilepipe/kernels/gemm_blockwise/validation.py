@@ -46,7 +46,8 @@ def check_arguments(a: Array, b: Array, a_scales: Array, b_scales: Array, c: Arr
     for name, x in (("a", a), ("b", b)):
         if mapped(NAME, name, x).order != "row":
             raise tp.BindError(
-                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not transpose fp8."
+                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not"
+                " transpose fp8."
                 " Pass a copy that is"
             )
 

@@ -1,4 +1,6 @@
-"""The arguments of one call of `ops.attention`, and what is asked of them, for both kinds of arrays."""
+"""The arguments of one call of `ops.attention`, and what is asked of them, for both kinds of
+arrays.
+"""
 
 from __future__ import annotations
 

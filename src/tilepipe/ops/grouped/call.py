@@ -30,7 +30,9 @@ SETTINGS = setting_names(GroupedGemmConfig)
 
 @dataclass
 class GroupedCall(Generic[ArrayT]):
-    """a[start:end] @ b[g] for the rows of each group; `ops.grouped_matmul` says what each may be."""
+    """a[start:end] @ b[g] for the rows of each group; `ops.grouped_matmul` says what each may
+    be.
+    """
 
     a: ArrayT
     b: ArrayT

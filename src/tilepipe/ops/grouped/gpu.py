@@ -1,5 +1,5 @@
-"""grouped_matmul of CUDA tensors: its prepared launches, and the operator `tilepipe::grouped_matmul`,
-which PyTorch's compiler sees. It has no gradient.
+"""grouped_matmul of CUDA tensors: its prepared launches, and the operator
+`tilepipe::grouped_matmul`, which PyTorch's compiler sees. It has no gradient.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ def grouped_matmul(
             they lie if a is row-major, each matrix of b row- or column-major (weights (groups, n,
             k) are passed transposed), and the other strides are multiples of 16 bytes; copied first
             if not.
-        offsets: int32 (groups,): the end of each group, the row after its last, on the device of a. Only
-            the kernel reads it: nothing waits for the host, and a CUDA graph may be replayed with
-            other offsets. An offset below the one before it makes an empty group, one above m
+        offsets: int32 (groups,): the end of each group, the row after its last, on the device of a.
+            Only the kernel reads it: nothing waits for the host, and a CUDA graph may be replayed
+            with other offsets. An offset below the one before it makes an empty group, one above m
             counts as m.
         out: where to write the result (m, n), its dtype and device. Rows that are in no group keep
             what they hold.

@@ -1,10 +1,10 @@
-"""matmul of PyTorch tensors: straight to the kernel where nothing in PyTorch observes it, else through
-`tilepipe::matmul`, the operator that its dispatcher, compiler and autograd see.
+"""matmul of PyTorch tensors: straight to the kernel where nothing in PyTorch observes it, else
+through `tilepipe::matmul`, the operator that its dispatcher, compiler and autograd see.
 
-The operator takes what the kernel takes: a (m, k) or (batch, m, k), b (k, n) or (batch, k, n), where
-one may be a matrix for the whole batch; bias (n,), source of the result's shape. `ops.matmul` brings
-its arguments into that form with view operations, which PyTorch differentiates by itself. Importing
-this module registers the operator, as `torch.ops.tilepipe.matmul`.
+The operator takes what the kernel takes: a (m, k) or (batch, m, k), b (k, n) or (batch, k, n),
+where one may be a matrix for the whole batch; bias (n,), source of the result's shape. `ops.matmul`
+brings its arguments into that form with view operations, which PyTorch differentiates by itself.
+Importing this module registers the operator, as `torch.ops.tilepipe.matmul`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def _setup(ctx: Context, inputs: Inputs, output: object) -> None:
     a, b, bias, source, activation, alpha, beta, _, precision, _ = inputs
     if activation is not None:
         raise BindError(
-            f'{OPERATOR} with activation="{activation}" has no gradient; tilepipe.ops.matmul has one'
+            f'{OPERATOR} with activation="{activation}" has no gradient; tilepipe.ops.matmul has'
+            " one"
         )
     _keep(ctx, MatmulCall(a, b, None, bias, None, source, alpha, beta, None, precision, ()))
 

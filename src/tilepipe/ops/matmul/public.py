@@ -52,8 +52,8 @@ def matmul(
         precision: "tf32": multiply float32 with 10 bits of mantissa.
         seed, progress: of the simulator, see `Program.run`; NumPy only.
         settings: fields of `GemmConfig` (bm, bn, bk, stages, ...), the others at its defaults. None
-            given: for CUDA tensors `gemm.heuristics.choose` picks for the shape; NumPy arrays simulate the
-            defaults.
+            given: for CUDA tensors `gemm.heuristics.choose` picks for the shape; NumPy arrays
+            simulate the defaults.
 
     Returns:
         `out`, or a new C-contiguous array or tensor. With m, n or k = 0 what NumPy and PyTorch

@@ -1,5 +1,5 @@
-"""The arguments of one call of `ops.scaled_matmul`, and the recipe that they follow: what the scales
-belong to, found by shapes and dtypes.
+"""The arguments of one call of `ops.scaled_matmul`, and the recipe that they follow: what the
+scales belong to, found by shapes and dtypes.
 """
 
 from __future__ import annotations

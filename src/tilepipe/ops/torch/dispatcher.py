@@ -54,8 +54,9 @@ def settings_of(text: str) -> Settings:
 
 
 def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    """Whether anything but autograd observes a call: autocast, a mode, a transform, a subclass; or the
-    tensors have no data (meta) or data of the other sign (negative views). `others` may be None.
+    """Whether anything but autograd observes a call: autocast, a mode, a transform, a subclass; or
+    the tensors have no data (meta) or data of the other sign (negative views). `others` may be
+    None.
     """
     if (
         _dispatch_modes()

@@ -77,8 +77,8 @@ def order_of(x: torch.Tensor) -> str | None:
 def result(
     out: torch.Tensor, shape: Shape
 ) -> tuple[Callable[[], torch.Tensor] | None, torch.Tensor]:
-    """How to make the tensor, of `shape`, that the kernel writes where it cannot write `out` itself;
-    and one to bind to.
+    """How to make the tensor, of `shape`, that the kernel writes where it cannot write `out`
+    itself; and one to bind to.
     """
     try:
         written = out.view(shape)
@@ -194,7 +194,8 @@ def prepare(
 
     Args:
         operands: the first is on the device. shape, dtype: of the result.
-        bind: the kernel, for views of the operands that are given, in their forms, of what it writes, and the chip.
+        bind: the kernel, for views of the operands that are given, in their forms, of what it
+            writes, and the chip.
         empty: there is nothing to multiply. written_shape: of the kernel's result, unless `shape`.
         accumulates: as of the plan.
 
