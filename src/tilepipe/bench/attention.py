@@ -4,6 +4,7 @@ FlashAttention 2.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -166,24 +167,23 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     base = ATTENTION.settings | dict(given)
     if not texts and {"batch", "s_q", "s_kv"} & given.keys():
         return [base]
-    made = []
-    for text in texts or ["standard"]:
+    for text in texts:
         if text not in SUITES:
             raise BindError(
                 f"--shapes of attention takes {' or '.join(SUITES)}, got {text!r}; other"
                 " shapes: -s s_q=4096 -s s_kv=4096 ..."
             )
-        heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
-        for d in [given["d"]] if "d" in given else [128, 64]:
-            for causal in [given["causal"]] if "causal" in given else [False, True]:
-                for s in SUITES[text]:
-                    made.append(
-                        base
-                        | heads
-                        | {"batch": TOKENS // s, "s_q": s, "s_kv": s, "d": d, "causal": causal}
-                        | dict(given)
-                    )
-    return made
+    heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
+    depths = [given["d"]] if "d" in given else [128, 64]
+    masks = [given["causal"]] if "causal" in given else [False, True]
+    return [
+        base
+        | heads
+        | {"batch": TOKENS // s, "s_q": s, "s_kv": s, "d": d, "causal": causal}
+        | dict(given)
+        for text in texts or ["standard"]
+        for d, causal, s in itertools.product(depths, masks, SUITES[text])
+    ]
 
 
 def flop(found: Extents, causal: bool) -> float:
@@ -194,11 +194,14 @@ def flop(found: Extents, causal: bool) -> float:
 
 def problem_text(found: Extents, causal: bool) -> str:
     """D, mask, S, and what is not as in the standard problems."""
-    text = f"D={found.d} {'causal' if causal else 'full'} S={found.s_q}"
-    text += f"×{found.s_kv}" if found.s_kv != found.s_q else ""
-    text += f" batch={found.batch}" if found.batch * found.s_q != TOKENS else ""
-    text += f" heads={found.heads}" if found.heads != HEADS else ""
-    return text + (f" kv_heads={found.kv_heads}" if found.kv_heads != found.heads else "")
+    lengths = f"S={found.s_q}" + (f"×{found.s_kv}" if found.s_kv != found.s_q else "")
+    unusual = {
+        f"batch={found.batch}": found.batch * found.s_q != TOKENS,
+        f"heads={found.heads}": found.heads != HEADS,
+        f"kv_heads={found.kv_heads}": found.kv_heads != found.heads,
+    }
+    head = f"D={found.d}", "causal" if causal else "full", lengths
+    return " ".join([*head, *(text for text, is_so in unusual.items() if is_so)])
 
 
 def config_text(cfg: AttentionConfig) -> str:
@@ -223,16 +226,12 @@ def contests(
     Raises:
         BindError: settings or texts that name no problem.
     """
-    made = []
-    for settings in problems(given, texts):
-        tiles = {name: value for name, value in given.items() if name in ATTENTION.tiles}
-        configured, _ = ATTENTION.configure(
-            {name: value for name, value in settings.items() if name not in ATTENTION.tiles}
-            | tiles,
-            chip,
-        )
-        made.append(_contest(configured, seed))
-    return made
+    tiles = {name: value for name, value in given.items() if name in ATTENTION.tiles}
+    wanted = (
+        {name: value for name, value in settings.items() if name not in ATTENTION.tiles} | tiles
+        for settings in problems(given, texts)
+    )
+    return [_contest(ATTENTION.configure(settings, chip)[0], seed) for settings in wanted]
 
 
 def _contest(settings: Mapping[str, Any], seed: int) -> Contest:

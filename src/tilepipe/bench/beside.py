@@ -4,7 +4,7 @@ operands, every result verified.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -126,50 +126,45 @@ def table(lines: Sequence[Line], regime: str) -> Table:
     columns = ["problem", "config", "µs", "TFLOP/s"]
     for peer in peers:
         columns += [f"{peer} µs", "TFLOP/s", f"{peer} / ours"]
-    rows = []
-    for line in mine:
-        row = [
+
+    def figures(line: Line, side: str) -> list[str]:
+        if side not in line.us:
+            return ["", "", ""]
+        ratio = [] if side == OURS else [f"{line.ratio(side):.3f}"]
+        return [f"{line.us[side]:.1f}", f"{line.tflops(side):.0f}", *ratio]
+
+    rows = tuple(
+        (
             line.contest.problem,
             line.config,
-            f"{line.us[OURS]:.1f}",
-            f"{line.tflops(OURS):.0f}",
-        ]
-        for peer in peers:
-            row += (
-                [f"{line.us[peer]:.1f}", f"{line.tflops(peer):.0f}", f"{line.ratio(peer):.3f}"]
-                if peer in line.us
-                else ["", "", ""]
-            )
-        rows.append((*row, f"{line.checks[OURS].rel_error:.1e}" if line.right else "WRONG"))
-    return Table(regime, (*columns, "error"), tuple(rows), tuple(_notes(mine, peers)), texts=2)
+            *(text for side in (OURS, *peers) for text in figures(line, side)),
+            f"{line.checks[OURS].rel_error:.1e}" if line.right else "WRONG",
+        )
+        for line in mine
+    )
+    return Table(regime, (*columns, "error"), rows, tuple(_notes(mine, peers)), texts=2)
 
 
-def _notes(lines: Sequence[Line], peers: Sequence[str]) -> list[str]:
-    notes = []
+def _notes(lines: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
     for peer in peers:
         met = {line.contest.problem: line.ratio(peer) for line in lines if peer in line.us}
         if met:
             worst = min(met, key=lambda problem: met[problem])
-            notes.append(
+            yield (
                 f"{peer} / ours: geometric mean {geometric_mean(met.values()):.3f}, worst"
                 f" {met[worst]:.3f} at {worst}"
             )
-        notes += [
-            f"no {peer} at {line.contest.problem}: {line.missing[peer]}"
-            for line in lines
-            if peer in line.missing
-        ]
+        for line in lines:
+            if peer in line.missing:
+                yield f"no {peer} at {line.contest.problem}: {line.missing[peer]}"
     if lines:
-        notes.append(
-            "spread (half the interquartile range): at most"
-            f" {max(max(line.spreads.values()) for line in lines):.1%}"
-        )
+        spread = max(max(line.spreads.values()) for line in lines)
+        yield f"spread (half the interquartile range): at most {spread:.1%}"
     for line in lines:
         for name, check in line.checks.items():
             if not check.right:
                 text = f"relative error {check.rel_error:.1e}, largest {check.max_error:.1e}"
-                notes.append(f"WRONG: {name} at {line.contest.problem}: {text}")
-    return notes
+                yield f"WRONG: {name} at {line.contest.problem}: {text}"
 
 
 def as_json(line: Line) -> dict[str, Any]:

@@ -192,18 +192,17 @@ def contests(
     base = SPEC.settings | dict(given)
     if stated:
         wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
-    found = []
-    for m, n, k, groups, split in wanted or STANDARD:
-        here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
-        settings, _ = SPEC.configure(here, chip)
-        product, config = product_of(settings), SPEC.config(settings)
-        text = f"{m}×{n}×{k}, {groups} groups, {split}"
-        found.append(
-            Contest(
-                text, here, 2.0 * m * n * k, functools.partial(_open, product, split, config, seed)
-            )
-        )
-    return found
+    return [_contest(given, shape, chip, seed) for shape in wanted or STANDARD]
+
+
+def _contest(
+    given: Mapping[str, Any], shape: tuple[int, int, int, int, str], chip: tp.Chip, seed: int
+) -> Contest:
+    m, n, k, groups, split = shape
+    here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
+    settings, _ = SPEC.configure(here, chip)
+    opened = functools.partial(_open, product_of(settings), split, SPEC.config(settings), seed)
+    return Contest(f"{m}×{n}×{k}, {groups} groups, {split}", here, 2.0 * m * n * k, opened)
 
 
 def _open(problem: GroupedProblem, split: str, config: GroupedGemmConfig, seed: int) -> Sides:

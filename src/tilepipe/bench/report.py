@@ -103,46 +103,25 @@ def shape_text(problem: Problem) -> str:
 def config_text(config: Sm90Tiling) -> str:
     """A configuration in few letters; `CONFIG_LEGEND` explains them."""
     default = GemmConfig()
-    text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
-    if config.consumers != default.consumers:
-        text += f" w{config.consumers}"
-    if config.schedule == "pingpong":
-        text += " pp"
-    if config.swap != default.swap:
-        text += " T"
-    if config.cluster * config.cluster_n > 1:
-        text += f" c{config.cluster}×{config.cluster_n}"
-    if config.split_k > 1:
-        text += f" k{config.split_k}"
-    if config.store_slots != default.store_slots:
-        text += f" o{config.store_slots}"
-    if config.group != default.group and config.raster == "grouped":
-        text += f" g{config.group}"
-    if config.raster != default.raster:
-        text += f" {config.raster}"
-    shown = {
-        "bm",
-        "bn",
-        "bk",
-        "stages",
-        "consumers",
-        "schedule",
-        "swap",
-        "cluster",
-        "cluster_n",
-        "split_k",
-        "store_slots",
-        "group",
-        "raster",
+    marks = {
+        f"w{config.consumers}": config.consumers != default.consumers,
+        "pp": config.schedule == "pingpong",
+        "T": config.swap != default.swap,
+        f"c{config.cluster}×{config.cluster_n}": config.cluster * config.cluster_n > 1,
+        f"k{config.split_k}": config.split_k > 1,
+        f"o{config.store_slots}": config.store_slots != default.store_slots,
+        f"g{config.group}": config.group != default.group and config.raster == "grouped",
+        config.raster: config.raster != default.raster,
     }
-    rest = [
-        f"{f.name}={getattr(config, f.name)}"
-        for f in fields(default)
-        if f.name not in shown and getattr(config, f.name) != f.default
-    ]
-    if isinstance(config, BlockwiseGemmConfig) and config.splits > 1:
-        rest.append(f"/{config.piece_cols}")
-    return " ".join([text, *rest])
+    rest = {
+        f"{name}={getattr(config, name)}": getattr(config, name) != getattr(default, name)
+        for name in ("k_group_size", "accumulate", "activation")
+    }
+    last = {}
+    if isinstance(config, BlockwiseGemmConfig):
+        last = {f"/{config.piece_cols}": config.splits > 1}
+    shown = [mark for mark, unusual in (marks | rest | last).items() if unusual]
+    return " ".join([f"{config.bm}×{config.bn}×{config.bk} s{config.stages}", *shown])
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -154,24 +133,23 @@ def geometric_mean(values: Iterable[float]) -> float:
 def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) -> Table:
     """The table of a suite in one regime."""
     mine = [line for line in lines if line.regime == regime]
-    rows = []
-    for line in mine:
-        rows.append(
-            (
-                shape_text(line.problem),
-                config_text(line.config)
-                + ("" if line.origin in ("chosen", "given") else f" ({line.origin})"),
-                f"{line.peer_us:.1f}",
-                f"{tflops(line.problem, line.peer_us):.0f}",
-                f"{line.ours_us:.1f}",
-                f"{tflops(line.problem, line.ours_us):.0f}",
-                f"{line.ratio:.3f}",
-                f"{line.ours_check.rel_error:.1e}" if line.right else "WRONG",
-            )
+    rows = tuple(
+        (
+            shape_text(line.problem),
+            config_text(line.config)
+            + ("" if line.origin in ("chosen", "given") else f" ({line.origin})"),
+            f"{line.peer_us:.1f}",
+            f"{tflops(line.problem, line.peer_us):.0f}",
+            f"{line.ours_us:.1f}",
+            f"{tflops(line.problem, line.ours_us):.0f}",
+            f"{line.ratio:.3f}",
+            f"{line.ours_check.rel_error:.1e}" if line.right else "WRONG",
         )
+        for line in mine
+    )
     columns = ("M×N×K", "config", f"{peer} µs", "TFLOP/s", "ours µs", "TFLOP/s", "ratio", "error")
     notes = [*verdicts(mine, suite.target), *wrong(mine, peer)]
-    return Table(f"{suite.title}, {regime}", columns, tuple(rows), tuple(notes), texts=2)
+    return Table(f"{suite.title}, {regime}", columns, rows, tuple(notes), texts=2)
 
 
 def verdicts(lines: Sequence[Line], target: Target) -> list[str]:

@@ -89,37 +89,25 @@ def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
     Raises:
         BindError: a text that is none of these.
     """
-    found = []
     given = tuple(_given(text, base) for text in texts if text not in NAMES)
-    if given:
-        found.append(Suite("the shapes given", given))
-    for name in dict.fromkeys(text for text in texts if text in NAMES):
-        if name == "standard":
-            found.append(Suite("standard shapes", _with(base, STANDARD), Target(1.01, 0.96)))
-        elif name == "random":
-            title = f"{RANDOM_COUNT} random shapes, seed {seed}"
-            found.append(
-                Suite(title, _with(base, random_shapes(seed, RANDOM_COUNT)), Target(0.98, 0.85))
-            )
-        else:
-            blocks = base.scales == "block"
-            fp8 = Problem(
-                1,
-                1,
-                1,
-                dtype=tp.float8_e4m3,
-                out_dtype=tp.bfloat16,
-                scales="block" if blocks else "row",
-            )
-            title = (
-                "fp8 e4m3, scales of 1×128 and 128×128 blocks"
-                if blocks
-                else "fp8 e4m3, a scale for each row"
-            )
-            found.append(
-                Suite(title, _with(fp8, FP8), Target(1.09, 1.0) if blocks else Target(worst=0.97))
-            )
-    return found
+    blocks = base.scales == "block"
+    fp8 = Problem(1, 1, 1, dtype=tp.float8_e4m3, scales="block" if blocks else "row")
+    of = "scales of 1×128 and 128×128 blocks" if blocks else "a scale for each row"
+    known = {
+        "standard": ("standard shapes", base, STANDARD, Target(1.01, 0.96)),
+        "random": (
+            f"{RANDOM_COUNT} random shapes, seed {seed}",
+            base,
+            random_shapes(seed, RANDOM_COUNT),
+            Target(0.98, 0.85),
+        ),
+        "fp8": (f"fp8 e4m3, {of}", fp8, FP8, Target(1.09, 1.0) if blocks else Target(worst=0.97)),
+    }
+    chosen = (known[name] for name in dict.fromkeys(text for text in texts if text in NAMES))
+    return ([Suite("the shapes given", given)] if given else []) + [
+        Suite(title, tuple(replace(problem, m=m, n=n, k=k) for m, n, k in shapes), target)
+        for title, problem, shapes, target in chosen
+    ]
 
 
 def random_shapes(seed: int, count: int) -> list[tuple[int, int, int]]:
@@ -131,10 +119,6 @@ def random_shapes(seed: int, count: int) -> list[tuple[int, int, int]]:
         return min(max(round(drawn / MULTIPLE) * MULTIPLE, LOWEST), HIGHEST)
 
     return [(extent(), extent(), extent()) for _ in range(count)]
-
-
-def _with(base: Problem, shapes: Sequence[tuple[int, int, int]]) -> tuple[Problem, ...]:
-    return tuple(replace(base, m=m, n=n, k=k) for m, n, k in shapes)
 
 
 def _given(text: str, base: Problem) -> Problem:

@@ -4,6 +4,7 @@ measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -140,28 +141,25 @@ def result_table(found: Search, count: int = 10) -> Table:
         "TFLOP/s",
         "cuBLAS / ours",
     )
-    rows = []
-    for trial in found.trials[:count]:
-        ratio = found.peer.score / trial.score if found.peer is not None else float("nan")
-        figures = [f"{trial.us[regime]:.1f}" for regime in regimes]
-        rows.append(
-            (
-                config_text(trial.config),
-                f"{trial.rank}.",
-                *figures,
-                f"{tflops(found.problem, trial.score):.0f}",
-                f"{ratio:.3f}",
-            )
+    peer = found.peer
+    rows = tuple(
+        (
+            config_text(trial.config),
+            f"{trial.rank}.",
+            *(f"{trial.us[regime]:.1f}" for regime in regimes),
+            f"{tflops(found.problem, trial.score):.0f}",
+            f"{peer.score / trial.score if peer is not None else math.nan:.3f}",
         )
-    notes = [f"{found.screened} candidates measured; choice: their order by the heuristic"]
-    if found.peer is not None:
-        notes.append(
-            "cuBLAS: " + ", ".join(f"{us:.1f} µs {regime}" for regime, us in found.peer.us.items())
-        )
-    if found.refused:
-        config, reason = found.refused[0]
-        notes.append(
+        for trial in found.trials[:count]
+    )
+    times = [] if peer is None else [f"{us:.1f} µs {regime}" for regime, us in peer.us.items()]
+    notes = [
+        f"{found.screened} candidates measured; choice: their order by the heuristic",
+        *([f"cuBLAS: {', '.join(times)}"] if times else []),
+        *(
             f"{len(found.refused)} could not be built, for example {config_text(config)}: {reason}"
-        )
-    notes += [f"WRONG result, not timed: {config_text(config)}" for config in found.wrong]
-    return Table(shape_text(found.problem), columns, tuple(rows), tuple(notes))
+            for config, reason in found.refused[:1]
+        ),
+        *(f"WRONG result, not timed: {config_text(config)}" for config in found.wrong),
+    ]
+    return Table(shape_text(found.problem), columns, rows, tuple(notes))

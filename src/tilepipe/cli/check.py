@@ -42,34 +42,46 @@ def check(
     settings: Settings = None,
     explore: Annotated[
         bool,
-        typer.Option("--explore", help="Explore all interleavings, also where one stands for all."),
+        typer.Option(
+            "--explore", help="Explore every interleaving, even where one execution stands for all."
+        ),
     ] = False,
     rules: Annotated[
         str,
         typer.Option(
-            metavar="practice|strict", help="What compilers rely on, or PTX to the letter."
+            metavar="practice|strict",
+            help="The memory model: what shipped compilers rely on, or the PTX ISA to the letter.",
         ),
     ] = "practice",
     small: Annotated[
         bool,
         typer.Option(
-            "--small", help="Also where no ring is gone round twice, or there is one CTA."
+            "--small",
+            help="Accept an instance in which no ring goes round twice, or that has one CTA.",
         ),
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Of each instance, at most.", min=0.001)] = 600.0,
+    seconds: Annotated[
+        float, typer.Option(help="Time limit for each instance, in seconds.", min=0.001)
+    ] = 600.0,
     traces: Annotated[
-        int, typer.Option(help="Executions of each instance, at most.", min=1)
+        int, typer.Option(help="Limit of executions for each instance.", min=1)
     ] = 100_000,
     jobs: Annotated[
         int,
-        typer.Option(help="Processes; more than instances share the executions of each.", min=1),
+        typer.Option(
+            help="Number of processes; where there are more than instances, they share executions.",
+            min=1,
+        ),
     ] = 1,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="What each wait, fence, arrive, ... is for.")
+        bool,
+        typer.Option(
+            "--sensitivity", help="Also report what each wait, fence, arrive, ... is for."
+        ),
     ] = False,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="FILE.json", help="Where a counterexample goes."),
+        typer.Option("--save", metavar="FILE.json", help="Write a counterexample to this file."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -42,7 +42,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 class Regime(StrEnum):

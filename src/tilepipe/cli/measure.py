@@ -39,23 +39,34 @@ BESIDE = {"attention": "tilepipe.bench.attention", "gemm_grouped": "tilepipe.ben
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
-        "--shapes", metavar="NAME|M,N,K", help="What to measure: a suite or a shape; repeatable."
+        "--shapes",
+        metavar="NAME|M,N,K",
+        help="What to measure: the name of a suite, or a shape; repeatable.",
     ),
 ]
 Config = Annotated[
     str,
     typer.Option(
-        "--config", metavar="chosen|tuned|best-of-N", help="The heuristic's, or a measured one."
+        "--config",
+        metavar="chosen|tuned|best-of-N",
+        help="How to pick the configuration: by the heuristic, from `tilepipe tune`, or the fastest of N.",
     ),
 ]
-Regimes = Annotated[Regime, typer.Option("--regime", help="After a pause, all the time, or both.")]
+Regimes = Annotated[
+    Regime,
+    typer.Option(
+        "--regime", help="When to time: after a pause (burst), without pauses (steady), or both."
+    ),
+]
 DrawnSeed = Annotated[
     int | None,
     typer.Option(
-        help="Of the data and of the random shapes; drawn, and printed, unless given.", min=0
+        help="Seed of the data and the random shapes; drawn, and printed, unless given.", min=0
     ),
 ]
-Repeats = Annotated[int, typer.Option(help="Blocks of each kernel in a burst.", min=1)]
+Repeats = Annotated[
+    int, typer.Option(help="How many blocks of each kernel to time in a burst.", min=1)
+]
 
 
 @app.command()
@@ -68,9 +79,14 @@ def bench(
     repeats: Repeats = 15,
     config: Config = "chosen",
     host: Annotated[
-        bool, typer.Option(help="Of a GEMM: also what a launch costs the host, and a cold start.")
+        bool,
+        typer.Option(
+            help="For a GEMM, also measure what a launch costs the host, and a cold start."
+        ),
     ] = True,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables as Markdown.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measures a kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0. Needs PyTorch."""

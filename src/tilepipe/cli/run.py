@@ -69,9 +69,12 @@ def kernels(as_json: Json = False) -> None:
 def run(
     kernel: Kernel,
     settings: Settings = None,
-    device: Annotated[Device, typer.Option(help="Where to run it.")] = Device.sim,
+    device: Annotated[Device, typer.Option(help="Where to run the kernel.")] = Device.sim,
     seed: Annotated[
-        int, typer.Option(help="Data and interleaving; 0 is one deterministic order.", min=0)
+        int,
+        typer.Option(
+            help="Seed of the data and the interleaving; 0 is one deterministic order.", min=0
+        ),
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -120,13 +123,15 @@ def compile_(
         str | None,
         typer.Option(
             metavar="|".join(ARCHITECTURES),
-            help="Target; the first that has the kernel with these settings unless given.",
+            help="Target; unless given, the first that the kernel exists for with these settings.",
         ),
     ] = None,
     emit: Annotated[Emit, typer.Option(help="What to write.")] = Emit.cubin,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default."),
+        typer.Option(
+            "-o", "--output", help="Output file; - is stdout, where cuda and ptx go by default."
+        ),
     ] = None,
 ) -> None:
     """Compiles a kernel with NVRTC; needs no GPU."""

@@ -16,7 +16,7 @@ from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 
-DataSeed = Annotated[int, typer.Option(help="Of the data.", min=0)]
+DataSeed = Annotated[int, typer.Option(help="Seed of the data.", min=0)]
 
 
 @app.command()
@@ -24,21 +24,23 @@ def tune(
     kernel: Kernel = "gemm",
     settings: Settings = None,
     limit: Annotated[
-        int, typer.Option(help="Candidates to measure, the likeliest first.", min=1)
+        int, typer.Option(help="How many candidates to measure, the likeliest first.", min=1)
     ] = 48,
     regime: Regimes = Regime.burst,
     seed: DataSeed = 0,
     listing: Annotated[bool, typer.Option("--list", help="Only list what is remembered.")] = False,
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Forget the entry for -s m= n= k=, or all of this chip."),
+        typer.Option(
+            "--forget", help="Forget the entry for -s m= n= k=, or every entry of this chip."
+        ),
     ] = False,
     chip_name: Annotated[
         str | None,
         typer.Option(
             "--chip",
             metavar="NAME",
-            help="Whose entries --forget forgets; device 0's unless given.",
+            help="The chip whose entries --forget forgets; that of device 0 unless given.",
         ),
     ] = None,
     as_json: Json = False,

@@ -20,13 +20,15 @@ from tilepipe.lang.arguments.launch_preconditions import check_conditions
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.tracing.kernel import trace
 from tilepipe.program.arguments import (
+    MAX_GRID,
     Argument,
     chip_of,
+    cluster_extents,
     launch_argument,
     plain_argument,
     refuse_shared_memory,
+    resolved,
 )
-from tilepipe.program.launch_shape import MAX_GRID, cluster_extents, resolved
 from tilepipe.program.program import Program
 
 

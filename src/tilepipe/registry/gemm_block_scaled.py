@@ -13,8 +13,7 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.reference import activated
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_block_scaled import reference
-from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
-from tilepipe.kernels.gemm_block_scaled.heuristics import tile_settings
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig, tile_settings
 from tilepipe.kernels.gemm_block_scaled.layout import Kind, to_blocked
 from tilepipe.kernels.gemm_block_scaled.sm100 import bind
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes

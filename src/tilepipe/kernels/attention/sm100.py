@@ -34,8 +34,8 @@ from tilepipe.kernels.attention.config import (
     SM100_ROWS as ROWS,
     SM100_TILES as TILES,
     Sm100AttentionConfig,
+    choose_sm100,
 )
-from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
 from tilepipe.kernels.attention.validation import boxed, check_attention
 

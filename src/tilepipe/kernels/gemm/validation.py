@@ -174,11 +174,11 @@ def input_maps(
         rows: of A and of B that one CTA holds of a K tile. parts: CTAs that load a part of them
             each.
     """
-    maps = []
-    for name, x, count, part in zip("ab", (a, b), rows, parts, strict=True):
-        box = load_rows(count // part), cfg.bk
-        maps.append(mapped("gemm", name, x, (1,) * (len(x.shape) - 2) + box))
-    a_map, b_map = maps
+    boxes = [(load_rows(count // part), cfg.bk) for count, part in zip(rows, parts, strict=True)]
+    a_map, b_map = (
+        mapped("gemm", name, x, (1,) * (len(x.shape) - 2) + box)
+        for name, x, box in zip("ab", (a, b), boxes, strict=True)
+    )
     check_inputs(a_map.dtype, b_map.dtype)
     group = cfg.cta_group if isinstance(cfg, Sm100Tiling) else 1
     check_stage_bytes(*rows, cfg.bk, cfg.k_group_size, a_map.dtype, group)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import TMEM_COLUMNS, Sm100Tiling
+from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm_block_scaled.layout import (
     KINDS,
     LINE,
@@ -85,3 +86,10 @@ class BlockScaledGemmConfig(Sm100Tiling):
         """Of one K tile of A and B and their scales, in one CTA."""
         elements = tp.dtype(self.format.elements[0]).bytes_of((self.bm + self.b_rows) * self.bk)
         return elements + LINES * LINE * self.scale_columns // PIECE_COLUMNS
+
+
+def tile_settings(kind: str) -> dict[str, int | str]:
+    """The settings that make the rows of K tiles fill one swizzle span."""
+    # For an unknown kind the configuration raises the error.
+    elements = KINDS[kind].elements if kind in KINDS else ("float8_e4m3",)
+    return {"bk": SPAN * 8 // tp.dtype(elements[0]).bits}

@@ -4,6 +4,7 @@ float64 result.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,8 @@ def bounds(offsets: Array, m: int) -> list[tuple[int, int]]:
     """(first row, row after the last) of each group: an offset counts as at most `m`, and at least
     the one before it.
     """
-    found, start = [], 0
-    for offset in offsets.tolist():
-        end = max(min(offset, m), start)
-        found.append((start, end))
-        start = end
-    return found
+    ends = itertools.accumulate(offsets.tolist(), lambda end, x: max(min(x, m), end), initial=0)
+    return list(itertools.pairwise(ends))
 
 
 def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt.NDArray[np.int32]:

@@ -135,9 +135,7 @@ class ProductPlan(NamedTuple):
         write keep what `out` held.
         """
         assert self.launcher is not None
-        c = out
-        if c is None:
-            c = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        c = torch.empty(self.shape, dtype=self.dtype, device=self.device) if out is None else out
         if self.make_result is not None:
             written = self.make_result()
         elif out is not None and self._overlaps(operands, out):
