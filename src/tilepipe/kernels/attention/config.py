@@ -86,7 +86,7 @@ class AttentionConfig(Settings):
                 f"scores, probabilities and output take bn / 2 + bn / 4 + d / 2 = {self.bn // 2}"
                 f" + {self.bn // 4} + {d // 2} = {held}"
                 f" registers of a thread; with {self.consumers} consumers at most"
-                f" {ROOM[self.consumers]} leave room for the rest ({self})"
+                f" {ROOM[self.consumers]} leave room for the rest: lower bn ({self})"
             )
         found = tp.FA4Config(
             qkv_dtype=dtype,
@@ -107,7 +107,8 @@ class AttentionConfig(Settings):
                 f" bytes, more than {found.chip.smem_per_cta - SLACK:,}"
             )
         if broken is not None:
-            raise tp.BindError(f"{broken} ({self})")
+            cure = "; lower stages or bn" if broken.startswith("shared memory") else ""
+            raise tp.BindError(f"{broken}{cure} ({self})")
         return found
 
 

@@ -26,7 +26,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.attention.config import (
@@ -37,7 +36,8 @@ from tilepipe.kernels.attention.config import (
     choose_sm100,
 )
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
-from tilepipe.kernels.attention.validation import boxed, check_attention
+from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
+from tilepipe.kernels.common.validation import Array, check_config
 
 SLICE = 32  # columns of tensor memory that are in registers at once beside others
 # of a thread: 128 · (2 · 192 + 88 + 40) are those of an SM
@@ -406,15 +406,15 @@ def output_pipeline(ctx: tp.Context, scores: tp.ProducerPipeline, name: str) -> 
 
 
 def bind(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array | None = None,
     cfg: Sm100AttentionConfig | None = None,
     *,
     causal: bool = False,
-    scale: Any = None,
+    scale: float | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """Attention of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), into out, like q;
@@ -432,8 +432,8 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if cfg is not None and not isinstance(cfg, Sm100AttentionConfig):
-        raise tp.BindError(f"attention: cfg is an Sm100AttentionConfig, got {cfg!r}")
+    if cfg is not None:
+        check_config(NAME, cfg, Sm100AttentionConfig)
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     cfg = choose_sm100(found.d) if cfg is None else cfg
     return attention.bind(

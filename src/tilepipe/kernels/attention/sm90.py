@@ -30,6 +30,7 @@ import tilepipe as tp
 from tilepipe.kernels.attention.config import ROWS, AttentionConfig, choose_sm90
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
+from tilepipe.kernels.common.validation import Array, check_config
 
 
 def grid(q: tp.TensorMap, cfg: AttentionConfig, chip: tp.Chip) -> int:
@@ -326,11 +327,11 @@ def store(
 
 
 def bind(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array | None = None,
     cfg: AttentionConfig | None = None,
     *,
     causal: bool = False,
@@ -353,8 +354,8 @@ def bind(
         BindError: shapes or dtypes that do not fit together, an array that TMA cannot take, a
             configuration that does not fit.
     """
-    if cfg is not None and not isinstance(cfg, AttentionConfig):
-        raise tp.BindError(f"{NAME}: cfg is an AttentionConfig, got {cfg!r}")
+    if cfg is not None:
+        check_config(NAME, cfg, AttentionConfig)
     if out is None:
         raise tp.BindError(
             "attention: out is the array that the kernel writes, of q's shape and dtype; got None"

@@ -13,7 +13,7 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.host_arguments import plain_bool, shown
-from tilepipe.kernels.common.validation import check_array, mapped
+from tilepipe.kernels.common.validation import Array, check_array, mapped
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
@@ -58,14 +58,14 @@ class Extents:
 
 
 def check_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any = None,
-    lse: Any = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array | None = None,
+    lse: Array | None = None,
     *,
-    scale: Any = None,
-    causal: Any = False,
+    scale: float | np.floating[Any] | None = None,
+    causal: bool = False,
     empty: bool = False,
 ) -> Extents:
     """The extents of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse
@@ -141,7 +141,7 @@ def check_attention(
     return found
 
 
-def boxed(name: str, x: Any, box: tuple[int, int], *, turned: bool = False) -> tp.TensorMap:
+def boxed(name: str, x: Array, box: tuple[int, int], *, turned: bool = False) -> tp.TensorMap:
     """The tensor map of one of q, k, v and out as (batch, heads, s, d), `turned` as (batch, heads,
     d, s): copies of one head.
 
@@ -159,7 +159,7 @@ def boxed(name: str, x: Any, box: tuple[int, int], *, turned: bool = False) -> t
     )
 
 
-def _dtype(name: str, x: Any) -> tp.DType:
+def _dtype(name: str, x: Array) -> tp.DType:
     check_array(NAME, name, x)
     try:
         return tp.dtype(
@@ -181,7 +181,7 @@ def _check_dtypes(dtypes: dict[str, tp.DType]) -> None:
         )
 
 
-def _scale(scale: Any, d: int) -> float:
+def _scale(scale: object, d: int) -> float:
     if scale is None:
         return 1.0 / math.sqrt(d)
     if isinstance(scale, bool) or not isinstance(scale, Real):

@@ -49,8 +49,10 @@ class BlockScaledGemmConfig(Sm100Tiling):
             f" {PIECE_SCALES} blocks of K at once": (self.bk % piece == 0 and self.bk <= 256),
             f"{self.accumulators} accumulators of {self.bn} columns and {self.scale_columns}"
             f" columns of scales are {columns}; tensor memory"
-            f" has {TMEM_COLUMNS}": accumulators > TMEM_COLUMNS or columns <= TMEM_COLUMNS,
-            f"k_group_size={self.k_group_size} makes a stage of {total:,} bytes; its mbarrier"
+            f" has {TMEM_COLUMNS}: lower accumulators or bn": accumulators > TMEM_COLUMNS
+            or columns <= TMEM_COLUMNS,
+            f"k_group_size={self.k_group_size} makes a stage of {self.k_group_size} *"
+            f" {self.tile_bytes:,} bytes * {self.cta_group} CTAs = {total:,} bytes; its mbarrier"
             f" counts up to {tp.Chip.max_tx_bytes:,}": total <= tp.Chip.max_tx_bytes,
         }
 
