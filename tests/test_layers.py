@@ -1,15 +1,17 @@
-"""Which package may import which, and that no modules import each other in a circle.
+"""Which package may import which, that no modules import each other in a circle, and which imports
+are late: inside a function, or under TYPE_CHECKING.
 
-All imports count, those under TYPE_CHECKING and those inside functions included; only in the search
-for circles are imports inside functions left out, since they are how `tilepipe.program` reaches the
-readers when they are asked for.
+All imports count, late ones included; only in the search for circles are imports inside functions
+left out, since they are how `tilepipe.program` reaches the readers when they are asked for.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -65,6 +67,37 @@ LEAVES = {
 }
 
 
+# Late imports: package -> what it imports late, one of its own modules, of another package of
+# tilepipe or of a library.
+# - those that who imports the package does not pay for: nothing else loads what they name
+LOADED_LATE = {
+    "tilepipe": {"tilepipe.check", "tilepipe.testing"},
+    "bench": {"tilepipe.cuda", "torch"},
+    "check": {"distributed", "rich"},
+    "cli": {
+        "tilepipe.bench",
+        "tilepipe.check",
+        "tilepipe.cuda",
+        "tilepipe.machine",
+        "tilepipe.registry",
+        "tilepipe.sim",
+        "torch",
+    },
+    "cuda": {"cuda"},
+    "files": {"fcntl", "tempfile"},
+    "kernels": {"json", "torch"},
+    "ops": {"_typeshed", "tilepipe.cuda", "torch"},
+    "program": {"tilepipe.check", "tilepipe.cuda", "tilepipe.machine", "tilepipe.sim"},
+    "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.sim"},
+}
+# - those of a module that imports the importer
+CIRCULAR = {
+    "cli": {"tilepipe.cli"},
+    "lang": {"tilepipe.lang"},
+    "ops": {"tilepipe.ops"},
+}
+
+
 def modules() -> dict[str, Path]:
     found = {}
     for path in (SRC / "tilepipe").rglob("*.py"):
@@ -74,96 +107,145 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
+Place = Literal["module", "types", "function"]
 
 
-def imports(tree: ast.AST, inside_functions: bool) -> Iterator[str]:
-    """The modules of tilepipe that a module imports."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole in MODULES else node.module
-        yield from imports(node, inside_functions)
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A module that is imported, and where: when the importer is, under TYPE_CHECKING, or inside a
+    function.
+    """
+
+    module: str
+    place: Place
+    line: int
+
+
+def imports(node: ast.AST, place: Place = "module") -> Iterator[Import]:
+    """The imports of a module, of libraries too."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        place = "function"
+    elif isinstance(node, ast.Import):
+        yield from (Import(alias.name, place, node.lineno) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.module is not None, "an import by a relative name"
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield Import(whole if whole in MODULES else node.module, place, node.lineno)
+    types = (
+        node.body
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        else []
+    )
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from imports(child, "types" if child in types else place)
+
+
+Imports = dict[str, list[Import]]
+
+
+@pytest.fixture(scope="module")
+def every() -> Imports:
+    """The imports of each module."""
+    return {name: list(imports(ast.parse(path.read_text()))) for name, path in MODULES.items()}
+
+
+def of_tilepipe(found: Iterable[Import]) -> set[str]:
+    return {one.module for one in found if one.module in MODULES}
 
 
 def package(module: str) -> str:
     return module.split(".")[1] if "." in module else API
 
 
-@pytest.fixture(scope="module")
-def trees() -> dict[str, ast.AST]:
-    return {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
-
-
-@pytest.mark.slow
-def test_packages_import_only_what_lies_below(trees: dict[str, ast.AST]) -> None:
+def test_packages_import_only_what_lies_below(every: Imports) -> None:
     arrows = {
         (name, package(other))
-        for name, tree in trees.items()
+        for name, found in every.items()
         if name != API
-        for other in imports(tree, inside_functions=True)
+        for other in of_tilepipe(found)
         if package(other) != package(name)
     }
     wrong = {(name, other) for name, other in arrows if other not in ALLOWED[package(name)]}
     assert wrong == set()
 
 
-def test_the_machine_knows_no_program(trees: dict[str, ast.AST]) -> None:
-    known = {
-        other.removeprefix("tilepipe.ir.")
-        for name, tree in trees.items()
-        if package(name) == "machine"
-        for other in imports(tree, inside_functions=True)
-        if package(other) == "ir"
-    }
-    assert known - {"tilepipe.ir"} <= LEAVES
-    beyond = {
-        other.removeprefix("tilepipe.ir.")
-        for leaf in LEAVES
-        for other in imports(trees[f"tilepipe.ir.{leaf}"], inside_functions=True)
-        if package(other) == "ir"
-    }
-    assert beyond - {"tilepipe.ir"} <= LEAVES
-
-
-def test_the_checker_sees_the_ir_through_one_door(trees: dict[str, ast.AST]) -> None:
-    doors = {
+def of_package(every: Imports, importer: str, imported: str) -> set[str]:
+    """The modules of one package that another one imports."""
+    return {
         other
-        for name, tree in trees.items()
-        if package(name) == "check"
-        for other in imports(tree, inside_functions=True)
-        if package(other) == "sim"
+        for name, found in every.items()
+        if package(name) == importer
+        for other in of_tilepipe(found)
+        if package(other) == imported
     }
-    assert doors == {
+
+
+def test_the_machine_knows_no_program(every: Imports) -> None:
+    leaves = {f"tilepipe.ir.{leaf}" for leaf in LEAVES}
+    beyond = {o for leaf in leaves for o in of_tilepipe(every[leaf]) if package(o) == "ir"}
+    assert (of_package(every, "machine", "ir") | beyond) - {"tilepipe.ir"} <= leaves
+
+
+def test_the_checker_sees_the_ir_through_one_door(every: Imports) -> None:
+    assert of_package(every, "check", "sim") == {
         "tilepipe.sim",
         "tilepipe.sim.front_end",
     }  # to run a launch, and to explore one
 
 
-def test_no_modules_import_each_other_in_a_circle(trees: dict[str, ast.AST]) -> None:
+def test_no_modules_import_each_other_in_a_circle(every: Imports) -> None:
     graph = {
-        name: {o for o in imports(tree, inside_functions=False) if o not in (API, name)}
-        for name, tree in trees.items()
+        name: of_tilepipe(one for one in found if one.place != "function") - {API, name}
+        for name, found in every.items()
     }
     assert [sorted(circle) for circle in circles(graph)] == []
 
 
 @pytest.mark.parametrize("whole", ["sim", "check"])
-def test_no_folders_of_a_package_import_each_other_in_a_circle(
-    trees: dict[str, ast.AST], whole: str
-) -> None:
+def test_no_folders_of_a_package_import_each_other_in_a_circle(every: Imports, whole: str) -> None:
     """A module that is in no folder of the package counts as a folder of its own."""
     graph: dict[str, set[str]] = {}
-    for name, tree in trees.items():
+    for name, found in every.items():
         if name.startswith(f"tilepipe.{whole}."):
             folder = name.split(".")[2]
-            inside = {o for o in imports(tree, True) if o.startswith(f"tilepipe.{whole}.")}
+            inside = {o for o in of_tilepipe(found) if o.startswith(f"tilepipe.{whole}.")}
             graph.setdefault(folder, set()).update({o.split(".")[2] for o in inside} - {folder})
     assert [sorted(circle) for circle in circles(graph)] == []
+
+
+def test_a_late_import_spares_loading_or_breaks_a_circle(every: Imports) -> None:
+    at_once = {
+        name: {part for one in found if one.place == "module" for part in parts(one.module)}
+        for name, found in every.items()
+    }
+    # a package is loaded before its modules; `tilepipe` itself reaches all, and closes no circle
+    loads = at_once | {name: at_once[name] | parts(name) for name in MODULES}
+    inside = {name: others - {API} for name, others in loads.items() if name != API}
+    wrong, used = [], set()
+    for name, found in every.items():
+        spared, circular = LOADED_LATE.get(package(name), ()), CIRCULAR.get(package(name), ())
+        loaded = closure(loads, name)
+        for one in found:
+            if one.place == "module":
+                continue
+            target = ".".join(one.module.split(".")[: 2 if one.module in MODULES else 1])
+            used.add((package(name), target))
+            if not (
+                (target in spared and one.module not in loaded)
+                or (target in circular and name in closure(inside, one.module))
+            ):
+                wrong.append(f"{name}, line {one.line}: {one.module}")
+    assert wrong == [], "import these where the others are, or say above why not"
+    listed = (LOADED_LATE, CIRCULAR)
+    assert {(of, target) for table in listed for of in table for target in table[of]} == used
+
+
+def parts(module: str) -> set[str]:
+    """A module and the packages that it is in."""
+    names = module.split(".")
+    return {".".join(names[:n]) for n in range(1, len(names) + 1)}
 
 
 def circles(graph: dict[str, set[str]]) -> Iterator[frozenset[str]]:
@@ -182,5 +264,5 @@ def closure(graph: dict[str, set[str]], start: str) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += graph[name]
+            waiting += graph.get(name, ())
     return found

@@ -10,6 +10,7 @@ CUDA:
     program.run()
 """
 
+import importlib as _importlib
 import sys as _sys
 import typing as _typing
 
@@ -194,9 +195,7 @@ else:
 
     def __getattr__(name):
         if name in ("check", "testing"):
-            from importlib import import_module
-
-            return import_module(f"tilepipe.{name}")
+            return _importlib.import_module(f"tilepipe.{name}")
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__]
         )

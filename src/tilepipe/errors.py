@@ -6,10 +6,7 @@ change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tilepipe.ir.location import Loc
+from tilepipe.ir.location import Loc
 
 
 class TilepipeError(Exception):

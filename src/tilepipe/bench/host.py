@@ -10,8 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from tilepipe import ops
 from tilepipe.bench.report import Table, limit_text
 from tilepipe.errors import LaunchError
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.heuristics import Problem, best
 
 BOUND_LIMIT_US, MATMUL_LIMIT_US, COLD_LIMIT_S = 10.0, 25.0, 0.7
 CALLS, BATCHES = 100, 30  # fewer calls than a stream queues
@@ -62,10 +65,6 @@ def overhead() -> dict[str, float]:
     the host up.
     """
     import torch
-
-    from tilepipe import ops
-    from tilepipe.kernels.gemm import sm90 as gemm
-    from tilepipe.kernels.gemm.heuristics import Problem, best
 
     size = 128
     a, b = (torch.randn(size, size, device="cuda").bfloat16() for _ in range(2))

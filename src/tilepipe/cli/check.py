@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,8 +146,6 @@ def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Ve
     """One execution of each instance, for its size; none where one of them ends in a fault, which
     matters more.
     """
-    from dataclasses import replace
-
     from tilepipe.check.parallel import check_all
 
     verdicts = check_all(recipes, bounds=replace(bounds, traces=1), rules=rules)

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tilepipe.errors import UnavailableError
+from tilepipe.ir.chip import Chip, generation
 
 if TYPE_CHECKING:
-    from tilepipe.ir.chip import Chip
     from tilepipe.registry.catalog import KernelSpec
 
 app = typer.Typer(
@@ -68,7 +68,6 @@ def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
         UnavailableError: there is none, or it is of another architecture.
     """
     from tilepipe.cuda.runtime import driver
-    from tilepipe.ir.chip import generation
 
     chip = driver.chip(0)
     if generation(chip.arch) not in (archs or spec.archs):

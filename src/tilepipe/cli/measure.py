@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from tilepipe.cli.common import (
     Json,
@@ -24,13 +25,12 @@ from tilepipe.cli.common import (
     stepping,
 )
 from tilepipe.errors import BindError, UnavailableError
-from tilepipe.ir.chip import HOPPER
+from tilepipe.ir.chip import HOPPER, Chip
+from tilepipe.kernels.gemm.heuristics import Problem
 
 if TYPE_CHECKING:
     from tilepipe.bench.report import Table
     from tilepipe.bench.shapes import Choice
-    from tilepipe.ir.chip import Chip
-    from tilepipe.kernels.gemm.heuristics import Problem
     from tilepipe.registry.catalog import GemmSpec, KernelSpec, Setting
 
 # The benchmarks of kernels that are not one product. Imported when one is asked for: they need
@@ -275,8 +275,6 @@ def _host_tables(figures: Mapping[str, Mapping[str, float]]) -> list[Table]:
 
 def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "") -> None:
     """Tables and what explains them, on stdout."""
-    from rich.console import Console
-
     from tilepipe.bench import report
 
     if markdown:

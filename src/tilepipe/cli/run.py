@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 
 from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out, print_json
-from tilepipe.ir.chip import ARCHITECTURES
+from tilepipe.errors import BindError
+from tilepipe.ir.chip import ARCHITECTURES, CHIPS
 
 if TYPE_CHECKING:
     from tilepipe.registry.catalog import Case
@@ -135,8 +136,6 @@ def compile_(
     ] = None,
 ) -> None:
     """Compiles a kernel with NVRTC; needs no GPU."""
-    from tilepipe.errors import BindError
-    from tilepipe.ir.chip import CHIPS
     from tilepipe.registry.catalog import find
 
     spec = find(kernel)

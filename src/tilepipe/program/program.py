@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain_int, require_bool, require_function, shown
 from tilepipe.ir import printer
 from tilepipe.ir.def_use import tensor_uses
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tilepipe.cuda import Compiled
     from tilepipe.cuda.runtime.launching import Launcher
     from tilepipe.cuda.runtime.loading import BoundLaunch
-    from tilepipe.errors import SimFault
     from tilepipe.machine.machine import OnEvent
     from tilepipe.machine.rules import Rules
     from tilepipe.sim import Run

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import TilepipeError
 from tilepipe.ir.program import TensorArg
+from tilepipe.program import Program
 from tilepipe.testing.arguments import require_program
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Reductions, Verdict
     from tilepipe.machine.rules import Rules
-    from tilepipe.program import Program
 
 
 class CheckFailed(TilepipeError, AssertionError):

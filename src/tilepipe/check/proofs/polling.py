@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from tilepipe.check.key_encoding import digest
 from tilepipe.ir import ops
@@ -24,11 +23,9 @@ from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
 from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.machine import World
 from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_of
-
-if TYPE_CHECKING:
-    from tilepipe.machine.cta import Cta
 
 MAX_FAILED_LOOKS = (
     32  # polls without success, one after another in different states, that are followed

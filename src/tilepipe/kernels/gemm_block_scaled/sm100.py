@@ -13,7 +13,6 @@ Simulated, checked and compiled; it has not been run on a Blackwell GPU.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Terms
@@ -22,10 +21,7 @@ from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm.validation import Extras, check_kinds, output_map
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import PIECE_ROWS
-from tilepipe.kernels.gemm_block_scaled.validation import NAME, maps
-
-if TYPE_CHECKING:
-    from tilepipe.kernels.gemm_block_scaled.validation import Scales
+from tilepipe.kernels.gemm_block_scaled.validation import NAME, Scales, maps
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
@@ -17,7 +18,6 @@ from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import blocked_shape
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import torch
 
     Scales: TypeAlias = npt.NDArray[np.generic] | torch.Tensor

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs, memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops, printer
 from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.handles.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.tracing.tracer import Tracer
@@ -48,9 +48,7 @@ class Commit:
 
     def describe(self) -> str:
         """The barrier in messages."""
-        from tilepipe.ir.printer import barrier
-
-        return barrier(self.ref)
+        return printer.barrier(self.ref)
 
 
 def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:

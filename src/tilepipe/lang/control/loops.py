@@ -9,7 +9,7 @@ from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import INT32_MAX, INT32_MIN
-from tilepipe.ir import dtypes, expressions as exprs, ops
+from tilepipe.ir import dtypes, expressions as exprs, ops, printer
 from tilepipe.ir.expressions import Const, Expr, Vary
 from tilepipe.ir.hardware.operand_tiles import divisor
 from tilepipe.ir.location import Loc, caller
@@ -207,8 +207,6 @@ def _second_pass(
     first: rebinding.Snapshot,
     loc: Any,
 ) -> Iterator[Any]:
-    from tilepipe.ir.printer import block_text
-
     names = {path: rebinding.path_name(path) for path in changed}
     kept, tracer.counter = dict(tracer.counter), counter
     names = {
@@ -231,7 +229,7 @@ def _second_pass(
         if isinstance(second.state.get(path), int | float | str | bool)
         and second.state[path] != first.state.get(path)
     ]
-    if drifting or block_text(again) != block_text(body):
+    if drifting or printer.block_text(again) != printer.block_text(body):
         raise TraceError(
             rebound_message(*(names.get(p) or rebinding.path_name(p) for p in drifting or names)),
             loc,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, expressions as exprs, numbers, ops, ranges
+from tilepipe.ir import dtypes, expressions as exprs, numbers, ops, printer, ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.hardware.operand_tiles import divisor
@@ -80,9 +80,7 @@ class Value(Operators["Value"]):
         return self._expr.dtype
 
     def __repr__(self) -> str:
-        from tilepipe.ir.printer import expr
-
-        return f"<traced {self.dtype} {expr(self._expr)}>"
+        return f"<traced {self.dtype} {printer.expr(self._expr)}>"
 
     def to(self, dtype: object) -> Value:
         """The value converted to another dtype.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+import tilepipe as tp
 from tilepipe.ir.chip import Chip
 from tilepipe.ops.arrays import kernel_takes, padded_shape, tma_order
 from tilepipe.ops.calls import Shape
@@ -18,7 +19,6 @@ from tilepipe.ops.torch.plan_cache import MISALIGNED
 from tilepipe.ops.torch.tensors import TensorView, byte_strides, span
 
 if TYPE_CHECKING:
-    import tilepipe as tp
     from tilepipe.cuda.runtime.launching import Launcher
 
 Form = Callable[[torch.Tensor], torch.Tensor]

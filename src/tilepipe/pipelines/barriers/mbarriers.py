@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs, memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops, printer
 from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
@@ -279,9 +279,7 @@ class SharedMemBarrier:
         return self
 
     def __repr__(self) -> str:
-        from tilepipe.ir.printer import barrier
-
-        return f"<mbarrier {barrier(self._ref)}>"
+        return f"<mbarrier {printer.barrier(self._ref)}>"
 
 
 def _same(a: exprs.Expr | None, b: exprs.Expr | None) -> bool:
