@@ -263,7 +263,8 @@ def machine() -> str:
         )
     except (OSError, StopIteration):
         processor = platform.processor() or platform.machine()
-    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.date.today()}"
+    python = f"Python {platform.python_version()}"
+    return f"{processor}, {os.cpu_count()} cores, {python}, {datetime.date.today()}"
 
 
 def arguments(given: list[str] | None) -> argparse.Namespace:

@@ -106,7 +106,8 @@ def measure(
     screened, ranked, burst, steady = found.screened, found.ranked, found.burst, found.steady
 
     def line(name: str) -> str:
-        text = f"  {name + (' (chosen)' if name == chosen else ''):58} {flop / screened[name] * 1e-6:5.0f}"
+        said = f"{name} (chosen)" if name == chosen else name
+        text = f"  {said:58} {flop / screened[name] * 1e-6:5.0f}"
         for what, times in (("burst", burst), ("steady", steady)) if name in burst else ():
             ratios = ", ".join(f"{times[peer].us / times[name].us:.3f}" for peer in peers)
             text += (

@@ -93,9 +93,13 @@ def main() -> int:
     if torch is None or not torch.cuda.is_available():
         print("needs PyTorch and a Hopper GPU", file=sys.stderr)
         return 2
-    versions = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, Python {platform.python_version()}"
+    python = f"Python {platform.python_version()}"
+    versions = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {python}"
     table = Table(
-        title=f"host time of a call, µs: median (best) of {options.rounds} rounds of {options.calls}; {versions}"
+        title=(
+            f"host time of a call, µs: median (best) of {options.rounds} rounds of {options.calls};"
+            f" {versions}"
+        )
     )
     for column in ("call", "tilepipe", "PyTorch"):
         table.add_column(column, justify="left" if column == "call" else "right")

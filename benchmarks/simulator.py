@@ -68,14 +68,20 @@ def measure(python: str, script: str, folder: Path, runs: int) -> Measurement:
 
 def missing_for_triton(python: str) -> str | None:
     """One sentence on why `python` cannot run the Triton side, None if it can."""
-    probe = "import importlib.util as u; print(*(p for p in ('triton', 'torch', 'numpy') if u.find_spec(p) is None))"
+    probe = (
+        "import importlib.util as u; "
+        "print(*(p for p in ('triton', 'torch', 'numpy') if u.find_spec(p) is None))"
+    )
     try:
         done = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         return f"Triton is left out: {python} does not run ({error})."
     if missing := done.stdout.split():
         names = " and ".join(missing)
-        return f"Triton is left out: {python} has no {names}; pip install them there or name another with --triton-python."
+        return (
+            f"Triton is left out: {python} has no {names}; pip install them there or name another"
+            " with --triton-python."
+        )
     return None
 
 
@@ -107,9 +113,10 @@ def main() -> int:
     console = Console(width=max(110, Console().width))
     missing = missing_for_triton(options.triton_python)
     table = Table(
-        title="bfloat16 size³ matmul, tiles {}×{}×{}, one MMA warpgroup; median (fastest..slowest), error against float64".format(
-            *TILE
-        )
+        title=(
+            "bfloat16 size³ matmul, tiles {}×{}×{}, one MMA warpgroup; median (fastest..slowest),"
+            " error against float64"
+        ).format(*TILE)
     )
     for column in ("size", "", "time", "memory", "error", "ratio"):
         table.add_column(column, justify="left" if column == "" else "right", no_wrap=True)

@@ -20,7 +20,9 @@ TILE = (128, 128, 64)
 """Tile of both sides: (bm, bn, bk)."""
 
 TOLERANCE = 5e-3
-"""Largest Frobenius error against float64: a bfloat16 result that is truncated, not rounded, has 3.3e-3."""
+"""Largest Frobenius error against float64: a bfloat16 result that is truncated, not rounded, has
+3.3e-3.
+"""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,10 @@ def import_seconds(runs: int) -> list[float]:
     """Time of `import tilepipe` in a fresh interpreter, without the interpreter's own start; one
     entry a run.
     """
-    code = "import time; start = time.perf_counter(); import tilepipe; print(time.perf_counter() - start)"
+    code = (
+        "import time; start = time.perf_counter(); import tilepipe; "
+        "print(time.perf_counter() - start)"
+    )
     outputs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         for _ in range(runs)
@@ -116,7 +119,10 @@ def main() -> int:
     loaded = imported_modules("import tilepipe")
     packages = by_package({name: own for name, own in loaded.items() if name not in started})
     table = Table(
-        title=f"import tilepipe: {median * 1e3:.0f} ms, the median of {options.runs}; at most {IMPORT_LIMIT * 1e3:.0f}"
+        title=(
+            f"import tilepipe: {median * 1e3:.0f} ms, the median of {options.runs}; at most"
+            f" {IMPORT_LIMIT * 1e3:.0f}"
+        )
     )
     table.add_column("package")
     table.add_column("its own modules, ms", justify="right")

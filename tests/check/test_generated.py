@@ -1,7 +1,8 @@
 """Single-execution proofs, exploration, exploration without reductions and an independent model
 agree on generated programs.
 
-Of the blocks of 25 programs `make test` runs a sixth, or a quarter; `make test-all` adds the others.
+Of the blocks of 25 programs `make test` runs a sixth, or a quarter; `make test-all` adds the
+others.
 """
 
 from __future__ import annotations

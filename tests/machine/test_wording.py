@@ -1,4 +1,6 @@
-"""What messages call the instructions that they advise: the PTX name, or what the front end says."""
+"""What messages call the instructions that they advise: the PTX name, or what the front end
+says.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def _words(text: str) -> frozenset[str]:
 _CPP_KEPT = _words(
     """
     alignas asm auto bool break case char class const constexpr continue do double else enum extern
-    false float for goto if inline int long namespace nullptr operator private public reinterpret_cast
+    false float for goto if inline int long namespace nullptr operator private public
+    reinterpret_cast
     return short signed sizeof static static_assert static_cast struct switch template this true
     typedef typename union unsigned using void volatile while
     pragma unroll include define undef ifdef ifndef endif
@@ -52,7 +53,8 @@ _IR_KEPT = _words(
     assert atomic_add clc_query clc_try_cancel cluster_arrive cluster_wait fence_barrier_init
     fence_proxy_async fragment_any fragment_load fragment_load_global fragment_reduce fragment_set
     fragment_store fragment_store_global grid_dependency_wait launch_dependents load mbar_arrive
-    mbar_complete_tx mbar_expect mbar_init mbar_inval mbar_try_wait mbar_wait named_arrive named_sync
+    mbar_complete_tx mbar_expect mbar_init mbar_inval mbar_try_wait mbar_wait named_arrive
+    named_sync
     print setup_barrier store sync_warp tcgen05_commit tcgen05_fence_after tcgen05_fence_before
     tcgen05_mma tma_load tma_store tma_store_commit tma_store_wait tmem_alloc tmem_copy tmem_dealloc
     tmem_load tmem_relinquish tmem_store tmem_wait_load tmem_wait_store wgmma wgmma_commit
@@ -72,7 +74,8 @@ _IR_TOKEN = re.compile(
     r"(?P<name>[A-Za-z_][\w.]*)|(?P<number>\d[\w.,]*)|(?P<sign>\S)|(?P<space>\s+)"
 )
 _IR_DECLARES = re.compile(
-    r"(for) ([\w.]+) in |(?:var|cursor|fragment) ([\w.]+):|(per warp) ([\w.]+):|([\w.]+(?:, [\w.]+)*) = "
+    r"(for) ([\w.]+) in |(?:var|cursor|fragment) ([\w.]+):|(per warp) ([\w.]+):"
+    r"|([\w.]+(?:, [\w.]+)*) = "
 )
 _LOCATION = re.compile(r"[\w.]+\.py:\d+")  # in the text of a printed assertion
 _IR_LOCATION = re.compile(r"\s+# \S+:\d+$")

@@ -208,5 +208,12 @@ def printed(context: Context) -> dict[str, Entry]:
 
 
 SECTIONS: dict[str, Callable[[Context], dict[str, Entry]]] = {
-    "ir": ir, "cuda": cuda, "printed": printed, "runs": runs, "verdicts": verdicts, "planted": planted, "mutants": mutants, "sass": sass,
+    "ir": ir,
+    "cuda": cuda,
+    "printed": printed,
+    "runs": runs,
+    "verdicts": verdicts,
+    "planted": planted,
+    "mutants": mutants,
+    "sass": sass,
 }  # fmt: skip

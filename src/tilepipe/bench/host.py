@@ -131,5 +131,8 @@ def cold_table(seconds: Mapping[str, float]) -> Table:
             limit_text(built * 1e3, COLD_LIMIT_S * 1e3),
         )
     )
-    note = "the configuration chosen for 4096×4096×4096, a fresh process on two processors, no disk cache; medians"
+    note = (
+        "the configuration chosen for 4096×4096×4096, a fresh process on two processors, no disk"
+        " cache; medians"
+    )
     return Table("cold start", ("step", "ms", "aim"), tuple(rows), (note,))

@@ -163,7 +163,8 @@ def verdicts(lines: Sequence[Line], target: Target) -> list[str]:
     spread = max(max(line.peer_spread, line.ours_spread) for line in lines)
     return [
         f"geometric mean of the ratios {mean:.3f}{_verdict(mean, target.mean)}; "
-        f"worst {worst.ratio:.3f} at {shape_text(worst.problem)}{_verdict(worst.ratio, target.worst)}",
+        f"worst {worst.ratio:.3f} at {shape_text(worst.problem)}"
+        f"{_verdict(worst.ratio, target.worst)}",
         f"half the interquartile range of a figure is at most {spread:.1%} of it",
     ]
 

@@ -49,7 +49,8 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="chosen|tuned|best-of-N",
-        help="How to pick the configuration: by the heuristic, from `tilepipe tune`, or the fastest of N.",
+        help="How to pick the configuration: by the heuristic, from `tilepipe tune`, or the"
+        " fastest of N.",
     ),
 ]
 Regimes = Annotated[

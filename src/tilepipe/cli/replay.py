@@ -78,9 +78,8 @@ def replay(file: File, as_json: Json = False) -> None:
         else:
             out.print("the same fault.")
         if moved:
-            out.print(
-                f"lines have moved: {', '.join(f'{then} is {at} now' for then, at in moved.items())}"
-            )
+            text = ", ".join(f"{then} is {at} now" for then, at in moved.items())
+            out.print(f"lines have moved: {text}")
         if now is not None:
             out.print()
             show_fault(now)
@@ -146,6 +145,9 @@ def _answer(now: Fault | None, differs: list[str]) -> str:
 
 
 def _why(changed: bool) -> str:
-    if changed:
-        return "The kernel has changed since it was saved; `tilepipe check` says whether it is right now."
-    return "The traced kernel is the same, so its data or tilepipe has changed; `tilepipe check` says whether it is right now."
+    reason = (
+        "The kernel has changed since it was saved"
+        if changed
+        else "The traced kernel is the same, so its data or tilepipe has changed"
+    )
+    return f"{reason}; `tilepipe check` says whether it is right now."

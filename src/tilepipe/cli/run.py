@@ -61,7 +61,8 @@ def kernels(as_json: Json = False) -> None:
         table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
         out.print(table, soft_wrap=False)
     out.print(
-        "\nDefaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of them is set.",
+        "\nDefaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of"
+        " them is set.",
         soft_wrap=False,
     )
 
@@ -93,7 +94,10 @@ def run(
         did = f"simulated in {wall:.3f} s, {case.tiles} tiles, modelled time {simulated_us:.1f} µs"
     else:
         wall, simulated_us = launch(case), None
-        did = f"launched on {chip.name}: {wall * 1e6:.1f} µs with its synchronisation, {case.tiles} tiles"
+        did = (
+            f"launched on {chip.name}: {wall * 1e6:.1f} µs with its synchronisation,"
+            f" {case.tiles} tiles"
+        )
     comparison = case.verify()
     if as_json:
         report: dict[str, Any] = {

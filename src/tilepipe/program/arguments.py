@@ -1,5 +1,5 @@
-"""What a kernel is bound to: tensor maps, numbers, the chip that holds them, and the grid and the clusters
-of the launch, given as numbers or as functions of arguments.
+"""What a kernel is bound to: tensor maps, numbers, the chip that holds them, and the grid and the
+clusters of the launch, given as numbers or as functions of arguments.
 """
 
 from __future__ import annotations

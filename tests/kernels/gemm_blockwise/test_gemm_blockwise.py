@@ -201,7 +201,7 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
 ) -> None:
     """Those that the GEMM has in common are checked by its configuration, which nobody wrote."""
     given = ", ".join(
-        f"{name}={value!r}" for name, value in (vars(BlockwiseGemmConfig()) | settings).items()
+        f"{name}={value!r}" for name, value in (BlockwiseGemmConfig().as_dict() | settings).items()
     )
     with pytest.raises(tp.BindError) as caught:
         BlockwiseGemmConfig(**settings)

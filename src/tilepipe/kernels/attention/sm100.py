@@ -433,7 +433,7 @@ def bind(
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
     if cfg is not None:
-        check_config(NAME, cfg, Sm100AttentionConfig)
+        check_config(NAME, cfg, Sm100AttentionConfig, "an Sm100AttentionConfig")
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     cfg = choose_sm100(found.d) if cfg is None else cfg
     return attention.bind(

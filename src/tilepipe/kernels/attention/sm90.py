@@ -355,7 +355,7 @@ def bind(
             configuration that does not fit.
     """
     if cfg is not None:
-        check_config(NAME, cfg, AttentionConfig)
+        check_config(NAME, cfg, AttentionConfig, "an AttentionConfig")
     if out is None:
         raise tp.BindError(
             "attention: out is the array that the kernel writes, of q's shape and dtype; got None"

@@ -24,11 +24,12 @@ class Array(Protocol):
         """A view with two dimensions exchanged."""
 
 
-def check_config(kernel: str, cfg: object, wanted: type) -> None:
-    """Raises BindError for a configuration that is of another kernel, or none."""
+def check_config(kernel: str, cfg: object, wanted: type, name: str) -> None:
+    """Raises BindError for a configuration that is of another kernel, or none. `name`: of the class
+    that is wanted, with its article.
+    """
     if not isinstance(cfg, wanted):
-        article = "an" if wanted.__name__[0] in "AS" else "a"
-        raise tp.BindError(f"{kernel}: cfg is {article} {wanted.__name__}, got {cfg!r}")
+        raise tp.BindError(f"{kernel}: cfg is {name}, got {cfg!r}")
 
 
 def mapped(

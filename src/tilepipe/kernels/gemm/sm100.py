@@ -107,7 +107,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_config("gemm", cfg, Sm100GemmConfig)
+    check_config("gemm", cfg, Sm100GemmConfig, "an Sm100GemmConfig")
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
     scales = extras.scales(*check_arguments(a, b, c, extras))
     if len(c.shape) != 2:

@@ -118,7 +118,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_config("gemm", cfg, GemmConfig)
+    check_config("gemm", cfg, GemmConfig, "a GemmConfig")
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
     scales = extras.scales(*check_arguments(a, b, c, extras))
     rows, parts, order = (cfg.bm, cfg.bn), (cfg.cluster_n, cfg.cluster), "row"

@@ -148,7 +148,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_config(NAME, cfg, BlockScaledGemmConfig)
+    check_config(NAME, cfg, BlockScaledGemmConfig, "a BlockScaledGemmConfig")
     extras = Extras(bias, a_scale, b_scale, source, alpha, beta)
     check_kinds({}, extras)
     inputs = maps(a, b, sfa, sfb, c, cfg)

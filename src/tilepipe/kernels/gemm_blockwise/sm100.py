@@ -120,7 +120,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_config(NAME, cfg, Sm100BlockwiseGemmConfig)
+    check_config(NAME, cfg, Sm100BlockwiseGemmConfig, "an Sm100BlockwiseGemmConfig")
     check_arguments(a, b, a_scales, b_scales, c)
     parts = cfg.bm // cfg.cluster_n, cfg.b_rows // (cfg.cluster // cfg.cta_group)
     a_map, b_map, scales_map, c_map = maps(a, b, a_scales, c, cfg, parts)

@@ -308,7 +308,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_config(NAME, cfg, BlockwiseGemmConfig)
+    check_config(NAME, cfg, BlockwiseGemmConfig, "a BlockwiseGemmConfig")
     check_arguments(a, b, a_scales, b_scales, c)
     parts = cfg.bm // cfg.cluster_n, cfg.bn // cfg.cluster
     a_map, b_map, scales_map, c_map = maps(a, b, a_scales, c, cfg, parts)

@@ -130,7 +130,7 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_config(NAME, cfg, GroupedGemmConfig)
+    check_config(NAME, cfg, GroupedGemmConfig, "a GroupedGemmConfig")
     check_arguments(a, b, c, offsets, a_scale, b_scale, cfg)
     out = tp.tensor_map(c).dtype
     return gemm_grouped.bind(
