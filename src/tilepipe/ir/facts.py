@@ -50,13 +50,7 @@ WRITES_ASYNC = Use(False, True, Proxy.ASYNC)
 UPDATES_ASYNC = Use(True, True, Proxy.ASYNC)
 
 
-class Binds(Enum):
-    """Marks a local that the op defines."""
-
-    NAME = auto()
-
-
-BINDS = Binds.NAME
+BINDS = object()  # marks a local that the op defines
 
 
 class Sync(Flag):

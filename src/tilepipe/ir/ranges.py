@@ -98,7 +98,8 @@ def exact(x: e.Expr) -> Range:
             # operands of what does not grow have been checked
             bounds = exact if grows(x) else _fitting
             return _wrapping(x, _binary(op, bounds(a), bounds(b)) or limits(x.dtype))
-    return _fitting_leaf(x)
+    low, high = limits(x.dtype)
+    return (0 if x.nonneg and not isinstance(x, (e.Binary, e.Unary)) else low), high
 
 
 def _wrapping(x: e.Expr, bounds: Range) -> Range:
@@ -108,11 +109,6 @@ def _wrapping(x: e.Expr, bounds: Range) -> Range:
     low, high = limits(x.dtype)
     fits = low <= bounds[0] <= bounds[1] <= high
     return bounds if fits or x.dtype.kind != "uint" else (low, high)
-
-
-def _fitting_leaf(x: e.Expr) -> Range:
-    low, high = limits(x.dtype)
-    return (0 if x.nonneg and not isinstance(x, (e.Binary, e.Unary)) else low), high
 
 
 def _fitting(x: e.Expr) -> Range:

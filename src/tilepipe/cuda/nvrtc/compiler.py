@@ -112,7 +112,11 @@ def compile(
     if emit == "ptx":
         return Compiled(name, arch, emit, code, log, data, **shape)
     shape |= resources(log)
-    _check_pool(kernel, shape["registers"])
+    if broken := broken_pool_rule(kernel, shape["registers"]):
+        raise CompileError(
+            f"'{kernel.name}' compiles to {shape['registers']} registers a thread. {broken}",
+            kernel.loc,
+        )
     _check_losses(kernel, log, shape["spill_bytes"], LOSSES if debug or perturbed else allow)
     return Compiled(name, arch, emit, code, log, data, **shape)
 
@@ -249,16 +253,6 @@ def resources(log: str) -> dict[str, int]:
         raise CompileError(f"the compile log has no resource usage:\n{log[:2000]}")
     stack, stores, loads = map(int, frame.groups())
     return {"registers": int(registers[1]), "spill_bytes": stores + loads, "stack_bytes": stack}
-
-
-def _check_pool(kernel: Kernel, registers: int) -> None:
-    """Raises CompileError when the registers that ptxas gives the kernel at launch are fewer than
-    its warpgroups ask setmaxnreg for.
-    """
-    if broken := broken_pool_rule(kernel, registers):
-        raise CompileError(
-            f"'{kernel.name}' compiles to {registers} registers a thread. {broken}", kernel.loc
-        )
 
 
 def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[str]) -> None:

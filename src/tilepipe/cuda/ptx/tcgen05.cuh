@@ -1,5 +1,5 @@
 // Wrappers of Blackwell's tensor-core instructions (PTX ISA, "TensorCore 5th Generation Instructions"), for one CTA. A pair of CTAs uses
-// the same with .cta_group::2: tcgen05_mma_f16_pair, and so on, which `ptx.py` derives. Addresses in tensor memory are lane << 16 | column.
+// the same with .cta_group::2: tcgen05_mma_f16_pair, and so on, which `wrappers.py` derives. Addresses in tensor memory are lane << 16 | column.
 
 // tcgen05.alloc: the address of that many columns goes to shared memory; a whole warp, which waits until there is room
 __device__ __forceinline__ void tmem_alloc(u32 dst, u32 columns) {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 FUNCTION = "__device__ __forceinline__"
@@ -158,17 +158,11 @@ def _access(c_type: str) -> Iterator[tuple[str, str]]:
 
 
 def _all() -> dict[str, Snippet]:
-    code = dict(_read("ptx.cuh"))
-    for rank in range(1, 6):
-        code.update(_tma(rank))
-    code.update(_to_integer())
-    for c_type in _ACCESS:
-        code.update(_access(c_type))
-    code.update(blackwell := dict(_read("tcgen05.cuh")))
-    code.update(_for_pairs(blackwell))
-    code.update(_read("data.cuh"))
-    code.update(_read("grid.cuh"))
-    code.update(_read("debug.cuh"))
+    blackwell = dict(_read("tcgen05.cuh"))
+    families = *map(_tma, range(1, 6)), _to_integer(), *map(_access, _ACCESS)
+    files = map(_read, ("data.cuh", "grid.cuh", "debug.cuh"))
+    pairs = blackwell.items(), _for_pairs(blackwell)
+    code = dict(chain(_read("ptx.cuh"), *families, *pairs, *files))
     calls = {name: dict.fromkeys(re.findall(r"\b(\w+)\(", text)) for name, text in code.items()}
     return {
         name: Snippet(name, text, tuple(c for c in calls[name] if c in code and c != name))

@@ -156,7 +156,7 @@ class ClusterWait(Op):
 @declares(Facts(ptx="membar / fence", orders=Order.PROXIES))
 class FenceProxyAsync(Op):
     """fence.proxy.async: orders this thread's ordinary accesses, and those it knows of, before what
-    the async proxy (TMA, wgmma, tcgen05) does behind it. `space`: a key of `PROXY_SPACES`, the
+    the async proxy (TMA, wgmma, tcgen05) does after it. `space`: a key of `PROXY_SPACES`, the
     memory whose accesses it orders.
     """
 

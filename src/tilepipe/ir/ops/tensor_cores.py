@@ -1,16 +1,16 @@
-"""The ops of tensor cores: wgmma on Hopper; on Blackwell tensor memory, tcgen05.mma and what goes with
-them.
+"""The ops of tensor cores: wgmma on Hopper; tensor memory, tcgen05.mma, copies and commits on
+Blackwell.
 
-Who executes tcgen05: alloc, relinquish and dealloc one whole warp; loads, stores and their waits whole
-warps, which reach the 32 lanes of tensor memory that have their number in the warpgroup; mma,
-copies and commits one thread. All but the waits, the fences and the allocation are asynchronous
-(PTX ISA, "TensorCore 5th Generation Instructions"). Of one thread, mma and copies are executed in
-the order of issue (the PTX ISA lists copies before mma, and mma of one accumulator; a copy over
-scale factors that an mma before it reads is not in its list, but kernels in the field rely on it);
-`Tcgen05Commit` tells when all of them so far are done. `TmemWaitLoad` and `TmemWaitStore` tell it
-of a warp's own loads and stores. Towards other threads, these ops are ordered by a barrier that
-stands between a `Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arrival needs no fence
-before it.
+tcgen05.alloc, relinquish and dealloc are executed by one whole warp; loads, stores and their waits
+by whole warps, of which warp w of a warpgroup reaches lanes 32 w to 32 w + 31 of tensor memory;
+mma, copies and commits by one thread. All but the waits, the fences and the allocation are
+asynchronous (PTX ISA, "TensorCore 5th Generation Instructions"). The mma and copies of one thread
+are executed in the order of issue (the PTX ISA lists copies before mma, and mma of one accumulator;
+a copy over scale factors that an mma before it reads is not in its list, but kernels in the field
+rely on it), and `Tcgen05Commit` signals that all of them so far are done. `TmemWaitLoad` and
+`TmemWaitStore` wait for a warp's own loads and stores. Between threads, these ops are ordered by a
+barrier after a `Tcgen05FenceBefore` and before a `Tcgen05FenceAfter`; the arrival of a commit needs
+no fence before it.
 """
 
 from dataclasses import field, replace
