@@ -1,5 +1,5 @@
-"""What users give where an integer, a truth value, a number or a choice is wanted, made plain or
-refused: one rule for all of tilepipe.
+"""Arguments of users that are to be an integer, a truth value, a number or a function: converted to
+Python's own types, or refused. One rule for all of tilepipe.
 
 Integers and booleans of NumPy count as Python's. A boolean is no integer, and a float that
 happens to be whole is none either.

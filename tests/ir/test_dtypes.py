@@ -1,4 +1,4 @@
-"""Names of dtypes."""
+"""Dtypes are found by their names and by NumPy's types."""
 
 from __future__ import annotations
 

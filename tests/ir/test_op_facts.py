@@ -113,8 +113,8 @@ def test_an_instruction_of_one_architecture_says_so(op: type[ops.Op]) -> None:
 
 @OPS
 def test_an_op_of_a_warp_in_part_depends_on_the_active_lanes(op: type[ops.Op]) -> None:
-    """Of what a warp does, but not with all its lanes. A test of a barrier that lanes of a branch
-    execute is each lane's own.
+    """An op that a warp performs, but not necessarily with all its lanes, depends on which lanes
+    are active. Not so a test of a barrier: in a branch each lane makes its own.
     """
     in_part = op.facts.scope is Scope.WARP and op.facts.together is Scope.LANE
     assert op.facts.active_lanes == ((in_part and Sync.TEST not in op.sync) or op is ops.Elect)

@@ -1,4 +1,4 @@
-"""What ops read and bind."""
+"""The operands, names and variables that ops read and bind."""
 
 from __future__ import annotations
 

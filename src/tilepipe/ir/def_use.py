@@ -102,8 +102,8 @@ def defines(op: ops.Op) -> bool:
 
 
 def needed(every: Iterable[ops.Op]) -> set[Local | Variable]:
-    """The names and variables whose values something reads that is no mere definition, among these
-    ops.
+    """The names and variables that ops other than definitions read, directly or through
+    definitions, among these ops.
     """
     sources: dict[Local | Variable, list[ops.Op]] = {}
     waiting: list[Local | Variable] = []

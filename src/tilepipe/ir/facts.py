@@ -33,8 +33,8 @@ class Proxy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What an op does with the contents of an operand: of memory, registers, a variable, a cursor,
-    or the value of an expression, which the op passes on.
+    """Whether an op reads and writes the contents of an operand (memory, registers, a variable, a
+    cursor, the value of an expression), and through which proxy.
     """
 
     reads: bool
@@ -54,8 +54,9 @@ BINDS = object()  # marks a local that the op defines
 
 
 class Sync(Flag):
-    """What an op does to a barrier: the one in the field that is annotated so, or, in `Facts.sync`,
-    one that is no operand: that of the warp, the CTA, the cluster or the grid.
+    """What an op does to a barrier. The annotation of a field is about the barrier in that field;
+    `Facts.sync` is about a barrier that is no operand: of the warp, the CTA, the cluster or the
+    grid.
     """
 
     INITIALISE = auto()
@@ -86,7 +87,7 @@ class Scope(IntEnum):
 
 
 class Unit(Enum):
-    """What performs an op asynchronously after its threads have gone on."""
+    """A unit that performs ops asynchronously, after the threads that issued them have gone on."""
 
     TMA = auto()
     TENSOR_CORE = auto()  # wgmma, tcgen05.mma and tcgen05.cp
@@ -95,7 +96,7 @@ class Unit(Enum):
 
 
 class Group(Enum):
-    """Asynchronous ops that are closed, or waited for, together. The value is whose they are."""
+    """Asynchronous ops that are committed, or waited for, together: (whose they are, their name)."""
 
     BULK = Scope.LANE, "cp.async.bulk"
     WGMMA = Scope.WARPGROUP, "wgmma"
@@ -119,7 +120,7 @@ class Order(Enum):
 
 
 class Resource(Enum):
-    """What agents contend for: who comes first changes what the others get."""
+    """What agents contend for: the order in which they draw on it changes what each gets."""
 
     TENSOR_MEMORY = auto()
     CLUSTERS = auto()

@@ -1,4 +1,4 @@
-"""Fragments, matrices in the registers of a warpgroup, and the rows of them that each warp holds."""
+"""Fragments, matrices in the registers of a warpgroup, and the rows that each warp holds."""
 
 from __future__ import annotations
 

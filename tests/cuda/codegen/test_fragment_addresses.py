@@ -82,7 +82,7 @@ def evaluate(code: str, **values: int) -> int:
 
 
 def first_row(block: int, warp: int, per_warp: bool, held: str) -> int:
-    """Of a row block of a warp: in the rectangle of all warps, or in the warp's own."""
+    """The first row of a row block of a warp, in the rectangle of all warps or its own."""
     if per_warp:
         return 16 * block
     return 64 * block + 16 * warp if held == "wgmma" else 32 * warp + 16 * block

@@ -14,6 +14,7 @@ import tilepipe as tp
 from tests.cases.fragments import CASES, Case
 from tests.support.cuda.fake_driver import FakeDriver
 from tilepipe.cuda.runtime import launching
+from tilepipe.ir.program import TensorArg
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -79,7 +80,11 @@ def test_pairs_are_aligned_where_a_launch_says_they_are(monkeypatch: pytest.Monk
     """Nothing copies this tensor by TMA, but two columns are one access because it has a box."""
     FakeDriver().install(monkeypatch, launching)
     program = BY_NAME["pairs_float32"].make(np.random.default_rng(0))[0]
-    strides = {name: arg.array.strides for name, arg in program.launch_args.args.items()}  # type: ignore[union-attr]
+    strides = {
+        name: arg.array.strides
+        for name, arg in program.launch_args.args.items()
+        if isinstance(arg, TensorArg)
+    }
     function: Any = SimpleNamespace(ordinal=0, max_clusters=132, handle="handle")
     launcher = launching.Launcher(program.launch_args, program.compile(), function, strides)
     launcher((0x2000, 0x4000))

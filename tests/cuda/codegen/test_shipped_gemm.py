@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +14,8 @@ from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.sm90 import bind
 
 BF16 = ml_dtypes.bfloat16
-CASES: list[tuple[dict[str, Any], str, str, Any, Any]] = [
+Order = Literal["C", "F"]
+CASES: list[tuple[dict[str, Any], Order, Order, Any, Any]] = [
     ({"bn": 256}, "C", "C", BF16, BF16),
     ({"bn": 256, "cluster": 2}, "C", "C", BF16, BF16),
     ({"bn": 256, "cluster": 2}, "F", "F", BF16, np.float16),
@@ -29,10 +30,10 @@ CASES: list[tuple[dict[str, Any], str, str, Any, Any]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("settings", "a_order", "b_order", "dtype", "out"), CASES)
 def test_machine_code(
-    settings: dict[str, Any], a_order: str, b_order: str, dtype: Any, out: Any
+    settings: dict[str, Any], a_order: Order, b_order: Order, dtype: Any, out: Any
 ) -> None:
     cfg = GemmConfig(**settings)
-    a, b = np.zeros((512, 512), dtype, order=a_order), np.zeros((512, 512), dtype, order=b_order)  # type: ignore[call-overload]
+    a, b = (np.zeros((512, 512), dtype, order=order) for order in (a_order, b_order))
     program = bind(a, b, np.zeros((512, 512), out), cfg)
     compiled = cuda.compile(program.kernel)
     assert compiled.spill_bytes == compiled.stack_bytes == 0

@@ -1,4 +1,4 @@
-"""Reading machine code."""
+"""Instructions, loops and counts of opcodes read from machine code."""
 
 from __future__ import annotations
 

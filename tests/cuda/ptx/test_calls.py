@@ -65,7 +65,7 @@ def test_barriers() -> None:
 
 @pytest.mark.parametrize(("multicast", "suffix", "mask"), [(None, "", ""), (3, "_multicast", "3,")])
 def test_copies(multicast: int | None, suffix: str, mask: str) -> None:
-    """Coordinates innermost first."""
+    """TMA copies take their coordinates innermost first."""
     b = Builder(cluster=2)
     a, tile = (
         b.tensor("a", rank=3, box=(1, 64, 64), swizzle=128),

@@ -41,14 +41,16 @@ def _given(text: str) -> dict[str, tuple[str, str]]:
 
 def _renamed(instruction: str, named: dict[str, tuple[str, str]]) -> str:
     """An instruction with the ISA's names of its operands; its guard and opcode as they stand."""
-    guard, opcode, operands = re.fullmatch(r"(@\w+ )?(\S+)(.*)", instruction).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(@\w+ )?(\S+)(.*)", instruction)
+    assert found is not None
+    guard, opcode, operands = found.groups()
     words = re.sub(
         r"(?<![%\w.])[A-Za-z_]\w*", lambda m: named[m[0]][0] if m[0] in named else m[0], operands
     )
     return f"{guard or ''}{opcode}{words}"
 
 
-def _told(statement: Asm, signature: Signature) -> Iterator[str]:
+def _operand_problems(statement: Asm, signature: Signature) -> Iterator[str]:
     if statement.volatile != signature.volatile:
         yield "volatile" if statement.volatile else "not volatile"
     if statement.memory != signature.memory:
@@ -58,7 +60,7 @@ def _told(statement: Asm, signature: Signature) -> Iterator[str]:
 
 
 def problems(code: str, name: str, signature: Signature) -> list[str]:
-    """What is wrong with the printed function of that name; empty: nothing."""
+    """The mistakes in the printed function of that name."""
     (wrapper,) = (f for f in functions(code) if f.name == name)
     parameters, others = _given(signature.parameters), _given(signature.locals)
     written = {part.split(":")[0][1:] for part in signature.locals.split() if part.startswith("=")}
@@ -71,7 +73,7 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
     if printed != signature.syntax:
         found.append(f"{printed} is not {signature.syntax}")
     for statement in wrapper.asm:
-        found += _told(statement, signature)
+        found += _operand_problems(statement, signature)
         for operand in statement.operands:
             kind = (operand.cast and {"u16": "u16"}[operand.cast]) or named.get(
                 operand.value, ("", "float")
@@ -105,7 +107,7 @@ def test_wrapper(name: str) -> None:
 
 
 def test_the_comment_names_the_section_of_the_instruction() -> None:
-    """Of tcgen05 wrappers, whose comments begin with the instruction."""
+    """The comments of tcgen05 wrappers begin with the instruction."""
     for name, signature in TABLE.items():
         if signature.section.startswith("tcgen05"):
             assert SNIPPETS[name].code.startswith(f"// {signature.section.split(',')[0]}"), name
@@ -143,9 +145,9 @@ def access_problems(access: TmemAccess, code: str) -> list[str]:
     ):
         found.append(f"{statement.instructions} is not {wanted}")
     letter = {"u32": "r", "float": "f"}[access.register]
-    told = [("=" if loads else "", letter, x) for x in registers]
-    told = [*told, ("", "r", "address")] if loads else [("", "r", "address"), *told]
-    if [(o.direction, o.constraint, o.value) for o in statement.operands] != told:
+    given = [("=" if loads else "", letter, x) for x in registers]
+    given = [*given, ("", "r", "address")] if loads else [("", "r", "address"), *given]
+    if [(o.direction, o.constraint, o.value) for o in statement.operands] != given:
         found.append("operands")
     pointer = f"{access.register}*" if loads else f"const {access.register}*"
     parameters = (
@@ -154,7 +156,7 @@ def access_problems(access: TmemAccess, code: str) -> list[str]:
     if list(wrapper.parameters) != parameters:
         found.append(f"takes {wrapper.parameters}")
     # A load touches tensor memory alone, which no C++ code does: what it writes are its outputs.
-    found += _told(statement, Signature("", "", (), "tcgen05.ld", memory=not loads))
+    found += _operand_problems(statement, Signature("", "", (), "tcgen05.ld", memory=not loads))
     return found
 
 
@@ -193,13 +195,13 @@ def wgmma_problems(i: Instruction, code: str) -> list[str]:
     found = (
         [] if statement.instructions == (wanted,) else [f"{statement.instructions} is not {wanted}"]
     )
-    told = (
+    given = (
         [("+", "f", d) for d in registers]
         + [("", "r" if i.a_in_registers else "l", x) for x in a]
         + [("", "l", "b")]
     )
-    told += [("", "r", "scale_d")] if i.scale_d else []
-    if [(o.direction, o.constraint, o.value) for o in statement.operands] != told:
+    given += [("", "r", "scale_d")] if i.scale_d else []
+    if [(o.direction, o.constraint, o.value) for o in statement.operands] != given:
         found.append("operands")
     parameters = [
         ("float", "d"),
@@ -210,7 +212,10 @@ def wgmma_problems(i: Instruction, code: str) -> list[str]:
         found.append(f"takes {wrapper.parameters}")
     # The fence before it and the wait behind it clobber memory; it does not, or each would be a
     # barrier to the compiler.
-    return [*found, *_told(statement, Signature("", "", (), "wgmma.mma_async", memory=False))]
+    return [
+        *found,
+        *_operand_problems(statement, Signature("", "", (), "wgmma.mma_async", memory=False)),
+    ]
 
 
 WGMMAS = [

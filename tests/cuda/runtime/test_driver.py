@@ -21,7 +21,7 @@ from tilepipe.kernels.gemm import heuristics as gemm_choice
 
 @pytest.fixture
 def forgetful() -> Iterator[None]:
-    """What is found out about the machine is forgotten before and after."""
+    """Clears what is remembered of the machine, before and after the test."""
     reset()
     yield
     reset()

@@ -38,7 +38,7 @@ def test_without_swizzle_and_with_extent_one() -> None:
 
 
 def test_ragged_rows_are_two_dimensions() -> None:
-    """Of a box of 64 rows: any last row, and the row of the box counted from the end."""
+    """A box of 64 rows has two dimensions: any last row, and the row from the end of the box."""
     param = TensorParam("c", dtypes.bfloat16, 2, box=(64, 64), swizzle=128, ragged=True)
     wanted = TiledMap(
         "BFLOAT16",

@@ -51,8 +51,8 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
 
 def _keep(ctx: Context) -> None:
     """Prints `keep` for the registers of wgmma's operands, which stops the compiler from moving
-    their uses: wgmma reads and writes them while other code runs. Fragments of closed blocks, such as the
-    body of a loop after the loop, have no name here, and no later code uses them.
+    their uses: wgmma reads and writes them while other code runs. Fragments of closed blocks, such
+    as the body of a loop after the loop, have no name here, and no later code uses them.
     """
     around = (*(block for block, _ in ctx.enclosing), ctx.block)
     visible = {

@@ -36,7 +36,7 @@ ROW_STEP = 64  # of a part of the rows
 
 
 def broken_scales_rule(rows: object, blocks: object, dtype: DType) -> str | None:
-    """Of a matrix of scale factors, (rows, blocks of K)."""
+    """Why scale factors (rows, blocks of K) of a dtype are not possible; None if they are."""
     if dtype not in (dtypes.float8_e8m0, dtypes.float8_e4m3):
         return (
             "scale factors are float8_e8m0, of blocks of 32, or float8_e4m3, of blocks of 16"

@@ -111,7 +111,7 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
 
 
 def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
-    """Of the CTAs that share one MMA."""
+    """Why the CTAs of a cluster cannot share MMAs in groups of `cta_group`; None if they can."""
     if cta_group not in (1, 2) or isinstance(cta_group, bool):
         return f"cta_group is 1, or 2 for a pair of CTAs; got {cta_group!r}"
     if cta_group == 2 and cluster_size % 2:
@@ -180,7 +180,7 @@ def broken_tcgen05_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> s
 
 
 def broken_copy_rule(dst: Tmem, src: Tile) -> str | None:
-    """What keeps tcgen05.cp from copying a tile to tensor memory."""
+    """Why tcgen05.cp cannot copy a tile to tensor memory; None if it can."""
     b = src.buffer
     if src.rows not in (32, LANES) or dst.rows != LANES:
         return (

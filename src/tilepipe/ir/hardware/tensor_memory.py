@@ -111,7 +111,7 @@ def pieces(dst: Scales) -> list[tuple[int, int]]:
 
 
 def broken_columns_rule(columns: object) -> str | None:
-    """Of an allocation of tensor memory."""
+    """Why so many columns of tensor memory cannot be allocated; None if they can."""
     if (
         isinstance(columns, int)
         and not isinstance(columns, bool)

@@ -1,4 +1,4 @@
-"""What every op is, and a sequence of them."""
+"""The base class of all ops, the declaration of an op's facts, and blocks of ops."""
 
 from __future__ import annotations
 

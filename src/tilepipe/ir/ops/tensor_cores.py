@@ -53,8 +53,8 @@ class WgmmaFence(Op):
 @declares(replace(_WGMMA, ptx="wgmma.mma_async", unit=Unit.TENSOR_CORE, issues=Group.WGMMA))
 class Wgmma(Op):
     """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one warpgroup:
-    acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a tile (n, k). `ir.hardware.mma` has the
-    types.
+    acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a tile (n, k).
+    `ir.hardware.mma` has the types.
 
     `accumulate`: a boolean, the same in all threads of the warpgroup. Printed as m / 64 × k / (32
     bytes) instructions, of which the first along K takes it (wgmma's scale-d). Reads of A, B and
@@ -192,8 +192,8 @@ class Tcgen05Mma(Op):
     bytes) instructions, of which the first along K takes `accumulate`.
 
     `sfa` and `sfb`, both or neither: .block_scale, acc += (A · sfa) (B · sfb)ᵀ with a scale factor
-    for each row and block of K (`ir.hardware.block_scales`). A pair reads those of each CTA's 128 rows of A
-    in its own tensor memory, and those of all n rows of B in both.
+    for each row and block of K (`ir.hardware.block_scales`). A pair reads those of each CTA's 128
+    rows of A in its own tensor memory, and those of all n rows of B in both.
     """
 
     acc: Annotated[Tmem, UPDATES_ASYNC]
