@@ -255,8 +255,9 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
         )
     elif combined.verdict == "undecided":
         out.print(
-            "\nUndecided: a bound was hit before all executions were seen. Raise --seconds or"
-            " --traces, or check a smaller instance."
+            "\nUndecided: the bound that the verdict names was hit before all executions were seen."
+            " Raise --traces if it is a number of executions, --seconds if it is a time; under any"
+            " other bound, check a smaller instance."
         )
     if lines is not None:
         out.print()

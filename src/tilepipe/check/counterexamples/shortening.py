@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tilepipe.check.counterexamples.replaying import (
     Schedule,
@@ -18,7 +18,7 @@ from tilepipe.check.counterexamples.replaying import (
 )
 from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import schedule_of
-from tilepipe.check.engine.steps import AgentId, VisibleStep
+from tilepipe.check.engine.steps import VisibleStep
 from tilepipe.check.verdict import Fault, ScheduleStep
 from tilepipe.errors import DeadlockError, PoisonError, SimFault
 
@@ -88,12 +88,13 @@ class _Search:
         steps = execution.causal_order.steps
         last = self.schedule[-1]
         agent_id = (last.cluster, last.agent)
-        past = execution.causal_order.past_of(agent_id)
+        past = execution.causal_order.clock(agent_id).past
         outcomes = tuple(step for step in self.schedule if step.outcome >= 0)
         alone = _performing(steps, past, outcomes, last)
         if len(alone) < len(self.schedule) and self.works(alone):
             return alone
-        for extra in _independent(steps, past, agent_id):
+        # steps of other agents that do not precede the last step, the earliest first
+        for extra in (s for s in steps if not s.bit & past and s.agent_id != agent_id):
             candidate = _performing(
                 steps, past | extra.past | extra.bit, outcomes, *_up_to_next(steps, extra), last
             )
@@ -118,11 +119,6 @@ def _performing(
     steps: list[VisibleStep], wanted: int, outcomes: Schedule, *then: ScheduleStep
 ) -> Schedule:
     return (*outcomes, *schedule_of(s for s in steps if s.bit & wanted), *then)
-
-
-def _independent(steps: list[VisibleStep], past: int, agent_id: AgentId) -> Iterator[VisibleStep]:
-    """Steps of other agents that do not precede the last step, the earliest first."""
-    return (s for s in steps if not s.bit & past and s.agent_id != agent_id)
 
 
 def _up_to_next(steps: Iterable[VisibleStep], step: VisibleStep) -> Schedule:

@@ -411,10 +411,6 @@ class CausalOrder:
 
     # -- results -----------------------------------------------------------------------
 
-    def past_of(self, agent_id: AgentId) -> int:
-        """The bits of the steps that an agent has taken, or knows."""
-        return self.clock(agent_id).past
-
     @property
     def current(self) -> tuple[AgentId, int]:
         """The acting agent, and the number of its current op."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.steps import AgentId, PhaseRecord
+from tilepipe.check.engine.steps import PhaseRecord
 from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
@@ -148,9 +148,9 @@ class StateKeys:
     def _machine(
         self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool
     ) -> Hashable:
-        presents = execution.present(cluster) if tensors else []
+        presents, order = execution.present(cluster) if tensors else [], execution.causal_order
         bits = self._numbered(m, names, presents)
-        agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
+        agents = sorted((names[a.uid], self._agent(order, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
         named = tuple(
             (
@@ -184,7 +184,7 @@ class StateKeys:
                 (
                     names[f.agent_id[1]],
                     self._unit(f.unit, bits),
-                    _races_of_unit(execution.causal_order, f.agent_id, f.ordinal),
+                    _races_of(order, (order.units[f.agent_id, f.ordinal][0][0],)),
                 )
                 for f in execution.in_flight
                 if f.agent_id[0] == cluster
@@ -192,7 +192,7 @@ class StateKeys:
         )
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
-        settled = _races_of_barriers(execution.causal_order)
+        settled = _races_of_barriers(order)
         asked = bits(m.requests.refused), bits(m.requests.waited)
         return (
             tuple(agents),
@@ -230,7 +230,7 @@ class StateKeys:
         bits.add(m.requests.refused, m.requests.waited)
         return bits
 
-    def _agent(self, execution: Execution, cluster: int, a: Agent, bits: _Bits) -> Hashable:
+    def _agent(self, order: CausalOrder, cluster: int, a: Agent, bits: _Bits) -> Hashable:
         stores = tuple(
             (
                 lane,
@@ -259,7 +259,7 @@ class StateKeys:
             groups,
             opened,
             _tensor_state(a, bits),
-            _races_of_agent(execution.causal_order, (cluster, a.uid), a.warps),
+            _races_of(order, tuple(order.clock((cluster, a.uid)).known[: a.warps])),
         )
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
@@ -433,18 +433,6 @@ def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
 # known, since their numbers differ between executions.
 
 
-def _races_of_agent(order: CausalOrder, agent_id: AgentId, warps: int) -> tuple[Hashable, ...]:
-    """For each barrier, whether each warp of an agent knows its last two phases, and the waits for
-    them.
-    """
-    return _seen(order, tuple(order.clock(agent_id).known[:warps]))
-
-
-def _races_of_unit(order: CausalOrder, agent_id: AgentId, ordinal: int) -> tuple[Hashable, ...]:
-    """The same for a unit in flight."""
-    return _seen(order, (order.units[agent_id, ordinal][0][0],))
-
-
 def _races_of_barriers(order: CausalOrder) -> tuple[Hashable, ...]:
     """For each barrier, whether the arrivals of its current phase know the waits and the failed
     tests that must precede its completion.
@@ -468,7 +456,10 @@ def _last_phases(order: CausalOrder) -> Iterator[tuple[int, PhaseRecord, PhaseRe
         yield number, record.phase(last), record.phases.get(last - 1) or PhaseRecord()
 
 
-def _seen(order: CausalOrder, known: tuple[int, ...]) -> tuple[Hashable, ...]:
+def _races_of(order: CausalOrder, known: tuple[int, ...]) -> tuple[Hashable, ...]:
+    """For each barrier, whether those who know `known`, the warps of an agent or a unit in flight,
+    know its last two phases, and the waits for them.
+    """
     out: list[Hashable] = []
     for number, *phases in _last_phases(order):
         for phase in phases:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.errors import BarrierError
-from tilepipe.ir.location import Loc
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.sites import Site
 
@@ -201,41 +200,29 @@ def warp_fault(race: Race, bar: Mbarrier) -> BarrierError:
     may come before a wait of another. No execution of the machine shows that. The causal order
     does: it keeps a vector clock for each warp.
     """
-    first, second = race.first, race.second
-    warps = ", ".join(map(str, race.warps))
-    role = first.site.role if first.site is not None else ""
-    late = f"warp{'s' if len(race.warps) > 1 else ''} {warps} of role '{role}'"
+    first, second = race.first.site, race.second.site
+    assert first is not None  # steps on a barrier are ops of the kernel
+    assert second is not None
+    warps, step = ", ".join(map(str, race.warps)), f"{second.what} at {second.loc.short}"
+    late = f"warp{'s' if len(race.warps) > 1 else ''} {warps} of role '{first.role}'"
     if race.kind == "lapped":
         return BarrierError(
-            f"{bar.where}: {late} can be lapped by the other warps: {_where(second)} completes"
+            f"{bar.where}: {late} can be lapped by the other warps: {step} completes"
             f" phase {race.phase + 1}, and does not follow the wait of {late} for phase"
-            f" {race.phase} (at {_short(first)}), only that of another warp.\n  On hardware the"
+            f" {race.phase} (at {first.loc.short}), only that of another warp.\n  On hardware the"
             " parity has flipped back by the time the late warps look, and they may wait for"
             " ever.\n  The arrive that frees the stage must follow the waits of all warps:"
             " synchronise the warps between the wait and that arrive (ctx.sync_warpgroup(), a"
             " ctx.named_barrier, an MMA of the warpgroup that has been waited for), or let every"
             " warp arrive and raise the count.",
-            _loc(first),
+            first.loc,
         )
     what = "waits for" if race.kind == "ahead" else "counts in"
     return BarrierError(
-        f"{bar.where}: {_where(second)} {what} phase {race.phase + 1}, and its warp cannot know"
+        f"{bar.where}: {step} {what} phase {race.phase + 1}, and its warp cannot know"
         f" that phase {race.phase} is complete: it does not follow the step of {late} in that phase"
-        f" ({_short(first)}); only another warp has waited for that.\n"
+        f" ({first.loc.short}); only another warp has waited for that.\n"
         "  Let every warp wait, or synchronise the warps in between (ctx.sync_warpgroup(), or a"
         " ctx.named_barrier).",
-        _loc(second),
+        second.loc,
     )
-
-
-def _where(node: VisibleStep) -> str:
-    """`mbar_arrive full at gemm.py:41`."""
-    return f"{node.site.what} at {node.site.loc.short}" if node.site is not None else "a step"
-
-
-def _short(node: VisibleStep) -> str:
-    return node.site.loc.short if node.site is not None else "set-up"
-
-
-def _loc(node: VisibleStep) -> Loc | None:
-    return node.site.loc if node.site is not None else None

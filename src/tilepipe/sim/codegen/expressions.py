@@ -23,23 +23,12 @@ import numpy as np
 from tilepipe.errors import SimFault
 from tilepipe.ir import expressions as e, ranges
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.ops import Op
 from tilepipe.ir.printer import INFIX
 
 Text = tuple[str, bool]  # source, and whether its value is an array
 
-_NUMPY = {
-    "exp": "exp",
-    "exp2": "exp2",
-    "log": "log",
-    "log2": "log2",
-    "sqrt": "sqrt",
-    "tanh": "tanh",
-    "sin": "sin",
-    "cos": "cos",
-}
 _RESERVED = {"m", "ag", "np"}  # names in every function
 _WRAPS = ("add", "sub", "mul", "shl", "neg", "not")  # of unsigned integers
 
@@ -147,9 +136,11 @@ class Expressions:
 
     # -- hoisting ----------------------------------------------------------------------
 
-    def hoist(self, text: str, wish: str) -> str:
-        """A name for `text`, computed once at the top of the function."""
-        key = (text, self.warp, self.in_setup)
+    def hoist(self, text: str, wish: str, everywhere: bool = False) -> str:
+        """A name for `text`, computed once at the top of the function. `everywhere`: it depends
+        neither on the warp at hand nor on where the code stands.
+        """
+        key = (text, None, False) if everywhere else (text, self.warp, self.in_setup)
         if key not in self._hoisted:
             self._hoisted[key] = name = self.names.fresh(wish)
             self.prologue.append(f"{name} = {text}")
@@ -236,15 +227,21 @@ class Expressions:
                 return self._const(x), False
             case e.Param():
                 key = f"m.world.params[{x.name!r}, {x.axis}]"
-                return self._once(key, x.name if x.axis < 0 else f"{x.name}_shape{x.axis}"), False
+                return self.hoist(
+                    key, x.name if x.axis < 0 else f"{x.name}_shape{x.axis}", True
+                ), False
             case e.Special():
                 return self._special(x.name)
             case e.Local():
                 return self.read(x)
             case e.FragmentRead():
-                return self._fragment(x.fragment, x.col, x.shape[1]), True
-            case e.Iota():
-                return self._iota(*x.shape), True
+                warp = "" if self.warp is None else f", {self.warp}"
+                where = f"{self.names(x.fragment, x.fragment.name)}, ag, {self.site}"
+                return f"read_registers({where}, {x.col}, {x.shape[1]}{warp})", True
+            case e.Iota(shape=(rows, cols)):
+                wish = "row_numbers" if cols == 1 else "column_numbers"
+                numbers = np.arange(max(rows, cols)).reshape(rows, cols)
+                return self.constant(numbers, wish), True
             case e.Unary():
                 return self._unary(x)
             case e.Binary():
@@ -259,14 +256,6 @@ class Expressions:
             case e.Cast():
                 return self._cast(x)
         raise AssertionError(f"no source for {type(x).__name__}")
-
-    def _once(self, text: str, wish: str) -> str:
-        """A name for what depends neither on the warp at hand nor on where the code stands."""
-        key = (text, None, False)
-        if key not in self._hoisted:
-            self._hoisted[key] = name = self.names.fresh(wish)
-            self.prologue.append(f"{name} = {text}")
-        return self._hoisted[key]
 
     def _const(self, x: e.Const) -> str:
         if x.dtype.is_float:
@@ -285,7 +274,7 @@ class Expressions:
             "block_id": "ag.cta.block_id",
         }  # fmt: skip
         if name in cta:
-            return self._once(cta[name], name), False
+            return self.hoist(cta[name], name, everywhere=True), False
         group = self.threads > 32
         # warp where the agent starts
         first = "ag.first_warp" if self.in_setup else f"{self.threads // 32} * ag.index"
@@ -293,7 +282,7 @@ class Expressions:
             text = (
                 "ag.first_warp // 4" if self.in_setup else "ag.index" if group else "ag.index // 4"
             )
-            return self._once(text, name), False
+            return self.hoist(text, name, everywhere=True), False
         span = 32 if self.warp is not None else self.threads
         at = f"{first} + {self.warp}" if self.warp is not None else first
         if name == "lane":
@@ -312,17 +301,6 @@ class Expressions:
             return self.hoist(f"{first} + np.arange(128) // 32", name), True
         return self.hoist(at, name), False
 
-    def _fragment(self, fragment: Fragment, col: int, width: int) -> str:
-        warp = "" if self.warp is None else f", {self.warp}"
-        name = self.names(fragment, fragment.name)
-        return f"read_registers({name}, ag, {self.site}, {col}, {width}{warp})"
-
-    def _iota(self, rows: int, cols: int) -> str:
-        return self.constant(
-            np.arange(max(rows, cols)).reshape(rows, cols),
-            "row_numbers" if cols == 1 else "column_numbers",
-        )
-
     def _unary(self, x: e.Unary) -> Text:
         a, array = self(x.a)
         if x.op == "not" and x.dtype.kind == "bool":
@@ -335,7 +313,7 @@ class Expressions:
             return f"abs({a})", array
         if x.op == "rsqrt":
             return f"({self.constant(np.float32(1), 'one')} / np.sqrt({a}))", array
-        return f"np.{_NUMPY.get(x.op, x.op)}({a})", array
+        return f"np.{x.op}({a})", array
 
     def _binary(self, x: e.Binary) -> Text:
         a, aa = self(x.a)
