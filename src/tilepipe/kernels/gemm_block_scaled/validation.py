@@ -20,7 +20,7 @@ from tilepipe.kernels.gemm_block_scaled.layout import blocked_shape
 if TYPE_CHECKING:
     import torch
 
-    Scales: TypeAlias = npt.NDArray[np.generic] | torch.Tensor
+Scales: TypeAlias = "npt.NDArray[np.generic] | torch.Tensor"
 
 NAME = "gemm_block_scaled"
 
