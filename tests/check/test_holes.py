@@ -44,9 +44,7 @@ def _hashes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locals_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        Watch, "state", lambda self, world, ctas, ag: digest(self.front_end.registers(ag))
-    )
+    patch.setattr(Watch, "polling_state", lambda self, world, ctas, ag: digest(self.registers(ag)))
 
 
 def _no_rule_for_tensors(patch: pytest.MonkeyPatch) -> None:

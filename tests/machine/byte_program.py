@@ -248,10 +248,14 @@ class Arguments:
 
 
 class Launch:
-    """The launch as the checker is given it (`check.engine.checked_launch.CheckedLaunch`)."""
+    """The launch as the checker is given it (`check.engine.front_end.FrontEnd`). No loop
+    polls; a state is how far each warp has come, and no data decide anything.
+    """
 
-    shares_work = tests = chooses = polls = False
+    shares_work = tests = polls = False
     grid = clusters = resident = 1
+    kinds = [Kind.OTHER] * len(SITES)
+    adds: frozenset[int] = frozenset()
     lanes = (0,)
 
     def __init__(self, variant: Variant) -> None:
@@ -260,8 +264,6 @@ class Launch:
         self.elected = 0
         self.guards = Guards()
         self.sites = list(SITES.values())
-        self.loops = _NoLoops()
-        self.front_end = _State()
 
     def possible_guards(self) -> Guards:
         return Guards()
@@ -273,19 +275,8 @@ class Launch:
         world.journal = journal
         return world
 
-
-class _NoLoops:
-    """No loop looks for anything."""
-
-    kinds = [Kind.OTHER] * len(SITES)
-    adds: frozenset[int] = frozenset()
-
-    def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+    def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
         raise AssertionError("nothing tests a barrier")
-
-
-class _State:
-    """How far each warp has come; no data decide anything."""
 
     def registers(self, agent: Agent) -> Hashable:
         assert isinstance(agent.body, _Chosen)

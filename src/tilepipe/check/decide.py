@@ -144,7 +144,12 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
             advice.extend(a for a in first.causal_order.unobserved_phases() if a not in advice)
             explorer.found.states += len(first.causal_order.steps)
             races = first.causal_order.races
-            if launch_state.chooses or races or not explorer.reductions.partial_order:
+            if (
+                launch_state.shares_work
+                or launch_state.tests
+                or races
+                or not explorer.reductions.partial_order
+            ):
                 attempt.method = "explored"
                 _explore(explorer, first)
                 if explorer.found.fault is not None:
@@ -173,7 +178,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
     """
     launch_state, every = explorer.launch_state, tuple(range(explorer.launch_state.clusters))
     groups = [every] if launch_state.shares_work else [(c,) for c in every]
-    if explorer.reductions.partial_order and not launch_state.chooses:
+    if explorer.reductions.partial_order and not (launch_state.shares_work or launch_state.tests):
         groups = [
             g for g in groups if any(r.second.agent_id[0] in g for r in first.causal_order.races)
         ]

@@ -34,6 +34,10 @@ Undecided = Callable[["Machine", list[Agent], dict[Mbarrier, list[Site]]], NotMo
 Located = Callable[[BaseException], Loc | None]
 
 
+class OutOfTimeError(Exception):
+    """`World.deadline` has passed in code of a body that performs no op."""
+
+
 @dataclass
 class World:
     """What all clusters of a launch share.

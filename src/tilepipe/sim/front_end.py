@@ -1,7 +1,7 @@
 """The IR as a front end of the machine: the one door through which an exploration sees it.
 
-`KernelFrontEnd` is a `machine.front_end.FrontEnd` of one launch. What else proofs over the IR need
-of the compiled kernel, they find here as well.
+`KernelFrontEnd` is what `check.engine.front_end.FrontEnd` asks of one launch, as far as the
+simulator knows it. What else proofs over the IR need of the compiled kernel is here as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KernelFrontEnd(DecidingData):
     def __init__(self, launch: Launch) -> None:
         compiled = compile_kernel(launch.kernel)
         super().__init__(launch.kernel, compiled, _aliases(launch))
-        self._launch = launch
+        self.launch = launch
         self.sites = compiled.sites
         self.shares_work = compiled.program.shares_work
         self.lanes = compiled.lanes
@@ -57,12 +57,12 @@ class KernelFrontEnd(DecidingData):
 
     def interchangeable(self) -> Sequence[str]:
         """The names of the roles whose agents all do the same."""
-        kernel = self._launch.kernel
+        kernel = self.launch.kernel
         return [role.name for role in kernel.roles if interchangeable(role, kernel.setup)]
 
-    def world(self, rules: Rules) -> World:
+    def start(self, rules: Rules) -> World:
         """What all clusters of the launch share, at its start."""
-        return world_of(self._launch, rules, None)
+        return world_of(self.launch, rules, None)
 
 
 def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:

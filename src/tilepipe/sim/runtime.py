@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from tilepipe.errors import KernelAssertError, SimFault
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.front_end import OutOfTimeError
 from tilepipe.machine.happens_before.accesses import Rect
-from tilepipe.machine.machine import Machine
+from tilepipe.machine.machine import Machine, OutOfTimeError
 from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]

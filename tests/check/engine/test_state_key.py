@@ -39,7 +39,7 @@ def test_a_key_says_at_which_address_a_barrier_is(tensors: bool) -> None:
         mbarrier.mbar_init(machine, machine.agents[0], SITES["init"], LANE, address, 1, 1)
         for slot in machine.ctas[0].slots:  # the write of its word, once all agents know of it
             slot.accesses.clear()
-        keys.append(StateKeys(launch.front_end, symmetry=False).of(execution, tensors))
+        keys.append(StateKeys(launch, symmetry=False).of(execution, tensors))
     assert keys[0] == keys[1]
     assert keys[1] != keys[2]
 
@@ -66,7 +66,7 @@ def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMap, address: int
         execution._collect(m, (0, agent.uid))
         for slot in m.ctas[0].slots:
             slot.accesses.clear()
-        keys.append(StateKeys(launch.front_end, symmetry=False).of(execution))
+        keys.append(StateKeys(launch, symmetry=False).of(execution))
     assert keys[0] == keys[1]
     assert keys[1] != keys[2]
 
@@ -89,6 +89,6 @@ def test_a_key_says_what_a_wgmma_by_descriptor_reads() -> None:
         wgmma.wgmma(m, agent, SITES["multiply"], WARP, acc, a, None, b, None, False)
         for slot in m.ctas[0].slots:
             slot.accesses.clear()
-        keys.append(StateKeys(launch.front_end, symmetry=False).of(execution))
+        keys.append(StateKeys(launch, symmetry=False).of(execution))
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3

@@ -3,7 +3,7 @@ nobody ends.
 
 To put the hole of counters in memory back on purpose, patch
 `tilepipe.check.proofs.polling.Watch.state` to
-leave the memory out: `lambda self, world, ctas, ag: digest(self.front_end.registers(ag))`.
+leave the memory out: `lambda self, world, ctas, ag: digest(self.registers(ag))`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_without_memory_in_a_round_the_exit_is_lost(
     cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Watch, "state", lambda self, world, ctas, ag: digest(self.front_end.registers(ag))
+        Watch, "polling_state", lambda self, world, ctas, ag: digest(self.registers(ag))
     )
     assert check(polls(cell)).ok
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
-from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.verdict import ExecutionLimitError, Fault, ScheduleStep, Step
@@ -52,7 +52,7 @@ def replay_with_steps(
 
 
 def perform(
-    launch_state: CheckedLaunch,
+    launch_state: FrontEnd,
     schedule: Schedule,
     watcher: Recorder | None = None,
     run_to_end: bool = True,
@@ -82,7 +82,7 @@ def perform(
 
 
 def perform_with_steps(
-    launch_state: CheckedLaunch, schedule: Schedule, deadline: float = math.inf
+    launch_state: FrontEnd, schedule: Schedule, deadline: float = math.inf
 ) -> tuple[SimFault | None, Fault | None]:
     """The fault in which a schedule ends, with the table of the steps that lead to it; (None, None)
     if it ends in none.

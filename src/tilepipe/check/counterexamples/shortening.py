@@ -16,8 +16,8 @@ from tilepipe.check.counterexamples.replaying import (
     perform_with_steps,
     same_fault,
 )
-from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import schedule_of
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.steps import VisibleStep
 from tilepipe.check.verdict import Fault, ScheduleStep
 from tilepipe.errors import DeadlockError, PoisonError, SimFault
@@ -29,7 +29,7 @@ _RESERVED = 0.5
 
 
 def shortened(
-    launch_state: CheckedLaunch,
+    launch_state: FrontEnd,
     error: SimFault,
     schedule: Schedule,
     shorten: bool,
@@ -52,7 +52,7 @@ class _Search:
     """Looks for shorter schedules that end in the same fault with no step after them."""
 
     def __init__(
-        self, launch_state: CheckedLaunch, error: SimFault, schedule: Schedule, deadline: float
+        self, launch_state: FrontEnd, error: SimFault, schedule: Schedule, deadline: float
     ) -> None:
         self.deadline = deadline
         self.launch_state = launch_state

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
-from tilepipe.check.engine.checked_launch import CheckedLaunch
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.looking_agents import PollingAgents, WaitingTests
 from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.engine.steps import AgentId, VisibleStep
@@ -29,10 +29,9 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.rendezvous import returned
 from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.clusters import explained, finish
-from tilepipe.machine.front_end import OutOfTimeError
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
-from tilepipe.machine.machine import Machine
+from tilepipe.machine.machine import Machine, OutOfTimeError
 from tilepipe.machine.units.acting import act
 from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 
@@ -67,7 +66,7 @@ class Execution:
 
     def __init__(
         self,
-        launch_state: CheckedLaunch,
+        launch_state: FrontEnd,
         clusters: Sequence[int],
         limit: int = UNLIMITED,
         deadline: float = math.inf,
@@ -82,7 +81,7 @@ class Execution:
             watcher: records the steps.
         """
         self.launch_state = launch_state
-        self.causal_order = CausalOrder(watcher, launch_state.loops.adds)
+        self.causal_order = CausalOrder(watcher, launch_state.adds)
         self.world = launch_state.world(self.causal_order)
         self.limit = limit
         self.deadline = deadline
@@ -104,7 +103,7 @@ class Execution:
         self._refused: set[tuple[AgentId, int]] = set()
         self._guards = launch_state.guards
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
-        self._polling = PollingAgents(self.world, launch_state.loops, self.machines)
+        self._polling = PollingAgents(self.world, launch_state, self.machines)
         self._waiting = deque(clusters)
         if launch_state.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
@@ -251,7 +250,7 @@ class Execution:
         return moved
 
     def _advance(self, m: Machine, who: AgentId, ag: Agent, until: int, pause: bool) -> bool:
-        body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.loops.kinds
+        body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.kinds
         assert body is not None
         polling = self._polling
         ag.parked = False

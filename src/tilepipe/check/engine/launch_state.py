@@ -19,24 +19,17 @@ from tilepipe.ir.program import Launch, TensorArg, all_ops, walk
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
-from tilepipe.sim.front_end import KernelFrontEnd
 
 
-class LaunchState:
+class LaunchState(Watch):
     """The start of every execution of a launch.
 
     Attributes:
         launch: the launch, with copies of the arrays that the kernel writes.
-        clusters: the number of clusters of the grid. resident: how many of them run at once.
-        shares_work: clusters draw their work from a common store, so that all of them are executed
-            together.
-        lanes: the lanes that are elected in turn (`sim.election`). elected: the elected lane of
-            executions that begin now.
+        grid, clusters: the numbers of CTAs and of clusters of the grid.
+        elected: the elected lane of executions that begin now.
         guards: the tests that are treated as the waits that they guard; none unless `decide` sets
             them.
-        sites: the op sites of the compiled kernel.
-        front_end: the part of a state that only the simulator of the IR can read.
-        loops, grid: as in `checked_launch.CheckedLaunch`.
         polls: whether a loop may poll an element of global memory.
     """
 
@@ -67,22 +60,15 @@ class LaunchState:
             if isinstance(a, TensorArg) and n in self._copies
         }
         args = dict(launch.args) | copied
-        self.launch = replace(launch, args=args)
+        super().__init__(replace(launch, args=args))
         self.rules = require_rules(rules)
         self.size = launch.kernel.cluster_size
-        self.clusters = launch.grid // self.size
+        self.grid, self.clusters = launch.grid, launch.grid // self.size
         every = list(all_ops(launch.kernel))
         self.guards = Guards()
-        self.front_end = front_end = KernelFrontEnd(self.launch)
-        self.resident = front_end.resident
-        self.shares_work = front_end.shares_work
-        self.sites = front_end.sites
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
-        self.loops = Watch(launch.kernel, front_end)
-        self.grid = launch.grid
-        self.lanes = front_end.lanes
         self.elected = self.lanes[0]
 
     @property
@@ -90,29 +76,19 @@ class LaunchState:
         """Whether the kernel has a try_wait that is not treated as a wait."""
         return not self._tests <= self.guards.tests.keys()
 
-    @property
-    def chooses(self) -> bool:
-        """Whether the effect of a step can depend on the order of other steps even without a race
-        on a phase: the kernel tests barriers, or draws from a common store.
-        """
-        return self.shares_work or self.tests
-
     def possible_guards(self) -> Guards:
         """The tests that may be treated as waits, by the text of the kernel."""
         return guards(self.launch.kernel, self.sites) if self._tests else Guards()
 
     def _looks(self, op: ops.AtomicAdd) -> bool:
         """Whether an atomic add may add 0, and its result can come to decide something."""
-        return (
-            not (isinstance(op.value, Const) and op.value.value)
-            and op.result in self.front_end.things
-        )
+        return not (isinstance(op.value, Const) and op.value.value) and op.result in self.things
 
     def world(self, journal: Journal | None) -> World:
         """The state at the start of an execution: all memory as it was given."""
         for name, given in self._given.items():
             np.copyto(self._copies[name], given)
-        world = self.front_end.world(self.rules)
+        world = self.start(self.rules)
         world.journal = journal
         world.elected = self.elected
         world.silent = True

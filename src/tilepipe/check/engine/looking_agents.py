@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
-from tilepipe.check.engine.checked_launch import Loops
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.steps import AgentId
 from tilepipe.check.proofs.guards import Answer, Guards, NotAWaitError, too_early
 from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Cell, Kind, Poll
@@ -76,9 +76,9 @@ class WaitingTests:
 class PollingAgents:
     """Parks agents that poll, and wakes them. `machines`: cluster -> its machine, while it runs."""
 
-    def __init__(self, world: World, watch: Loops, machines: Mapping[int, Machine]) -> None:
+    def __init__(self, world: World, front_end: FrontEnd, machines: Mapping[int, Machine]) -> None:
         self._world = world
-        self._watch = watch
+        self._front_end = front_end
         self._machines = machines
         self._polls: dict[AgentId, Poll] = {}
         self._watchers: dict[Cell, list[AgentId]] = {}
@@ -155,7 +155,7 @@ class PollingAgents:
             m.ready.remove(agent)
 
     def _state(self, m: Machine, agent: Agent) -> bytes:
-        return self._watch.state(self._world, m.ctas, agent)
+        return self._front_end.polling_state(self._world, m.ctas, agent)
 
     def _park(self, agent_id: AgentId, agent: Agent, poll: Poll, spin: Spin) -> None:
         for bar in set(poll.bars):

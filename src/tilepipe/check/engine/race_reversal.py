@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tilepipe.check.engine.checked_launch import CheckedLaunch
 from tilepipe.check.engine.execution import Execution, schedule_of
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.check.engine.steps import Race, VisibleStep
 from tilepipe.check.verdict import Bounds, ExecutionLimitError, Reductions, ScheduleStep
@@ -79,7 +79,7 @@ class Explorer:
 
     def __init__(
         self,
-        launch_state: CheckedLaunch,
+        launch_state: FrontEnd,
         bounds: Bounds,
         reductions: Reductions,
         progress: Progress | None,
@@ -127,7 +127,7 @@ class Explorer:
         self.count_execution(left)
         execution = Execution(self.launch_state, clusters, self.bounds.steps, self.deadline)
         if self.state_keys is None:
-            self.state_keys = StateKeys(self.launch_state.front_end, self.reductions.symmetry)
+            self.state_keys = StateKeys(self.launch_state, self.reductions.symmetry)
         return execution
 
     def perform(self, execution: Execution, work: Callable[[], object]) -> bool:

@@ -6,7 +6,7 @@ races still to come. Times, counts, and what only messages use are left out.
 
 Of an agent's registers and of memory only *live*, *deciding* values are part of a key: values that
 may still be read (liveness), and that can come to decide a branch, an address, a phase or a fault.
-The front end says which those are (`machine.front_end`). So a token of a test that is never read
+The front end says which those are (`engine.front_end`). So a token of a test that is never read
 again, or an accumulator that is only stored, does not make two states different.
 
 The bits that stand for accesses in `machine.happens_before` are handed out in the order of the
@@ -23,11 +23,11 @@ import numpy as np
 
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.steps import PhaseRecord
 from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
-from tilepipe.machine.front_end import FrontEnd
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.machine import Machine

@@ -83,7 +83,7 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
                 found.add((tensor, tuple(int(i.value) for i in index if isinstance(i, Const))))
                 if isinstance(op.value, Const) and op.value.value == 1:
                     draws.add(op)
-                elif op.result in launch_state.front_end.things:
+                elif op.result in launch_state.things:
                     return None
             case ops.ClcTryCancel() | ops.MbarTryWait():
                 return None
@@ -326,7 +326,7 @@ class _Alone:
             kept[touched & (kept == _NONE)] = label
 
     def _forget(self, execution: Execution) -> None:
-        deciding = self.launch.front_end.things
+        deciding = self.launch.things
         for m in execution.machines.values():
             if m.poisoned is not None:
                 raise _RememberedError

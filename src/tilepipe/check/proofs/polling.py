@@ -2,7 +2,7 @@
 
 An agent that tests a barrier, or adds 0 to a counter, in a loop waits for another agent as soon as
 a round of the loop changes nothing: neither the place where it stands, nor a live value that can
-come to decide something (`machine.front_end`), nor the memory that it writes. Then it is parked
+come to decide something (`engine.front_end`), nor the memory that it writes. Then it is parked
 until the barrier or the counter changes. So is an agent that goes round a `while` loop for long
 without a visible op.
 
@@ -20,7 +20,7 @@ from tilepipe.check.key_encoding import digest
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import used
 from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
-from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
+from tilepipe.ir.program import Kernel, Launch, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
@@ -91,28 +91,29 @@ class Poll:
         return False
 
 
-class Watch:
-    """What the analysis of polling loops needs to know of a kernel.
+class Watch(KernelFrontEnd):
+    """The front end of a launch, with what the analysis of polling loops needs to know of it.
 
     Attributes:
         kinds: the kind of each site, by id.
         adds: the ids of atomic adds whose results decide nothing: they commute.
     """
 
-    def __init__(self, kernel: Kernel, front_end: KernelFrontEnd) -> None:
-        self.front_end = front_end
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        kernel = launch.kernel
         loops = (op for op in all_ops(kernel) if isinstance(op, ops.While))
         inside = {id(op) for loop in loops for op in walk(loop.body)}
         alone = _alone(kernel)
         self.kinds: list[Kind] = []
         adds: set[int] = set()
-        for site in front_end.sites:
+        for site in self.sites:
             kind = Kind.SILENT if id(site.op) in inside else Kind.OTHER
             if isinstance(site.op, ops.MbarTryWait):
                 kind = Kind.TEST
             elif isinstance(site.op, ops.AtomicAdd):
                 kind = Kind.ADD
-                if site.op.result not in front_end.things:
+                if site.op.result not in self.things:
                     adds.add(site.id)
             elif site.facts.noticed and not (
                 isinstance(site.op, ops.NamedSync) and site.op.bar in alone
@@ -120,12 +121,10 @@ class Watch:
                 kind = Kind.NOTICED
             self.kinds.append(kind)
         self.adds = frozenset(adds)
-        setup = _written(kernel.setup) & front_end.things
-        self._written = {
-            r.name: setup | (_written(r.body) & front_end.things) for r in kernel.roles
-        }
+        setup = _written(kernel.setup) & self.things
+        self._written = {r.name: setup | (_written(r.body) & self.things) for r in kernel.roles}
 
-    def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+    def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
         """A digest of all that decides what an agent does next, as long as no other agent does
         anything: its place, its live values, and the memory that its role writes.
         """
@@ -133,13 +132,13 @@ class Watch:
         memory: list[Hashable] = []
         if written:
             memory += [
-                self.front_end.slot(s)
+                self.slot(s)
                 for cta in ctas
                 for s in cta.slots
                 if s.buffer in written or s is cta.tmem
             ]
-            memory += [self.front_end.tensor(t) for t in world.tensors if t.param in written]
-        return digest((self.front_end.registers(ag), tuple(memory)))
+            memory += [self.tensor(t) for t in world.tensors if t.param in written]
+        return digest((self.registers(ag), tuple(memory)))
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:

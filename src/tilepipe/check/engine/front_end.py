@@ -1,0 +1,97 @@
+"""What the checker asks of a front end, in whatever language the program is written.
+
+An exploration follows equal states once. The machine's part of a state it reads itself; where each
+body stands, which of its registers it will still read, and which data can come to decide something,
+only the front end knows. The more of that a key leaves out, the fewer states there are; what it
+leaves out must change no later step and no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Protocol
+
+from tilepipe.check.proofs.guards import Guards
+from tilepipe.check.proofs.polling import Kind
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.journal import Journal
+from tilepipe.machine.machine import World
+from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.sites import Site
+
+
+class FrontEnd(Protocol):
+    """A launch that can be decided; `launch_state.LaunchState` is one of a kernel of this project.
+    Keys are plain values, as `marshal` takes them.
+
+    Attributes:
+        elected: the lane that elect.sync elects in executions that begin now.
+        guards: the tests that count as the waits that they guard; none, unless the caller that
+            decides the launch sets them.
+        grid: its CTAs. clusters: its clusters. resident: how many of them run at once.
+        shares_work: what one cluster gets depends on the others: they are executed together.
+        polls: a loop looks at a counter.
+    """
+
+    elected: int
+    guards: Guards
+    grid: int
+    clusters: int
+    resident: int
+    shares_work: bool
+    polls: bool
+
+    # -- the program -------------------------------------------------------------------
+
+    @property
+    def sites(self) -> Sequence[Site]:
+        """All ops, by id."""
+
+    @property
+    def lanes(self) -> Sequence[int]:
+        """The lanes of which each is tried as the elected one."""
+
+    @property
+    def tests(self) -> bool:
+        """Whether it has a try_wait that does not count as a wait."""
+
+    def possible_guards(self) -> Guards:
+        """The tests that count as waits, as far as the text of the program says."""
+
+    def interchangeable(self) -> Sequence[str]:
+        """The names of the roles whose agents all do the same: nothing in them asks which agent it
+        is.
+        """
+
+    # -- states ------------------------------------------------------------------------
+
+    def world(self, journal: Journal | None) -> World:
+        """The start of an execution: all memory as it was given."""
+
+    def registers(self, agent: Agent) -> Hashable:
+        """A key that is equal for agents of one role that go on alike: where the agent stands, and
+        the registers that it will still read and that can come to decide something.
+        """
+
+    def slot(self, slot: Slot) -> bytes:
+        """The contents of a tile of shared memory, or of tensor memory, where they can come to
+        decide something; else nothing.
+        """
+
+    def tensor(self, tensor: GlobalTensor) -> bytes:
+        """The same of a tensor in global memory."""
+
+    # -- loops that poll ---------------------------------------------------------------
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        """The kind of each site, by the site's id."""
+
+    @property
+    def adds(self) -> frozenset[int]:
+        """Sites of the atomic adds whose results decide nothing: they commute."""
+
+    def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+        """All that can decide what an agent does next, as long as no other agent does anything."""
