@@ -277,6 +277,15 @@ def require_name(name: object, label: str) -> str:
     return name
 
 
+def require_positive(of: str = "", **numbers: object) -> None:
+    """Raises TraceError where a number is no integer of at least 1; `of`: what they are given to,
+    in the message.
+    """
+    for name, n in numbers.items():
+        if type(n) is not int or n < 1:
+            raise TraceError(f"{name}{of} is at least 1, got {n!r}", caller())
+
+
 def note_class(cls: type, words: str = "") -> None:
     """Makes a class known to annotations by its name; `words`: what its objects are called in
     messages.

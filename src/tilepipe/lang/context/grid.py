@@ -13,7 +13,7 @@ from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values.scalars import Value, require_fits, to_expr, traced_value
+from tilepipe.lang.values.scalars import Value, converted, traced_value
 from tilepipe.lang.values.variables import Var
 
 
@@ -47,12 +47,7 @@ class GridMembers:
                 f"atomic_add adds to int32 and uint32; '{ref.ir.base.name}' is {ref.dtype}",
                 caller(),
             )
-        x = to_expr(
-            self.tracer,
-            traced_value(self.tracer, require_fits(to_expr(self.tracer, value), ref.dtype)).to(
-                ref.dtype
-            ),
-        )
+        x = converted(self.tracer, value, ref.dtype)
         vary = exprs.Vary.WARP if self.tracer.scope.inside("per_warp") else exprs.Vary.UNIFORM
         result = self.tracer.local("old", ref.dtype, vary)
         self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))

@@ -32,9 +32,8 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
     """A scalar operand of fragment arithmetic, checked to be the same in the whole warpgroup."""
     expr = to_expr(tracer, x)
     if expr.vary > Vary.UNIFORM:
-        by = "lane" if expr.vary is Vary.LANE else "warp"
         raise TraceError(
-            f"a scalar that varies by {by} cannot be combined with a fragment, whose layout"
+            f"a scalar that varies by {expr.vary.name.lower()} cannot be combined with a fragment, whose layout"
             " alone decides which elements a thread holds."
             " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one"
             " (`ctx.load_global`); others go through a"

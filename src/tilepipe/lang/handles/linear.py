@@ -1,9 +1,13 @@
-"""Linear handles: an acquired stage is released exactly once, in the block that acquired it.
+"""Linear handles: an acquired stage is released exactly once, in the block that acquired it; and
+views of memory, which end with the stage they belong to.
 
 The tracer sees every path, so this is checked before anything runs.
 """
 
 from __future__ import annotations
+
+from types import TracebackType
+from typing import ClassVar, Self
 
 from tilepipe.errors import HandleError
 from tilepipe.ir.expressions import Expr
@@ -103,10 +107,54 @@ class Handle(Held):
         self.home.handles.remove(self)
         self.released_at = caller()
 
+    def release(self) -> None:
+        """Ends what was acquired."""
+        raise NotImplementedError
+
     @property
     def signals(self) -> Arrivals | None:
         """The arrivals made so far for this handle in its own block, None if there are none."""
         return self.home.signals.get(self)
+
+
+class Entered(Handle):
+    """A handle that `with` releases at the end of its block: acquired before it is entered."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.release()
+
+
+class View:
+    """Memory as a kernel names it: a tile, a matrix, a barrier, one element. It ends with the block
+    that it was made in and, where it belongs to an acquired stage, with the release of that.
+    """
+
+    _kind: ClassVar[str]  # in messages
+
+    def __init__(self, tracer: Tracer, owner: Handle | None = None) -> None:
+        self._tracer = tracer
+        self._owner = owner
+        self._scope: Scope = tracer.scope
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed or (self._owner is not None and self._owner._is_dead())
+
+    def _check_usable(self, use: str = "used") -> None:
+        """Raises HandleError when the stage that it belongs to has been released, TraceError when
+        the block that it was made in has closed.
+        """
+        if self._owner is not None:
+            self._owner.check_held(use)
+        self._tracer.check_alive(self._scope, self._kind, self)
 
 
 def _on_the_way(earlier: Scope, now: Scope) -> bool:

@@ -7,42 +7,45 @@ from tilepipe.ir import dtypes, expressions as exprs, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
-from tilepipe.lang.handles.linear import Handle
-from tilepipe.lang.tracing.scopes import Scope
+from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
     Value,
-    require_fits,
+    converted,
     to_expr,
     traced_value,
 )
 
 
-class ElementRef:
+class ElementRef(View):
     """A reference to one element, for `ctx.load` and `ctx.store`."""
+
+    _kind = "element"
 
     def __init__(
         self, tracer: Tracer, ir: memory.Element, dtype: DType, owner: Handle | None
     ) -> None:
-        self._tracer = tracer
-        self._scope: Scope = tracer.scope
+        super().__init__(tracer, owner)
         self._ir = ir
         self.dtype = dtype
-        self.owner = owner
 
     @property
     def ir(self) -> memory.Element:
         """The operand.
 
         Raises:
+            HandleError: the stage it belongs to has been released.
             TraceError: the block or role in which it was made has closed, or it belongs to another
                 trace.
         """
-        self._tracer.check_alive(self._scope, "element", self)
+        self._check_usable()
         return self._ir
 
-    def _is_dead(self) -> bool:
-        return self._scope.closed
+    def touch(self) -> memory.Element:
+        """The operand of an ordinary load or store, which its stage has then to publish."""
+        if self._owner is not None:
+            self._owner.touched = True
+        return self.ir
 
 
 def element_indices(
@@ -74,27 +77,20 @@ def load(tracer: Tracer, ref: ElementRef) -> Value:
             " reads a tile: `f.load(tile)`",
             caller(),
         )
-    if ref.owner is not None:
-        ref.owner.check_held()
-        ref.owner.touched = True
-    base = ref.ir.base
+    element = ref.touch()
+    base = element.base
     places = (
         ()
         if isinstance(base, memory.TensorParam)
         else (base.index, base.row, base.col, *([base.cta] if base.cta is not None else []))
     )
-    vary = max((i.vary for i in (*ref.ir.index, *places)), default=exprs.Vary.UNIFORM)
+    vary = max((i.vary for i in (*element.index, *places)), default=exprs.Vary.UNIFORM)
     local = tracer.local("v", ref.dtype, vary)
-    tracer.emit(ops.Load(caller(), local, ref.ir))
+    tracer.emit(ops.Load(caller(), local, element))
     return traced_value(tracer, local)
 
 
 def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
     """Emits an ordinary store of one element, converted to the element's dtype."""
-    if ref.owner is not None:
-        ref.owner.check_held()
-        ref.owner.touched = True
-    x = to_expr(
-        tracer, traced_value(tracer, require_fits(to_expr(tracer, value), ref.dtype)).to(ref.dtype)
-    )
-    tracer.emit(ops.Store(caller(), ref.ir, x))
+    element = ref.touch()
+    tracer.emit(ops.Store(caller(), element, converted(tracer, value, ref.dtype)))

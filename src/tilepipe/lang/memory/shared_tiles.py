@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Const, Expr
+from tilepipe.ir.expressions import Const
 from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.hardware.tma import default_swizzle
 from tilepipe.ir.layout import SWIZZLES
@@ -18,20 +18,18 @@ from tilepipe.lang.arguments.annotations import (
     Name,
     Swizzle,
 )
-from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.memory.elements import ElementRef, element_indices
-from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
-    Value,
-    binary,
+    combined,
     require_integer,
     require_uniform,
     to_expr,
 )
 
 
-class SmemTile:
+class SmemTile(View):
     """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an
     operand of an MMA, the source of a store.
 
@@ -39,11 +37,11 @@ class SmemTile:
     addresses one element for `ctx.load` / `ctx.store`.
     """
 
+    _kind = "tile"
+
     def __init__(self, tracer: Tracer, tile: memory.Tile, owner: Handle | None = None) -> None:
-        self._tracer = tracer
+        super().__init__(tracer, owner)
         self._tile = tile
-        self._owner = owner
-        self._scope: Scope = tracer.scope
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -65,9 +63,6 @@ class SmemTile:
         """Bytes of the rectangle: what a TMA copy into it credits."""
         return self._tile.nbytes
 
-    def _is_dead(self) -> bool:
-        return self._scope.closed or (self._owner is not None and self._owner._is_dead())
-
     def ir(self, use: str) -> memory.Tile:
         """The tile as an operand.
 
@@ -75,9 +70,7 @@ class SmemTile:
             HandleError: the stage it belongs to has been released.
             TraceError: the block that it was made in has closed.
         """
-        if self._owner is not None:
-            self._owner.check_held(use)
-        self._tracer.check_alive(self._scope, "tile", self)
+        self._check_usable(use)
         return self._tile
 
     def part(
@@ -113,9 +106,9 @@ class SmemTile:
                     f"{what} [{start}, {start + extent}) leave a tile of {t.rows}×{t.cols}",
                     caller(),
                 )
-        part = memory.Tile(
-            t.buffer, t.index, self._sum(t.row, r), self._sum(t.col, c), height, width, t.cta
-        )
+        down = combined(self._tracer, "add", t.row, r)
+        right = combined(self._tracer, "add", t.col, c)
+        part = memory.Tile(t.buffer, t.index, down, right, height, width, t.cta)
         return SmemTile(self._tracer, part, self._owner)
 
     def rows(self, start: Index, count: int) -> SmemTile:
@@ -157,12 +150,6 @@ class SmemTile:
         if self._owner is not None:
             self._owner.touched = True
         return t
-
-    def _sum(self, a: Expr, b: Expr) -> Expr:
-        return to_expr(
-            self._tracer,
-            binary(self._tracer, "add", Value(self._tracer, a), Value(self._tracer, b)),
-        )
 
     def __getitem__(self, index: object) -> ElementRef:
         indices = element_indices(self._tracer, self, self.dtype, 2, index)

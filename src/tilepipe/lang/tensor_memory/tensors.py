@@ -12,18 +12,19 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
 from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
-from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.tracing.convergence import require_fragment
-from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
-from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr, traced_value
+from tilepipe.lang.values.scalars import Value, combined, require_integer, to_expr, traced_value
 
 
-class TmemTensor:
+class TmemTensor(View):
     """A matrix (rows, cols) of 64 or 128 rows in tensor memory: an accumulator, or A of an MMA.
 
     `t.cols(start, count)` narrows it; `t.load()` loads it into registers, `t.store(x)` writes it.
     """
+
+    _kind = "view of tensor memory"
 
     def __init__(
         self,
@@ -69,10 +70,8 @@ class TmemTensor:
                 f" bits; got {rows}×{cols} {kind}",
                 caller(),
             )
-        self._tracer = tracer
+        super().__init__(tracer, owner)
         self._tmem = memory.Tmem(address, rows, cols, kind)
-        self._owner = owner
-        self._scope: Scope = tracer.scope
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,9 +88,6 @@ class TmemTensor:
         """The element type."""
         return self._tmem.dtype
 
-    def _is_dead(self) -> bool:
-        return self._scope.closed or (self._owner is not None and self._owner._is_dead())
-
     def ir(self, use: str) -> memory.Tmem:
         """The matrix as an operand.
 
@@ -99,9 +95,7 @@ class TmemTensor:
             HandleError: the stage it belongs to has been released.
             TraceError: the block that it was made in has closed.
         """
-        if self._owner is not None:
-            self._owner.check_held(use)
-        self._tracer.check_alive(self._scope, "view of tensor memory", self)
+        self._check_usable(use)
         return self._tmem
 
     def offset(self) -> Value:
@@ -131,27 +125,10 @@ class TmemTensor:
                 " that is known to be one, such as `i * 8`",
                 caller(),
             )
-        moved = self._columns(at)
-        return TmemTensor(
-            self._tracer, self._sum(t.address, moved), (t.rows, count), t.dtype, self._owner
-        )
-
-    def _columns(self, elements: Expr) -> Expr:
-        nbytes = self._tmem.dtype.nbytes
-        return (
-            elements
-            if nbytes == 4
-            else to_expr(
-                self._tracer,
-                binary(self._tracer, "floordiv", Value(self._tracer, elements), 4 // nbytes),
-            )
-        )
-
-    def _sum(self, address: Expr, columns: Expr) -> Expr:
-        return to_expr(
-            self._tracer,
-            binary(self._tracer, "add", Value(self._tracer, address), Value(self._tracer, columns)),
-        )
+        to_columns = exprs.const(4 // t.dtype.nbytes)  # elements of a 32-bit column
+        columns = combined(self._tracer, "floordiv", at, to_columns)
+        moved = combined(self._tracer, "add", t.address, columns)
+        return TmemTensor(self._tracer, moved, (t.rows, count), t.dtype, self._owner)
 
     def load(self) -> Fragment:
         """tcgen05.ld into a new fragment, by the whole warpgroup: of layout "tmem" where it has 128
@@ -187,13 +164,15 @@ class TmemTensor:
         return f"<tensor memory {t.rows}×{t.cols} {t.dtype}>"
 
 
-class TmemScales:
+class TmemScales(View):
     """The scale factors (rows, blocks of K) of A or B of a block-scaled MMA, in tensor memory:
     `sfa` and `sfb` of `ctx.mma`.
 
     `ctx.tmem_copy(scales, tile)` fills them. Each 128 rows × 4 blocks, or less at the end, take 4
     columns of 32 bits. `s.rows(start, count)` narrows it.
     """
+
+    _kind = "view of tensor memory"
 
     def __init__(
         self,
@@ -214,10 +193,8 @@ class TmemScales:
         assert isinstance(rows, int)
         assert isinstance(blocks, int)
         stride = tensor_memory.PIECE_COLUMNS * -(-rows // tensor_memory.PIECE_ROWS)
-        self._tracer = tracer
+        super().__init__(tracer, owner)
         self._scales = memory.TmemScales(address, rows, blocks, kind, stride, exprs.const(0))
-        self._owner = owner
-        self._scope: Scope = tracer.scope
         if self.columns > tensor_memory.COLUMNS:
             raise TraceError(
                 f"{self!r} take {self.columns} columns of tensor memory, which has"
@@ -240,9 +217,6 @@ class TmemScales:
         """float8_e8m0 or float8_e4m3."""
         return self._scales.dtype
 
-    def _is_dead(self) -> bool:
-        return self._scope.closed or (self._owner is not None and self._owner._is_dead())
-
     def ir(self, use: str) -> memory.TmemScales:
         """The scale factors as an operand.
 
@@ -250,9 +224,7 @@ class TmemScales:
             HandleError: the stage they belong to has been released.
             TraceError: the block that they were made in has closed.
         """
-        if self._owner is not None:
-            self._owner.check_held(use)
-        self._tracer.check_alive(self._scope, "view of tensor memory", self)
+        self._check_usable(use)
         return self._scales
 
     def offset(self) -> Value:
@@ -284,10 +256,7 @@ class TmemScales:
                 caller(),
             )
         part = TmemScales(self._tracer, s.address, (count, s.blocks), s.dtype, self._owner)
-        moved = to_expr(
-            self._tracer,
-            binary(self._tracer, "add", Value(self._tracer, s.first), Value(self._tracer, at)),
-        )
+        moved = combined(self._tracer, "add", s.first, at)
         part._scales = memory.TmemScales(s.address, count, s.blocks, s.dtype, s.stride, moved)
         return part
 

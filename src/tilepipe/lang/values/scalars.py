@@ -339,6 +339,21 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
     return traced_value(tracer, Select(a.dtype, vary, nonneg, shape, size, cond=c, a=a, b=b))
 
 
+def combined(tracer: Tracer, op: str, a: Expr, b: Expr) -> Expr:
+    """`a op b` as an operand: `binary` of two expressions."""
+    return to_expr(tracer, binary(tracer, op, Value(tracer, a), Value(tracer, b)))
+
+
+def converted(tracer: Tracer, x: object, dtype: DType) -> Expr:
+    """A number or traced value as it is stored: converted to `dtype`.
+
+    Raises:
+        TraceError: a constant integer that does not fit.
+    """
+    value = traced_value(tracer, require_fits(to_expr(tracer, x), dtype))
+    return to_expr(tracer, value.to(dtype))
+
+
 def require_integer(x: Expr, what: str) -> Expr:
     """`x`, checked to be an integer.
 
@@ -378,10 +393,9 @@ def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:
         TraceError: it varies by lane (or by warp).
     """
     if x.vary > at_most:
-        by = "lane" if x.vary == Vary.LANE else "warp"
         raise TraceError(
             f"{what} must be the same in every thread of a {'warp' if at_most else 'role'}, but"
-            f" varies by {by}",
+            f" varies by {x.vary.name.lower()}",
             caller(),
         )
     return x

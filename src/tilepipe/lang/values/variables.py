@@ -6,13 +6,12 @@ from typing import Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
 from tilepipe.lang.tracing.convergence import divergence
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
-from tilepipe.lang.values.scalars import Value, binary, require_fits, to_expr, traced_value, unary
+from tilepipe.lang.values.scalars import Value, binary, converted, to_expr, traced_value, unary
 
 
 class Var(Operators[Value]):
@@ -21,11 +20,10 @@ class Var(Operators[Value]):
     """
 
     def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
-        value = to_expr(tracer, init)
-        if dtype is not None:
-            value = to_expr(
-                tracer, traced_value(tracer, require_fits(value, dtypes.dtype(dtype))).to(dtype)
-            )
+        if dtype is None:
+            value = to_expr(tracer, init)
+        else:
+            value = converted(tracer, init, dtypes.dtype(dtype))
         self._tracer = tracer
         self._home = tracer.scope
         tracer.role  # noqa: B018  # raises in set-up code: a variable belongs to a role
@@ -50,14 +48,9 @@ class Var(Operators[Value]):
     def set(self, value: object) -> None:
         """Replaces the value."""
         self._tracer.check_alive(self._home, "variable", self)
-        x = to_expr(
-            self._tracer,
-            traced_value(
-                self._tracer, require_fits(to_expr(self._tracer, value), self._var.dtype)
-            ).to(self._var.dtype),
-        )
+        x = converted(self._tracer, value, self._var.dtype)
         if x.vary > self._var.vary:
-            by = "lane" if x.vary is Vary.LANE else "warp"
+            by = x.vary.name.lower()
             raise TraceError(
                 f"variable '{self._var.name}' was created with a value that every thread shares,"
                 f" and is set to one that varies by {by};"
@@ -66,7 +59,7 @@ class Var(Operators[Value]):
             )
         split, cause = divergence(self._tracer, self._home)
         if split > self._var.vary and cause is not None:
-            by = "lane" if split is Vary.LANE else "warp"
+            by = split.name.lower()
             raise TraceError(
                 f"variable '{self._var.name}' has one value for all threads, but the {cause.kind}"
                 f" block at {cause.loc.short} lets"

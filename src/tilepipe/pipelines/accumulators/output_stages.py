@@ -12,6 +12,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir.hardware import tensor_memory
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import CtaGroup, Index, PositiveInt
+from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemStage
@@ -25,6 +26,7 @@ from tilepipe.pipelines.rings.producer_consumer import (
     StageContext,
     StageHandle,
 )
+from tilepipe.pipelines.rings.ring import OverRing
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,11 @@ class OutputPipelineConfig:
     cta_group: CtaGroup = 1
 
     def __post_init__(self) -> None:
-        numbers = {"num_stages": self.num_stages, "stage_stride_cols": self.stage_stride_cols}
-        for name, n in numbers.items():
-            if type(n) is not int or n < 1:
-                raise TraceError(
-                    f"{name} of an OutputPipelineConfig is at least 1, got {n!r}", caller()
-                )
+        require_positive(
+            " of an OutputPipelineConfig",
+            num_stages=self.num_stages,
+            stage_stride_cols=self.stage_stride_cols,
+        )
         if self.stage_stride_cols % 8:
             raise TraceError(
                 f"stage_stride_cols is a multiple of 8 columns, got {self.stage_stride_cols}",
@@ -111,10 +112,9 @@ class AccumBarrier:
             mbar.arrive()
 
 
-class AccumulatorRing:
+class AccumulatorRing(OverRing[ProducerConsumerPipeline]):
     """A ring of accumulators in tensor memory; an `OutputTilePipeline`."""
 
-    pipeline: ProducerConsumerPipeline
     tmem: TmemAllocation
     config: OutputPipelineConfig
     mma_complete_mask: Value | None
@@ -177,10 +177,6 @@ class AccumulatorStage(StageHandle):
     def tmem_offset(self) -> Value:
         """Its address in tensor memory, a uint32."""
         return self.tmem().offset()
-
-    def release(self) -> None:
-        """Ends the stage."""
-        raise AssertionError
 
 
 class MmaStage(AccumulatorStage):

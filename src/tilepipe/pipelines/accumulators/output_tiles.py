@@ -127,15 +127,6 @@ class OutputTilePipeline(AccumulatorRing):
             producer_arv_count, consumer_arv_count
         )
 
-    def copy(self) -> OutputTilePipeline:
-        """The same barriers and tensor memory with separate cursors, at the positions of this
-        pipeline's.
-        """
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.pipeline = self.pipeline.copy()
-        return other
-
     def get_pipeline(self) -> ProducerConsumerPipeline:
         """The barriers and cursors."""
         return self.pipeline

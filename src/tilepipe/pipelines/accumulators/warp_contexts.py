@@ -4,18 +4,17 @@ epilogue reads it.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP
 from tilepipe.lang.context.synchronisation import NamedBarrier
-from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.handles.linear import Entered
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
 
 
-class _WarpContext(Handle):
+class _WarpContext(Entered):
     view = ""  # the call that makes one, for messages
 
     def __init__(
@@ -34,15 +33,6 @@ class _WarpContext(Handle):
         self._begin()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.release()
-
     @classmethod
     def create(
         cls, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier
@@ -53,10 +43,6 @@ class _WarpContext(Handle):
         return made
 
     def _begin(self) -> None:
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Ends the use of tensor memory in this role."""
         raise NotImplementedError
 
 

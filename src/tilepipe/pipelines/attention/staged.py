@@ -11,21 +11,21 @@ from __future__ import annotations
 from typing import Self
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs, memory, ops
+from tilepipe.ir import expressions as exprs, memory
 from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.arguments.annotations import Index, Name, Predicate
+from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.scopes import RoleState
-from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
 from tilepipe.pipelines.barriers.pairs import commit
+from tilepipe.pipelines.rings.ring import BarrierRing, wait_for
 from tilepipe.pipelines.rings.state import PipelineState
 
 
-class StagedPipeline:
+class StagedPipeline(BarrierRing):
     """`num_kv_stages` stages of `num_qk_stages` parts each (seed page TMAProducerPipeline, field
     `pipeline`).
 
@@ -55,26 +55,21 @@ class StagedPipeline:
             TraceError: a number of stages below 1, an array of another size, or barriers that
                 another pipeline has.
         """
-        _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
+        require_positive(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
         self.num_kv_stages = num_kv_stages
         self.num_qk_stages = num_qk_stages
-        self.num_stages = num_kv_stages * num_qk_stages
+        need = 2 * num_kv_stages * num_qk_stages
         storage, start, have = array_of(
-            mbar, self.num_mbars() if isinstance(mbar, SharedMemBarrier) else None, f"'{name}'"
+            mbar, need if isinstance(mbar, SharedMemBarrier) else None, f"'{name}'"
         )
-        if have != self.num_mbars():
+        if have != need:
             raise TraceError(
                 f"'{name}' needs 2 × {num_kv_stages} stages × {num_qk_stages} parts ="
-                f" {self.num_mbars()} barriers (full and empty), the"
-                f" array has {have}",
+                f" {need} barriers (full and empty), the array has {have}",
                 caller(),
             )
+        super().__init__(storage, start, num_kv_stages * num_qk_stages, name)
         self.mbar = mbar
-        self.name = name
-        self._tracer: Tracer = storage.tracer
-        self._full, self._empty = storage.carve(
-            start, (self.num_stages, self.num_stages), (f"{name}.full", f"{name}.empty")
-        )
         self.state = PipelineState(
             self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}"
         )
@@ -82,18 +77,6 @@ class StagedPipeline:
         self._other: Self | None = None
         # which view, K's or V's, has drained the ring in a role, and where
         self._drained: dict[RoleState, tuple[bool, Loc]] = {}
-
-    @property
-    def full(self) -> MbarPtr:
-        """A pointer to the first full barrier; part q of stage s is `full[num_qk_stages · s +
-        q]`.
-        """
-        return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
-
-    @property
-    def empty(self) -> MbarPtr:
-        """A pointer to the first empty barrier."""
-        return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
 
     @classmethod
     def allocate(
@@ -113,7 +96,7 @@ class StagedPipeline:
             CountError: (when the kernel is finished) a given count contradicts the arrivals that
                 the roles make, or none can be derived.
         """
-        _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
+        require_positive(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
         pipe = cls(
             SMemArray(ctx, SharedMemBarrier, 2 * num_kv_stages * num_qk_stages, name),
             num_kv_stages,
@@ -244,16 +227,8 @@ class StagedPipeline:
         self._wait(self._full, qk_stage)
 
     def _wait(self, array: memory.BarrierArray, qk_stage: int | None) -> None:
-        t = self._tracer
-        require_whole_warpgroup_waits(t, "a wait")
         stage, phase = self.state.read()
-        t.emit(
-            ops.MbarWait(
-                caller(),
-                memory.BarrierRef(array, to_expr(t, self._part(stage, qk_stage))),
-                to_expr(t, phase),
-            )
-        )
+        wait_for(self._tracer, array, self._part(stage, qk_stage), phase)
 
     def drain_producer(self) -> None:
         """Waits until every part of every stage has been freed. The producer calls it last, so that
@@ -286,9 +261,3 @@ class StagedPipeline:
 KPipeline = StagedPipeline
 VPipeline = StagedPipeline
 KVPipeline = StagedPipeline
-
-
-def _require_stages(**numbers: object) -> None:
-    for what, n in numbers.items():
-        if type(n) is not int or n < 1:
-            raise TraceError(f"{what} is at least 1, got {n!r}", caller())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
@@ -22,9 +22,10 @@ from tilepipe.pipelines.attention.tile_layouts import (
 )
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
+from tilepipe.pipelines.rings.ring import OverRing
 
 
-class TilePipeline:
+class TilePipeline(OverRing[StagedPipeline]):
     """Base class of both sides of a ring: the ring, the tiles, and the arithmetic of a tile.
 
     Attributes:
@@ -154,13 +155,6 @@ class TilePipeline:
                 caller(),
             )
         return tiles
-
-    def copy(self) -> Self:
-        """The same barriers and tiles with a separate state, at the position of this one's."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.pipeline = self.pipeline.copy()
-        return other
 
     # -- arithmetic --------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from tilepipe.lang.arguments.annotations import (
 )
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
-from tilepipe.lang.handles.linear import Handle, owner_of
+from tilepipe.lang.handles.linear import Handle, View, owner_of
 from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_one_lane, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
@@ -27,7 +27,7 @@ from tilepipe.pipelines.barriers.storage import BarrierStorage
 BARRIER_BYTES = 8
 
 
-class SharedMemBarrier:
+class SharedMemBarrier(View):
     """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA,
     "mbarrier").
 
@@ -35,6 +35,8 @@ class SharedMemBarrier:
     at once. In Python the barrier and a pointer to it are the same object: `MbarPtr` is this class.
     As a pointer into an array, `ptr[i]` and `ptr + i` are the barrier i places after it.
     """
+
+    _kind = "barrier"
 
     def __init__(
         self,
@@ -45,10 +47,8 @@ class SharedMemBarrier:
         cta: exprs.Expr | None = None,
         home: tuple[BarrierStorage, int] | None = None,
     ) -> None:
-        self._tracer = tracer
+        super().__init__(tracer, handle)
         self._operand = memory.BarrierRef(array, index, cta)
-        self._handle = handle
-        self._scope = tracer.scope
         # where the pointer was taken from, and its index there, where that is static
         self._home = home
 
@@ -99,9 +99,7 @@ class SharedMemBarrier:
         Raises:
             HandleError: the stage it belongs to has been released.
         """
-        if self._handle is not None:
-            self._handle.check_held("signalled or waited on")
-        self._tracer.check_alive(self._scope, "barrier")
+        self._check_usable("signalled or waited on")
         if self._home is not None:
             self._home[0].note_use()
         return self._ref
@@ -121,9 +119,6 @@ class SharedMemBarrier:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _is_dead(self) -> bool:
-        return self._scope.closed or (self._handle is not None and self._handle._is_dead())
-
     def _at(self, cta: object) -> memory.BarrierRef:
         ref = self.ref()
         return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
@@ -133,7 +128,7 @@ class SharedMemBarrier:
         to signal.
         """
         ref = self._at(cta)
-        return SharedMemBarrier(self._tracer, ref.array, ref.index, self._handle, ref.cta)
+        return SharedMemBarrier(self._tracer, ref.array, ref.index, self._owner, ref.cta)
 
     def init(self, num_threads: ArrivalCount = 1) -> None:
         """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code

@@ -10,6 +10,7 @@ from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.arguments.annotations import Index, Name
+from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.blocks import MustEnter
 from tilepipe.lang.values.scalars import (
@@ -51,9 +52,7 @@ class OrderedBarrier:
         Raises:
             TraceError: in a role, or a number that is not positive.
         """
-        for what, n in (("groups", groups), ("depth", depth), ("threads", threads)):
-            if not isinstance(n, int) or n < 1:
-                raise TraceError(f"{what} of an OrderedBarrier is at least 1, got {n!r}", caller())
+        require_positive(" of an OrderedBarrier", groups=groups, depth=depth, threads=threads)
         t = self._tracer = ctx.tracer
         if t.scope.role is not None:
             raise TraceError("an OrderedBarrier is made in set-up code, outside roles", caller())

@@ -22,9 +22,11 @@ from tilepipe.lang.arguments.annotations import (
     PositiveInt,
     TransactionBytes,
 )
+from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.asynchronous.commits import Commit, arrival_op
 from tilepipe.lang.asynchronous.wgmma import mma_commit, wgmma_wait
 from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.linear import Entered
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.values.scalars import Value
@@ -44,9 +46,10 @@ from tilepipe.pipelines.rings.producer_consumer import (
     StageHandle,
     check_announced,
 )
+from tilepipe.pipelines.rings.ring import OverRing
 
 
-class InputTilePipeline:
+class InputTilePipeline(OverRing[ProducerConsumerPipeline]):
     """Input tiles between a TMA producer and an MMA consumer (seed page InputTilePipeline).
 
     Attributes:
@@ -73,8 +76,7 @@ class InputTilePipeline:
         """Over 2 * num_group_stages barriers (an array, or a pointer to the first), which
         `init_barriers` initialises, and an allocated payload.
         """
-        if not isinstance(k_group_size, int) or k_group_size < 1:
-            raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
+        require_positive(k_group_size=k_group_size)
         if cta_group != 1:
             use_group(barriers._tracer, cta_group)
         self.pipeline = ProducerConsumerPipeline(barriers, num_group_stages, name=name)
@@ -100,10 +102,7 @@ class InputTilePipeline:
         """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts
         are derived unless given.
         """
-        if not isinstance(num_group_stages, int) or num_group_stages < 1:
-            raise TraceError(f"num_group_stages is at least 1, got {num_group_stages!r}", caller())
-        if not isinstance(k_group_size, int) or k_group_size < 1:
-            raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
+        require_positive(num_group_stages=num_group_stages, k_group_size=k_group_size)
         barriers = SMemArray(ctx, SharedMemBarrier, 2 * num_group_stages, name)
         allocated = payload.allocate(ctx, num_group_stages * k_group_size, name)
         pipe = cls(
@@ -133,15 +132,6 @@ class InputTilePipeline:
     def stage_bytes(self) -> int:
         """Bytes of all tiles of one stage."""
         return self.payload.tile_bytes * self.k_group_size * self.cta_group
-
-    def copy(self) -> InputTilePipeline:
-        """The same barriers and tiles with separate cursors, at the positions of this
-        pipeline's.
-        """
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.pipeline = self.pipeline.copy()
-        return other
 
     # -- flat form ---------------------------------------------------------------------
 
@@ -385,29 +375,7 @@ class InputConsumerStage(InputStage):
             self._tracer.emit(arrival_op(self._commit, published=published))
 
 
-class _Entered:
-    """`with` support for stages that are acquired before they are entered: entering does nothing,
-    leaving releases.
-    """
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.release()
-
-    def release(self) -> None:
-        """Ends the stage."""
-        raise AssertionError
-
-
-class ProducerTiles(_Entered, InputProducerStage):
+class ProducerTiles(InputProducerStage, Entered):
     """`with producer.acquire() as tiles:` an InputProducerStage that releases itself (seed page
     ProducerTiles).
     """
@@ -416,19 +384,13 @@ class ProducerTiles(_Entered, InputProducerStage):
         "It was obtained and never entered: use it as `with producer.acquire() as tiles:`."
     )
 
-    def release(self) -> None:
-        InputProducerStage.release(self)
 
-
-class ConsumerTiles(_Entered, InputConsumerStage):
+class ConsumerTiles(InputConsumerStage, Entered):
     """`with consumer.acquire() as tiles:` an InputConsumerStage that releases itself."""
 
     how_to_release = (
         "It was obtained and never entered: use it as `with consumer.acquire() as tiles:`."
     )
-
-    def release(self) -> None:
-        InputConsumerStage.release(self)
 
 
 class InputProducer:

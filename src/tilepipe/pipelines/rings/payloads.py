@@ -104,10 +104,9 @@ class StandardTilePayload(TilePayload):
         k_group_size: PositiveInt,
         owner: Handle | None = None,
     ) -> tuple[SmemTile, ...]:
-        a, b = self._tiles()
-        # one expression for both, so that the product is computed once
+        # one expression for all, so that the product is computed once
         index = stage * k_group_size + k_idx
-        return a.tile(index, owner), b.tile(index, owner)
+        return tuple(tiles.tile(index, owner) for tiles in self._tiles())
 
     def get_a_tile(
         self,
@@ -131,19 +130,23 @@ class StandardTilePayload(TilePayload):
         """The B tile of `get_tile`."""
         return self._tiles()[1].tile(stage * k_group_size + k_idx, owner)
 
-    def _tiles(self) -> tuple[SMemTileArray2D, SMemTileArray2D]:
-        if self.a_tiles is None or self.b_tiles is None:
+    def _tiles(self) -> tuple[SMemTileArray2D, ...]:
+        """The arrays in shared memory, in the order of `get_tile`."""
+        arrays = [x for x in self._arrays() if x is not None]
+        if not arrays:
             raise TraceError(
                 "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or"
                 " InputTilePipeline.allocate",
                 caller(),
             )
+        return tuple(arrays)
+
+    def _arrays(self) -> tuple[SMemTileArray2D | None, ...]:
         return self.a_tiles, self.b_tiles
 
     @property
     def tile_bytes(self) -> int:
-        a, b = self._tiles()
-        return a.tile_bytes + b.tile_bytes
+        return sum(tiles.tile_bytes for tiles in self._tiles())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,17 +177,6 @@ class BlockwiseFP8TilePayload(StandardTilePayload):
         )
         return replace(super().allocate(ctx, num_pipeline_stages, name), a_scales_tiles=scales)
 
-    def get_tile(
-        self,
-        stage: Value | int,
-        k_idx: NonNegativeInt = 0,
-        *,
-        k_group_size: PositiveInt,
-        owner: Handle | None = None,
-    ) -> tuple[SmemTile, ...]:
-        tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
-        return *tiles, self._scales().tile(stage * k_group_size + k_idx, owner)
-
     def get_a_scales_tile(
         self,
         stage: Value | int,
@@ -194,16 +186,10 @@ class BlockwiseFP8TilePayload(StandardTilePayload):
         owner: Handle | None = None,
     ) -> SmemTile:
         """The tile of A's scales of `get_tile`."""
-        return self._scales().tile(stage * k_group_size + k_idx, owner)
+        return self._tiles()[2].tile(stage * k_group_size + k_idx, owner)
 
-    def _scales(self) -> SMemTileArray2DRowMajor:
-        self._tiles()  # says so where there is no shared memory yet
-        assert self.a_scales_tiles is not None
-        return self.a_scales_tiles
-
-    @property
-    def tile_bytes(self) -> int:
-        return super().tile_bytes + self._scales().tile_bytes
+    def _arrays(self) -> tuple[SMemTileArray2D | None, ...]:
+        return *super()._arrays(), self.a_scales_tiles
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -244,19 +230,6 @@ class BlockScaledTilePayload(StandardTilePayload):
             super().allocate(ctx, num_pipeline_stages, name), sfa_tiles=sfa, sfb_tiles=sfb
         )
 
-    def get_tile(
-        self,
-        stage: Value | int,
-        k_idx: NonNegativeInt = 0,
-        *,
-        k_group_size: PositiveInt,
-        owner: Handle | None = None,
-    ) -> tuple[SmemTile, ...]:
-        tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
-        return *tiles, *(
-            scales.tile(stage * k_group_size + k_idx, owner) for scales in self._scales()
-        )
-
     def get_sfa_tile(
         self,
         stage: Value | int,
@@ -266,7 +239,7 @@ class BlockScaledTilePayload(StandardTilePayload):
         owner: Handle | None = None,
     ) -> SmemTile:
         """The tile of A's scale factors of `get_tile`."""
-        return self._scales()[0].tile(stage * k_group_size + k_idx, owner)
+        return self._tiles()[2].tile(stage * k_group_size + k_idx, owner)
 
     def get_sfb_tile(
         self,
@@ -277,14 +250,7 @@ class BlockScaledTilePayload(StandardTilePayload):
         owner: Handle | None = None,
     ) -> SmemTile:
         """The tile of B's scale factors of `get_tile`."""
-        return self._scales()[1].tile(stage * k_group_size + k_idx, owner)
+        return self._tiles()[3].tile(stage * k_group_size + k_idx, owner)
 
-    def _scales(self) -> tuple[SMemTileArrayWithLayout, SMemTileArrayWithLayout]:
-        self._tiles()  # says so where there is no shared memory yet
-        assert self.sfa_tiles is not None
-        assert self.sfb_tiles is not None
-        return self.sfa_tiles, self.sfb_tiles
-
-    @property
-    def tile_bytes(self) -> int:
-        return super().tile_bytes + sum(scales.tile_bytes for scales in self._scales())
+    def _arrays(self) -> tuple[SMemTileArray2D | None, ...]:
+        return *super()._arrays(), self.sfa_tiles, self.sfb_tiles

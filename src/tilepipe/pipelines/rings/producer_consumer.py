@@ -8,10 +8,11 @@ first lap does not block. Storage is all full barriers, then all empty ones.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory, ops
@@ -21,7 +22,6 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.tracing import barrier_tests
-from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, unary
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
@@ -31,10 +31,11 @@ from tilepipe.pipelines.barriers.mbarriers import (
     SharedMemBarrier,
     open_barriers,
 )
+from tilepipe.pipelines.rings.ring import BarrierRing, wait_for
 from tilepipe.pipelines.rings.state import PipelineState
 
 
-class ProducerConsumerPipeline:
+class ProducerConsumerPipeline(BarrierRing):
     """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
 
     `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and
@@ -62,31 +63,9 @@ class ProducerConsumerPipeline:
                 f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}",
                 caller(),
             )
-        self._tracer: Tracer = storage.tracer
-        self.num_stages = stages
-        self.name = name
-        self._full, self._empty = storage.carve(
-            start, (stages, stages), (f"{name}.full", f"{name}.empty")
-        )
-        self._new_cursors()
-
-    @property
-    def full(self) -> MbarPtr:
-        """A pointer to the first of the barriers that the producer signals: `full[s]` is that of
-        stage s.
-        """
-        return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
-
-    @property
-    def empty(self) -> MbarPtr:
-        """A pointer to the first of the barriers that the consumer signals: `empty[s]` is that of
-        stage s.
-        """
-        return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
-
-    def _new_cursors(self) -> None:
-        self._producer = PipelineState(self._tracer, self.num_stages, 1, f"{self.name}_producer")
-        self._consumer = PipelineState(self._tracer, self.num_stages, 0, f"{self.name}_consumer")
+        super().__init__(storage, start, stages, name)
+        self._producer = PipelineState(self._tracer, stages, 1, f"{name}_producer")
+        self._consumer = PipelineState(self._tracer, stages, 0, f"{name}_consumer")
 
     @classmethod
     def allocate(
@@ -136,12 +115,11 @@ class ProducerConsumerPipeline:
             self if isinstance(self, int) else self.num_stages
         )
 
-    def copy(self) -> ProducerConsumerPipeline:
+    def copy(self) -> Self:
         """The same barriers with separate cursors, at the present positions of this pipeline's in
         this role.
         """
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other._producer, other._consumer = self._producer.copy(), self._consumer.copy()
         return other
 
@@ -205,20 +183,13 @@ class ProducerConsumerPipeline:
 
     def _wait_full(self) -> Value:
         stage, phase = self._consumer.read()
-        self._wait(self._full, stage, phase)
+        wait_for(self._tracer, self._full, stage, phase)
         return stage
 
     def _wait_empty(self) -> Value:
         stage, phase = self._producer.read()
-        self._wait(self._empty, stage, phase)
+        wait_for(self._tracer, self._empty, stage, phase)
         return stage
-
-    def _wait(self, array: memory.BarrierArray, stage: Value, phase: Value) -> None:
-        t = self._tracer
-        require_whole_warpgroup_waits(t, "a wait")
-        t.emit(
-            ops.MbarWait(caller(), memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase))
-        )
 
     def try_wait_producer(self) -> Value:
         """Whether the producer has filled the consumer's stage; for `wait_producer_if_needed`."""

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Self
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import memory, ops
+from tilepipe.ir import memory
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import CtaGroup, Name, PositiveInt, Predicate, Several
+from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.values.scalars import to_expr
 from tilepipe.pipelines.barriers.arrays import SMemArray
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
 from tilepipe.pipelines.barriers.pairs import commit, umma_arrive_leader_cta
+from tilepipe.pipelines.rings.ring import wait_for
 from tilepipe.pipelines.rings.state import PipelineState
 
 Arrays = Annotated[
@@ -95,14 +96,11 @@ class RolePipeline:
         sub-stage is derived from the kernel unless given, so sub-stages of one side may have
         different ones.
         """
-        numbers = {
-            "num_stages": num_stages,
-            "producer_sub_stages": producer_sub_stages,
-            "consumer_sub_stages": consumer_sub_stages,
-        }
-        for what, n in numbers.items():
-            if type(n) is not int or n < 1:
-                raise TraceError(f"{what} is at least 1, got {n!r}", caller())
+        require_positive(
+            num_stages=num_stages,
+            producer_sub_stages=producer_sub_stages,
+            consumer_sub_stages=consumer_sub_stages,
+        )
 
         def side(word: str, which: str, subs: int, count: int | None) -> Arrays:
             names = [f"{name}.{word}" + (f"{sub}" if subs > 1 else "") for sub in range(subs)]
@@ -151,16 +149,8 @@ class RolePipeline:
         return arrays[sub].segments[0]
 
     def _wait(self, arrays: Arrays, sub: int) -> None:
-        t = self._tracer
-        require_whole_warpgroup_waits(t, "a wait")
-        stage, phase = self.state.read()
-        t.emit(
-            ops.MbarWait(
-                caller(),
-                memory.BarrierRef(self._array(arrays, sub), to_expr(t, stage)),
-                to_expr(t, phase),
-            )
-        )
+        array = self._array(arrays, sub)
+        wait_for(self._tracer, array, *self.state.read())
 
     def _side(self, what: str, producer: bool) -> None:
         if self.is_producer is not producer:

@@ -10,6 +10,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Extent, Index
+from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
 from tilepipe.lang.memory.global_tensors import GlobalTensor
@@ -78,10 +79,7 @@ class GroupedScheduler:
                 f" got {offsets!r}",
                 caller(),
             )
-        if not isinstance(tile_rows, int) or isinstance(tile_rows, bool) or tile_rows < 1:
-            raise TraceError(
-                f"tile_rows of a GroupedScheduler is at least 1, got {tile_rows!r}", caller()
-            )
+        require_positive(" of a GroupedScheduler", tile_rows=tile_rows)
         self._ctx = ctx
         self._offsets = offsets
         self._rows = ctx._value(rows)

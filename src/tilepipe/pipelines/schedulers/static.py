@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
@@ -45,26 +46,20 @@ class WorkTile:
     batch: Value | None = None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AheadTile(WorkTile):
     """A tile of `StaticScheduler.ahead`."""
 
-    def __init__(
-        self, m: Value, n: Value, batch: Value | None, compute: Callable[[], WorkTile]
-    ) -> None:
-        super().__init__(m, n, batch)
-        object.__setattr__(self, "_compute", compute)
-        object.__setattr__(self, "_next", None)
-
     _compute: Callable[[], WorkTile]
-    _next: WorkTile | None
+
+    @cached_property
+    def _next(self) -> WorkTile:
+        return self._compute()
 
     def following(self) -> WorkTile:
         """Computes the next tile at this point; where there is none, an arbitrary tile. Call it in
         the body of the loop itself, not in a nested block.
         """
-        if self._next is None:
-            object.__setattr__(self, "_next", self._compute())
-        assert self._next is not None
         return self._next
 
 
@@ -93,7 +88,8 @@ class Ahead:
 
         def begin(index: Value) -> AheadTile:
             m, n, *batch = [place.get() for place in places]
-            held[:] = [AheadTile(m, n, batch[0] if batch else None, lambda: self._at(index + step))]
+            last = batch[0] if batch else None
+            held[:] = [AheadTile(m, n, last, _compute=lambda: self._at(index + step))]
             return held[0]
 
         def end() -> None:
