@@ -49,3 +49,24 @@ def test_the_chips_have_the_same_limits() -> None:
     """So that a trace for one does for the other."""
     limits = ("smem_per_cta", "registers", "max_threads", "max_cluster", "named_barriers")
     assert [getattr(tp.H200, x) for x in limits] == [getattr(tp.B200, x) for x in limits]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sms": -4}, "sms of a Chip is an integer of at least 1; got -4"),
+        ({"sms": 0}, "got 0"),
+        ({"sms": 1.5}, "got 1.5"),
+        ({"max_cluster": True}, "max_cluster of a Chip .* got True"),
+        ({"registers": 2**70}, "registers of a Chip is an integer"),
+        ({"clock_ghz": -1}, "clock_ghz of a Chip is a number above 0; got -1"),
+        ({"clock_ghz": float("nan")}, "above 0; got nan"),
+        ({"dram_gbps": "fast"}, "dram_gbps of a Chip is a number; got 'fast'"),
+        ({"arch": 90}, "arch of a Chip is a text, such as 'sm_90a'; got 90"),
+        ({"clusters": 3}, "clusters of a Chip are pairs .* got 3"),
+        ({"clusters": ((2, -1),)}, "a number in the clusters of a Chip .* got -1"),
+    ],
+)
+def test_chips_that_cannot_be(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(tp.BindError, match=words):
+        tp.Chip(**given)

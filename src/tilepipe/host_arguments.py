@@ -68,6 +68,17 @@ def _range(low: int, high: int) -> str:
     return f" of at least {low}" if high >= INT32_MAX else f" in {low}..{high}"
 
 
+def require_number(x: Any, what: str) -> float:
+    """A number of Python or NumPy, no boolean.
+
+    Raises:
+        BindError: anything else; the message begins with `what`.
+    """
+    if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.number):
+        raise BindError(f"{what} is a number; got {shown(x)}")
+    return float(x)
+
+
 def require_bool(x: Any, what: str) -> bool:
     """A truth value.
 

@@ -4,11 +4,12 @@ of a compilation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import require_int
+from tilepipe.host_arguments import require_int, require_number, shown
 
 HOPPER, BLACKWELL = "sm_90a", "sm_100a"
 
@@ -56,6 +57,24 @@ class Chip:
     clusters: tuple[tuple[int, int], ...] = ((2, 66), (4, 30), (8, 14))
     clock_ghz: float = 1.6
     dram_gbps: float = 4300.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, what = getattr(self, field.name), f"{field.name} of a Chip"
+            if field.type == "int":
+                require_int(value, what, 1)
+            elif field.type == "float" and not 0 < require_number(value, what) < math.inf:
+                raise BindError(f"{what} is a number above 0; got {shown(value)}")
+            elif field.type == "str" and not (isinstance(value, str) and value.strip()):
+                raise BindError(f"{what} is a text, such as {field.default!r}; got {shown(value)}")
+        pairs = self.clusters if isinstance(self.clusters, tuple) else (self.clusters,)
+        if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+            raise BindError(
+                "clusters of a Chip are pairs (CTAs of a cluster, clusters resident at once); got"
+                f" {shown(self.clusters)}"
+            )
+        for number in (number for pair in pairs for number in pair):
+            require_int(number, "a number in the clusters of a Chip", 1)
 
     def resident_clusters(self, size: int) -> int:
         """Clusters of `size` CTAs that run at once with one CTA on each SM: the most that a

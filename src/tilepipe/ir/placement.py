@@ -5,8 +5,10 @@ the chip's limits are checked.
 from __future__ import annotations
 
 from tilepipe.errors import LimitError
+from tilepipe.ir import ops
 from tilepipe.ir.chip import H200, Chip
-from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role, architecture
+from tilepipe.ir.memory import NamedBarrier
+from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role, architecture, walk
 
 BARRIER_BYTES = 8
 SETMAXNREG = range(24, 257, 8)  # PTX ISA, setmaxnreg: 24..256 in steps of 8
@@ -168,6 +170,22 @@ def _number_named_barriers(kernel: Kernel, chip: Chip) -> None:
         number += bar.per_warpgroup
     if number > chip.named_barriers:
         raise LimitError(
-            f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}",
+            f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}\n"
+            + "\n".join(f"  {_uses(kernel, bar)}" for bar in kernel.named_barriers)
+            + "\n  sync_role() and sync_warpgroup() take one for each role, sync_warpgroup() one for"
+            " each warpgroup of it: use mbarriers, or fewer roles.",
             kernel.loc,
         )
+
+
+def _uses(kernel: Kernel, bar: NamedBarrier) -> str:
+    """A named barrier, and where each role first uses it."""
+    used = {
+        role.name: op.loc.short
+        for role in kernel.roles
+        for op in reversed(list(walk(role.body)))
+        if isinstance(op, ops.NamedSync | ops.NamedArrive) and op.bar is bar
+    }
+    where = ", ".join(f"role '{name}' at {loc}" for name, loc in used.items()) or "not used"
+    copies = f" × {bar.per_warpgroup} warpgroups" if bar.per_warpgroup > 1 else ""
+    return f"'{bar.name}'{copies}: {where}"

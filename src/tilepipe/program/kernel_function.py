@@ -204,6 +204,13 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
             f"the decorator of kernel '{grid.__name__}' has parentheses: @tp.kernel(), or"
             " @tp.kernel(grid=...)"
         )
+    for name, extents in (("grid", grid), ("cluster", cluster)):
+        parts = extents if isinstance(extents, tuple | list) else (extents,)
+        if not callable(extents) and any(plain_int(part) is None for part in parts):
+            raise BindError(
+                f"@tp.kernel: {name}= is a number of CTAs, a tuple of extents, or a function of"
+                f" parameters; got {shown(extents)}"
+            )
     return lambda function: KernelFunction(function, grid, cluster)
 
 

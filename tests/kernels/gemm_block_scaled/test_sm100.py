@@ -381,6 +381,8 @@ def test_columns_that_do_not_fit() -> None:
         tp.kernel()(kernel).bind()
     with pytest.raises(tp.TraceError, match="at least 1 row and 1 block of K, got 128 and 0"):
         tp.scale_factor_k_major(128, 0)
+    with pytest.raises(tp.TraceError, match="at least 1 row and 1 block of K, got -1 and 4"):
+        tp.ScaleFactorLayout(-1, 4)
     layout = tp.scale_factor_k_major(200, 9)
     assert (layout.row_pieces, layout.k_pieces, layout.shape, layout.box) == (
         2,

@@ -276,9 +276,12 @@ def test_a_kernel_names_its_arguments(function: Any) -> None:
         tp.kernel()(function)
 
 
-@pytest.mark.parametrize("grid", [(2, "a"), (2, 1.5), (0, 3)])
-def test_a_grid_of_something_else_is_shown_as_it_is(grid: Any) -> None:
-    with refused(tp.BindError, "must be 1..", repr(grid)):
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [((2, "a"), "a tuple of extents"), ((2, 1.5), "a tuple of extents"), ((0, 3), "must be 1..")],
+)
+def test_a_grid_of_something_else_is_shown_as_it_is(grid: Any, words: str) -> None:
+    with refused(tp.BindError, words, repr(grid)):
         kernel(grid).bind(X, 1, cfg=1)
 
 
@@ -477,3 +480,23 @@ def test_tensors_of_a_framework_are_not_simulated() -> None:
             "tensor 'a': the simulator needs a NumPy bfloat16 array of rank 2, got OfAFramework",
         ):
             simulated()
+
+
+@pytest.mark.parametrize("given", ["x", 1.5, True, None, (2, "y"), (1.0,)])
+@pytest.mark.parametrize("name", ["grid", "cluster"])
+def test_a_decorator_given_something_else_than_extents(name: str, given: Any) -> None:
+    with refused(tp.BindError, f"@tp.kernel: {name}= is a number of CTAs", f"got {given!r}"):
+        tp.kernel(**{name: given})
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ctx.role('one', warps=1)", "@ctx.role('one', ...) stands above no function"),
+        ("ctx.role('one', warps=1)(3)", "@ctx.role('one', ...) marks a function"),
+        ("ctx.role(print)", "name= takes a text"),
+    ],
+)
+def test_a_role_without_a_body(line: str, words: str) -> None:
+    with refused(tp.TraceError, words):
+        from_text(f"{line}\nctx.role('two', warps=1)(lambda: None)").bind(np.zeros(4, np.int32))

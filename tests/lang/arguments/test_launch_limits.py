@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -119,8 +120,31 @@ def test_named_barriers_run_out() -> None:
         " ctx.sync_role()"
         for i in range(8)
     )
-    with refused(tp.LimitError, "named barriers: 16 used and one reserved", "has 16"):
+    with refused(
+        tp.LimitError,
+        "named barriers: 16 used and one reserved",
+        "has 16",
+        "'r0.warpgroup': role 'r0' at ",
+        "'r7.role': role 'r7' at ",
+        "use mbarriers, or fewer roles",
+    ):
         bound(wide)
+
+
+def test_the_users_of_too_many_named_barriers() -> None:
+    """Each with its line, and one that nothing uses."""
+    made = "\n".join(f"b{i} = ctx.named_barrier(64, 'bar{i}')" for i in range(16))
+    body = "\n".join(
+        f"@ctx.role('r{i}', warps=1)\ndef r{i}():\n    b0.{use}()"
+        for i, use in enumerate(("sync", "arrive"))
+    )
+    with pytest.raises(tp.LimitError) as error:
+        bound(f"{made}\n{body}")
+    rows = str(error.value).split("\n")
+    first, second = rows[1].removeprefix("  'bar0': ").split(", ")
+    assert re.fullmatch(r"role 'r0' at <cell \d+>:20", first)
+    assert re.fullmatch(r"role 'r1' at <cell \d+>:23", second)
+    assert rows[2] == "  'bar1': not used"
 
 
 @pytest.mark.parametrize(

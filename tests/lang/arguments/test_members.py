@@ -72,6 +72,7 @@ OF_THE_LIBRARY = {
     "TmemTensor.ir",
     "Value.__init__",
     "Var.__init__",
+    "View.__init__",
     "WhileLoop.__init__",
     "WorkTile.__init__",
     "_WarpContext.__init__",

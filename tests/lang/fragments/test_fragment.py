@@ -297,3 +297,51 @@ def test_any_is_of_a_condition_in_one_warp() -> None:
     )
     assert "any = fragment_any acc > 0" in text
     assert "when any:" in text
+
+
+def test_what_a_fragment_shows_when_it_is_printed() -> None:
+    """Its shape, dtype and line, not an address."""
+    shown: list[str] = []
+
+    @tp.kernel()
+    def k(ctx: tp.Context) -> None:
+        @ctx.role("one", warpgroups=1)
+        def one() -> None:
+            f = ctx.fragment(shape=(64, 32))
+            f.fill(0)
+            shown.extend(map(repr, (f, f * 2, f > 0)))
+
+    k.bind()
+    first = k.function.__code__.co_firstlineno
+    assert shown == [
+        f"<fragment 'frag' 64×32 float32 made at test_fragment.py:{first + 4}>",
+        f"<fragment expression 64×32 float32 made at test_fragment.py:{first + 6}>",
+        f"<fragment expression 64×32 boolean made at test_fragment.py:{first + 6}>",
+    ]
+
+
+def test_what_rings_stages_and_elements_show_when_they_are_printed() -> None:
+    shown: list[str] = []
+
+    @tp.kernel()
+    def k(ctx: tp.Context, out: Any) -> None:
+        pipe = tp.ProducerConsumerPipeline.allocate(
+            ctx, 2, producer_arrivals=1, consumer_arrivals=1, name="ring"
+        )
+        words = tp.SMemArray(ctx, "int32", 4, "words")
+
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            stage = pipe.acquire_producer()
+            shown.extend(map(repr, (pipe, words, words[0], out[0], stage)))
+            stage.release()
+
+    k.bind(np.zeros(4, np.int32))
+    line = k.function.__code__.co_firstlineno + 9
+    assert shown == [
+        "<ProducerConsumerPipeline 'ring' of 2 stages>",
+        "<array of 4 int32 in shared memory>",
+        "<element of 'words' int32>",
+        "<element of 'out' int32>",
+        f"<the producer stage of 'ring' acquired at test_fragment.py:{line}>",
+    ]

@@ -221,6 +221,8 @@ def test_no_tiles(m: int) -> None:
         ({"cluster": (0, 1)}, "the scheduler's cluster is 0×1"),
         ({"raster": "zigzag"}, "raster must be one of rows, columns, grouped, got 'zigzag'"),
         ({"group": 0}, "at least 1 tile, got 0"),
+        ({"tiles": (-1, 2)}, "tiles= counts tiles along each dimension, got -1"),
+        ({"tiles": (True, 2)}, "tiles= counts tiles along each dimension, got True"),
         ({"tiles": (1, 2, 3, 4)}, r"tiles= takes \(rows, columns\) or \(batches, rows, columns\)"),
         ({"of": 0}, "tiles are shared among at least 1, got of=0"),
     ],

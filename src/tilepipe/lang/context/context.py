@@ -80,7 +80,15 @@ class Context(
             raise TraceError(f"there are two roles named '{name}'", caller())
         role = Role(name, count, warpgroups is not None, registers, ops.Block(), caller())
 
+        used = self.tracer.unused(f"@ctx.role('{name}', ...) stands above no function")
+
         def trace(body: Callable[[], object]) -> None:
+            used()
+            if not callable(body):
+                raise TraceError(
+                    f"@ctx.role('{name}', ...) marks a function, `def name():`; got {body!r}",
+                    role.loc,
+                )
             wanted = list(inspect.signature(body).parameters)
             if wanted:
                 raise TraceError(

@@ -56,6 +56,7 @@ class FragmentValue(Operators["FragmentValue"]):
         self._expr = expr
         self._reads = reads
         self._scope: Scope = tracer.scope
+        self._loc = caller()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -188,6 +189,10 @@ class FragmentValue(Operators["FragmentValue"]):
         self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
         result.written()
         return result
+
+    def __repr__(self) -> str:
+        rows, cols = self.shape
+        return f"<fragment expression {rows}×{cols} {self.dtype} made at {self._loc.short}>"
 
     def __bool__(self) -> bool:
         raise TraceError("the truth of a fragment is not known while tracing", caller())
@@ -413,7 +418,10 @@ class Fragment(FragmentValue):
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _no_such_update
 
     def __repr__(self) -> str:
-        return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"
+        return (
+            f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype} made at"
+            f" {self._loc.short}>"
+        )
 
 
 def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:

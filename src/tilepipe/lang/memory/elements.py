@@ -41,7 +41,12 @@ class ElementRef(View):
         self._check_usable()
         return self._ir
 
-    def touch(self) -> memory.Element:
+    def __repr__(self) -> str:
+        base = self._ir.base
+        name = base.name if isinstance(base, memory.TensorParam) else base.buffer.name
+        return f"<element of '{name}' {self.dtype}>"
+
+    def _touch(self) -> memory.Element:
         """The operand of an ordinary load or store, which its stage has then to publish."""
         if self._owner is not None:
             self._owner.touched = True
@@ -77,7 +82,7 @@ def load(tracer: Tracer, ref: ElementRef) -> Value:
             " reads a tile: `f.load(tile)`",
             caller(),
         )
-    element = ref.touch()
+    element = ref._touch()
     base = element.base
     places = (
         ()
@@ -92,5 +97,5 @@ def load(tracer: Tracer, ref: ElementRef) -> Value:
 
 def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
     """Emits an ordinary store of one element, converted to the element's dtype."""
-    element = ref.touch()
+    element = ref._touch()
     tracer.emit(ops.Store(caller(), element, converted(tracer, value, ref.dtype)))

@@ -21,7 +21,7 @@ from tilepipe.lang.tracing.rebinding import Snapshot
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Held:
     """What is acquired in a block and released once in it, as the block knows it; a `Handle`.
 
@@ -41,6 +41,9 @@ class Held:
     index_expr: Expr | None = None
     acquired_at: Loc = field(default_factory=caller)
     released_at: Loc | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
 
     def describe(self) -> str:
         """It in messages: `the producer stage of 'inputs' acquired at gemm.py:41`."""

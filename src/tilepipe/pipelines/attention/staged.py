@@ -68,7 +68,8 @@ class StagedPipeline(BarrierRing):
                 f" {need} barriers (full and empty), the array has {have}",
                 caller(),
             )
-        super().__init__(storage, start, num_kv_stages * num_qk_stages, name)
+        self.num_stages = num_kv_stages * num_qk_stages
+        self._take(storage, start, self.num_stages, name)
         self.mbar = mbar
         self.state = PipelineState(
             self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}"

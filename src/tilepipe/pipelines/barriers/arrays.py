@@ -128,7 +128,8 @@ class SMemArray(Generic[E]):
         return SharedMemBarrier(self._tracer, barriers.segments[0], i)
 
     def __repr__(self) -> str:
-        return f"<{self.size} in shared memory>"
+        what = "barriers" if self._scalars is None else self._scalars.buffer.dtype
+        return f"<array of {self.size} {what} in shared memory>"
 
 
 Barriers = SMemArray[SharedMemBarrier] | SharedMemBarrier

@@ -63,7 +63,8 @@ class ProducerConsumerPipeline(BarrierRing):
                 f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}",
                 caller(),
             )
-        super().__init__(storage, start, stages, name)
+        self.num_stages = stages
+        self._take(storage, start, stages, name)
         self._producer = PipelineState(self._tracer, stages, 1, f"{name}_producer")
         self._consumer = PipelineState(self._tracer, stages, 0, f"{name}_consumer")
 

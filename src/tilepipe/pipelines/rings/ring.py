@@ -26,11 +26,12 @@ class BarrierRing:
     consumer signals.
     """
 
-    def __init__(self, storage: BarrierStorage, start: int, num_stages: int, name: str) -> None:
+    num_stages: int
+
+    def _take(self, storage: BarrierStorage, start: int, num_stages: int, name: str) -> None:
         """Takes the barriers of `storage` from number `start` on."""
         self._tracer: Tracer = storage.tracer
         self.name = name
-        self.num_stages = num_stages
         self._full, self._empty = storage.carve(
             start, (num_stages, num_stages), (f"{name}.full", f"{name}.empty")
         )
@@ -46,6 +47,9 @@ class BarrierRing:
     def empty(self) -> MbarPtr:
         """A pointer to the first empty barrier, as `full`."""
         return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} '{self.name}' of {self.num_stages} stages>"
 
     def copy(self) -> Self:
         """The same barriers with separate cursors, at the present positions of this pipeline's in

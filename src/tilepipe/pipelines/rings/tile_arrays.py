@@ -76,6 +76,14 @@ class ScaleFactorLayout:
     rows: int
     blocks: int
 
+    def __post_init__(self) -> None:
+        if any(type(x) is not int or x < 1 for x in (self.rows, self.blocks)):
+            raise TraceError(
+                f"scale factors are of at least 1 row and 1 block of K, got {self.rows!r} and"
+                f" {self.blocks!r}",
+                caller(),
+            )
+
     @property
     def shape(self) -> tuple[int, int]:
         """(lines, bytes of a line) of the tile in shared memory."""
@@ -105,11 +113,6 @@ def scale_factor_k_major(rows: int, blocks: int) -> ScaleFactorLayout:
     Raises:
         TraceError: not two integers of at least 1.
     """
-    if any(type(x) is not int or x < 1 for x in (rows, blocks)):
-        raise TraceError(
-            f"scale factors are of at least 1 row and 1 block of K, got {rows!r} and {blocks!r}",
-            caller(),
-        )
     return ScaleFactorLayout(rows, blocks)
 
 

@@ -177,6 +177,11 @@ class TileOrder:
             raise TraceError(
                 f"tiles= takes (rows, columns) or (batches, rows, columns), got {tiles!r}", caller()
             )
+        wrong = [x for x in tiles if isinstance(x, bool) or (isinstance(x, int) and x < 0)]
+        if wrong:
+            raise TraceError(
+                f"tiles= counts tiles along each dimension, got {wrong[0]!r}", caller()
+            )
         self._ctx = ctx
         self._cluster = shape = self._raster.cluster
         self._m = ctx._value(ctx.ceil_div(ctx._value(tiles[-2]), shape[0]))
