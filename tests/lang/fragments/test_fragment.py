@@ -315,8 +315,8 @@ def test_what_a_fragment_shows_when_it_is_printed() -> None:
     first = k.function.__code__.co_firstlineno
     assert shown == [
         f"<fragment 'frag' 64×32 float32 made at test_fragment.py:{first + 4}>",
-        f"<fragment expression 64×32 float32 made at test_fragment.py:{first + 6}>",
-        f"<fragment expression 64×32 boolean made at test_fragment.py:{first + 6}>",
+        f"<fragment expression 64×32 float32 of 'frag' (test_fragment.py:{first + 4})>",
+        f"<fragment expression 64×32 boolean of 'frag' (test_fragment.py:{first + 4})>",
     ]
 
 

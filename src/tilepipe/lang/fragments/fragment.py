@@ -56,7 +56,6 @@ class FragmentValue(Operators["FragmentValue"]):
         self._expr = expr
         self._reads = reads
         self._scope: Scope = tracer.scope
-        self._loc = caller()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -192,7 +191,8 @@ class FragmentValue(Operators["FragmentValue"]):
 
     def __repr__(self) -> str:
         rows, cols = self.shape
-        return f"<fragment expression {rows}×{cols} {self.dtype} made at {self._loc.short}>"
+        of = ", ".join(f"'{f._ir.name}' ({f._ir.loc and f._ir.loc.short})" for f in self._reads)
+        return f"<fragment expression {rows}×{cols} {self.dtype} of {of or 'no fragment'}>"
 
     def __bool__(self) -> bool:
         raise TraceError("the truth of a fragment is not known while tracing", caller())
@@ -420,7 +420,7 @@ class Fragment(FragmentValue):
     def __repr__(self) -> str:
         return (
             f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype} made at"
-            f" {self._loc.short}>"
+            f" {self._ir.loc and self._ir.loc.short}>"
         )
 
 
