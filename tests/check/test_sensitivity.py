@@ -14,13 +14,16 @@ from tests.support.check.copies import program
 from tilepipe.check import sensitivity
 from tilepipe.check.sensitivity import Line, Sensitivity
 
-REPORT = sensitivity.report(program(), instance="5 tiles")
+
+@pytest.fixture(scope="module")
+def report() -> Sensitivity:
+    return sensitivity.report(program(), instance="5 tiles")
 
 
-def line(report: Sensitivity, what: str) -> Line:
+def line(of: Sensitivity, what: str) -> Line:
     """The one row about this op."""
-    found = [x for x in report.lines if what in x.what]
-    assert len(found) == 1, [x.what for x in report.lines]
+    found = [x for x in of.lines if what in x.what]
+    assert len(found) == 1, [x.what for x in of.lines]
     return found[0]
 
 
@@ -56,15 +59,15 @@ def line(report: Sensitivity, what: str) -> Line:
     ],
 )
 def test_load_bearing_lines_say_what_goes_wrong_without_them(
-    what: str, kind: str, said: str
+    what: str, kind: str, said: str, report: Sensitivity
 ) -> None:
-    row = line(REPORT, what)
+    row = line(report, what)
     assert (row.answer, row.kind, row.count) == ("load-bearing", kind, 1)
     assert row.says.startswith(said)
 
 
-def test_the_lines_are_those_of_the_user() -> None:
-    row = line(REPORT, "fence_proxy_async")
+def test_the_lines_are_those_of_the_user(report: Sensitivity) -> None:
+    row = line(report, "fence_proxy_async")
     assert (row.loc.short, row.source, row.roles) == (
         "copies.py:43",
         "ctx.fence_proxy_async()",
@@ -79,11 +82,11 @@ def test_ops_of_one_line_are_taken_out_together() -> None:
     assert (row.answer, row.count) == ("load-bearing", 2)
 
 
-def test_a_syncwarp_behind_a_fence_is_for_strict_proxies() -> None:
+def test_a_syncwarp_behind_a_fence_is_for_strict_proxies(report: Sensitivity) -> None:
     """Without it the elected lane may issue its store before the other lanes have fenced; its own
     fence is accepted, with advice.
     """
-    lax = [x for x in REPORT.redundant if x.kind == "syncwarp"]
+    lax = [x for x in report.redundant if x.kind == "syncwarp"]
     assert [x.loc.short for x in lax] == ["copies.py:44"]
     assert "a fence on the reader's side instead, which is accepted with advice" in lax[0].says
     assert sensitivity.report(program(), rules="strict").redundant == []
@@ -143,8 +146,8 @@ def test_stages_that_are_refused_or_wrong_below_a_number() -> None:
     assert found.below.startswith("1: RaceError at copies.py:46: race between proxies on result")
 
 
-def test_as_json_and_as_a_table() -> None:
-    told = REPORT.report()
+def test_as_json_and_as_a_table(report: Sensitivity) -> None:
+    told = report.report()
     assert told["kernel"] == "copies"
     assert told["instance"] == "5 tiles"
     row = next(x for x in told["lines"] if x["op"] == "fence_proxy_async")
@@ -157,7 +160,7 @@ def test_as_json_and_as_a_table() -> None:
         "roles": ["store"],
     }
     out = StringIO()
-    Console(file=out, width=200).print(REPORT.table())
+    Console(file=out, width=200).print(report.table())
     assert "copies: what each line is for (5 tiles)" in out.getvalue()
     assert "fence_proxy_async (store)" in out.getvalue()
 

@@ -141,7 +141,7 @@ def test_a_bound_is_said(tilepipe: Call) -> None:
     code, out, _ = tilepipe(*args)
     assert code == 2
     assert "undecided: 2" in out
-    assert "Raise --seconds or --traces" in out
+    assert "Raise --traces if it is a number of executions" in out
 
 
 @pytest.mark.slow

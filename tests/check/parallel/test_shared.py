@@ -24,7 +24,7 @@ def verdict_of(recipe: Callable[[], tp.Program], jobs: int, **options: object) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hashing", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hashing", [True, False])
 def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None:
     recipe, reductions = functools.partial(recipes.asks, 6), Reductions(hashing=hashing)
     alone, two, three = (verdict_of(recipe, jobs, reductions=reductions) for jobs in (1, 2, 3))
@@ -41,7 +41,7 @@ def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [0b010101, pytest.param(0b111111, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wrong", [0b010101, pytest.param(0b111111, marks=pytest.mark.thorough)])
 def test_a_fault_is_the_same_every_time(wrong: int) -> None:
     recipe = functools.partial(recipes.asks, 6, wrong)
     alone, shared, again = (verdict_of(recipe, jobs, reductions=APART) for jobs in (1, 2, 2))

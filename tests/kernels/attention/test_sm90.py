@@ -133,7 +133,7 @@ def test_a_row_without_keys_is_zero() -> None:
     assert np.isfinite(lse[..., 170:]).all()
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(8, suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])

@@ -62,13 +62,13 @@ def cluster_and_scheduler(**parameters: Any) -> list[tuple[Any, ...]]:
     return [(parameters["cluster"], parameters["scheduler"])]
 
 
-@pytest.mark.sampled(28, suite=4, classes=cluster_and_scheduler)
+@pytest.mark.sampled(28, suite=6, classes=cluster_and_scheduler)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], scheduler: str, seed: int) -> None:
-    """`make test` runs one or two of the six seeds of each; `make test-all` adds the rest."""
+    """`make test` runs one of the six seeds of each; `make test-all` adds the rest."""
     for clusters, accumulators, stages in ((1, 2, 2), (2, 1, 3), (0, 2, 5)):
         settings: dict[str, Any] = {
             "clusters": clusters,
