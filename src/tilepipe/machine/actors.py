@@ -5,7 +5,7 @@ agent's instruction stream with its vector clock. `cta.Cta` and `agents.Agent` a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.sites import Site
@@ -15,10 +15,10 @@ Request = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Body(Protocol):
-    """The program of an agent, which a front end runs: it gives one request after another."""
+    """The program of an agent, which a front end executes: a source of requests."""
 
     def send(self, result: Any, /) -> Request:
-        """The next request; `result`: of the one before, None at first.
+        """The next request. `result`: that of the request before it; None for the first.
 
         Raises:
             StopIteration: the program has ended.
@@ -51,7 +51,7 @@ class CtaPlace:
         self.block_id = rank
 
 
-class Role:
+class Role(NamedTuple):
     """The agents of a CTA that run one body.
 
     Attributes:
@@ -59,16 +59,13 @@ class Role:
             not warps. alone: there is only one of them.
     """
 
-    __slots__ = ("alone", "name", "warpgroups")
-
-    def __init__(self, name: str, warpgroups: bool, alone: bool) -> None:
-        self.name = name
-        self.warpgroups = warpgroups
-        self.alone = alone
+    name: str
+    warpgroups: bool
+    alone: bool
 
 
 class Actor(Knowledge):
-    """One instruction stream, as far as memories and barriers are concerned.
+    """One instruction stream, as memories and barriers see it.
 
     Attributes:
         cta: the CTA that it runs in. uid: its number in the cluster.

@@ -1,5 +1,5 @@
-"""Agents: a warp, or the whole warpgroup of a warpgroup role, with all that is private to it but
-its registers, which its body holds.
+"""Agents: a warp, or the warpgroup of a warpgroup role, with its private state except registers, which
+its body holds.
 """
 
 from __future__ import annotations

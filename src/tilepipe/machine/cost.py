@@ -1,10 +1,10 @@
-"""The cost model: a few figures of Hopper and of Blackwell, enough to see what a pipeline waits
-for. Not cycle accurate, and not meant to be.
+"""The cost model: a few figures of Hopper and Blackwell, enough to show which waits a pipeline
+spends its time in. It is not cycle accurate.
 
-Each agent carries a virtual time; a wait ends at the later of its own time and the completion's.
-The TMA unit and the tensor cores of a CTA serve one request after another. CTAs share nothing but
-SMs (a CTA starts where and when an SM is free) and, at the end, the memory bandwidth that the bytes
-touched at least need.
+Each agent has a virtual time; a wait ends at the later of the agent's time and the time of the
+completion. The TMA unit and the tensor cores of a CTA serve requests one at a time. CTAs share only
+the SMs (a CTA starts when an SM has room for it) and the memory bandwidth: a launch takes at least
+the time to move each byte that it touches once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LAUNCH_US = 2.0
 def makespan(
     chip: Chip, cycles: list[float], cluster_size: int, occupancy: int, dram_bytes: int
 ) -> float:
-    """Microseconds for clusters that take `cycles` each, started in order wherever `cluster_size`
-    CTAs find room.
+    """Microseconds for a launch whose clusters take `cycles` each, and start in order as soon as
+    there is room for `cluster_size` CTAs.
     """
     places = max(chip.sms * occupancy // cluster_size, 1)
     free = [0.0] * min(places, max(len(cycles), 1))

@@ -1,24 +1,27 @@
-"""What the clusters of a launch share out among them, and what one of them asks of the grid."""
+"""The clusters of a launch that have not started, and the requests of one cluster to the grid."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
 
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.sites import Site
 
-_REFUSES = 1 / 8  # how often a try_cancel says no although clusters are left, where a seed picks
+_REFUSES = 1 / 8  # probability that a seed refuses a try_cancel although clusters are left
 
 
 class Clusters:
     """The clusters of a launch that have neither started nor been cancelled, in the order in which
     they would start.
 
-    `random`: None for seed 0, which never refuses. `decide`: whether a request that could be
-    granted is, where someone chooses; then agents also perform what they ask for as soon as they
-    are picked. `resident`: how many run at once, where that is known.
+    Attributes:
+        random: None for seed 0, which never refuses a request.
+        decide: in an exploration, whether to grant a request that can be granted; agents then
+            perform the ops that they ask for without waiting for the grid.
+        resident: how many run at once, where that is known.
     """
 
     def __init__(self, order: list[int], random: Random | None) -> None:
@@ -29,8 +32,8 @@ class Clusters:
         self.decide: Callable[[], bool] | None = None
 
     def cancel(self) -> int | None:
-        """A cluster that now never starts; None: the request is refused, as it is when all have
-        started.
+        """Takes a cluster off the list, so that it never starts. None: the request is refused, as it
+        always is once all have started.
         """
         if not self.waiting or (self.random is not None and self.random.random() < _REFUSES):
             return None
@@ -40,23 +43,21 @@ class Clusters:
         return self.waiting.popleft()
 
 
+@dataclass(eq=False, slots=True)
 class GridRequests:
-    """What one running cluster has to do with the grid.
+    """The requests of one running cluster to the grid.
 
     Attributes:
-        asking: agents that wait until the grid lets them perform an op. granted: the one that now
-            may.
-        haste: how likely an agent performs it without asking.
-        refused: a bit that whoever has learnt of a response "no" knows; 0 before the first.
-            refused_at: who asked then.
-        waited: a bit that whoever comes after a grid_dependency_wait knows; 0 before the first.
+        asking: agents that wait for permission to perform an op. granted: the one that has it.
+        haste: the probability that an agent performs such an op without asking.
+        refused: the bit of the first response that refused a request; 0 before it. refused_at: the
+            site of that request.
+        waited: the bit of the first grid_dependency_wait; 0 before it.
     """
 
-    __slots__ = ("asking", "granted", "haste", "refused", "refused_at", "waited")
-
-    def __init__(self) -> None:
-        self.asking: list[Agent] = []
-        self.granted: Agent | None = None
-        self.haste = 0.0
-        self.refused = self.waited = 0
-        self.refused_at: Site | None = None
+    asking: list[Agent] = field(default_factory=list)
+    granted: Agent | None = None
+    haste: float = 0.0
+    refused: int = 0
+    refused_at: Site | None = None
+    waited: int = 0

@@ -1,9 +1,9 @@
 """What a machine reports to an exploration of its executions: each step that another agent can notice.
 
 A run has no journal and pays one test for each such step. The causal order that a journal sees is
-that of the interleavings alone: who can act before whom. Whether memory accesses are ordered is
-another question (`happens_before`): a relaxed arrive, for instance, comes after what its thread did
-before, and publishes nothing of it.
+that of the interleavings alone: which step can precede which. Whether memory accesses are ordered
+is a separate question (`happens_before`): a relaxed arrive, for instance, comes after the earlier
+steps of its thread, and publishes none of them.
 """
 
 from __future__ import annotations

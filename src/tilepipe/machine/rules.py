@@ -1,9 +1,9 @@
-"""The two rule sets that a run or a check can go by, and what only the strict one refuses.
+"""The two rule sets of a run or a check, and the findings that only the strict one refuses.
 
-"practice" is what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict" is
-the PTX ISA to the letter, in which its silence counts against the kernel. A finding that only
-strict has is a fault there and advice in practice, but for those that practice does not look for at
-all. docs/reference/rules.md has this table with the reasons at length.
+"practice" allows what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict"
+follows the PTX ISA to the letter: what it does not promise is not relied on. A finding of the strict
+rules alone is a fault under them, and advice, or not looked for, in practice.
+docs/reference/rules.md has this table with the reasons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RULE_SETS: tuple[Rules, ...] = ("practice", "strict")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that the strict rules ask for and practice does not.
+    """A requirement of the strict rules that practice does not have.
 
     Attributes:
         name: what messages and docs/reference/rules.md call it. asks: what strict asks for, in one line.

@@ -1,4 +1,4 @@
-"""Who takes the next step.
+"""The order of steps.
 
 Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed
 0 runs an agent until it blocks, or a test of it fails, and lets units act, oldest first, only
@@ -76,7 +76,7 @@ def run_in_order(m: Machine) -> int:
 
 
 def run_at_random(m: Machine, random: Random) -> int:
-    """Other seeds: one step of whoever the seed picks, until nothing can act."""
+    """Other seeds: one step of the agent or unit that the seed picks, until nothing can act."""
     ready, pending = m.ready, m.pending
     steps = 0
     while count := len(ready) + len(pending):

@@ -17,7 +17,7 @@ from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier, Released
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import addresses, messages as faults
+from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
@@ -91,7 +91,7 @@ def mbar_init(
         if bar.state == LIVE:
             faults.reinit(bar, site)
         if ag.cta.space is not None:
-            addresses.misplaced(ag.cta, bar, ag, site)
+            faults.misplaced(ag.cta, bar, ag, site)
             write_word(m, ag, site, mask, ag.cta.space, bar)
         again = bar.state == INVALIDATED
         bar.reset()

@@ -10,8 +10,9 @@ from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir.facts import Group, Sync, Unit
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Mbarrier, NamedState, TmaLoadUnit
-from tilepipe.machine.faults import addresses, root_causes as causes, tensor_memory as tensor_faults
+from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, TmaLoadUnit
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.machine import Machine
@@ -299,7 +300,7 @@ def not_live(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
     raise BarrierError(
         f"{site.what}: {ag} uses {bar.where} {state}. Initialise it {ag.cta.words['before every use']}."
-        f"{addresses.none_there(m.ctas[bar.cta.rank], bar)}",
+        f"{none_there(m.ctas[bar.cta.rank], bar)}",
         site.loc,
     )
 
@@ -478,6 +479,48 @@ def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
     raise BarrierError(
         f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc
     )
+
+
+# -- addresses in shared memory --------------------------------------------------------
+
+
+def barrier_word(bar: Mbarrier, ag: Actor, site: Site, touched: str, is_write: bool) -> NoReturn:
+    """Something other than an mbarrier operation accesses the bytes of a live mbarrier."""
+    verb = "writes" if is_write else "reads"
+    first = f" (initialised at {bar.init_site.loc.short})" if bar.init_site is not None else ""
+    raise BarrierError(
+        f"{site.what}: {ag} {verb} {touched}, which has bytes of {bar.where}{first}. Only"
+        " mbarrier operations may access an mbarrier's 8 bytes (PTX ISA, mbarrier). Invalidate it"
+        " first, or place it where nothing else lies.",
+        site.loc,
+    )
+
+
+def misplaced(cta: Cta, bar: Mbarrier, ag: Actor, site: Site) -> None:
+    """Raises BarrierError where an mbarrier cannot be initialised at its address."""
+    if bar.address % 8:
+        raise BarrierError(
+            f"{site.what}: {ag} initialises {bar.where}: an mbarrier takes 8 bytes, and its"
+            " address is a multiple of 8 (PTX ISA, mbarrier).",
+            site.loc,
+        )
+    for other in cta.bars:
+        if other is not bar and other.state == LIVE and abs(other.address - bar.address) < 8:
+            raise BarrierError(
+                f"{site.what}: {ag} initialises {bar.where}, which overlaps {other.where}.",
+                site.loc,
+            )
+
+
+def none_there(cta: Cta, bar: Mbarrier) -> str:
+    """Where a barrier that is used by its address was never initialised: what is there instead."""
+    if isinstance(cta.bars, list):
+        return ""
+    if bar.address % 8:
+        return f" No mbarrier can be at {bar.address:#x}: its address is a multiple of 8."
+    live = [other.address for other in cta.bars if other.state == LIVE]
+    there = ", ".join(f"{address:#x}" for address in live) or "nowhere"
+    return f" Initialised mbarriers are at: {there}."
 
 
 # -- named barriers --------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Happens-before on bit sets: who knows of which access.
+"""Happens-before on bit sets: which accesses each agent, barrier and unit knows of.
 
 The clocks of a race detector (Lamport 1978; vector clocks: Fidge 1988, Mattern 1989; DJIT+ and
 FastTrack use them for races) answer one question: does this earlier access happen before what this

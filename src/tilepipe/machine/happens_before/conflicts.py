@@ -1,4 +1,4 @@
-"""When two accesses to shared or tensor memory conflict, and whether what orders them is there.
+"""When two accesses to shared or tensor memory conflict, and whether they are ordered.
 
 The rules are those of the PTX ISA's memory consistency model, on the bit sets of `accesses`: a
 conflicting access must be known to the threads that make the next one, and between an ordinary
@@ -22,8 +22,8 @@ from tilepipe.machine.sites import Site
 def _check_order(
     m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None
 ) -> None:
-    """Whether all is there that a conflicting access is ordered by. `view`: what the earlier one
-    went through, where that is another view of the same bytes.
+    """Checks that `new` is ordered after a conflicting access. `view`: the slot of the earlier access,
+    where that is another view of the same bytes.
 
     Raises:
         RaceError: the threads that make `new` do not know of `old`; they know of it by a
@@ -43,8 +43,8 @@ def _check_order(
 
 
 def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
-    """Whether program order settles it: one agent, and each common element is touched by one and
-    the same lane. `slot`, `place`: what `new` and `old` went through.
+    """Whether program order suffices: one agent, and the same single lane touches each common
+    element. `slot`, `place`: the slots of `new` and `old`.
     """
     if old.agent is not new.agent:
         return False
@@ -136,8 +136,8 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _succeeds(new: Access, old: Access, known: int) -> bool:
-    """Whether whoever knows of the read `new` knows of the read `old`: same agent and proxy, and
-    one after the other.
+    """Whether the read `new` is known only together with the read `old`: same agent and proxy, and
+    ordered one after the other.
     """
     if new.agent is not old.agent or new.asynchronous != old.asynchronous:
         return False

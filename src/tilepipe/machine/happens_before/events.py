@@ -1,4 +1,4 @@
-"""What is kept of the accesses to a tensor in global memory: events, and maps of its elements."""
+"""The record of the accesses to a tensor in global memory: events, and maps of its elements."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 """The vector clock of one agent, whose threads may be ordered after different accesses
 (`accesses`).
 
-Threads of a warp run in order each for itself; only a convergence (syncwarp, an aligned
-instruction, a barrier) orders what one lane did before what another does next (PTX ISA, Memory
-Consistency Model, "Release and Acquire Patterns"). So the clock has three levels: all
+Each thread of a warp executes in program order on its own; only a convergence (syncwarp, an aligned
+instruction, a barrier) orders the earlier steps of one lane before the later steps of another (PTX
+ISA, Memory Consistency Model, "Release and Acquire Patterns"). So the clock has three levels: all
 threads, each warp, and sets of lanes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -45,17 +46,15 @@ def lanes_of(mask: int) -> list[int]:
     return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
 
+@dataclass(eq=False, slots=True)
 class Pending:
-    """What only the lanes of `mask` (within one warp) know, or made between them (`made`: each lane
-    a part).
+    """Accesses that only the lanes of `mask`, of one warp, know; or, where `made`, that they made,
+    each lane a part.
     """
 
-    __slots__ = ("bits", "made", "mask")
-
-    def __init__(self, mask: int, bits: int, made: bool) -> None:
-        self.mask = mask
-        self.bits = bits
-        self.made = made
+    mask: int
+    bits: int
+    made: bool
 
 
 class Knowledge:
@@ -148,8 +147,8 @@ class Knowledge:
         return self.k | common
 
     def converge(self, mask: int) -> None:
-        """The active lanes of each warp in `mask` meet: what any of them knows or made, all of them
-        know.
+        """The active lanes of each warp in `mask` converge: each then knows what any of them knew or
+        made.
         """
         if not self.pend:
             return
@@ -182,7 +181,7 @@ class Knowledge:
         return out
 
     def join_all(self, bits: int) -> None:
-        """All threads have met and know `bits`, which includes all that any of them knew."""
+        """All threads have synchronised and know `bits`, which includes all that any of them knew."""
         self.released += 1
         self.k |= bits
         self.kw = None
@@ -195,8 +194,8 @@ class Knowledge:
         """fence.proxy.async by the threads of `mask`, for every one of the `fenceable` accesses
         that they made or know of and that it `covers`.
 
-        Of an access that several lanes made, each fences its part: that all have is known once they
-        have converged.
+        Each lane fences its part of an access that several lanes made; once they have converged,
+        all of it is known to be fenced.
         """
         self.fences += 1
         covered = [access for access in fenceable if covers(access)]
