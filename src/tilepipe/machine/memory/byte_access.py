@@ -21,7 +21,7 @@ from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import LIVE, WORD_BYTES, Mbarrier
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import addresses as address_faults
+from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.knowledge import lanes_of, touched as warps_of
@@ -79,7 +79,7 @@ def _check_barriers(cta: Cta, ag: Agent, site: Site, touched: ByteSet, is_write:
         if bar.state != LIVE or not touched.lo < bar.address + WORD_BYTES:
             continue
         if bar.address < touched.hi and touched.meets(ByteSet.span(bar.address, WORD_BYTES)):
-            address_faults.barrier_word(bar, ag, site, str(touched), is_write)
+            faults.barrier_word(bar, ag, site, str(touched), is_write)
 
 
 # -- ordinary accesses -----------------------------------------------------------------
