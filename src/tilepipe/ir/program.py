@@ -86,7 +86,7 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     warps: int = 0
     smem_bytes: int = 0
-    # of its tcgen05 ops: 1, or 2 where pairs of CTAs share an MMA; 0: it has none
+    # CTAs that share each tcgen05 op: 1, or 2 of a pair; 0: the kernel has no such op
     cta_group: int = 0
     arch: str = ""  # the architecture that has its ops
 

@@ -108,7 +108,8 @@ def test_the_device_of_several_arrays() -> None:
 def test_dlpack_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
     with pytest.raises(
-        tp.UnavailableError, match=r"only speak DLPack need cuda-core: pip install tilepipe\[cuda\]"
+        tp.UnavailableError,
+        match=r"offer DLPack alone need cuda-core: pip install tilepipe\[cuda\]",
     ):
         interop.view(Capsule((2, 0)))
 
@@ -441,6 +442,6 @@ def test_bounds_of_any_view(shape: list[int], data: st.DataObject) -> None:
 
 def test_an_argument_that_is_no_array() -> None:
     with pytest.raises(
-        tp.BindError, match="argument 'a': expected a NumPy array beside the others, got OnGpu"
+        tp.BindError, match="argument 'a': expected a NumPy array like the others, got OnGpu"
     ):
         staging._bounds("a", OnGpu())

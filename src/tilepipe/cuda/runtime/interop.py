@@ -92,7 +92,7 @@ def _from_dlpack(x: Any) -> DeviceView:
         from cuda.core.utils import StridedMemoryView
     except ImportError:
         raise UnavailableError(
-            "arrays that only speak DLPack need cuda-core: pip install tilepipe[cuda]"
+            "arrays that offer DLPack alone need cuda-core: pip install tilepipe[cuda]"
         ) from None
     try:
         # -1 asks for no synchronisation (DLPack, `__dlpack__`): the launch is on the stream that

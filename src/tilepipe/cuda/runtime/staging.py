@@ -55,8 +55,7 @@ def _bounds(name: str, array: object) -> tuple[int, int]:
     """The lowest address of an array's elements, and the one after the highest."""
     if not isinstance(array, np.ndarray):
         raise BindError(
-            f"argument '{name}': expected a NumPy array beside the others, got"
-            f" {type(array).__name__}"
+            f"argument '{name}': expected a NumPy array like the others, got {type(array).__name__}"
         )
     low = high = array.ctypes.data
     for extent, stride in zip(array.shape, array.strides, strict=True):

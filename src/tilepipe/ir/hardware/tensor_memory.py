@@ -17,9 +17,10 @@ COLUMNS = 512
 MIN_COLUMNS = 32  # of an allocation
 # scale factors in one 32-bit column of tensor memory: rows, and blocks of K
 SCALE_LANES, SCALES_A_COLUMN = 32, 4
-# rows of A or B whose scale factors tcgen05.cp copies at once, with those of
+# A piece of scale factors, which one tcgen05.cp copies: of 128 rows of A or B × 4 blocks of K, in
+# 32 rows of 16 bytes
 PIECE_ROWS = 4 * SCALE_LANES
-PIECE_BYTES = PIECE_ROWS * SCALES_A_COLUMN  # 4 blocks of K: 32 rows of 16 bytes
+PIECE_BYTES = PIECE_ROWS * SCALES_A_COLUMN
 PIECE_COLUMNS = PIECE_ROWS // SCALE_LANES
 _FP8 = (dtypes.float8_e4m3, dtypes.float8_e5m2)
 

@@ -164,9 +164,9 @@ class FenceProxyAsync(Op):
 
 
 # Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind).
-# `.shared::cta` leaves out the shared memory of other CTAs. The form without a state space covers
-# them all by the PTX ISA, but ptxas 13 makes FENCE.VIEW.ASYNC.S of it, that of shared memory, and
-# no FENCE.VIEW.ASYNC.G; so the form for global memory stands beside it
+# `.shared::cta` leaves out the shared memory of other CTAs. By the PTX ISA the form without a state
+# space covers all memory, but ptxas 13 makes only the fence of shared memory of it
+# (FENCE.VIEW.ASYNC.S, no FENCE.VIEW.ASYNC.G), so the form for global memory is printed as well
 # (tests/cuda/codegen/test_synchronisation.py).
 PROXY_SPACES: dict[str, tuple[str, ...]] = {
     "shared": (".shared::cta",),
