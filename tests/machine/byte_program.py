@@ -34,10 +34,10 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.byte_access import store_bytes
+from tilepipe.machine.memory.fragment_access import read_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix, accumulator_places, to_registers
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
-from tilepipe.machine.memory.registers import read_registers
 from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import AgentPlan, Program

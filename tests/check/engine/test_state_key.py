@@ -22,9 +22,9 @@ from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes
 from tilepipe.machine.barriers import mbarrier
+from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
-from tilepipe.machine.memory.registers import write_registers
 from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.units import tma, wgmma
 

@@ -19,8 +19,8 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import const
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.ir.memory import TmemScales
+from tilepipe.machine.memory.tensor_access import scale_place
 from tilepipe.machine.memory.tensor_memory import TensorMemory, rects
-from tilepipe.machine.units.block_scaled_mma import copy_pieces, scale_place
 
 Array = npt.NDArray[Any]
 SCALES = {"ue8m0": dtypes.float8_e8m0, "ue4m3": dtypes.float8_e4m3}
@@ -164,7 +164,8 @@ def test_copies_bring_scale_factors_to_all_four_quarters(row: dict[str, Any]) ->
     )
     tm = memory(np.zeros((COLUMNS, LANES), np.uint32))
     site: Any = SimpleNamespace(what="copy", loc=None)
-    copy_pieces(tm, scale_place(None, site, tm, scales, 0, whole=True), tile.reshape(-1, 16))  # type: ignore[arg-type]
+    place = scale_place(None, site, tm, scales, 0, whole=True)  # type: ignore[arg-type]
+    place.copy(tm, tile.reshape(-1, 16))
     held = tm.columns.view(np.uint8).reshape(COLUMNS, 4, 32, 4)
     for quarter in range(4):
         np.testing.assert_array_equal(

@@ -19,6 +19,7 @@ from tilepipe.machine.actors import Request, Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another
 from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.memory.fragment_access import read_registers, write_registers
 from tilepipe.machine.memory.fragments import (
     Frag,
     WarpMatrix,
@@ -28,8 +29,7 @@ from tilepipe.machine.memory.fragments import (
     to_registers,
 )
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand, operand_places
-from tilepipe.machine.memory.registers import read_registers, write_registers
-from tilepipe.machine.memory.values import rounded
+from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import wgmma

@@ -150,7 +150,7 @@ class Mbarrier(Released):
 
     def reset(self) -> None:
         """Memory that holds no barrier."""
-        super().reset()
+        Released.reset(self)
         self.state = UNINITIALISED
         self.count = self.pending = self.tx = self.expected = self.inflight = 0
         self.phase = _NEVER
@@ -221,7 +221,7 @@ class NamedState(Released):
         self.reset()
 
     def reset(self) -> None:
-        super().reset()
+        Released.reset(self)
         self.generation = 0
         self.arrived: dict[tuple[int, int], tuple[Actor, Site]] = {}
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
@@ -16,11 +15,10 @@ from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.global_memory import points as order_points
 from tilepipe.machine.happens_before.knowledge import lanes_of, touched
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.storage import Array, rounded
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.sites import Site
 
-Array = npt.NDArray[Any]
 Scalar = int | float | bool | Array
 
 
@@ -154,7 +152,7 @@ def _one_value_each(
     ag: Agent,
     site: Site,
     where: Mapping[int, tuple[int, ...]],
-    values: npt.NDArray[Any],
+    values: Array,
     base: int,
     name: str,
 ) -> None:

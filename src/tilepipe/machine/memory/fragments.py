@@ -2,26 +2,25 @@
 which element of a matrix of wgmma.
 
 PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": a warp has 16 rows; lane l has the rows
-l / 4 and l / 4 + 8, and of each 8 columns the two from 2 · (l % 4). `registers` reads and writes
-fragments.
+l / 4 and l / 4 + 8, and of each 8 columns the two from 2 · (l % 4). `fragment_access` reads and
+writes fragments.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.fragment import SPAN
-from tilepipe.machine.memory.values import storage
+from tilepipe.machine.memory.storage import Array, storage
 from tilepipe.machine.sites import Site
 
-Array = npt.NDArray[Any]
 Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-WARP_ROWS = 16
+WARP_ROWS = 16  # of A, and of the accumulator, that each warp of a warpgroup has in each 64
 
 
 class Fragment(Protocol):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from tilepipe.errors import BindError, NotModelledError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.machine.happens_before.events import GlobalOrder, Index
-from tilepipe.machine.memory.values import storage
+from tilepipe.machine.memory.storage import Array, storage
 
 INT32 = 1 << 31
 # The two float4_e2m1 of each byte, the first in the low half.
@@ -28,7 +28,7 @@ _PAIRS = (
 Coords = tuple[int, ...]
 
 
-def _unpacked(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _unpacked(array: Array) -> npt.NDArray[np.float32]:
     """The elements of bytes that hold two each."""
     found: npt.NDArray[np.float32] = _PAIRS[array].reshape(*array.shape[:-1], -1)
     return found
@@ -81,7 +81,7 @@ class GlobalTensor:
     def __init__(
         self,
         param: Tensor,
-        array: npt.NDArray[Any],
+        array: Array,
         written: bool,
         read_too: bool,
         mixed: bool = False,
@@ -150,7 +150,7 @@ class GlobalTensor:
             here.append(slice(lo - at, hi - at))
         return tuple(there), tuple(here), whole
 
-    def read(self, coords: Coords, rows: int, cols: int) -> npt.NDArray[Any]:
+    def read(self, coords: Coords, rows: int, cols: int) -> Array:
         """The box at `coords` as (rows, cols) in storage form; zero out of bounds."""
         source = self._source()
         if len(coords) == 2:
@@ -159,7 +159,7 @@ class GlobalTensor:
                 return source[y : y + rows, x : x + cols]
         return self.read_box(coords, self.box(rows, cols)).reshape(rows, cols)
 
-    def read_box(self, coords: Coords, box: tuple[int, ...]) -> npt.NDArray[Any]:
+    def read_box(self, coords: Coords, box: tuple[int, ...]) -> Array:
         """The box at `coords` in storage form; zero out of bounds."""
         source = self._source()
         there, here, whole = self.clip(coords, box)
@@ -169,11 +169,11 @@ class GlobalTensor:
         out[here] = source[there]
         return out
 
-    def write(self, coords: Coords, values: npt.NDArray[Any]) -> None:
+    def write(self, coords: Coords, values: Array) -> None:
         """Writes a (rows, cols) box at `coords`; out of bounds is clipped."""
         self.write_box(coords, values.reshape(self.box(*values.shape)))
 
-    def write_box(self, coords: Coords, values: npt.NDArray[Any]) -> None:
+    def write_box(self, coords: Coords, values: Array) -> None:
         """Writes a box of the tensor's rank at `coords`; out of bounds is clipped."""
         there, here, _ = self.clip(coords, values.shape)
         if self.param.dtype.per_byte == 1:
@@ -207,7 +207,7 @@ class GlobalTensor:
                 f"tensor '{self.param.name}': copies of 4-bit elements by address are not modelled"
             )
 
-    def _source(self) -> npt.NDArray[Any]:
+    def _source(self) -> Array:
         """The elements as they are now."""
         if self.values is not None:
             return self.values

@@ -10,7 +10,7 @@ canonical layouts.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,14 @@ from tilepipe.errors import SimFault
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import swizzle_offset
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, gather
-from tilepipe.machine.memory.values import storage
+from tilepipe.machine.memory.fragments import WARP_ROWS
+from tilepipe.machine.memory.storage import Array, storage
 
 K_BYTES = 32  # of each row that one instruction reads
 CORE_ROWS, CORE_BYTES = 8, 16
 _FIELD = 0x3FFF  # the three addresses and offsets have 14 bits, in units of 16 bytes
 _WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 _TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
-WARP_ROWS = 16  # of A, and of the accumulator, that each warp of a warpgroup has in each 64
 
 
 class MatrixDescriptor(NamedTuple):
@@ -121,7 +121,7 @@ class MatrixOperand(NamedTuple):
         """The bytes that are read."""
         return _touched(self)
 
-    def values(self, memory: Bytes) -> npt.NDArray[Any]:
+    def values(self, memory: Bytes) -> Array:
         """The numbers, (rows, elements along K), in storage form."""
         return gather(memory, _places(self), self.dtype.numpy).astype(storage(self.dtype))
 

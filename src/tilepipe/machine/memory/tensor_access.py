@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.hardware.tensor_memory import LANES, Matrix
+from tilepipe.ir.hardware.tensor_memory import LANES, SCALE_LANES, Matrix, Scales, pieces
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.cta import memory_of
 from tilepipe.machine.faults import tensor_memory as tensor_faults
@@ -21,9 +21,10 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.happens_before.knowledge import WARP_MASK, touched
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.registers import write_registers
-from tilepipe.machine.memory.tensor_memory import Array, Place, TensorMemory, warp_rect
+from tilepipe.machine.memory.storage import Array
+from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory, warp_rect
 from tilepipe.machine.sites import Site
 
 
@@ -35,13 +36,36 @@ def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Matrix, address: int) -
             fit.
     """
     lane, column = address >> 16, address & 0xFFFF
-    inside = any(
-        a.column <= column and column + t.columns <= a.column + a.columns
-        for a in tm.allocations.values()
-    )
-    if not inside or lane not in ((0,) if t.rows == LANES else (0, 16)):
+    fits = lane in ((0,) if t.rows == LANES else (0, 16))
+    if not (fits and tm.allocated(column, column + t.columns)):
         raise SimFault(tensor_faults.outside(ag, site, tm, t, address), site.loc)
     return t.rows, lane, column, t.columns
+
+
+def scale_place(
+    ag: Agent,
+    site: Site,
+    tm: TensorMemory,
+    s: Scales,
+    address: int,
+    first: int = 0,
+    *,
+    whole: bool = False,
+) -> ScalePlace:
+    """Where scale factors at an address lie, from row `first` of theirs on; `whole`: their last
+    piece too.
+
+    Raises:
+        SimFault: not inside one live allocation of this CTA, or not at lane 0.
+    """
+    lane, column = address >> 16, address & 0xFFFF
+    at = column + first // SCALE_LANES
+    end = at + (len(pieces(s)) * 4 if whole else s.columns)
+    if lane or not tm.allocated(at, end):
+        raise SimFault(
+            tensor_faults.outside(ag, site, tm, s, address + first // SCALE_LANES), site.loc
+        )
+    return ScalePlace(s, tuple(range(at, at + s.columns, s.stride)), s.used)
 
 
 # -- ops -------------------------------------------------------------------------------
@@ -57,13 +81,20 @@ def _note(
     return record
 
 
+def _begin(
+    ag: Agent, site: Site, mask: int, address: int
+) -> tuple[TensorMemory, Matrix, Place, list[int]]:
+    """The tensor memory, the matrix and where it lies, and the warps that load or store it."""
+    ag.converge(mask)
+    tm, t = memory_of(ag.cta), site.place
+    assert t is not None
+    return tm, t, place_of(ag, site, tm, t, address), [w for w, _ in touched(mask)]
+
+
 def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
     """tcgen05.ld: each warp loads its rows."""
-    ag.converge(mask)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
-    assert t is not None
-    place = place_of(ag, site, tm, t, address)
-    warps = [w for w, _ in touched(mask)]
+    tm, t, place, warps = _begin(ag, site, mask, address)
+    state = tensor_state(ag)
     for w in warps:
         record = _note(
             m, ag, site, tm, WARP_MASK << (32 * w), warp_rect(place, (ag.first_warp + w) % 4), False
@@ -83,11 +114,8 @@ def tmem_store(
     m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float
 ) -> None:
     """tcgen05.st: each warp stores its rows."""
-    ag.converge(mask)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
-    assert t is not None
-    place = place_of(ag, site, tm, t, address)
-    warps = [w for w, _ in touched(mask)]
+    tm, t, place, warps = _begin(ag, site, mask, address)
+    state = tensor_state(ag)
     for w in warps:
         rect = warp_rect(place, (ag.first_warp + w) % 4)
         state.stores.append(_note(m, ag, site, tm, WARP_MASK << (32 * w), rect, True))

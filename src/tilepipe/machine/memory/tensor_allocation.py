@@ -56,7 +56,10 @@ def tmem_alloc(
         for one in _places(m, tm, call):
             m.journal.woken(one, mask)
     tm.calls.remove(call)
-    _is_through(m, ag, tm, call, mask)
+    if call.group == 2 and tm.cta.rank & 1:
+        # what comes after the alloc of a pair's odd CTA knows that it is over
+        bit = tm.allocations[call.column].through = m.order.new_bit()
+        ag.acquire(mask, bit)
     tile = ag.cta.slots[slot]
     ordinary(m, ag, site, mask, tile, rect, True, converged=True)
     r0, r1, c0, c1 = rect
@@ -186,13 +189,6 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
         _finish(m, call)
         if len(places) == 2:
             _settle(m, places[1])
-
-
-def _is_through(m: Machine, ag: Agent, tm: TensorMemory, call: Call, mask: int) -> None:
-    """The alloc of a pair's odd CTA returns: what comes after it knows so."""
-    if call.group == 2 and tm.cta.rank & 1:
-        bit = tm.allocations[call.column].through = m.order.new_bit()
-        ag.acquire(mask, bit)
 
 
 def _finish(m: Machine, call: Call) -> None:

@@ -8,7 +8,6 @@ columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +15,22 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, SCALE_LANES, SCALES_A_COLUMN, Scales
+from tilepipe.ir.hardware.tensor_memory import (
+    COLUMNS,
+    LANES,
+    PIECE_BYTES,
+    SCALE_LANES,
+    SCALES_A_COLUMN,
+    Scales,
+    pieces,
+)
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.happens_before.accesses import Rect
+from tilepipe.machine.memory.storage import Array, rounded, storage
 from tilepipe.machine.memory.tile_bytes import OneTile
 from tilepipe.machine.memory.tiles import PARTIAL, Slot
-from tilepipe.machine.memory.values import rounded, storage
 from tilepipe.machine.sites import Site
 
-Array = npt.NDArray[Any]
 Place = tuple[int, int, int, int]  # rows (64 or 128), first lane, first column, columns
 
 
@@ -113,6 +119,11 @@ class TensorMemory(Slot):
         self.filled[:, column : column + columns] = False
         self.full = {rect for rect in self.full if rect[3] <= column or column + columns <= rect[2]}
 
+    def allocated(self, column: int, end: int) -> bool:
+        """Whether columns [column, end) lie inside one live allocation."""
+        held = self.allocations.values()
+        return any(a.column <= column and end <= a.column + a.columns for a in held)
+
     def words(self, place: Place) -> Array:
         """The words of a matrix by columns, a view: (columns, 128), or (columns, 4, 16) of one of
         64 rows.
@@ -181,6 +192,21 @@ class ScalePlace:
     def rects(self) -> list[Rect]:
         """The rectangles of lanes and columns that an MMA reads."""
         return [(0, 4 * SCALE_LANES, start, start + self.used) for start in self.starts]
+
+    def copied_rects(self) -> list[Rect]:
+        """The rectangles that tcgen05.cp writes: whole pieces."""
+        base = self.starts[0]
+        return [
+            (0, 4 * SCALE_LANES, base + column, base + column + 4)
+            for column, _ in pieces(self.scales)
+        ]
+
+    def copy(self, tm: TensorMemory, raw: npt.NDArray[np.uint8]) -> None:
+        """Copies the bytes of a tile of scale factors: each piece to all four groups of 32 lanes."""
+        tiles = raw.reshape(-1, PIECE_BYTES).view(np.uint32).reshape(-1, SCALE_LANES, 4)
+        for column, piece in pieces(self.scales):
+            at = self.starts[0] + column
+            tm.columns[at : at + 4] = np.tile(tiles[piece].T, (1, 4))
 
     def values(self, tm: TensorMemory, site: Site) -> npt.NDArray[np.float64]:
         """The factors, (rows, blocks).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import TileLayout, byte_offsets
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes, gather
-from tilepipe.machine.memory.values import storage
+from tilepipe.machine.memory.storage import Array, storage
 
 
 class TileArray(TileLayout, Protocol):
@@ -80,32 +80,38 @@ def bytes_of(buffer: TileArray, base: int, rect: Rect, points: Mapping[int, int]
     )
 
 
-def decoded(buffer: TileArray, base: int, memory: Bytes) -> npt.NDArray[Any]:
+def addresses(buffer: TileArray, base: int, rect: Rect) -> npt.NDArray[np.int64]:
+    """The address of each byte of each element of a rectangle of the tile at address `base`: (rows,
+    columns, bytes of an element).
+    """
+    r0, r1, c0, c1 = rect
+    return base + _offsets(buffer)[r0:r1, c0:c1]
+
+
+def decoded(buffer: TileArray, base: int, memory: Bytes) -> Array:
     """The elements of the tile at address `base`, in storage form."""
     dtype = buffer.dtype
-    addresses = base + _offsets(buffer)
+    where = base + _offsets(buffer)
     if dtype.per_byte == 1:
-        return gather(memory, addresses, dtype.numpy).astype(storage(dtype))
-    codes = memory[addresses[..., 0]] >> 4 * _high_half(buffer) & 15
+        return gather(memory, where, dtype.numpy).astype(storage(dtype))
+    codes = memory[where[..., 0]] >> 4 * _high_half(buffer) & 15
     return codes.astype(np.uint8).view(dtype.numpy).astype(storage(dtype))
 
 
-def encode(
-    buffer: TileArray, base: int, rect: Rect, values: npt.NDArray[Any], memory: Bytes
-) -> None:
+def encode(buffer: TileArray, base: int, rect: Rect, values: Array, memory: Bytes) -> None:
     """Writes the elements of a rectangle of the tile at address `base`; `values`: of the whole
     tile, in storage form.
     """
     r0, r1, c0, c1 = rect
     dtype = buffer.dtype
-    addresses = base + _offsets(buffer)[r0:r1, c0:c1]
+    where = addresses(buffer, base, rect)
     exact = np.ascontiguousarray(values[r0:r1, c0:c1].astype(dtype.numpy))
     if dtype.per_byte == 1:
-        memory[addresses] = exact.view(np.uint8).reshape(addresses.shape)
+        memory[where] = exact.view(np.uint8).reshape(where.shape)
         return
     codes, high = exact.view(np.uint8), _high_half(buffer)[r0:r1, c0:c1]
     for half in (0, 1):  # one after the other: two elements of a rectangle share a byte
-        at = addresses[..., 0][high == half]
+        at = where[..., 0][high == half]
         memory[at] = memory[at] & (0xF0 >> 4 * half) | codes[high == half] << 4 * half
 
 
@@ -117,27 +123,3 @@ def _high_half(buffer: TileArray) -> npt.NDArray[np.int64]:
         else np.arange(buffer.rows)[:, None]
     )
     return np.broadcast_to(inner % 2, (buffer.rows, buffer.cols))
-
-
-def filled_elements(
-    buffer: TileArray, base: int, rect: Rect, filled: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
-    """Which elements of a rectangle have been written in full."""
-    r0, r1, c0, c1 = rect
-    whole: npt.NDArray[np.bool_] = np.logical_and.reduce(
-        filled[base + _offsets(buffer)[r0:r1, c0:c1]], axis=-1
-    )
-    return whole
-
-
-def fill(buffer: TileArray, base: int, rect: Rect, filled: npt.NDArray[np.bool_]) -> None:
-    """Marks the bytes of a rectangle as written."""
-    r0, r1, c0, c1 = rect
-    filled[base + _offsets(buffer)[r0:r1, c0:c1]] = True
-
-
-def fill_elements(
-    buffer: TileArray, base: int, written: npt.NDArray[np.bool_], filled: npt.NDArray[np.bool_]
-) -> None:
-    """Marks the bytes of the elements of a tile that `written` selects as written."""
-    filled[base + _offsets(buffer)[written]] = True

@@ -11,8 +11,6 @@ through one of them leaves the others unwritten.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -21,8 +19,8 @@ from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.memory import tile_bytes
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, one_lane_each
+from tilepipe.machine.memory.storage import Array, storage
 from tilepipe.machine.memory.tile_bytes import OneTile, TileArray
-from tilepipe.machine.memory.values import storage
 
 EMPTY, PARTIAL, WHOLE = 0, 1, 2
 
@@ -53,7 +51,7 @@ class Slot:
         self.buffer = buffer
         self.index = index
         self.base = buffer.offset + index * buffer.step
-        self._data: npt.NDArray[Any] = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
+        self._data: Array = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
         self.whole: Rect = (0, buffer.rows, 0, buffer.cols)
         self.filled: npt.NDArray[np.bool_] | None = None
         self.state = EMPTY
@@ -63,7 +61,7 @@ class Slot:
         self.space: ByteSpace | None = None
 
     @property
-    def data(self) -> npt.NDArray[Any]:
+    def data(self) -> Array:
         """(rows, cols) in storage form. Who changes elements of it calls `written` next."""
         if self.space is not None:
             self._data = tile_bytes.decoded(self.buffer, self.base, self.space.memory)
@@ -87,7 +85,7 @@ class Slot:
             return
         if self.space is not None:
             tile_bytes.encode(self.buffer, self.base, rect, self._data, self.space.memory)
-            tile_bytes.fill(self.buffer, self.base, rect, self.space.present)
+            self.space.present[tile_bytes.addresses(self.buffer, self.base, rect)] = True
             return
         if rect == self.whole:
             self.state = WHOLE
@@ -103,8 +101,8 @@ class Slot:
         if self.state == WHOLE:
             return 0
         if self.space is not None:
-            there = tile_bytes.filled_elements(self.buffer, self.base, rect, self.space.present)
-            return int((~there).sum())
+            there = self.space.present[tile_bytes.addresses(self.buffer, self.base, rect)]
+            return int((~there.all(axis=-1)).sum())
         r0, r1, c0, c1 = rect
         if self.filled is None:
             return (r1 - r0) * (c1 - c0)
@@ -112,10 +110,9 @@ class Slot:
 
     def missing(self, access: Access) -> int:
         """How many elements of an access nothing has written."""
-        points = access.elements
-        if points is None:
+        if access.points is None:
             return self.poisoned(access.rect)
-        places = ((p >> 32, p & 0xFFFFFFFF) for p in points)
+        places = ((p >> 32, p & 0xFFFFFFFF) for p in access.elements or ())
         return sum(self.poisoned((r, r + 1, c, c + 1)) for r, c in places)
 
     def give_to(self, space: ByteSpace) -> None:
@@ -124,7 +121,7 @@ class Slot:
         if state == WHOLE or filled is not None:
             written = np.ones(data.shape, np.bool_) if filled is None or state == WHOLE else filled
             tile_bytes.encode(self.buffer, self.base, self.whole, data, space.memory)
-            tile_bytes.fill_elements(self.buffer, self.base, written, space.present)
+            space.present[tile_bytes.addresses(self.buffer, self.base, self.whole)[written]] = True
         self.space = space
         self.state, self.filled = PARTIAL, None
         self.views = (*self.given_views, space)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilepipe.ir.dtypes import DType
-from tilepipe.machine.actors import Actor
+from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.knowledge import Knowledge
-from tilepipe.machine.memory.fragments import Array, Frag
+from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.memory.tensor_map import Box
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
@@ -58,6 +59,7 @@ class TmaStoreUnit:
     done: bool = False
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class StoreQueue:
     """The bulk-store groups of one thread.
 
@@ -67,41 +69,34 @@ class StoreQueue:
             to be over.
     """
 
-    __slots__ = ("groups", "open", "unwritten")
-
-    def __init__(self) -> None:
-        self.open: list[TmaStoreUnit] = []
-        self.groups: list[list[TmaStoreUnit]] = []
-        self.unwritten: list[list[TmaStoreUnit]] = []
+    open: list[TmaStoreUnit] = field(default_factory=list)
+    groups: list[list[TmaStoreUnit]] = field(default_factory=list)
+    unwritten: list[list[TmaStoreUnit]] = field(default_factory=list)
 
 
 # -- queues ----------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class UnitQueue:
     """Units that act in the order of their issue. It stands among the machine's pending units once
     for each unit in it: whichever entry is picked, the oldest unit acts.
     """
 
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: deque[Queued] = deque()
+    waiting: deque[Queued] = field(default_factory=deque)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class WarpgroupQueue(UnitQueue):
     """The groups of a warpgroup whose warps issue wgmma for themselves. `open`: those that fewer
     than four warps have committed, oldest first. `begun`: how many groups there have been.
     """
 
-    __slots__ = ("begun", "open")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[WgmmaGroup] = []
-        self.begun = 0
+    open: list[WgmmaGroup] = field(default_factory=list)
+    begun: int = 0
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class TensorQueue(UnitQueue):
     """What one thread issued to the tensor core.
 
@@ -111,14 +106,11 @@ class TensorQueue(UnitQueue):
         uncommitted: MMAs and copies since the last commit. committed: that commit.
     """
 
-    __slots__ = ("committed", "done", "end", "issued", "uncommitted")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.issued = self.done = 0
-        self.end = 0.0
-        self.uncommitted = 0
-        self.committed: Site | None = None
+    issued: int = 0
+    done: int = 0
+    end: float = 0.0
+    uncommitted: int = 0
+    committed: Site | None = None
 
     def forget(self, dead: int) -> None:
         self.issued &= ~dead
@@ -153,6 +145,7 @@ class WgmmaUnit:
         self.bits &= ~dead
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class WgmmaGroup:
     """A committed group, a unit of its warpgroup's queue.
 
@@ -163,15 +156,12 @@ class WgmmaGroup:
             a number.
     """
 
-    __slots__ = ("agents", "cta", "done", "flat", "name", "units")
-
-    def __init__(self, agent: Actor, name: str = "", flat: int = -1) -> None:
-        self.agents: list[Actor] = []
-        self.units: list[tuple[Actor, WgmmaUnit]] = []
-        self.done = False
-        self.cta = agent.cta
-        self.name = name
-        self.flat = flat
+    cta: CtaPlace
+    name: str = ""
+    flat: int = -1
+    agents: list[Actor] = field(default_factory=list)
+    units: list[tuple[Actor, WgmmaUnit]] = field(default_factory=list)
+    done: bool = False
 
     def add(self, agent: Actor, units: list[WgmmaUnit]) -> None:
         """An agent commits its part."""

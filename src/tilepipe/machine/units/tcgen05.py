@@ -8,13 +8,10 @@ Instructions", .cta_group).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.hardware.tensor_memory import LANES, half_rule, scaling_of
+from tilepipe.ir.hardware.tensor_memory import LANES, Scaling, half_rule, scaling_of
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.barriers.mbarrier import arrival_bit, arrived, named_by, remote
@@ -24,16 +21,11 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.tensor_access import place_of, tcgen05_fence_before
+from tilepipe.machine.memory.storage import Array
+from tilepipe.machine.memory.tensor_access import place_of, scale_place, tcgen05_fence_before
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory, elements, rects
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.block_scaled_mma import (
-    copied_rects,
-    copy_pieces,
-    scale_place,
-    scaled_product,
-)
 from tilepipe.machine.units.in_flight import (
     CommitUnit,
     CopyPart,
@@ -45,8 +37,6 @@ from tilepipe.machine.units.in_flight import (
 )
 from tilepipe.machine.units.tma import one_lane
 from tilepipe.machine.units.wgmma import truncated
-
-Array = npt.NDArray[Any]
 
 
 def queue_of(ag: Agent, lane: int) -> TensorQueue:
@@ -72,7 +62,7 @@ def multiply(m: Machine, unit: MmaUnit) -> None:
             scaling = scaling_of(source[0].buffer.dtype, dtype, scales[0].scales.dtype)
             assert scaling is not None
             sfa, sfb = (s.values(tm, site) for s in scales)
-            scaled_product(acc, unit.adds, a, b, sfa, sfb, scaling)
+            _scaled_product(acc, unit.adds, a, b, sfa, sfb, scaling)
             continue
         if site.place_a is not None:
             a = elements(a, site.place_a.dtype)
@@ -86,12 +76,33 @@ def multiply(m: Machine, unit: MmaUnit) -> None:
     unit.queue.done |= unit.bits
 
 
+def _scaled_product(
+    acc: Array, adds: bool, a: Array, b: Array, sfa: Array, sfb: Array, scaling: Scaling
+) -> None:
+    """acc (n, m), float32, = or += (B · sfb) (A · sfa)ᵀ, one instruction along K after the
+    other.
+
+    A product of scaled numbers is exact in float64: an fp8 number has 4 significant bits, and the
+    exponents of four factors stay within its range. Each instruction adds its sum of products to
+    the accumulator, rounded to float32.
+    """
+    # NaN scale factors, sums beyond float32: as the hardware gives them
+    with np.errstate(invalid="ignore", over="ignore"):
+        left = a.astype(np.float64) * np.repeat(sfa, scaling.block, axis=1)
+        right = b.astype(np.float64) * np.repeat(sfb, scaling.block, axis=1)
+        for k in range(0, a.shape[1], scaling.k):
+            product = np.matmul(right[:, k : k + scaling.k], left[:, k : k + scaling.k].T).astype(
+                np.float32
+            )
+            acc[...] = acc + product if adds or k else product
+
+
 def copy(m: Machine, unit: CopyUnit) -> None:
     """A copy from shared to tensor memory is made."""
     for tm, place, (slot, rect) in unit.parts:
         raw = np.ascontiguousarray(_elements(slot, rect).astype(slot.buffer.dtype.numpy))
         if isinstance(place, ScalePlace):
-            copy_pieces(tm, place, raw.view(np.uint8))
+            place.copy(tm, raw.view(np.uint8))
             continue
         raw = raw.view(np.uint32)
         tm.words(place)[...] = (raw if len(raw) == place[0] else np.tile(raw, (4, 1))).T
@@ -238,7 +249,7 @@ def tmem_copy(
         place: Place | ScalePlace
         if site.scales:
             place = scale_place(ag, site, tm, site.scales[0], dst, whole=True)
-            where = copied_rects(place)
+            where = place.copied_rects()
         else:
             assert site.place is not None
             place = place_of(ag, site, tm, site.place, dst)

@@ -25,9 +25,9 @@ from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
+from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.memory.tensor_map import Box, TensorMap
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
 

@@ -7,10 +7,7 @@ Instructions"). An agent is a whole warpgroup, or one warp, which reads what its
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilepipe.errors import PoisonError, RaceError, SimFault
 from tilepipe.ir.dtypes import DType
@@ -22,14 +19,14 @@ from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import asynchronous
+from tilepipe.machine.memory.fragment_access import readable
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
-from tilepipe.machine.memory.registers import readable
+from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import Source, WarpgroupQueue, WgmmaGroup, WgmmaUnit
 
-Array = npt.NDArray[Any]
 WARPGROUP = 4  # warps
 
 
@@ -186,7 +183,7 @@ def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     if ag.warps < WARPGROUP:
         _commit_part(m, ag, site, mask)
         return
-    group = WgmmaGroup(ag)
+    group = WgmmaGroup(ag.cta)
     group.add(ag, ag.wgmma_open)
     ag.wgmma_open = []
     ag.wgmma_groups.append(group)
@@ -204,7 +201,7 @@ def _commit_part(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     group = next((g for g in queue.open if ag not in g.agents), None)
     if group is None:
         name = f"wgmma group {queue.begun} of warpgroup {number}"
-        group = WgmmaGroup(ag, name, number << 32 | queue.begun)
+        group = WgmmaGroup(ag.cta, name, number << 32 | queue.begun)
         queue.begun += 1
         queue.open.append(group)
     others = len(group.units)

@@ -26,8 +26,8 @@ from tilepipe.ir.numbers import from_float, shl, shr
 from tilepipe.ir.program import WARP, Kernel, walk
 from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.memory.registers import read_registers
-from tilepipe.machine.memory.values import rounded
+from tilepipe.machine.memory.fragment_access import read_registers
+from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.program import AgentPlan, BarrierPlan, Program, RingSide
 from tilepipe.machine.sites import SETUP
 from tilepipe.sim import election, integers, runtime

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from tilepipe.ir import expressions as e, ops
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import Cursor
+from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.registers import write_registers
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.functions import Function, defines
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from tilepipe.ir.dtypes import DType
 
+Array = npt.NDArray[Any]
+
 
 def storage(dtype: DType) -> np.dtype[Any]:
     """The NumPy dtype that the simulator keeps values of `dtype` in."""
