@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tilepipe.machine.actors import Actor, Body, Role
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
+from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import (
@@ -79,5 +80,5 @@ class Agent(Actor):
 def tensor_state(ag: Agent) -> TensorState:
     """The state of an agent, made when first needed."""
     if ag.tensor is None:
-        ag.tensor = TensorState(ag.warps)
+        ag.tensor = TensorState(Knowledge(ag.warps))
     return ag.tensor

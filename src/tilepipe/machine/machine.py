@@ -16,7 +16,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import WORD_BYTES, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.grid_state import Clusters, GridRequests
-from tilepipe.machine.happens_before.accesses import Access, Holder, Order
+from tilepipe.machine.happens_before.accesses import Access, AccessBits, Holder
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -156,7 +156,7 @@ class Machine:
         barriers are not initialised.
         """
         self.cluster_id = cluster_id
-        self.order = Order(self.holders)
+        self.order = AccessBits(self.holders)
         self.requests = GridRequests()
         self.initialised_in_roles: list[Mbarrier] = []
         self.poisoned: PoisonError | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.examples.ladder import EXAMPLES, load
 from tilepipe.check import check
 from tilepipe.check.mutation.mutants import mutants
-from tilepipe.machine.happens_before.accesses import COMPACT_AT, Order
+from tilepipe.machine.happens_before.accesses import COMPACT_AT, AccessBits
 
 
 class Knower:
@@ -25,7 +25,7 @@ def test_a_bit_rests_before_it_means_something_else() -> None:
     afterwards.
     """
     holder = Knower()
-    order = Order(lambda: [holder])
+    order = AccessBits(lambda: [holder])
     old = [order.new_bit() for _ in range(COMPACT_AT)]
     in_hand = sum(old)
     for bit in old:

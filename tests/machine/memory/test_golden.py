@@ -19,8 +19,10 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import const
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.ir.memory import TmemScales
+from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.memory.tensor_access import scale_place
 from tilepipe.machine.memory.tensor_memory import TensorMemory, rects
+from tilepipe.machine.wording import PTX
 
 Array = npt.NDArray[Any]
 SCALES = {"ue8m0": dtypes.float8_e8m0, "ue4m3": dtypes.float8_e4m3}
@@ -35,14 +37,12 @@ def named(row: dict[str, Any]) -> str:
     )
 
 
-def memory(words: Array) -> Any:
+def memory(words: Array) -> TensorMemory:
     """Tensor memory that holds these words, (columns, lanes): one allocation of all of it."""
-    tm: Any = SimpleNamespace(
-        columns=words, allocations={0: SimpleNamespace(column=0, columns=COLUMNS)}
-    )
-    tm.words, tm.values = (
-        lambda *args, f=f: f(tm, *args) for f in (TensorMemory.words, TensorMemory.values)
-    )
+    tm = TensorMemory(CtaPlace(0, 1, PTX))
+    tm.columns[...] = words
+    held: Any = SimpleNamespace(column=0, columns=COLUMNS)
+    tm.allocations[0] = held
     return tm
 
 

@@ -31,7 +31,7 @@ _OTHERS = (RECORD_BYTES - _HEAD.size) // _WAIT.size - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedWarps:
     """The warps of a CTA that were blocked at one wait when the launch was given up.
 
     Attributes:
@@ -63,8 +63,8 @@ class HangReport:
     that were blocked at that moment.
     """
 
-    first: Blocked
-    others: tuple[Blocked, ...]
+    first: BlockedWarps
+    others: tuple[BlockedWarps, ...]
     timeout_ms: float
 
 
@@ -108,7 +108,7 @@ def decode(record: bytes, kernel: Kernel) -> HangReport | None:
 
 def _blocked(
     kernel: Kernel, known: tuple[WaitSite, ...], entries: Iterable[tuple[int, ...]]
-) -> Iterator[Blocked]:
+) -> Iterator[BlockedWarps]:
     """Merges the entries of warps that were blocked at the same wait of the same CTA, in the order
     in which the warps made them.
     """
@@ -117,7 +117,7 @@ def _blocked(
         groups.setdefault((site, block, index, parity), {}).setdefault(warp, state)
     for (site, block, index, parity), warps in groups.items():
         state = list(warps.values())[-1]
-        yield Blocked(
+        yield BlockedWarps(
             known[site],
             index,
             parity,
@@ -160,7 +160,7 @@ def hang_error(report: HangReport, kernel: Kernel) -> HangError:
     return HangError("\n".join(lines), first.site.loc)
 
 
-def _warps(b: Blocked, kernel: Kernel) -> str:
+def _warps(b: BlockedWarps, kernel: Kernel) -> str:
     base = 0 if b.site.role is None else b.site.role.first_warp
     warps = [w - base for w in b.warps]
     if len(warps) == 1:
@@ -177,7 +177,7 @@ def _warps(b: Blocked, kernel: Kernel) -> str:
     return f"{role_name(b.site.role)}, {which}, of CTA {b.block}{rank}"
 
 
-def _awaited(b: Blocked, kernel: Kernel) -> str:
+def _awaited(b: BlockedWarps, kernel: Kernel) -> str:
     match b.site.barrier:
         case BarrierArray():
             return f"phase parity {b.parity} of {b.barrier}"

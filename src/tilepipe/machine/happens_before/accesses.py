@@ -6,7 +6,7 @@ thread does now? A vector clock answers it for all accesses that a thread has ev
 number for each thread. Here the threads are lanes, hundreds of them, asynchronous units besides,
 and program order does not make what one lane knows known to the next; but few accesses are live at
 a time, because one that a later access covers is retired. So each live access is one bit of its
-cluster's `Order`, and a clock is a set of bits, a Python int: the accesses that happen before
+cluster's `AccessBits`, and a clock is a set of bits, a Python int: the accesses that happen before
 whatever its holder (an agent, a phase of an mbarrier, an asynchronous unit) does next. To release
 or acquire is `|`, of any number of accesses at once; an access is a race exactly when the bit of a
 conflicting live access is missing from the accessor's int. Retired bits are handed out again.
@@ -127,7 +127,7 @@ class Access:
 GLOBAL = -1  # the home of an access to global memory
 
 
-class Order:
+class AccessBits:
     """The bits of one cluster: hands them out, and takes them back once no holder mentions them.
 
     A bit that holders have forgotten rests until they are gone through again. An op may compact

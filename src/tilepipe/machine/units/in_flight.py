@@ -244,6 +244,7 @@ class CommitUnit(TensorUnit):
         self.arrivals = [(bar, bit & ~dead) for bar, bit in self.arrivals]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class TensorState:
     """An agent's loads and stores of tensor memory, and what its threads issued to the tensor core.
 
@@ -255,14 +256,11 @@ class TensorState:
             covered.
     """
 
-    __slots__ = ("after", "loads", "published", "queues", "stores")
-
-    def __init__(self, warps: int) -> None:
-        self.loads: list[tuple[Frag, int, Access]] = []
-        self.stores: list[Access] = []
-        self.queues: dict[int, TensorQueue] = {}
-        self.after = Knowledge(warps)
-        self.published = 0
+    after: Knowledge
+    loads: list[tuple[Frag, int, Access]] = field(default_factory=list)
+    stores: list[Access] = field(default_factory=list)
+    queues: dict[int, TensorQueue] = field(default_factory=dict)
+    published: int = 0
 
     def forget(self, dead: int) -> None:
         self.after.forget(dead)
