@@ -131,9 +131,9 @@ def check(
                 kept, unsaved = None, str(error)
         lines = _sensitivity(found, by, bounds, as_json) if sensitivity and combined.ok else None
     if as_json:
-        print_json(_report(found, verdicts, lines, kept))
+        print_json(_report(found, verdicts, combined, lines, kept))
     else:
-        _show(found, verdicts, lines)
+        _show(found, verdicts, combined, lines)
         if number >= 0:
             _show_where(what, texts, kept)
     if unsaved:
@@ -201,9 +201,12 @@ def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Se
 
 
 def _report(
-    found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None, kept: Path | None
+    found: Target,
+    verdicts: Sequence[Verdict],
+    combined: Verdict,
+    lines: Sensitivity | None,
+    kept: Path | None,
 ) -> dict[str, Any]:
-    from tilepipe.check import combine
     from tilepipe.check.counterexamples import saved
 
     def of(verdict: Verdict) -> dict[str, Any]:
@@ -211,7 +214,7 @@ def _report(
 
     report = (
         {"kernel": found.what, "config": found.config}
-        | of(combine(verdicts))
+        | of(combined)
         | {"instances": [of(v) for v in verdicts]}
     )
     if kept is not None:
@@ -219,8 +222,9 @@ def _report(
     return report if lines is None else report | {"sensitivity": lines.report()}
 
 
-def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None) -> None:
-    from tilepipe.check import combine
+def _show(
+    found: Target, verdicts: Sequence[Verdict], combined: Verdict, lines: Sensitivity | None
+) -> None:
     from tilepipe.check.verdict import NOT_MODELLED
 
     config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
@@ -242,7 +246,6 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
             Text(answer, style=colour),
         )
     out.print(table, soft_wrap=False)
-    combined = combine(verdicts)
     for v in verdicts:
         _list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
     _list("Advice:", combined.advice)

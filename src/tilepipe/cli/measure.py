@@ -168,7 +168,12 @@ def _gemm(
             | figures
         )
     else:
-        show([*tables, *_host_tables(figures)], wanted.markdown, head, report.CONFIG_LEGEND)
+        show(
+            [*tables, *(_host_tables(figures) if figures else [])],
+            wanted.markdown,
+            head,
+            report.CONFIG_LEGEND,
+        )
     return all(line.right for lines in measured for line in lines)
 
 
@@ -267,11 +272,7 @@ def _host() -> dict[str, dict[str, float]]:
 def _host_tables(figures: Mapping[str, Mapping[str, float]]) -> list[Table]:
     from tilepipe.bench import host
 
-    return (
-        [host.overhead_table(figures["host_us"]), host.cold_table(figures["cold_start_s"])]
-        if figures
-        else []
-    )
+    return [host.overhead_table(figures["host_us"]), host.cold_table(figures["cold_start_s"])]
 
 
 def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "") -> None:

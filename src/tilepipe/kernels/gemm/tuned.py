@@ -154,9 +154,10 @@ def _current() -> Tuned:
     if path is None:
         return _NOTHING
     try:
-        state = _state(path)
+        now = os.stat(path)
     except OSError:
         return _NOTHING  # no file, usually
+    state = str(path), now.st_mtime_ns, now.st_size, now.st_ino
     last = _last
     if last is not None and last[0] == state:
         return last[1]
@@ -165,11 +166,6 @@ def _current() -> Tuned:
     if found.problems:
         warnings.warn("; ".join(found.problems), TunedFileWarning, stacklevel=3)
     return found
-
-
-def _state(path: Path) -> _State:
-    found = os.stat(path)
-    return str(path), found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(path: Path) -> Tuned:

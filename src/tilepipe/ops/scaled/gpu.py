@@ -33,7 +33,7 @@ from tilepipe.ops.torch.dispatcher import (
     settings_text,
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
-from tilepipe.ops.torch.products import Operand, ProductPlan, Views, as_it_is
+from tilepipe.ops.torch.products import Operand, ProductPlan, Views
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = ScaledCall[torch.Tensor]
@@ -123,11 +123,11 @@ def _operands(found: Recipe, call: Call) -> list[Operand]:
     blocks = found.name == "block"
     scales = _transposed if blocks else _flat
     return [
-        Operand(("a",), call.a, as_it_is),
+        Operand(("a",), call.a),
         Operand(("b",), call.b, _transposed),
         Operand(("a_scale", "a_scales"), call.scale_a, scales, matrix=blocks),
         Operand(("b_scale", "b_scales"), call.scale_b, scales, matrix=False),
-        Operand(("bias",), call.bias, as_it_is, matrix=False),
+        Operand(("bias",), call.bias, matrix=False),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -28,29 +29,22 @@ PlanT = TypeVar("PlanT", bound=Plan)
 ResultT = TypeVar("ResultT")
 
 
+@dataclass
 class PlanCache(Generic[CallT, PlanT, ResultT]):
     """The plans of one operation, each made by the first call of its kind; safe from several
     threads.
+
+    Attributes:
+        key: what the plan of a call depends on; keeps no tensor alive.
+        prepare: checks a call, chooses a configuration, compiles and loads the kernel.
+        launch: of a plan on its device, which is the current one.
     """
 
-    def __init__(
-        self,
-        key: Callable[[CallT], object],
-        prepare: Callable[[CallT], PlanT],
-        launch: Callable[[PlanT, CallT], ResultT],
-    ) -> None:
-        """Makes an empty cache.
-
-        Args:
-            key: what the plan of a call depends on; keeps no tensor alive.
-            prepare: checks a call, chooses a configuration, compiles and loads the kernel.
-            launch: of a plan on its device, which is the current one.
-        """
-        self._key = key
-        self._prepare = prepare
-        self._launch = launch
-        self._lock = threading.Lock()
-        self.plans: dict[object, PlanT] = {}
+    key: Callable[[CallT], object]
+    prepare: Callable[[CallT], PlanT]
+    launch: Callable[[PlanT, CallT], ResultT]
+    plans: dict[object, PlanT] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, call: CallT) -> ResultT:
         """Launches the plan of a call in the current stream of its device.
@@ -59,17 +53,17 @@ class PlanCache(Generic[CallT, PlanT, ResultT]):
             BindError, UnavailableError: what `prepare` raises, at the first call of its kind.
         """
         try:
-            key = self._key(call)
+            key = self.key(call)
             plan = self.plans.get(key)
         except (TypeError, AttributeError, RuntimeError):
-            self._prepare(call)  # which says what is wrong with an argument that has no key
+            self.prepare(call)  # which says what is wrong with an argument that has no key
             raise
         if plan is None:
-            plan = self._remember(key, self._prepare(call))
+            plan = self._remember(key, self.prepare(call))
         if plan.ordinal != device.current_device():
             with torch.cuda.device(plan.ordinal):
-                return self._launch(plan, call)
-        return self._launch(plan, call)
+                return self.launch(plan, call)
+        return self.launch(plan, call)
 
     def _remember(self, key: object, plan: PlanT) -> PlanT:
         """The plan for `key`: this one, unless another thread was faster."""
