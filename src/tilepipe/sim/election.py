@@ -31,9 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import expressions as exprs, ops
-from tilepipe.ir.def_use import nodes, operands, used
-from tilepipe.ir.facts import Scope
+from tilepipe.ir import def_use, expressions as exprs, facts, ops
 from tilepipe.ir.memory import Element, TensorParam, Tile, Variable
 from tilepipe.ir.program import WARP, Kernel, Role, bodies, walk
 from tilepipe.sim.lane_values import LaneValues
@@ -77,15 +75,15 @@ def _lanes_of_role(kernel: Kernel, role: Role) -> list[int]:
 
 def _moves_values(op: ops.Op) -> bool:
     """Whether an op only gives values to names, or prints them."""
-    if op.acts or op.blocks or not op.uses or op.facts.scope is not Scope.LANE:
+    if op.acts or op.blocks or not op.uses or op.facts.scope is not facts.Scope.LANE:
         return False
-    return all(isinstance(x, Variable | exprs.Expr | tuple) for x, _ in used(op))
+    return all(isinstance(x, Variable | exprs.Expr | tuple) for x, _ in def_use.used(op))
 
 
 def _of_thread(op: ops.Op) -> bool:
     """Whether an op counts for the thread that does it, and no other."""
     group = op.facts.issues or op.facts.commits or op.facts.awaits
-    return group is not None and group.scope is Scope.LANE
+    return group is not None and group.scope is facts.Scope.LANE
 
 
 class _Scan:
@@ -170,15 +168,15 @@ class _Scan:
     def _op(self, op: ops.Op, threads: Threads, named: bool, elected: bool) -> None:
         if _moves_values(op):  # what reads the names is looked at where it stands
             return
-        every = list(operands(op))
+        every = list(def_use.operands(op))
         given = [x for x in every if isinstance(x, exprs.Expr)]
-        varies = any(leaf.vary is exprs.Vary.LANE for x in given for leaf in nodes(x))
+        varies = any(leaf.vary is exprs.Vary.LANE for x in given for leaf in def_use.nodes(x))
         depends = elected or any(map(self.values.is_chosen, given))  # on who is elected
         self.each = self.each or (depends and varies) or (named and not elected and _of_thread(op))
         if depends:
             for x in given:
                 self._tell_apart(x)
-        exchanges = bool(op.bound) and op.facts.scope is Scope.WARP
+        exchanges = bool(op.bound) and op.facts.scope is facts.Scope.WARP
         if exchanges and (op.facts.active_lanes or any(map(self.values.is_chosen, given))):
             self.each = True  # who is elected decides what other lanes get, or which are active
             self._name_lanes(op)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilepipe.errors import NotModelledError
-from tilepipe.ir import expressions as exprs, ops
-from tilepipe.ir.facts import Control, Scope
+from tilepipe.ir import expressions as exprs, facts, ops
 from tilepipe.ir.program import WARP, Kernel, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.machine.agents import Agent
@@ -147,13 +146,15 @@ def _reached(places: list[_Place], wait: _Place, mask: int) -> Iterator[_Place]:
         # up to an op at which a whole warp meets, or those of its lanes that have come
         part = places[first:last]
         meets = (
-            p.op.facts.scope > Scope.LANE and p.threads & mask and set(p.inside) <= set(inside)
+            p.op.facts.scope > facts.Scope.LANE
+            and p.threads & mask
+            and set(p.inside) <= set(inside)
             for p in part
         )
         return part[: next((i for i, met in enumerate(meets) if met), len(part))]
 
     first = at + 1
-    for loop in (*reversed([op for op in inside if op.facts.control is Control.LOOP]), None):
+    for loop in (*reversed([op for op in inside if op.facts.control is facts.Control.LOOP]), None):
         body = [i for i, place in enumerate(places) if loop is None or loop in place.inside]
         free = up_to_meeting(first, body[-1] + 1)
         yield from free

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import expressions as exprs, ops
-from tilepipe.ir.def_use import assigned, bound, nodes, operands
+from tilepipe.ir import def_use, expressions as exprs, facts, ops
 from tilepipe.ir.expressions import Expr, Local, Vary
-from tilepipe.ir.facts import Scope
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import WARP, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
@@ -66,7 +64,7 @@ class LaneValues:
 
     def is_chosen(self, x: Expr) -> bool:
         """Whether the value of an expression depends on whether the lane was elected."""
-        return any(isinstance(node, Local) and node in self.chosen for node in nodes(x))
+        return any(isinstance(node, Local) and node in self.chosen for node in def_use.nodes(x))
 
     def by_data(self, op: ops.If) -> bool:
         """Whether a branch tells lanes apart by what is not known before the kernel runs."""
@@ -83,14 +81,17 @@ class LaneValues:
                 self._block(body, inner)
 
     def _op(self, op: ops.Op, apart: bool) -> None:
-        given = [x for x in operands(op) if isinstance(x, Expr)]
+        given = [x for x in def_use.operands(op) if isinstance(x, Expr)]
         source = op.var if isinstance(op, ops.Read) else None
-        targets: list[Name] = [*bound(op), *(x for x in assigned(op) if isinstance(x, Variable))]
+        targets: list[Name] = [
+            *def_use.bound(op),
+            *(x for x in def_use.assigned(op) if isinstance(x, Variable)),
+        ]
         targets = [name for name in targets if name.vary is Vary.LANE]
         # The lanes of a warp that add to one place get the sums one after the other, each its own.
         in_turn = isinstance(op, ops.AtomicAdd) and not apart
         # Which lane gets the value of which goes by their numbers.
-        in_turn |= op.facts.scope is Scope.WARP
+        in_turn |= op.facts.scope is facts.Scope.WARP
         if in_turn or source in self.numbered or any(map(self.is_numbered, given)):
             self.numbered.update(targets)
         if apart or source in self.chosen or any(map(self.is_chosen, given)):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilepipe.ir import ops, printer
-from tilepipe.ir.def_use import tensors as tensors_of, used
+from tilepipe.ir import def_use, ops, printer
 from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
 from tilepipe.ir.facts import Sync
 from tilepipe.ir.fragment import Fragment
@@ -54,11 +53,11 @@ def describe(
     """
     if not op.acts:  # the machine never sees it; more than half of a kernel's ops are such
         return OpSite(number, op.loc, op.kind, op.kind, role, op=op)
-    operands = [x for x, _ in used(op)]
+    operands = [x for x, _ in def_use.used(op)]
     facts = _settings(op)
     for operand in operands:
         facts |= _extent(operand)
-    for tensor, use in tensors_of(op):
+    for tensor, use in def_use.tensors(op):
         facts |= {"tensor": tensors[id(tensor)], "writes": use.writes}
     if isinstance(op, ops.Wgmma | ops.Tcgen05Mma):
         rows, cols, group = op.acc.rows, op.acc.cols, facts["cta_group"]
@@ -131,7 +130,7 @@ def layout_of(value: Expr) -> str:
 
 def tiles_of(op: Op) -> list[Tile]:
     """The shared tiles that an op touches."""
-    touched = (x.base if isinstance(x, Element) else x for x, _ in used(op))
+    touched = (x.base if isinstance(x, Element) else x for x, _ in def_use.used(op))
     return [x for x in touched if isinstance(x, Tile)]
 
 
@@ -139,7 +138,7 @@ def _text(op: Op) -> str:
     """`tma_load a -> a_tiles[stage]`, for messages."""
     if isinstance(op, ops.Wgmma | ops.Tcgen05Mma):
         return f"{op.kind} {printer.mma(op)}"
-    moved = [(x, use.writes) for x, use in used(op) if not isinstance(x, Expr)]
+    moved = [(x, use.writes) for x, use in def_use.used(op) if not isinstance(x, Expr)]
     texts = [op.kind]
     if isinstance(op, ops.TmemAlloc | ops.TmemDealloc):
         texts.append(f"{op.columns} columns")

@@ -88,7 +88,7 @@ class _Search:
         steps = execution.causal_order.steps
         last = self.schedule[-1]
         agent_id = (last.cluster, last.agent)
-        past = execution.causal_order.clock(agent_id).past
+        past = execution.causal_order.clocks[agent_id].past
         outcomes = tuple(step for step in self.schedule if step.outcome >= 0)
         alone = _performing(steps, past, outcomes, last)
         if len(alone) < len(self.schedule) and self.works(alone):

@@ -48,6 +48,7 @@ independent steps are recognised afterwards by their signature (`steps.signature
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable
 
 from tilepipe.check.engine.recording import Recorder, name_of
@@ -88,6 +89,7 @@ class CausalOrder:
         arrivals, waits: how many steps of each kind were found to have no race.
         tests_as_waits: how many tests were treated as the waits that they guard.
         barriers: the record of each barrier, and of each other thing that is used in turn.
+        clocks: the vector clock of each agent.
         units: for each unit in flight, the clock it was issued with and the op that issued it.
     """
 
@@ -102,7 +104,7 @@ class CausalOrder:
         self.arrivals = self.waits = self.tests_as_waits = 0
         self.barriers: dict[Hashable, BarrierRecord] = {}
         self.units: dict[tuple[AgentId, int], tuple[tuple[int, int, int], Site | None]] = {}
-        self._clocks: dict[AgentId, AgentClock] = {}
+        self.clocks: defaultdict[AgentId, AgentClock] = defaultdict(AgentClock)
         self._agent_id: AgentId = (0, 0)
         self._ordinal = 0
         self._is_unit = False
@@ -133,13 +135,6 @@ class CausalOrder:
             self._site,
         )
 
-    def clock(self, agent_id: AgentId) -> AgentClock:
-        """The vector clock of an agent."""
-        found = self._clocks.get(agent_id)
-        if found is None:
-            found = self._clocks[agent_id] = AgentClock()
-        return found
-
     def _step_of(self, mask: int) -> VisibleStep:
         """The current step, which is visible from here on; the warps of `mask` take part in it."""
         step = self._current
@@ -152,13 +147,13 @@ class CausalOrder:
                 step.warp_bits = 1 << (WARPS * step.index)
                 _, step.past, step.trace_past = self._carried
                 return step
-            clock = self.clock(self._agent_id)
+            clock = self.clocks[self._agent_id]
             step.past, step.trace_past = clock.past, clock.trace_past
             clock.past |= step.bit
             clock.trace_past |= step.bit
         if not self._is_unit:
             first = WARPS * step.index
-            known = self.clock(self._agent_id).known
+            known = self.clocks[self._agent_id].known
             for w in range(WARPS):
                 if mask >> (32 * w) & 0xFFFFFFFF:
                     bit = 1 << (first + w)
@@ -171,7 +166,7 @@ class CausalOrder:
         if self._is_unit:
             return self._carried[0], self._carried[0]
         every, some = -1, 0
-        for w, known in enumerate(self.clock(self._agent_id).known):
+        for w, known in enumerate(self.clocks[self._agent_id].known):
             if mask >> (32 * w) & 0xFFFFFFFF:
                 every &= known
                 some |= known
@@ -205,7 +200,7 @@ class CausalOrder:
             self.races.append(Race(first, second, kind, record.name, phase))
         second.trace_past |= first.trace_past | first.bit
         if not second.is_unit:
-            self.clock(second.agent_id).trace_past |= second.trace_past
+            self.clocks[second.agent_id].trace_past |= second.trace_past
 
     def _follows_phase_before(
         self, record: BarrierRecord, phase: int, step: VisibleStep, known: int, kind: RaceKind
@@ -234,7 +229,7 @@ class CausalOrder:
                 for first in (*phase.members, *phase.waits, *phase.failed):
                     if first.warp_bits & ~self._known(mask)[0] and first is not step:
                         self._add_race(first, step, "turn", record, 0)
-        start = record.phase(-1)
+        start = record.phases[-1]
         start.members.append(step)
         start.bits = step.warp_bits
 
@@ -257,7 +252,7 @@ class CausalOrder:
         if self.recorder is not None:
             what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
             self.recorder.effect(barrier, phase, f"{name_of(barrier)}: {what}")
-        now = record.phase(phase)
+        now = record.phases[phase]
         if not now.members or now.members[-1] is not step:
             now.members.append(step)
         now.bits |= step.warp_bits
@@ -272,7 +267,7 @@ class CausalOrder:
 
     def completed(self, barrier: Hashable, phase: int) -> None:
         record = self._record(barrier)
-        now, before = record.phase(phase), record.phases.get(phase - 1)
+        now, before = record.phases[phase], record.phases.get(phase - 1)
         # the step that arrived last, or the one after which an agent has returned
         step = self._step_of(0)
         # An announcement without an arrival must precede the completion: if no arrival of the phase
@@ -305,7 +300,7 @@ class CausalOrder:
         record, step = self._record(barrier), self._step_of(mask)
         if not record.is_rendezvous:
             self._follows_phase_before(record, phase, step, self._known(mask)[0], "ahead")
-            record.phase(phase).waits.append(step)
+            record.phases[phase].waits.append(step)
             record.awaited = True
         if self.recorder is not None:
             what = (
@@ -320,7 +315,7 @@ class CausalOrder:
 
     def _acquire(self, record: BarrierRecord, step: VisibleStep, mask: int) -> None:
         """The warps of a step acquire what the completed phases of a barrier have published."""
-        clock = self.clock(self._agent_id)
+        clock = self.clocks[self._agent_id]
         for w in range(WARPS):
             if mask >> (32 * w) & 0xFFFFFFFF:
                 clock.known[w] |= record.known
@@ -342,9 +337,9 @@ class CausalOrder:
                 passes=outcome,
             )
         if not outcome:
-            record.phase(phase).failed.append(step)
+            record.phases[phase].failed.append(step)
             return
-        last = [s for s in record.phase(phase).members if s.warp_bits & ~every]
+        last = [s for s in record.phases[phase].members if s.warp_bits & ~every]
         if last:
             self._add_race(last[-1], step, "test", record, phase)
 
@@ -365,7 +360,7 @@ class CausalOrder:
 
     def failed_test_as_wait(self, barrier: Hashable, phase: int, mask: int) -> None:
         """Such a test says "no". Like a wait it can be lapped, whether or not its wait follows."""
-        self._record(barrier).phase(phase).waits.append(self._step_of(mask))
+        self._record(barrier).phases[phase].waits.append(self._step_of(mask))
 
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
         record, step = self._record(thing), self._step_of(mask)
@@ -396,14 +391,14 @@ class CausalOrder:
         self._acquire(self._record(thing), self._step_of(mask), mask)
 
     def group(self, agent: Actor) -> None:
-        clock = self.clock(self._agent_id)
+        clock = self.clocks[self._agent_id]
         known = 0
         for bits in clock.known:
             known |= bits
         clock.groups.append(known)
 
     def retired(self, agent: Actor, groups: int) -> None:
-        clock = self.clock(self._agent_id)
+        clock = self.clocks[self._agent_id]
         for known in clock.groups[:groups]:
             for w in range(WARPS):
                 clock.known[w] |= known

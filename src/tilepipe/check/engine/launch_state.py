@@ -11,8 +11,7 @@ import numpy as np
 from tilepipe.check.proofs.guards import Guards, guards
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.errors import BindError
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import tensor_uses
+from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Launch, TensorArg, all_ops, walk
@@ -34,7 +33,7 @@ class LaunchState(Watch):
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
-        written, _ = tensor_uses(launch.kernel)
+        written, _ = def_use.tensor_uses(launch.kernel)
         arrays = {
             n: a.array
             for n, a in launch.args.items()

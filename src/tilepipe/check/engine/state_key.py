@@ -259,7 +259,7 @@ class StateKeys:
             groups,
             opened,
             _tensor_state(a, bits),
-            _races_of(order, tuple(order.clock((cluster, a.uid)).known[: a.warps])),
+            _races_of(order, tuple(order.clocks[cluster, a.uid].known[: a.warps])),
         )
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
@@ -453,7 +453,7 @@ def _last_phases(order: CausalOrder) -> Iterator[tuple[int, PhaseRecord, PhaseRe
     """The number of each barrier, its current phase, and the one before."""
     for number, record in enumerate(order.barriers.values()):
         last = max((p for p in record.phases if p >= 0), default=0)
-        yield number, record.phase(last), record.phases.get(last - 1) or PhaseRecord()
+        yield number, record.phases[last], record.phases.get(last - 1) or PhaseRecord()
 
 
 def _races_of(order: CausalOrder, known: tuple[int, ...]) -> tuple[Hashable, ...]:

@@ -7,6 +7,7 @@ a wait, a test, a copy, an atomic add; ordinary memory accesses are not.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -128,7 +129,7 @@ class BarrierRecord:
 
     name: Hashable
     is_rendezvous: bool = False
-    phases: dict[int, PhaseRecord] = field(default_factory=dict)
+    phases: defaultdict[int, PhaseRecord] = field(default_factory=lambda: defaultdict(PhaseRecord))
     known: int = 0
     past: int = 0
     trace_past: int = 0
@@ -138,12 +139,6 @@ class BarrierRecord:
     turn_kind: str = ""
     turns: list[VisibleStep] = field(default_factory=list)
     earlier: list[VisibleStep] = field(default_factory=list)
-
-    def phase(self, number: int) -> PhaseRecord:
-        found = self.phases.get(number)
-        if found is None:
-            found = self.phases[number] = PhaseRecord()
-        return found
 
 
 @dataclass(eq=False, slots=True)

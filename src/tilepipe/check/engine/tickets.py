@@ -29,8 +29,7 @@ from tilepipe.check.engine.steps import AgentId
 from tilepipe.check.key_encoding import digest
 from tilepipe.check.verdict import ExecutionLimitError, ScheduleStep
 from tilepipe.errors import PoisonError, SimFault
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import leaves, operands
+from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Const, Special
 from tilepipe.ir.memory import Element, TensorParam
 from tilepipe.ir.program import all_ops, walk
@@ -90,13 +89,15 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
     if len(found) != 1 or any(isinstance(op, ops.AtomicAdd) for op in walk(kernel.setup)):
         return None
     ((tensor, at),) = found
-    if any(not isinstance(op, ops.AtomicAdd) and tensor in set(operands(op)) for op in every):
+    if any(
+        not isinstance(op, ops.AtomicAdd) and tensor in set(def_use.operands(op)) for op in every
+    ):
         return None
     number = [p for p in kernel.params if isinstance(p, TensorParam)].index(tensor)
     alike = not any(
         isinstance(leaf, Special) and leaf.name in _CLUSTER_IDENTITY
         for op in every
-        for leaf in leaves(op)
+        for leaf in def_use.leaves(op)
     )
     return _Counter(number, at, frozenset(draws), alike)
 

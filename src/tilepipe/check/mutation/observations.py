@@ -10,6 +10,9 @@ import contextlib
 import io
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import zip_longest
+from operator import or_
 from typing import Any
 
 from tilepipe import sim
@@ -80,7 +83,7 @@ class Observations:
                 result = yield request
                 observed = self._of.setdefault(id(request[1][0].op), Observed())
                 observed.runs += 1
-                observed.effects += _knowledge(ag).grew(before)
+                observed.effects += _grew(before, _knowledge(ag))
                 observed.phases |= where
 
         return listening
@@ -110,52 +113,27 @@ def _arrived(m: Machine, ag: Agent, bar: int, target: tuple[Any, ...]) -> set[tu
     return {(cta.block_id, bar, cta.bars[bar].phase) for cta in ctas}
 
 
-@dataclass(frozen=True, slots=True)
-class _Knowledge:
-    """The happens-before knowledge of the threads of an agent, and the state of its registers.
-
-    Attributes:
-        each: what all lanes of each warp know. some: what any thread knows.
-        received, published: of accesses to tensor memory.
-        dirty: how many fragments have to be fenced. fenced: whether there has been a fence.
+def _knowledge(ag: Agent) -> tuple[list[int], tuple[int, bool]]:
+    """What the threads of an agent know: all lanes of each warp, any thread, and of accesses to
+    tensor memory, received and published; and the state of its registers: how many fragments have
+    to be fenced, and whether there has been a fence.
     """
-
-    each: tuple[int, ...]
-    some: int
-    received: int
-    published: int
-    dirty: int
-    fenced: bool
-
-    def grew(self, before: _Knowledge) -> bool:
-        """Whether an op in between had any effect."""
-        bits = [
-            *zip(before.each, self.each, strict=True),
-            (before.some, self.some),
-            (before.received, self.received),
-        ]
-        more = any(b & ~a for a, b in (*bits, (before.published, self.published)))
-        return more or (before.dirty, before.fenced) != (self.dirty, self.fenced)
-
-
-def _knowledge(ag: Agent) -> _Knowledge:
-    each = tuple(ag.k | (ag.kw[w] if ag.kw is not None else 0) for w in range(ag.warps))
-    received = published = 0
+    known = [ag.k | (ag.kw[w] if ag.kw is not None else 0) for w in range(ag.warps)]
+    known.append(_union((*known, *(entry.bits for entry in ag.pend))))
     if ag.tensor is not None:
-        after, published = ag.tensor.after, ag.tensor.published
-        received = _union((after.k, *(after.kw or ()), *(entry.bits for entry in after.pend)))
-    return _Knowledge(
-        each,
-        _union((*each, *(entry.bits for entry in ag.pend))),
-        received,
-        published,
-        len(ag.dirty),
-        ag.fenced,
-    )
+        after = ag.tensor.after
+        received = (after.k, *(after.kw or ()), *(entry.bits for entry in after.pend))
+        known += [_union(received), ag.tensor.published]
+    return known, (len(ag.dirty), ag.fenced)
+
+
+def _grew(
+    before: tuple[list[int], tuple[int, bool]], now: tuple[list[int], tuple[int, bool]]
+) -> bool:
+    """Whether an op between two states had any effect."""
+    pairs = zip_longest(before[0], now[0], fillvalue=0)
+    return before[1] != now[1] or any(b & ~a for a, b in pairs)
 
 
 def _union(sets: Iterable[int]) -> int:
-    out = 0
-    for bits in sets:
-        out |= bits
-    return out
+    return reduce(or_, sets, 0)

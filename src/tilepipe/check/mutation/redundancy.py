@@ -16,9 +16,8 @@ from tilepipe.check.mutation.mutants import Mutant, only_waits, signals
 from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.reordering import FENCES, WAITS, why_either_order
 from tilepipe.check.mutation.rewriting import Place
-from tilepipe.ir import ops
+from tilepipe.ir import facts, ops
 from tilepipe.ir.expressions import Vary
-from tilepipe.ir.facts import Group, Sync
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import Kernel, barrier_of
 
@@ -110,7 +109,7 @@ def _unreached(q: Question) -> bool:
 
 
 def _unobserved(q: Question) -> bool:
-    arrivals = [x for x in q.acting if x.sync is Sync.ARRIVE and barrier_of(x) is not None]
+    arrivals = [x for x in q.acting if x.sync is facts.Sync.ARRIVE and barrier_of(x) is not None]
     if q.operator == "drop release" and isinstance(q.op, ops.CursorStep):
         arrivals = [place.op for place in signals(q.kernel, q.mutant.place, q.op.cursor)]
     observed = any(q.observations.awaited(x) for x in arrivals)
@@ -143,7 +142,7 @@ def _before_the_first(q: Question) -> bool:
 
 def _of_stores(op: ops.Op) -> bool:
     """Whether an op is about the groups of a thread's stores."""
-    return Group.BULK in (op.facts.issues, op.facts.commits, op.facts.awaits)
+    return facts.Group.BULK in (op.facts.issues, op.facts.commits, op.facts.awaits)
 
 
 def _frees(q: Question) -> bool:

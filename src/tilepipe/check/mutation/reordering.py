@@ -8,8 +8,7 @@ shown that it applies to the kernel in question.
 from __future__ import annotations
 
 from tilepipe.check.mutation.mutants import SUBJECTS
-from tilepipe.ir import ops
-from tilepipe.ir.facts import Order, Sync
+from tilepipe.ir import facts, ops
 
 Kinds = tuple[type[ops.Op], ...]
 
@@ -22,9 +21,11 @@ WAITS: Kinds = tuple(
 FENCES: Kinds = tuple(
     op
     for op, subject in SUBJECTS.items()
-    if subject == "fence" and op.facts.orders is not Order.BARRIER_INITIALISATION
+    if subject == "fence" and op.facts.orders is not facts.Order.BARRIER_INITIALISATION
 )
-_ARRIVES: Kinds = tuple(op for op in ops.EVERY if op.sync == Sync.ARRIVE and "bar" in op.given)
+_ARRIVES: Kinds = tuple(
+    op for op in ops.EVERY if op.sync == facts.Sync.ARRIVE and "bar" in op.given
+)
 _COMMITS: Kinds = tuple(op for op in ops.EVERY if op.facts.commits)
 _ACCESSES: Kinds = (*(op for op in ops.EVERY if op.acts and op.uses), ops.TmemDealloc)
 _CONTROL: Kinds = tuple(op for op in ops.EVERY if op.blocks)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import assigned, bound, defines, leaves, used
+from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Local
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
@@ -159,23 +158,23 @@ def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
     """The definitions that an op needs among the ops that it is moved past; None if one of them
     cannot be moved.
     """
-    needs = {x for x in leaves(op) if isinstance(x, Local)}
+    needs = {x for x in def_use.leaves(op) if isinstance(x, Local)}
     taken: list[ops.Op] = []
     stepped: set[Any] = {getattr(op, "cursor", None)} - {None}
     for before in reversed(passed):
-        if any(x in stepped for x, _ in used(before) if isinstance(x, Cursor)):
+        if any(x in stepped for x, _ in def_use.used(before) if isinstance(x, Cursor)):
             return None
-        if needs & set(bound(before)):
-            if not defines(before):
+        if needs & set(def_use.bound(before)):
+            if not def_use.defines(before):
                 return None
             taken.insert(0, before)
-            needs |= {x for x in leaves(before) if isinstance(x, Local)}
+            needs |= {x for x in def_use.leaves(before) if isinstance(x, Local)}
     # what a definition reads must not change between its new place and its old place
     for i, before in enumerate(passed):
-        read = {x for x, _ in used(before) if isinstance(x, Variable | Cursor)}
+        read = {x for x, _ in def_use.used(before) if isinstance(x, Variable | Cursor)}
         if before in taken and read:
             between = (inner for other in passed[:i] for inner in everything(other))
-            if any(read & set(assigned(inner)) for inner in between):
+            if any(read & set(def_use.assigned(inner)) for inner in between):
                 return None
     return taken
 
@@ -196,8 +195,8 @@ def out_of(place: Place) -> dict[ops.Block, list[ops.Op]] | None:
     if not isinstance(around, (ops.Elect, ops.If)):
         return None
     held, op = place.block.ops, place.op
-    inner = {x for o in held for x in bound(o)}
-    if inner & {x for x in leaves(op) if isinstance(x, Local)}:
+    inner = {x for o in held for x in def_use.bound(o)}
+    if inner & {x for x in def_use.leaves(op) if isinstance(x, Local)}:
         return None
     outer, at = place.parents[-1]
     first = not any(acts(x) for x in held[: place.index])

@@ -25,8 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import bound, defines, leaves, operands
+from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Local, Unary, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, walk
@@ -215,17 +214,19 @@ class _Flow:
         if not block.ops:
             return False
         *before, last = block.ops
-        if not isinstance(last, ops.MbarWait) or not all(defines(op) for op in before):
+        if not isinstance(last, ops.MbarWait) or not all(def_use.defines(op) for op in before):
             return False
         inside = {id(op) for op in block.ops}
-        return all(self._readers.get(name, inside) <= inside for op in before for name in bound(op))
+        return all(
+            self._readers.get(name, inside) <= inside for op in before for name in def_use.bound(op)
+        )
 
 
 def _read(op: ops.Op) -> set[Name]:
     """The names whose values an op itself reads."""
-    found: set[Name] = {leaf for leaf in leaves(op) if isinstance(leaf, Local)}
+    found: set[Name] = {leaf for leaf in def_use.leaves(op) if isinstance(leaf, Local)}
     if not isinstance(op, ops.Define | ops.Assign):
-        found |= {x for x in operands(op) if isinstance(x, Variable)}
+        found |= {x for x in def_use.operands(op) if isinstance(x, Variable)}
     return found
 
 

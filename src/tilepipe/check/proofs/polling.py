@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from tilepipe.check.key_encoding import digest
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import used
+from tilepipe.ir import def_use, ops
 from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
 from tilepipe.ir.program import Kernel, Launch, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
@@ -160,7 +159,7 @@ def _alone(kernel: Kernel) -> set[NamedBarrier]:
 
 def _written(block: ops.Block) -> frozenset[Thing]:
     """The memory that the ops of a block write."""
-    things = (thing_of(x) for op in walk(block) for x, use in used(op) if use.writes)
+    things = (thing_of(x) for op in walk(block) for x, use in def_use.used(op) if use.writes)
     return frozenset(
         x for x in things if isinstance(x, SmemBuffer | TensorParam) or x is TENSOR_MEMORY
     )

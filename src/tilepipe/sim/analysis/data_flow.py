@@ -16,10 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tilepipe.ir import expressions as exprs, ops, ranges
-from tilepipe.ir.def_use import bound, nodes, operands, parts
+from tilepipe.ir import def_use, expressions as exprs, facts, ops, ranges
 from tilepipe.ir.expressions import Expr, FragmentRead, Local, Vary
-from tilepipe.ir.facts import Control
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import (
     Cursor,
@@ -85,17 +83,17 @@ class Flow:
 
     def decide(self, operand: object) -> None:
         """The place in memory that an operand names decides."""
-        for x in parts(operand):
+        for x in def_use.parts(operand):
             if isinstance(x, Expr):
                 self.roots |= _names(x)
 
     def _op(self, op: ops.Op, role: Role | None) -> None:
         if not isinstance(op, ops.Assign) or op.var not in self._slow:
-            for x in operands(op):
+            for x in def_use.operands(op):
                 if isinstance(x, Expr):
                     self.roots |= _faulting(x)
         sources: set[Thing] = set()
-        targets: list[Thing] = list(bound(op))
+        targets: list[Thing] = list(def_use.bound(op))
         for name in op.given:
             x, use = getattr(op, name), op.uses.get(name)
             if use is None:
@@ -110,7 +108,7 @@ class Flow:
                     targets += [thing] if use.writes else []
         for target in targets:
             self.move(target, sources)
-        if op.facts.control is Control.LOOP:  # it says how often the loop has still to go
+        if op.facts.control is facts.Control.LOOP:  # it says how often the loop has still to go
             self.roots |= {*targets, *sources}
         self._can_fault(op, role)
 
@@ -127,7 +125,7 @@ class Flow:
 
     def _names_decide(self, operand: object) -> None:
         """Everything that an operand names decides."""
-        for x in parts(operand):
+        for x in def_use.parts(operand):
             if isinstance(x, Expr):
                 self.roots |= _names(x)
             elif (thing := thing_of(x)) is not None:
@@ -196,33 +194,23 @@ class DecidingData:
 
 def _names(x: Expr) -> set[Thing]:
     """The locals and fragments that an expression reads."""
-    found: set[Thing] = set()
-    for node in nodes(x):
-        if isinstance(node, Local):
-            found.add(node)
-        elif isinstance(node, FragmentRead):
-            found.add(node.fragment)
-    return found
+    return {
+        node if isinstance(node, Local) else node.fragment
+        for node in def_use.nodes(x)
+        if isinstance(node, Local | FragmentRead)
+    }
 
 
 def _faulting(x: Expr) -> set[Thing]:
     """Names whose values can make the computation of an expression a fault: signed arithmetic, or a
     conversion of a signed integer to a narrower one, that leaves its dtype; an integer division or
     remainder by 0, or of the least integer by -1.
-    """
-    found: set[Thing] = set()
-    for node in nodes(x):
-        if _can_fault(node):
-            found |= _names(node)
-    return found
 
-
-def _can_fault(x: Expr) -> bool:
-    """Whether the operands of this node decide that its computation is a fault: `ir.numbers` has
-    the rules, `sim.integers` the faults. Shifts and conversions from floating point are defined for
-    every operand; so is arithmetic in floating point.
+    `ir.numbers` has the rules, `sim.integers` the faults. Shifts and conversions from floating
+    point are defined for every operand; so is arithmetic in floating point.
     """
-    return ranges.overflows(x) or ranges.divides(x)
+    can_fault = (n for n in def_use.nodes(x) if ranges.overflows(n) or ranges.divides(n))
+    return {name for node in can_fault for name in _names(node)}
 
 
 def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
@@ -267,7 +255,7 @@ def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
                     given.setdefault(var, []).append(x)
                     if stepless:
                         fast.add(var)
-            loop = op.facts.control is Control.LOOP
+            loop = op.facts.control is facts.Control.LOOP
             for inner in bodies(op):
                 visit(inner, (loop or stepless) and not _steps(inner))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilepipe.ir import expressions as exprs, ops
-from tilepipe.ir.def_use import leaves
+from tilepipe.ir import def_use, expressions as exprs, ops
 from tilepipe.ir.program import Role, walk
 
 _IDENTITY = {"warp", "thread", "warpgroup"}
@@ -18,6 +17,9 @@ def interchangeable(role: Role, setup: ops.Block) -> bool:
             return False
         if op.facts.by_warp:
             return False
-        if any(isinstance(leaf, exprs.Special) and leaf.name in _IDENTITY for leaf in leaves(op)):
+        if any(
+            isinstance(leaf, exprs.Special) and leaf.name in _IDENTITY
+            for leaf in def_use.leaves(op)
+        ):
             return False
     return True

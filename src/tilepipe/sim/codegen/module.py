@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import tensors
+from tilepipe.ir import def_use, facts, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Proxy
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
@@ -147,10 +145,10 @@ class _Module:
     def build(self) -> Compiled:
         kernel = self.kernel
         self.out.program = self._program()
-        uses = [(x.name, use) for site in self.out.sites for x, use in tensors(site.op)]
+        uses = [(x.name, use) for site in self.out.sites for x, use in def_use.tensors(site.op)]
         self.out.tensor_uses = {n for n, u in uses if u.writes}, {n for n, u in uses if u.reads}
-        by_tma = {n for n, u in uses if u.proxy is Proxy.ASYNC}
-        self.out.proxies = by_tma, {n for n, u in uses if u.proxy is Proxy.GENERIC}
+        by_tma = {n for n, u in uses if u.proxy is facts.Proxy.ASYNC}
+        self.out.proxies = by_tma, {n for n, u in uses if u.proxy is facts.Proxy.GENERIC}
         self.out.lanes = election.lanes_of(kernel)
         self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
         functions = [Function(self, role) for role in kernel.roles]
@@ -199,7 +197,7 @@ class _Module:
             commits=ops.Tcgen05Commit in kinds,
             hands_on=ops.ClcQuery in kinds and any(site.relaxed for site in sites),
             waits_itself=ops.GridDependencyWait in kinds,
-            shares_work=any(k.facts.takes in SHARED_BY_CLUSTERS for k in kinds),
+            shares_work=any(k.facts.takes in facts.SHARED_BY_CLUSTERS for k in kinds),
             words=TRACER,
         )
 
