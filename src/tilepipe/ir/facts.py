@@ -96,7 +96,9 @@ class Unit(Enum):
 
 
 class Group(Enum):
-    """Asynchronous ops that are committed, or waited for, together: (whose they are, their name)."""
+    """Asynchronous ops that are committed, or waited for, together: (whose they are, their
+    name).
+    """
 
     BULK = Scope.LANE, "cp.async.bulk"
     WGMMA = Scope.WARPGROUP, "wgmma"

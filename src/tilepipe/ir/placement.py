@@ -172,8 +172,8 @@ def _number_named_barriers(kernel: Kernel, chip: Chip) -> None:
         raise LimitError(
             f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}\n"
             + "\n".join(f"  {_uses(kernel, bar)}" for bar in kernel.named_barriers)
-            + "\n  sync_role() and sync_warpgroup() take one for each role, sync_warpgroup() one for"
-            " each warpgroup of it: use mbarriers, or fewer roles.",
+            + "\n  sync_role() and sync_warpgroup() take one for each role, sync_warpgroup() one"
+            " for each warpgroup of it: use mbarriers, or fewer roles.",
             kernel.loc,
         )
 

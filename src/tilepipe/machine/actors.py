@@ -38,8 +38,8 @@ BLOCKED = Blocked()
 
 
 class CtaPlace:
-    """Where a CTA is: `rank` in its cluster, `block_id` in the grid, which has `grid` CTAs. `words`:
-    for messages, the program's (`program.Program`).
+    """Where a CTA is: `rank` in its cluster, `block_id` in the grid, which has `grid` CTAs.
+    `words`: for messages, the program's (`program.Program`).
     """
 
     __slots__ = ("block_id", "grid", "rank", "words")

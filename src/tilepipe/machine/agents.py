@@ -1,5 +1,5 @@
-"""Agents: a warp, or the warpgroup of a warpgroup role, with its private state except registers, which
-its body holds.
+"""Agents: a warp, or the warpgroup of a warpgroup role, with its private state except registers,
+which its body holds.
 """
 
 from __future__ import annotations
@@ -63,8 +63,15 @@ class Agent(Actor):
     body: Body
 
     def __init__(
-        self, cta: Cta, role: Role, index: int, first_warp: int, warps: int, uid: int, counts: list[int]
-    ) -> None:  # fmt: skip
+        self,
+        cta: Cta,
+        role: Role,
+        index: int,
+        first_warp: int,
+        warps: int,
+        uid: int,
+        counts: list[int],
+    ) -> None:
         super().__init__(cta, role, index, first_warp, warps, uid)
         self.counts = counts
         self.spins: Spin | None = None

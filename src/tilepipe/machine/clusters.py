@@ -1,9 +1,9 @@
-"""Running the clusters of a launch: one after another, or at once where they draw work from a common
-store.
+"""Running the clusters of a launch: one after another, or at once where they draw work from a
+common store.
 
 One after another is a legal order of the grid. It is the only order that needs to be run where no
-op communicates between clusters: accesses of two clusters to one element of global memory are a race
-in any order (`happens_before.global_memory`).
+op communicates between clusters: accesses of two clusters to one element of global memory are a
+race in any order (`happens_before.global_memory`).
 
 Where a kernel has an atomic add or a try_cancel, its result depends on the other clusters. Then as
 many clusters as the chip holds run at once, each on a machine of its own, up to the next such op.

@@ -29,9 +29,19 @@ class Cta(CtaPlace):
     """
 
     __slots__ = (
-        "agents", "aliased", "arrivals", "bars", "named", "slots", "smem_bytes", "space", "tensor_free",
-        "tma_free", "tmem", "warpgroups",
-    )  # fmt: skip
+        "agents",
+        "aliased",
+        "arrivals",
+        "bars",
+        "named",
+        "slots",
+        "smem_bytes",
+        "space",
+        "tensor_free",
+        "tma_free",
+        "tmem",
+        "warpgroups",
+    )
 
     def __init__(
         self, rank: int, grid: int, smem_bytes: int, words: Wording, *, addressed: bool = False

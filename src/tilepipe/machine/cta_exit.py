@@ -71,7 +71,10 @@ def _wait_for_it(m: Machine, bar: Mbarrier) -> str:
     if drain is not None and bar.side is not None and bar.side.ring:
         return drain
     if bar.pending == bar.count:
-        return f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that completes, before it ends."
+        return (
+            f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last"
+            " that completes, before it ends."
+        )
     return (
         f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that"
         f" phase has {bar.count - bar.pending} of"
@@ -147,7 +150,10 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
             return tensor_faults.over_at_exit(m, access, name, slot.name)
         case Group.TMEM_LOADS | Group.TMEM_STORES:
             wait = words["tcgen05.wait::st" if access.is_write else "tcgen05.wait::ld"]
-            return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."
+            return (
+                f"{name} exits while a warp may still use {slot.name}: {what} was never waited"
+                f" for. Call {wait} before the role ends."
+            )
         case Group.WGMMA:
             return (
                 f"{name} exits while the tensor cores may still read {slot.name}: {what} was"

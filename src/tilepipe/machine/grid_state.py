@@ -32,8 +32,8 @@ class Clusters:
         self.decide: Callable[[], bool] | None = None
 
     def cancel(self) -> int | None:
-        """Takes a cluster off the list, so that it never starts. None: the request is refused, as it
-        always is once all have started.
+        """Takes a cluster off the list, so that it never starts. None: the request is refused, as
+        it always is once all have started.
         """
         if not self.waiting or (self.random is not None and self.random.random() < _REFUSES):
             return None

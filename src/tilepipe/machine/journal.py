@@ -1,4 +1,5 @@
-"""What a machine reports to an exploration of its executions: each step that another agent can notice.
+"""What a machine reports to an exploration of its executions: each step that another agent can
+notice.
 
 A run has no journal and pays one test for each such step. The causal order that a journal sees is
 that of the interleavings alone: which step can precede which. Whether memory accesses are ordered

@@ -266,8 +266,8 @@ def _cta(world: World, rank: int) -> Cta:
 
 
 def _find_aliases(cta: Cta) -> None:
-    """Finds typed tiles that overlap others. Views of one slot keep contents of their own; any other
-    overlap is decided, and read and written, byte by byte.
+    """Finds typed tiles that overlap others. Views of one slot keep contents of their own; any
+    other overlap is decided, and read and written, byte by byte.
     """
     placed = sorted((s for s in cta.slots if s.base >= 0), key=lambda s: s.base)
     for number, slot in enumerate(placed):

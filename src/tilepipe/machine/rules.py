@@ -1,8 +1,8 @@
 """The two rule sets of a run or a check, and the findings that only the strict one refuses.
 
 "practice" allows what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict"
-follows the PTX ISA to the letter: what it does not promise is not relied on. A finding of the strict
-rules alone is a fault under them, and advice, or not looked for, in practice.
+follows the PTX ISA to the letter: what it does not promise is not relied on. A finding of the
+strict rules alone is a fault under them, and advice, or not looked for, in practice.
 docs/reference/rules.md has this table with the reasons.
 """
 
@@ -22,7 +22,8 @@ class Rule:
     """A requirement of the strict rules that practice does not have.
 
     Attributes:
-        name: what messages and docs/reference/rules.md call it. asks: what strict asks for, in one line.
+        name: what messages and docs/reference/rules.md call it. asks: what strict asks for, in one
+            line.
         source: where the PTX ISA says so, or what it leaves unsaid. practice: "advice", or "silent"
             where it is not looked for.
     """
@@ -35,12 +36,15 @@ class Rule:
 
 READER_FENCE = Rule(
     "reader-side fence",
-    "fence.proxy.async is executed by every thread that made the ordinary access, before it hands over",
-    "PTX ISA, Causality order: proxy-preserved base causality order has no clause for fence.proxy.async",
+    "fence.proxy.async is executed by every thread that made the ordinary access, before it"
+    " hands over",
+    "PTX ISA, Causality order: proxy-preserved base causality order has no clause for"
+    " fence.proxy.async",
 )
 READ_REFILL = Rule(
     "read before refill",
-    "fence.proxy.async between an ordinary read and the asynchronous write that refills what was read",
+    "fence.proxy.async between an ordinary read and the asynchronous write that refills what"
+    " was read",
     "PTX ISA, Async Proxy: accesses through several proxies need a cross-proxy fence; its example"
     " of clusterlaunchcontrol.try_cancel"
     " fences a read",
@@ -51,19 +55,24 @@ INIT_FENCE = Rule(
     "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first"
     " mbarrier.init in a role and a copy that"
     " signals it",
-    "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the initialisation; Triton has bar.sync alone",
+    "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the"
+    " initialisation; Triton has bar.sync alone",
 )
 COMMIT_RELEASE = Rule(
     "commit as a release",
-    "an arrive or a barrier of its own by the thread that made an ordinary access, besides its tcgen05.commit",
-    "PTX ISA, tcgen05.commit: its signal tracks the thread's tcgen05 operations; of other accesses, and of release, it says nothing",
+    "an arrive or a barrier of its own by the thread that made an ordinary access, besides"
+    " its tcgen05.commit",
+    "PTX ISA, tcgen05.commit: its signal tracks the thread's tcgen05 operations; of other"
+    " accesses, and of release, it says nothing",
 )
 TENSOR_FENCES = Rule(
     "tcgen05 fences",
-    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync after the wait, between accesses of tensor memory",
+    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync after the"
+    " wait, between accesses of tensor memory",
     "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed"
     " mbarrier operations; that"
-    " mbarriers which release and acquire do without, it leaves at 'the standard synchronization mechanisms also apply'",
+    " mbarriers which release and acquire do without, it leaves at 'the standard"
+    " synchronization mechanisms also apply'",
 )
 TENSOR_ORDER = Rule(
     "tensor-core order",

@@ -28,15 +28,16 @@ class Site:
         kind: the op's name (`tma_load`), for messages and figures alone.
         what: the op with its object, for messages (`tma_load a -> a_tiles`).
         role: the role's name, or `SETUP`.
-        facts: what the op is: what performs it, which group it joins or closes, what it contends for.
+        facts: what the op is: what performs it, which group it joins or closes, what it contends
+            for.
         sync: what it does to the mbarrier, or the named barrier, that is its operand.
         tensor: index of the tensor parameter, -1 where the op has none. writes: it writes to it.
         rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
         flops: floating-point operations of one execution.
         layout: of the fragment that the op moves to or from memory.
         relaxed: a relaxed arrive, which publishes little on another CTA's barrier.
-        barrier: the name of the mbarrier, or of the array of mbarriers, that the op uses. named: that
-            of the named barrier.
+        barrier: the name of the mbarrier, or of the array of mbarriers, that the op uses. named:
+            that of the named barrier.
         targets: the CTAs of the cluster that the op reaches, as a mask of ranks; `OWN`: its own
             alone; None: known only when it is executed.
         multicast: a copy, or a response, for every CTA of a mask.

@@ -1,10 +1,10 @@
 """Decides for which elected lanes a kernel has to be checked.
 
 elect.sync elects one of the active lanes, the same one every time for the same set of them, and
-it is not specified which (PTX ISA, elect.sync). So it must not be taken for lane 0, or for any other that
-a kernel names by its number: by a condition, or as the one whose element an access is. A launch has
-one lane that is elected wherever it is active; where it is not, the next active one after it, going
-round.
+it is not specified which (PTX ISA, elect.sync). So it must not be taken for lane 0, or for any
+other that a kernel names by its number: by a condition, or as the one whose element an access is. A
+launch has one lane that is elected wherever it is active; where it is not, the next active one
+after it, going round.
 
 Lanes that no condition tells apart, and whose numbers reach nothing that the elected lane does, may
 be exchanged: the kernel does the same whichever of them is elected. So the lanes are divided into

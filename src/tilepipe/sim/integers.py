@@ -33,7 +33,8 @@ def fits(site: Site, value: int, bits: int) -> int:
     if -high <= value < high:
         return value
     raise SimFault(
-        f"{site.what}: int{bits} overflow: {value} is outside {-high} .. {high - 1}. On the GPU it would wrap round; use a wider dtype.",
+        f"{site.what}: int{bits} overflow: {value} is outside {-high} .. {high - 1}. On the"
+        " GPU it would wrap round; use a wider dtype.",
         site.loc,
     )
 
@@ -113,8 +114,8 @@ def _divisible(
     base: int,
     condition: Condition,
 ) -> tuple[Array, Array]:
-    """The operands as arrays of one shape; divisors whose result is not used and that could not be divided
-    by become 1.
+    """The operands as arrays of one shape; divisors whose result is not used and that could not be
+    divided by become 1.
 
     Raises:
         SimFault: a thread divides by 0, or the least integer by -1.

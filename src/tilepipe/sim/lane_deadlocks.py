@@ -45,8 +45,8 @@ def undecided(
     kernel: Kernel, m: Machine, stuck: list[Agent], sources: dict[Mbarrier, list[Site]]
 ) -> NotModelledError | None:
     """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op
-    that an agent waits for; None: there are none. `sources`: the mbarriers that agents wait on, each with the
-    ops that could bring what it lacks.
+    that an agent waits for; None: there are none. `sources`: the mbarriers that agents wait on,
+    each with the ops that could bring what it lacks.
     """
     for agent in stuck:
         assert agent.request is not None

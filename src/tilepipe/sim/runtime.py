@@ -62,7 +62,8 @@ def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:
         raise SimFault(
             f"{site.what}: {mask.bit_count()} of {span.bit_count()} threads of {ag} execute it,"
             " but all threads of the"
-            f" {unit} must, together: take it out of the branch on a lane condition or the ctx.elect_one() around it.",
+            f" {unit} must, together: take it out of the branch on a lane condition or the"
+            " ctx.elect_one() around it.",
             site.loc,
         )
 
@@ -93,7 +94,8 @@ def tile_rect(
     """The rectangle of a tile, which must lie within its buffer's tile of (height, width)."""
     if row < 0 or col < 0 or row + rows > height or col + cols > width:
         raise SimFault(
-            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of a {height}×{width} tile",
+            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of"
+            f" a {height}×{width} tile",
             site.loc,
         )
     return row, row + rows, col, col + cols

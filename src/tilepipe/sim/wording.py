@@ -44,7 +44,8 @@ TRACER = Wording(
         # sentences about the library
         "draining a ring": "Call producer.drain() at the end of the role that waits on this"
         " barrier: it waits until every stage has been released.",
-        "draining a ring at a commit": ": producer.drain() waits until every stage has been released",
+        "draining a ring at a commit": ": producer.drain() waits until every stage has been"
+        " released",
         "freeing after reads": " tp.TmemDeallocBarrier does that: signal_complete() behind the"
         " reads, complete_dealloc(tmem) in place of deallocate().",
         "initialising early or putting": "Initialise in set-up code, or put",

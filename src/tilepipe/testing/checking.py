@@ -90,7 +90,10 @@ def _failure(verdict: Verdict) -> str:
     from tilepipe.check.counterexamples.relevant_steps import as_text
     from tilepipe.check.verdict import NOT_MODELLED
 
-    looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"
+    looked = (
+        f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)},"
+        f" {verdict.seconds:.2g} s"
+    )
     if verdict.verdict == "undecided" and verdict.bound.startswith(NOT_MODELLED):
         return f"undecided: {verdict.instance} ({looked}).\n  {verdict.bound}"
     if verdict.verdict == "undecided":

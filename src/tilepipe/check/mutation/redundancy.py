@@ -1,5 +1,5 @@
-"""Why a mutant that exploration verifies is equivalent to the kernel: reasons, in the order in which
-they are tried, each with the condition under which it is given.
+"""Why a mutant that exploration verifies is equivalent to the kernel: reasons, in the order in
+which they are tried, each with the condition under which it is given.
 
 The exploration is the proof; a reason puts it in a sentence. Conditions that depend on what happens
 in a run look at `Observations`. A mutant for which there is no reason is an open question: either a

@@ -1,4 +1,6 @@
-"""Checking many instances: one after another, in processes of this machine, or on a Dask cluster."""
+"""Checking many instances: one after another, in processes of this machine, or on a Dask
+cluster.
+"""
 
 from __future__ import annotations
 

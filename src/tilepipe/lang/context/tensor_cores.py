@@ -107,8 +107,8 @@ class TensorCoreMembers:
         set.
 
         A and B both bfloat16, float16 or float32 (read as tf32), or float8_e4m3 and float8_e5m2 in
-        any mix (`ir.hardware.mma`); A may be a 16-bit fragment. `acc` and the tiles are in use until
-        the group has been waited for; wgmma.fence precedes the group.
+        any mix (`ir.hardware.mma`); A may be a 16-bit fragment. `acc` and the tiles are in use
+        until the group has been waited for; wgmma.fence precedes the group.
 
         `acc` in tensor memory: tcgen05.mma, by one lane (`ir.hardware.mma`; A may be in tensor
         memory too). In a pair of CTAs the even one issues it for both, B is its half of the tile,

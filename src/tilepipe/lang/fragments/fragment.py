@@ -33,7 +33,8 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
     expr = to_expr(tracer, x)
     if expr.vary > Vary.UNIFORM:
         raise TraceError(
-            f"a scalar that varies by {expr.vary.name.lower()} cannot be combined with a fragment, whose layout"
+            f"a scalar that varies by {expr.vary.name.lower()} cannot be combined with a"
+            " fragment, whose layout"
             " alone decides which elements a thread holds."
             " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one"
             " (`ctx.load_global`); others go through a"

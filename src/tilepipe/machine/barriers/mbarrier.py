@@ -79,7 +79,9 @@ def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
 def mbar_init(
     m: Machine, ag: Agent, site: Site, mask: int, first: int, size: int, count: int
 ) -> None:
-    """mbarrier.init of `size` adjacent barriers. `first`: the number or the address of the first."""
+    """mbarrier.init of `size` adjacent barriers. `first`: the number or the address of the
+    first.
+    """
     if not 1 <= count <= MAX_COUNT:
         raise BarrierError(
             f"{site.what}: a count of {count}; an mbarrier counts 1 .. {MAX_COUNT} arrivals",
@@ -371,7 +373,9 @@ def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> No
 
 
 def arrival_bit(m: Machine, ag: Agent, site: Site, who: int, b: Mbarrier) -> int:
-    """A bit for an arrival, which `Cta.arrivals` keeps; it replaces that of the last one by `who`."""
+    """A bit for an arrival, which `Cta.arrivals` keeps; it replaces that of the last one by
+    `who`.
+    """
     arrivals, key = m.ctas[b.cta.rank].arrivals, (who, b.flat)
     if key in arrivals:
         m.order.retire_bit(arrivals[key][0])

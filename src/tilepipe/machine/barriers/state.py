@@ -81,7 +81,8 @@ class Mbarrier(Released):
         arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase
             before.
         completions: phases completed since the CTA started.
-        repeated_arrivals: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
+        repeated_arrivals: (phase, arrivals) of the first phase in which an agent arrived twice; for
+            messages.
         completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
         init_bit: the bit of its initialisation, in a cluster or in a role; fenced, proxy_bit: bits
             of the fence.mbarrier_init, and of the fence.proxy.async, of the initialising thread.

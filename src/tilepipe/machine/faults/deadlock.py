@@ -1,5 +1,5 @@
-"""The deadlock report: what each agent waits for, what is missing, which op would have brought it, and
-the cycle.
+"""The deadlock report: what each agent waits for, what is missing, which op would have brought it,
+and the cycle.
 
 deadlock: 2 of 2 agents of CTA 0 wait, and nothing is in flight that could wake one.
 
@@ -57,7 +57,10 @@ class _Report:
         total = sum(1 for a in m.agents if a.cta.block_id in ctas)
         tests = any(w.agent.spins is not None for w in waits)
         doing = "wait, or test without success" if tests else "wait"
-        head = f"deadlock: {len(waits)} of {total} agents of {where} {doing}, and nothing in flight could wake one."
+        head = (
+            f"deadlock: {len(waits)} of {total} agents of {where} {doing}, and nothing in"
+            " flight could wake one."
+        )
         rows = [
             ("agent", "at", "waits for", "phase", "reached", "missing"),
             *(self._row(w) for w in waits[:_MAX_ROWS]),
@@ -99,7 +102,7 @@ class _Report:
                 name, missing = group.name, f"the commit of {', '.join(map(str, late))}"
         return str(wait.agent), wait.site.loc.short, name, phase, reached, missing
 
-    # -- what could end the wait -----------------------------------------------------------
+    # -- what could end the wait -------------------------------------------------------
 
     def _bringers(self) -> list[str]:
         """A line for each op that could bring what is missing, and what has come already."""
@@ -180,7 +183,7 @@ class _Report:
                 return [by_uid[u] for u in path[path.index(at) :]]
         return []
 
-    # -- the most telling of the waits, in one sentence ------------------------------------
+    # -- the most telling of the waits, in one sentence --------------------------------
 
     def _hint(self) -> str:
         """What to look at first."""
@@ -216,7 +219,10 @@ class _Report:
         words = bar.cta.words
         if bar.tx > 0 and not bar.pending:
             landed = sum(u.nbytes for u in bar.copies if u.landed)
-            number = f"the number given to {words['mbarrier.arrive.expect_tx']} is {bar.tx:,} too large, or a copy is missing."
+            number = (
+                f"the number given to {words['mbarrier.arrive.expect_tx']} is {bar.tx:,} too"
+                " large, or a copy is missing."
+            )
             return (
                 f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies"
                 f" brought {landed:,}: {causes.left_out(self.m.ctas, bar) or number}"
@@ -233,7 +239,10 @@ class _Report:
             )
         early = sum(u.nbytes for u in bar.copies)
         if early and bar.tx < 0:
-            return f"copies of {early:,} bytes signal {bar.where}, but no op calls {words['mbarrier.arrive.expect_tx']} on it (an arrival and the bytes)."
+            return (
+                f"copies of {early:,} bytes signal {bar.where}, but no op calls"
+                f" {words['mbarrier.arrive.expect_tx']} on it (an arrival and the bytes)."
+            )
         return ""
 
     def _arrivals(self, wait: Wait, bar: Mbarrier) -> str:
@@ -243,7 +252,10 @@ class _Report:
         sources, who = view.sources(self.m, bar), view.candidates(self.m, wait)
         if not sources:
             expect = bar.cta.words["mbarrier.arrive.expect_tx"]
-            return f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an {expect} is missing."
+            return (
+                f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an"
+                f" {expect} is missing."
+            )
         if who and all(c.done for c in who):
             never = not any(self.m.world.counts[s.id] for s in sources)
             untaken = (
@@ -257,7 +269,10 @@ class _Report:
                 f"{untaken if never else ''}"
             )
         if not who and bar.pending == bar.count:
-            return f"only {wait.agent} arrives on {bar.where}: the same agent would have to arrive after its own wait."
+            return (
+                f"only {wait.agent} arrives on {bar.where}: the same agent would have to"
+                " arrive after its own wait."
+            )
         if bar.pending < bar.count:
             return (
                 f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is"
@@ -317,7 +332,10 @@ class _Report:
         return (
             causes.passed_over(self.m.ctas)
             or self._starts_late()
-            or "the cycle above: each of its members waits before it has done what the one before it waits for."
+            or (
+                "the cycle above: each of its members waits before it has done what the one"
+                " before it waits for."
+            )
         )
 
     def _starts_late(self) -> str:

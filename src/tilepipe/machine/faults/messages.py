@@ -33,7 +33,10 @@ def line(slot: Slot, a: Access) -> str:
         if a.asynchronous
         else "generic proxy"
     )
-    return f"{a.agent} {verb} {slot.extent(a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
+    return (
+        f"{a.agent} {verb} {slot.extent(a)} ({proxy}): {_resolved(slot, a)}\n          at"
+        f" {a.site.loc}"
+    )
 
 
 def _resolved(slot: Slot, a: Access) -> str:
@@ -87,13 +90,15 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know"
             " that this CTA has freed the tile as well."
             " Its consumers must arrive on the barrier of every CTA that copies into them:"
-            f" {slot.cta.words['tcgen05.commit.multicast::cluster']} with the CTAs of the multicast."
+            f" {slot.cta.words['tcgen05.commit.multicast::cluster']} with the CTAs of the"
+            " multicast."
         )
     if m.poison_at is old:
         return (
             f"When the first access ran, nothing had been written there yet: {old.agent} must"
             " wait for a barrier"
-            f" that says the data have come before it reads. {causes.only_arrives(m, old.agent)}".rstrip()
+            " that says the data have come before it reads."
+            f" {causes.only_arrives(m, old.agent)}".rstrip()
         )
     facts = old.site.facts
     if facts.unit is Unit.LAUNCH_CONTROL:
@@ -109,9 +114,9 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         )
     if old.site.fills:
         freed = causes.refilled(m.ctas, old) if new.site.fills else ""
-        return (
-            freed
-            or f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
+        return freed or (
+            "The copy is in flight until the phase of the barrier it signals is complete:"
+            f" {new.agent} must wait for that phase first."
         )
     if facts.issues is Group.WGMMA:
         loose = any(u.site is old.site for u in m.agents[old.agent.uid].wgmma_open)
@@ -122,7 +127,8 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         )
         return (
             f"A wgmma reads its tiles until its group has been waited for"
-            f" ({words['wgmma.wait_group']}): {new.agent} may touch the tile only after that, by way of a barrier it"
+            f" ({words['wgmma.wait_group']}): {new.agent} may touch the tile only after that, by"
+            " way of a barrier it"
             f" waits on.{commit}"
         )
     if facts.issues is Group.BULK:
@@ -139,9 +145,15 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         f" converged ({words['bar.warp.sync']}), and never for other warps (a named barrier)."
     )
     if old.agent is new.agent:
-        return f"Between the {verb} and the second access, the threads that make them must meet.{lanes}"
+        return (
+            f"Between the {verb} and the second access, the threads that make them must"
+            f" meet.{lanes}"
+        )
     several = old.mask.bit_count() > 1
-    arrive = f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access."
+    arrive = (
+        f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on"
+        " before its access."
+    )
     return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
 
 
@@ -163,7 +175,8 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
 def proxy_race(
     place: str, old: Access | Event, lines: tuple[str, str], site: Site, fence: str, reach: str
 ) -> NoReturn:
-    """An ordinary access, `old`, and an asynchronous one at `site`, with no proxy fence between them.
+    """An ordinary access, `old`, and an asynchronous one at `site`, with no proxy fence between
+    them.
 
     Args:
         place: what both touch. lines: both accesses. fence: the instruction that orders them.
@@ -191,7 +204,8 @@ def fenced_by_reader(
         f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at"
         f" {site.loc.short} the proxy fence stands on the reader's side",
         site.loc,
-        f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
+        f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its"
+        " arrive.",
     )
 
 
@@ -216,7 +230,8 @@ def global_race(
     """Two accesses to an element of global memory that nothing orders."""
     if event is None:
         raise RaceError(
-            f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were {verb} by several CTAs",
+            f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were"
+            f" {verb} by several CTAs",
             site.loc,
         )
     raise RaceError(
@@ -234,12 +249,24 @@ def global_race(
 def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
     if event.cluster != m.cluster_id:
-        return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
+        return (
+            "Within a launch nothing orders CTAs of different clusters: let each write, and"
+            " read, elements of its own."
+        )
     if event.site.facts.issues is Group.BULK:
-        return f"The store is over when the thread that issued it has waited for it ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it."
+        return (
+            "The store is over when the thread that issued it has waited for it"
+            f" ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it."
+        )
     if event.agent_uid == ag.uid:
-        return f"Other threads of the same role: they must meet between the two accesses, for instance at {ag.cta.words['bar.warp.sync']}."
-    return f"After the first access, {event.who} must arrive on a barrier that {ag} waits on before its access."
+        return (
+            "Other threads of the same role: they must meet between the two accesses, for"
+            f" instance at {ag.cta.words['bar.warp.sync']}."
+        )
+    return (
+        f"After the first access, {event.who} must arrive on a barrier that {ag} waits on"
+        " before its access."
+    )
 
 
 def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
@@ -255,7 +282,10 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     )
     written = next((view.name for view in slot.views if view.state), None)
     if written is not None:
-        remedy = f"The slot holds what was written as {written}: one of the two sides has its place in the ring wrong."
+        remedy = (
+            f"The slot holds what was written as {written}: one of the two sides has its place"
+            " in the ring wrong."
+        )
     error = PoisonError(
         f"{new.agent} reads {slot.name} ({slot.extent(new)}) with {_resolved(slot, new)}, but"
         f" {missing} of {total}"
@@ -299,7 +329,8 @@ def not_live(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     """Use before init or after inval."""
     state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
     raise BarrierError(
-        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it {ag.cta.words['before every use']}."
+        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it"
+        f" {ag.cta.words['before every use']}."
         f"{none_there(m.ctas[bar.cta.rank], bar)}",
         site.loc,
     )
@@ -330,8 +361,9 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> N
         causes.repeated_wait(m.ctas, [ag])
         or causes.completed_by_bytes(m, [bar])
         or causes.ran_ahead(m.ctas, m.world.program.sites)
-        or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives twice, for instance without having"
-        f" waited until the stage was free again.{_story(m, bar)}"
+        or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives"
+        " twice, for instance without having waited until the stage was free"
+        f" again.{_story(m, bar)}"
     )
     raise BarrierError(
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
@@ -388,7 +420,10 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRe
     frees = bar.side is not None and not bar.side.fills
     known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
     afterwards = "afterwards" if frees else "afterwards (an empty barrier)"
-    unknown = f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on which it arrives {afterwards}."
+    unknown = (
+        f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on"
+        f" which it arrives {afterwards}."
+    )
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
     remedy = (
         causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
@@ -463,7 +498,10 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     """A copy signals a barrier that was initialised in a role, with no fence behind it."""
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
     again, words = " again" if bar.reinitialised else "", bar.cta.words
-    text = f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was initialised{again}{where}, with no fence in between"
+    text = (
+        f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was"
+        f" initialised{again}{where}, with no fence in between"
+    )
     cure = (
         f"The thread that initialises it must execute {words['fence.mbarrier_init']} (or"
         f" {words['fence.proxy.async.shared::cta']}) behind that, before a barrier"

@@ -1,5 +1,5 @@
-"""Causes that a message names before the consequence that a run happens to meet first: a lapped wait,
-a race, a deadlock.
+"""Causes that a message names before the consequence that a run happens to meet first: a lapped
+wait, a race, a deadlock.
 
 A ring has two mbarriers for each stage (`program.RingSide`). Phase p of a stage's full barrier is
 fill number p + 1 of the stage, phase p of its empty barrier the release after that fill. So as many
@@ -104,8 +104,8 @@ def _times(n: int) -> str:
 
 
 def refilled(ctas: Iterable[Cta], copy: Access) -> str:
-    """Which arrival freed the stage of a copy before any wait for it, so that it was filled again; empty
-    where the copy is of no ring.
+    """Which arrival freed the stage of a copy before any wait for it, so that it was filled again;
+    empty where the copy is of no ring.
     """
     for full, empty in _stages(ctas):
         if any(unit.write is copy for unit in (*full.copies, *full.last_copies)):
@@ -257,7 +257,8 @@ def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
         more = next((s for s in sites if s.is_arrival), None)
         if bar.count == 1 and copy and announces and more and more.role != announces.role:
             return (
-                f"The {words['mbarrier.arrive.expect_tx']} at {announces.loc.short} and the bytes of the TMA copies at"
+                f"The {words['mbarrier.arrive.expect_tx']} at {announces.loc.short} and the bytes"
+                " of the TMA copies at"
                 f" {copy.loc.short} complete the phases of"
                 f" {bar.where}, and the arrival of role '{more.role}' at {more.loc.short} is one"
                 " more than its count of 1. What says that a"

@@ -34,7 +34,10 @@ def holders(tm: TensorMemory) -> str:
 def _who(a: Access) -> str:
     r0, r1, c0, c1 = a.rect
     verb = "writes" if a.is_write else "reads"
-    return f"{a.agent} {verb} lanes {r0}..{r1 - 1}, {_columns(c0, c1 - c0)}: {a.site.what}\n          at {a.site.loc}"
+    return (
+        f"{a.agent} {verb} lanes {r0}..{r1 - 1}, {_columns(c0, c1 - c0)}: {a.site.what}\n     "
+        f"     at {a.site.loc}"
+    )
 
 
 def _where(tm: TensorMemory) -> str:
@@ -64,7 +67,10 @@ def outside(ag: Actor, site: Site, tm: TensorMemory, t: Matrix | Scales, address
         why = f"{what} start at lane {' or '.join(map(str, lanes))}, not at lane {lane}."
     elif within is not None:
         end = within.column + within.columns
-        why = f"The allocation holds {_held(within)}: {column} + {t.columns} = {column + t.columns} is {column + t.columns - end} too many."
+        why = (
+            f"The allocation holds {_held(within)}: {column} + {t.columns} ="
+            f" {column + t.columns} is {column + t.columns - end} too many."
+        )
     else:
         before = next(
             (f for f in tm.freed.values() if f[0].column <= column < f[0].column + f[0].columns),
@@ -90,11 +96,20 @@ def not_allocated(ag: Actor, site: Site, tm: TensorMemory, address: int, columns
             " allocated with."
         )
     if found is not None:
-        return f"{head}, which the even CTA of the pair has allocated, but whose address no alloc of this CTA has given yet."
+        return (
+            f"{head}, which the even CTA of the pair has allocated, but whose address no alloc"
+            " of this CTA has given yet."
+        )
     if freed is not None:
         by, where = freed[1], freed[2]
-        return f"{head} a second time: {by} freed them at {where.loc.short}. Free an allocation once, by one warp."
-    return f"{head}, where no allocation starts: {holders(tm)}. Free the address that the allocation wrote."
+        return (
+            f"{head} a second time: {by} freed them at {where.loc.short}. Free an allocation"
+            " once, by one warp."
+        )
+    return (
+        f"{head}, where no allocation starts: {holders(tm)}. Free the address that the"
+        " allocation wrote."
+    )
 
 
 def unequal_pair(one: Call, given: Allocation) -> str:
@@ -149,7 +164,10 @@ def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
 def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
     """What an alloc that blocks is missing."""
     if peer is not None and tm.cta.rank & 1:
-        return f"the alloc of CTA {peer.cta.block_id}, the even one of the pair, which allocates for both"
+        return (
+            f"the alloc of CTA {peer.cta.block_id}, the even one of the pair, which allocates"
+            " for both"
+        )
     full = max(
         (tm, *([] if peer is None else [peer])),
         key=lambda place: sum(a.columns for a in place.allocations.values()),
@@ -164,18 +182,26 @@ def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
 
 def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that made an access did not execute the fence before it synchronised."""
-    m.world.finding(rules.TENSOR_FENCES, _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"), new.site.loc,
+    m.world.finding(
+        rules.TENSOR_FENCES,
+        _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"),
+        new.site.loc,
         f"{_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the"
         " access must execute"
         f" {tm.cta.words['tcgen05.fence::before_thread_sync']} before it arrives.",
-    )  # fmt: skip
+    )
 
 
 def not_received(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that makes an access did not execute the fence after it synchronised."""
-    m.world.finding(rules.TENSOR_FENCES, _between(m, tm, old, new, "after_thread_sync", "the wait and the second"), new.site.loc,
-        f"{_FENCES}: {new.agent} must execute {tm.cta.words['tcgen05.fence::after_thread_sync']} after the wait by which it learns of the first.",
-    )  # fmt: skip
+    m.world.finding(
+        rules.TENSOR_FENCES,
+        _between(m, tm, old, new, "after_thread_sync", "the wait and the second"),
+        new.site.loc,
+        f"{_FENCES}: {new.agent} must execute"
+        f" {tm.cta.words['tcgen05.fence::after_thread_sync']} after the wait by which it"
+        " learns of the first.",
+    )
 
 
 def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
@@ -188,7 +214,8 @@ def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
         "the order of issue alone orders the two accesses, and these ops form no pipeline",
     )
     m.world.finding(rules.TENSOR_ORDER, text, new.site.loc,
-        f"Let {new.agent} wait for a commit of the first before it issues the second, or give the two columns of their own.",
+        f"Let {new.agent} wait for a commit of the first before it issues the second, or give"
+        " the two columns of their own.",
     )  # fmt: skip
 
 
@@ -205,7 +232,10 @@ def _between(m: Machine, tm: TensorMemory, old: Access, new: Access, fence: str,
 def _pair(m: Machine, tm: TensorMemory, old: Access, new: Access, why: str) -> str:
     """Two accesses: at length in a fault, in one line in advice."""
     if not m.world.strict:
-        return f"on {_where(tm)}, {old.site.what} at {old.site.loc.short} and {new.site.what} at {new.site.loc.short}: {why}"
+        return (
+            f"on {_where(tm)}, {old.site.what} at {old.site.loc.short} and {new.site.what} at"
+            f" {new.site.loc.short}: {why}"
+        )
     return f"race on {_where(tm)}: {why}.\n  first:  {_who(old)}\n  second: {_who(new)}"
 
 
@@ -248,11 +278,15 @@ def _after_registers(old: Access, new: Access) -> str:
     frees, library = new.site.frees, _dealloc(new.agent.cta.words)
     if old.agent is new.agent and _warp(old) == _warp(new):
         others = (
-            f" Where other warps read, too, they must tell the one that frees{':' if library else '.'}{library}"
+            " Where other warps read, too, they must tell the one that"
+            f" frees{':' if library else '.'}{library}"
             if frees
             else ""
         )
-        return f"{over}: put that between the two. Behind it the same warp needs no fence and no barrier.{others}"
+        return (
+            f"{over}: put that between the two. Behind it the same warp needs no fence and no"
+            f" barrier.{others}"
+        )
     known, others = old.agent.known(old.mask), library if frees else ""
     fence = old.agent.cta.words["tcgen05.fence::before_thread_sync"]
     steps = [] if frees or old.fenced & known else [fence]
@@ -262,7 +296,10 @@ def _after_registers(old: Access, new: Access) -> str:
     if not old.bit & known:
         return f"{over}; then {missing}.{others}"
     done = "that" if steps or frees else f"that and {fence}"
-    return f"{over}. It has done {done}, but nothing behind it tells {who}: {missing} must follow.{others}"
+    return (
+        f"{over}. It has done {done}, but nothing behind it tells {who}: {missing} must"
+        f" follow.{others}"
+    )
 
 
 def _dealloc(words: Wording) -> str:
@@ -330,7 +367,11 @@ def poison(a: Access) -> str:
     """What to do about words that nothing has written."""
     if a.is_write:
         return (
-            f"The MMA adds to them: let the first one overwrite ({a.agent.cta.words['scale-d false']})."
+            "The MMA adds to them: let the first one overwrite"
+            f" ({a.agent.cta.words['scale-d false']})."
             " Columns hold nothing when they are allocated."
         )
-    return "Wait for the commit of the MMA, or for the store, that fills them. Columns hold nothing when they are allocated."
+    return (
+        "Wait for the commit of the MMA, or for the store, that fills them. Columns hold"
+        " nothing when they are allocated."
+    )

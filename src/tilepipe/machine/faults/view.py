@@ -1,4 +1,6 @@
-"""What reports read of a machine: which ops ran, which agents wait, and which ops could wake them."""
+"""What reports read of a machine: which ops ran, which agents wait, and which ops could wake
+them.
+"""
 
 from __future__ import annotations
 

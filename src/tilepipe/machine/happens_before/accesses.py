@@ -17,11 +17,13 @@ reads (R), and arrives on `empty`; the producer waits for that and copies again 
     step                         producer   full     consumer   empty
     W issued: bit 1              -          -        -          -
     W lands, phase 0 completes   -          1        -          -
-    consumer waits on full       -          1        1          -      1 is known: reading is no race
+    consumer waits on full       -          1        1          -      1 is known: reading is no
+    race
     R: bit 2                     -          1        1|2        -
     consumer arrives on empty    -          1        1|2        1|2
     producer waits on empty      1|2        1        1|2        1|2
-    W' conflicts with R (and W)                                        2 is known: no race; W' covers
+    W' conflicts with R (and W)                                        2 is known: no race; W'
+    covers
                                                                        both, their bits are retired
 
 Without the wait on `empty` the producer's set lacks bit 2 when W' is issued: a race with R.
@@ -66,8 +68,8 @@ class Access:
         points: element -> lanes, for an ordinary load or store of a typed tile; the bytes, for an
             access by address; None for all of `rect`.
         home: the rank of the CTA whose memory it is to, where it has fence bits.
-        release_bit: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
-            without one, and of asynchronous accesses.
+        release_bit: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in
+            kernels without one, and of asynchronous accesses.
         after: of a read of a response, the accesses that it is ordered after: those it read from;
             None for other accesses.
         mask: threads of the agent that made it.
@@ -90,9 +92,16 @@ class Access:
     )
 
     def __init__(
-        self, agent: Actor, site: Site, mask: int, rect: Rect, is_write: bool, asynchronous: bool, bit: int,
+        self,
+        agent: Actor,
+        site: Site,
+        mask: int,
+        rect: Rect,
+        is_write: bool,
+        asynchronous: bool,
+        bit: int,
         points: dict[int, int] | ByteSet | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.agent = agent
         self.site = site
         self.mask = mask

@@ -22,8 +22,8 @@ from tilepipe.machine.sites import Site
 def _check_order(
     m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None
 ) -> None:
-    """Checks that `new` is ordered after a conflicting access. `view`: the slot of the earlier access,
-    where that is another view of the same bytes.
+    """Checks that `new` is ordered after a conflicting access. `view`: the slot of the earlier
+    access, where that is another view of the same bytes.
 
     Raises:
         RaceError: the threads that make `new` do not know of `old`; they know of it by a

@@ -35,9 +35,9 @@ class Event:
         epoch: the agent's `released` when it was made.
         fences: the proxy fences that the agent had executed before it.
         atomic: an atomic add, which does not race with other atomic ones.
-        asynchronous: made by TMA. release_bit, fenced, reader_fenced, home: as of an `accesses.Access`;
-            set where the kernel reaches the tensor both by TMA and by ordinary accesses, and
-            `agent` with them.
+        asynchronous: made by TMA. release_bit, fenced, reader_fenced, home: as of an
+            `accesses.Access`; set where the kernel reaches the tensor both by TMA and by ordinary
+            accesses, and `agent` with them.
     """
 
     __slots__ = (

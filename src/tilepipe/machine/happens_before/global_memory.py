@@ -33,9 +33,16 @@ from tilepipe.machine.sites import Site
 
 
 def box(
-    m: Machine, order: GlobalOrder, ag: Agent, site: Site, mask: int, where: Index, is_write: bool, layout: Layout | None = None,
+    m: Machine,
+    order: GlobalOrder,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    where: Index,
+    is_write: bool,
+    layout: Layout | None = None,
     asynchronous: bool = False,
-) -> Event:  # fmt: skip
+) -> Event:
     """An access to a box within bounds, by TMA (`asynchronous`) or by a warp's part of a
     fragment.
     """

@@ -147,8 +147,8 @@ class Knowledge:
         return self.k | common
 
     def converge(self, mask: int) -> None:
-        """The active lanes of each warp in `mask` converge: each then knows what any of them knew or
-        made.
+        """The active lanes of each warp in `mask` converge: each then knows what any of them knew
+        or made.
         """
         if not self.pend:
             return
@@ -181,7 +181,9 @@ class Knowledge:
         return out
 
     def join_all(self, bits: int) -> None:
-        """All threads have synchronised and know `bits`, which includes all that any of them knew."""
+        """All threads have synchronised and know `bits`, which includes all that any of them
+        knew.
+        """
         self.released += 1
         self.k |= bits
         self.kw = None

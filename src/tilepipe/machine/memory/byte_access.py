@@ -152,11 +152,11 @@ def store_matrix(
     registers: npt.NDArray[np.uint32],
     transposed: bool = False,
 ) -> None:
-    """stmatrix: a warp stores 1, 2 or 4 matrices of 8 rows of 16 bytes. `registers`: (matrices, 32),
-    each thread's part of each; row r of matrix i goes to the address of thread 8 i + r.
+    """stmatrix: a warp stores 1, 2 or 4 matrices of 8 rows of 16 bytes. `registers`: (matrices,
+    32), each thread's part of each; row r of matrix i goes to the address of thread 8 i + r.
 
-    A register holds elements (lane / 4, 2 · (lane % 4)) and the one after it of its matrix (PTX ISA,
-    stmatrix).
+    A register holds elements (lane / 4, 2 · (lane % 4)) and the one after it of its matrix (PTX
+    ISA, stmatrix).
     """
     ag.converge(mask)
     count = len(registers)

@@ -133,9 +133,17 @@ def _scalar(x: Any) -> Scalar:
 
 
 def store(
-    m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, slot: int, rect: Rect, row: Scalar, col: Scalar,
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    value: Scalar,
+    slot: int,
+    rect: Rect,
+    row: Scalar,
+    col: Scalar,
     cta: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Stores one element of a shared tile for every active thread."""
     tile = cta_of(m, ag, site, cta).slots[slot]
     base = _base(ag, mask, row, col, value)

@@ -1,5 +1,5 @@
-"""Fragments: matrices in the registers of a warpgroup, or of one warp; and which lane of a warp holds
-which element of a matrix of wgmma.
+"""Fragments: matrices in the registers of a warpgroup, or of one warp; and which lane of a warp
+holds which element of a matrix of wgmma.
 
 PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": a warp has 16 rows; lane l has the rows
 l / 4 and l / 4 + 8, and of each 8 columns the two from 2 · (l % 4). `fragment_access` reads and
@@ -100,7 +100,7 @@ class Frag:
         return self.by_warp(data)[:, warp].reshape(len(data) // 4, data.shape[1])
 
 
-# -- the registers of a warp ------------------------------------------------------------
+# -- the registers of a warp -----------------------------------------------------------
 
 
 @lru_cache(maxsize=64)
@@ -116,7 +116,9 @@ def accumulator_places(cols: int) -> Places:
 
 @lru_cache(maxsize=64)
 def operand_a_places(element_bytes: int) -> Places:
-    """(rows, columns) of the elements of A: each (4 registers, 32 lanes, elements of a register)."""
+    """(rows, columns) of the elements of A: each (4 registers, 32 lanes, elements of a
+    register).
+    """
     each = 4 // element_bytes
     register = np.arange(4)[:, None, None]
     lane, half = np.arange(32)[None, :, None], np.arange(each)[None, None, :]

@@ -3,9 +3,9 @@
 Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
 "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA,
 the leader, allocates the same columns of both and goes on; the odd CTA's alloc waits until the
-leader has; a dealloc is local, and waits for no other CTA. What the ISA leaves to the kernel is then that
-the leader frees nothing before the alloc of its peer is through: on a B300 such a launch fails
-(NVIDIA/cutlass issue 3435).
+leader has; a dealloc is local, and waits for no other CTA. What the ISA leaves to the kernel is
+then that the leader frees nothing before the alloc of its peer is through: on a B300 such a launch
+fails (NVIDIA/cutlass issue 3435).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def _one_warp(ag: Agent, site: Site, mask: int) -> None:
     ag.converge(mask)
     if mask != WARP_MASK << (32 * warp_of(mask)):
         raise SimFault(
-            f"{site.what}: {mask.bit_count()} threads of {ag} execute it; one whole warp must, together. Put it in a role of one warp.",
+            f"{site.what}: {mask.bit_count()} threads of {ag} execute it; one whole warp must,"
+            " together. Put it in a role of one warp.",
             site.loc,
         )
 
@@ -74,14 +75,16 @@ def _may_allocate(tm: TensorMemory, ag: Agent, site: Site, columns: int) -> None
         raise SimFault(
             f"{site.what}: {ag} allocates {columns} columns of tensor memory after {who} gave up"
             f" the right to at {where.loc.short}"
-            " (tcgen05.relinquish_alloc_permit holds for the whole CTA). Relinquish after the last allocation.",
+            " (tcgen05.relinquish_alloc_permit holds for the whole CTA). Relinquish after the"
+            " last allocation.",
             site.loc,
         )
     if columns > tm.smallest:
         raise SimFault(
             f"{site.what}: {ag} allocates {columns} columns of tensor memory after an allocation"
             f" of {tm.smallest}; the number of"
-            " columns must not grow from one allocation of a CTA to the next. Allocate the larger part first.",
+            " columns must not grow from one allocation of a CTA to the next. Allocate the"
+            " larger part first.",
             site.loc,
         )
     tm.smallest = columns

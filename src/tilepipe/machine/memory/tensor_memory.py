@@ -1,8 +1,8 @@
 """Tensor memory: its words, the columns that are allocated, and where matrices lie in them.
 
 It is a `Slot` of 128 lanes × 512 columns of 32 bits, so that races, poison and their messages are
-those of shared memory. `tensor_access` has its loads and stores, `tensor_allocation` who holds which
-columns.
+those of shared memory. `tensor_access` has its loads and stores, `tensor_allocation` who holds
+which columns.
 """
 
 from __future__ import annotations
@@ -202,7 +202,9 @@ class ScalePlace:
         ]
 
     def copy(self, tm: TensorMemory, raw: npt.NDArray[np.uint8]) -> None:
-        """Copies the bytes of a tile of scale factors: each piece to all four groups of 32 lanes."""
+        """Copies the bytes of a tile of scale factors: each piece to all four groups of 32
+        lanes.
+        """
         tiles = raw.reshape(-1, PIECE_BYTES).view(np.uint32).reshape(-1, SCALE_LANES, 4)
         for column, piece in pieces(self.scales):
             at = self.starts[0] + column
@@ -242,7 +244,8 @@ class ScalePlace:
             raise SimFault(
                 f"{site.what}: the scale factor of row {row}, block {block} is"
                 f" {codes[row, block]:#x}, a negative float8_e4m3; the tensor"
-                " core reads ue4m3, which has no sign (PTX ISA, .kind::mxf4nvf4). Put the sign into the elements.",
+                " core reads ue4m3, which has no sign (PTX ISA, .kind::mxf4nvf4). Put the"
+                " sign into the elements.",
                 site.loc,
             )
         return np.ascontiguousarray(codes).view(s.dtype.numpy).astype(np.float64)

@@ -50,7 +50,9 @@ class OneTile:
 
 @lru_cache(maxsize=256)
 def _offsets(buffer: TileArray) -> npt.NDArray[np.int64]:
-    """Of each byte of each element, where it lies in the tile: (rows, cols, bytes of an element)."""
+    """Of each byte of each element, where it lies in the tile: (rows, cols, bytes of an
+    element).
+    """
     first = byte_offsets(buffer, np.arange(buffer.rows)[:, None], np.arange(buffer.cols)[None, :])
     return first[..., None] + np.arange(max(buffer.dtype.bits // 8, 1))
 

@@ -186,9 +186,19 @@ def _write(
 
 
 def tcgen05_mma(
-    m: Machine, ag: Agent, site: Site, mask: int, acc: int, a: int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool,
-    sfa: tuple[int, int] | None = None, sfb: tuple[int, int] | None = None,
-) -> None:  # fmt: skip
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    acc: int,
+    a: int,
+    rect_a: Rect | None,
+    b: int,
+    rect_b: Rect,
+    adds: bool,
+    sfa: tuple[int, int] | None = None,
+    sfb: tuple[int, int] | None = None,
+) -> None:
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in
     tensor memory. `sfa`, `sfb`: address and first row of scale factors.
     """

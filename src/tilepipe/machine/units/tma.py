@@ -119,8 +119,15 @@ def _checked_tensor(
 
 
 def _order_tensor(
-    m: Machine, ag: Agent, site: Site, mask: int, tensor: GlobalTensor, coords: Coords, extents: Coords, is_write: bool
-) -> Event:  # fmt: skip
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    tensor: GlobalTensor,
+    coords: Coords,
+    extents: Coords,
+    is_write: bool,
+) -> Event:
     """Orders the access to the part of a box within the tensor's bounds."""
     assert tensor.order is not None
     where = tensor.clip(coords, extents)[0]
@@ -128,8 +135,15 @@ def _order_tensor(
 
 
 def _shared_part(
-    m: Machine, ag: Agent, site: Site, mask: int, cta: Cta, at: int, part: Rect | TensorMap, is_write: bool
-) -> tuple[Slot, Access, Box | None]:  # fmt: skip
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    cta: Cta,
+    at: int,
+    part: Rect | TensorMap,
+    is_write: bool,
+) -> tuple[Slot, Access, Box | None]:
     """The access of a copy to shared memory, and to what; of a copy by address its box."""
     if isinstance(part, TensorMap):
         box = Box(part, at, cta.bytes())

@@ -149,8 +149,14 @@ def _check_accumulator(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) 
 
 
 def _read_shared(
-    m: Machine, ag: Agent, site: Site, mask: int, operand: int | MatrixOperand, rect: Rect | None, known: int
-) -> tuple[tuple[Slot, Rect | MatrixOperand], DType, int]:  # fmt: skip
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    operand: int | MatrixOperand,
+    rect: Rect | None,
+    known: int,
+) -> tuple[tuple[Slot, Rect | MatrixOperand], DType, int]:
     """Orders the read of an operand in shared memory; returns where it is, the type of its
     elements, and what an agent that waits for the wgmma learns of it.
     """

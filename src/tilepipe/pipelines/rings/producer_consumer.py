@@ -1,5 +1,5 @@
-"""ProducerConsumerPipeline: a ring of stages, each with a full and an empty mbarrier; the handles of
-its stages, and the context managers that acquire them.
+"""ProducerConsumerPipeline: a ring of stages, each with a full and an empty mbarrier; the handles
+of its stages, and the context managers that acquire them.
 
 The producer waits for `empty[s]`, fills stage s and signals `full[s]`; the consumer waits for
 `full[s]`, uses the stage and signals `empty[s]`. The producer starts a phase ahead, so that its

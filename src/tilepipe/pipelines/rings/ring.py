@@ -1,4 +1,6 @@
-"""What pipelines have in common: the full and empty barriers of a ring, and separate places in it."""
+"""What pipelines have in common: the full and empty barriers of a ring, and separate places in
+it.
+"""
 
 from __future__ import annotations
 

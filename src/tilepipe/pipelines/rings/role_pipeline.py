@@ -177,8 +177,8 @@ class RolePipeline:
         self.state.step()
 
     def commit_mma(self, sub: int = 0, e: Predicate | None = None) -> None:
-        """One arrival when the MMAs issued so far are done (`barriers.pairs.commit`), in both CTAs of a
-        pair. Does not step.
+        """One arrival when the MMAs issued so far are done (`barriers.pairs.commit`), in both CTAs
+        of a pair. Does not step.
         """
         self._side("commit_mma", True)
         commit(self.producer_mbar(sub), e)

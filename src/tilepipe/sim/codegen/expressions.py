@@ -178,7 +178,8 @@ class Expressions:
             raise SimFault(
                 f"{what} differs between the threads of one"
                 f" {'warp' if self.threads == 32 else 'warpgroup'}, which"
-                " the simulator does not run. Make it uniform, or branch with ctx.when(...) or ctx.per_warp().",
+                " the simulator does not run. Make it uniform, or branch with ctx.when(...)"
+                " or ctx.per_warp().",
                 op.loc,
             )
         return text
@@ -270,9 +271,11 @@ class Expressions:
 
     def _special(self, name: str) -> Text:
         cta = {
-            "cta_rank": "ag.cta.rank", "cluster_id": "m.cluster_id", "num_clusters": "m.num_clusters",
+            "cta_rank": "ag.cta.rank",
+            "cluster_id": "m.cluster_id",
+            "num_clusters": "m.num_clusters",
             "block_id": "ag.cta.block_id",
-        }  # fmt: skip
+        }
         if name in cta:
             return self.hoist(cta[name], name, everywhere=True), False
         group = self.threads > 32
@@ -357,7 +360,10 @@ class Expressions:
             which = "quotients" if x.op == "floordiv" else "remainders"
             return f"{which}({self.site}, {a}, {b}, {bits}, {self._used()})"
         if bits:
-            return f"{'quotient' if x.op == 'floordiv' else 'remainder'}({self.site}, {a}, {b}, {bits})"
+            return (
+                f"{'quotient' if x.op == 'floordiv' else 'remainder'}({self.site}, {a}, {b},"
+                f" {bits})"
+            )
         return f"({a} {INFIX[x.op]} {b})"  # Python's own error is reported with the line
 
     def _wrapped(self, x: e.Unary | e.Binary, text: str) -> str:

@@ -38,10 +38,26 @@ from tilepipe.sim.wording import TRACER
 assert all((control, memory, synchronisation, tensor_cores, values))
 # what generated code calls besides: of expressions, masks and places
 _HELPERS: tuple[Callable[..., Any], ...] = (
-    integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
-    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr, rounded, read_registers,
-    runtime.lanes, runtime.all_lanes, runtime.whole_warps, runtime.at, runtime.tile_rect,
-)  # fmt: skip
+    integers.fits,
+    integers.all_fit,
+    integers.quotient,
+    integers.remainder,
+    integers.quotients,
+    integers.remainders,
+    integers.shl_all,
+    integers.shr_all,
+    integers.from_floats,
+    from_float,
+    shl,
+    shr,
+    rounded,
+    read_registers,
+    runtime.lanes,
+    runtime.all_lanes,
+    runtime.whole_warps,
+    runtime.at,
+    runtime.tile_rect,
+)
 # the agents of warps in no role, which execute the set-up alone
 IDLE = Role("idle warps", warpgroups=False, alone=False)
 
@@ -54,8 +70,8 @@ class Compiled:
     Attributes:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
-        program: what the machine is given. tensor_uses: names of the tensors that the kernel writes,
-            and reads. proxies: of those that it reaches by TMA, and by ordinary accesses.
+        program: what the machine is given. tensor_uses: names of the tensors that the kernel
+            writes, and reads. proxies: of those that it reaches by TMA, and by ordinary accesses.
         names: function of `source` -> the Python names in it, each with the object of the program
             that it stands for.
         lanes: those that are elected in turn, see `election`.

@@ -77,7 +77,8 @@ def _asked(f: Function, op: ops.MbarWait | ops.MbarTryWait) -> tuple[str, str]:
     """The barrier and the phase of a wait or a test."""
     if op.bar.cta is not None:
         raise BarrierError(
-            f"a wait on {op.bar.array.name} of another CTA: only a CTA's own barriers can be waited on",
+            f"a wait on {op.bar.array.name} of another CTA: only a CTA's own barriers can be"
+            " waited on",
             op.loc,
         )
     return f.bar(op.bar, op), f.x.scalar(op.phase, "the phase of a wait", op)
