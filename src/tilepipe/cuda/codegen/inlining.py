@@ -8,7 +8,6 @@ from tilepipe.ir import ops
 from tilepipe.ir.def_use import assigned, bound, leaves, nodes
 from tilepipe.ir.expressions import Expr, FragmentRead, Local
 from tilepipe.ir.facts import Control
-from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import bodies, walk
 
 Loops = tuple[ops.Op, ...]
@@ -43,11 +42,6 @@ def inlinable(block: ops.Block) -> set[Local]:
     }
 
 
-def _writes(op: ops.Op, source: Cursor | Variable) -> bool:
-    """Whether an op, or an op nested in it, advances the cursor or sets the variable."""
-    return any(x is source for inner in walk(ops.Block([op])) for x in assigned(inner))
-
-
 def reads_through(block: ops.Block, at: int) -> bool:
     """Whether the values read at `block.ops[at]` can be printed as the cursor or variable itself,
     because no use of them follows a write to it.
@@ -58,8 +52,9 @@ def reads_through(block: ops.Block, at: int) -> bool:
     names = set(bound(read))
     written = False
     for op in block.ops[at + 1 :]:
-        writes = _writes(op, source)
-        used = any(leaf in names for inner in walk(ops.Block([op])) for leaf in leaves(inner))
+        inside = list(walk(ops.Block([op])))
+        writes = any(x is source for inner in inside for x in assigned(inner))
+        used = any(leaf in names for inner in inside for leaf in leaves(inner))
         if used and (written or (writes and bodies(op))):
             return False
         written = written or writes

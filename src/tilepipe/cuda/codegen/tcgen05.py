@@ -105,7 +105,10 @@ def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScal
         adds = accumulates(ctx, op.accumulate, k.name, steps)
         into = address(ctx, acc.address, "acc")
         left, right = operand(ctx, a, "a_start", TCGEN05), operand(ctx, b, "b_start", TCGEN05)
-        at = [_scale_address(ctx, s, name) for s, name in ((sfa, "sfa"), (sfb, "sfb"))]
+        at = [
+            address(ctx, add(s.address, div(s.first, SCALE_LANES)), name)
+            for s, name in ((sfa, "sfa"), (sfb, "sfb"))
+        ]
         with ctx.out.loop(k.name, steps):
             matrices = f"{left.descriptor(ctx, k, steps)}, {right.descriptor(ctx, k, steps)}"
             scales = ", ".join(
@@ -116,11 +119,6 @@ def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScal
                 f"{function}({into}, {matrices}, {constant}{_scale_ids(ctx, scaling, k, steps)},"
                 f" {scales}, {adds});"
             )
-
-
-def _scale_address(ctx: Context, s: TmemScales, name: str) -> str:
-    """The identifier of the address of the first scale factors."""
-    return address(ctx, add(s.address, div(s.first, SCALE_LANES)), name)
 
 
 def _scales_of_step(

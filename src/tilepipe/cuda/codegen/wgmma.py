@@ -28,7 +28,16 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
     require_rule(broken_wgmma_rule(acc, a, b), op, "wgmma")
     blocks, steps = acc.rows // 64, b.cols // mma_k(b.buffer.dtype)
     adds = isinstance(op.accumulate, Const) and bool(op.accumulate.value)
-    function = ctx.module.add_snippet(_instruction(op, scale_d=not adds).snippet())
+    instruction = Instruction(
+        b.rows,
+        operand_dtype(a),
+        b.buffer.dtype,
+        a_in_registers=isinstance(a, Fragment),
+        transposed_a=isinstance(a, Tile) and a.buffer.order == "col",
+        transposed_b=b.buffer.order == "col",
+        scale_d=not adds,
+    )
+    function = ctx.module.add_snippet(instruction.snippet())
     array = registers(ctx, acc)
     k = counter(ctx, "k", steps)
     with ctx.out.block():
@@ -81,17 +90,3 @@ def _(op: ops.WgmmaFence, ctx: Context) -> None:
 def _(op: ops.WgmmaWait, ctx: Context) -> None:
     ctx.out(f"{ctx.use('wgmma_wait')}<{op.pending}>();")
     _keep(ctx)
-
-
-def _instruction(op: ops.Wgmma, scale_d: bool) -> Instruction:
-    a, b = op.a, op.b
-    transposed_a = isinstance(a, Tile) and a.buffer.order == "col"
-    return Instruction(
-        b.rows,
-        operand_dtype(a),
-        b.buffer.dtype,
-        isinstance(a, Fragment),
-        transposed_a,
-        b.buffer.order == "col",
-        scale_d,
-    )
