@@ -300,13 +300,14 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
 
 
 def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
-    rows = [f"    {n} by {agent}, {site.what}, at {site.loc.short}" for agent, site, n in arrivals]
-    return "\n".join(rows)
+    return "\n".join(f"    {n} by {a}, {site.what}, at {site.loc.short}" for a, site, n in arrivals)
 
 
-def _expects_nothing(bar: Mbarrier) -> str:
-    """What to change where copies signal a phase whose bytes nothing has announced."""
+def _announce(bar: Mbarrier, excess: str) -> str:
+    """What to change where bytes of a phase were not announced: all of them, or `excess`."""
     expect = bar.cta.words["mbarrier.arrive.expect_tx"]
+    if bar.expected:
+        return f"  ({excess}). Raise the number given to {expect} to what the copies bring."
     return (
         f"  No {expect} was called on {bar.name} in this phase, so its arrivals complete it"
         " without the copies."
@@ -353,10 +354,7 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> N
         not_live(m, bar, site, ag)
     if n < 1:
         raise BarrierError(f"{site.what}: {ag} arrives {n} times on {bar.where}", site.loc)
-    done = bar.count - bar.pending
-    why = ""
-    if bar.tx:
-        why = f"\n  The phase is still open because of its bytes: {_bytes(bar)}"
+    open_ = f"\n  The phase is still open because of its bytes: {_bytes(bar)}" if bar.tx else ""
     remedy = (
         causes.repeated_wait(m.ctas, [ag])
         or causes.completed_by_bytes(m, [bar])
@@ -369,15 +367,10 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> N
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
         f" {bar.count} arrivals are"
         f" pending in phase {bar.phase}.\n"
-        f"  Arrived already: {done}\n{_arrivals(bar.arrivals)}{why}\n"
+        f"  Arrived already: {bar.count - bar.pending}\n{_arrivals(bar.arrivals)}{open_}\n"
         f"  On hardware this is undefined. {remedy}",
         site.loc,
     )
-
-
-def _raise_it(bar: Mbarrier, excess: str) -> str:
-    expect = bar.cta.words["mbarrier.arrive.expect_tx"]
-    return f"  ({excess}). Raise the number given to {expect} to what the copies bring."
 
 
 def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
@@ -387,8 +380,7 @@ def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
     raise BarrierError(
         f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
         " pending:"
-        f" {_bytes(bar)}\n"
-        + (_expects_nothing(bar) if not bar.expected else _raise_it(bar, f"{-bar.tx:,} too many")),
+        f" {_bytes(bar)}\n" + _announce(bar, f"{-bar.tx:,} too many"),
         site.loc,
     )
 
@@ -400,7 +392,7 @@ def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
         " still to come:"
         f" {_bytes(bar)}\n"
         "  Whoever waits for this phase reads the tile before the data are there.\n"
-        + (_expects_nothing(bar) if not bar.expected else _raise_it(bar, "too few were expected")),
+        + _announce(bar, "too few were expected"),
         site.loc,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -104,15 +105,13 @@ class Event:
         )
 
 
+@dataclass(eq=False, slots=True)
 class Present:
-    """What a tensor's order keeps of one running cluster: see `GlobalOrder`."""
+    """The record of one running cluster's accesses to a tensor: see `GlobalOrder`."""
 
-    __slots__ = ("latest", "live", "sweep_at")
-
-    def __init__(self) -> None:
-        self.live: list[Event] = []
-        self.latest: dict[tuple[int, int, int], Event] = {}
-        self.sweep_at = SWEEP
+    live: list[Event] = field(default_factory=list)
+    latest: dict[tuple[int, int, int], Event] = field(default_factory=dict)
+    sweep_at: int = SWEEP
 
 
 class GlobalOrder:
