@@ -23,7 +23,7 @@ os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")
 os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
-FEW, EVERY = 3, 8  # a quick run takes all of a few cases, and an eighth of more
+FEW, EVERY = 2, 16  # a quick run takes all of a few cases, and a sixteenth of more
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
     an n-th of the cases is slow, and all but an m-th is for `make test-all`; with `classes=`, a
     function from the parameters of a case to its classes, `make test` keeps one case of each class.
-    Of any other test with more than a few cases, all but an eighth is slow. `ranked` says which.
+    Of any other test with more than a few cases, all but a sixteenth is slow. `ranked` says which.
     """
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:

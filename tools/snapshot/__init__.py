@@ -1,3 +1,3 @@
-"""Guard rails for a redesign: what the compiler, the simulator and the checker answer today, as
-hashes in one JSON file.
+"""What the compiler, the simulator and the checker answer, as hashes in one JSON file, with which a
+change that must change nothing is compared.
 """
