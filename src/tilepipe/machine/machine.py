@@ -205,7 +205,7 @@ class Machine:
             self.agents.append(agent)
 
     def close(self) -> None:
-        """Lets go of everything that refers to everything else, so that a launch's copies of its
+        """Breaks the references between agents, CTAs and tiles, so that a launch's copies of its
         tensors are freed now.
         """
         self.agents.clear()

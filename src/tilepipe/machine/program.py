@@ -1,4 +1,4 @@
-"""What a front end hands over of a program: what a CTA needs, who runs in it, and its sites."""
+"""A program as a front end gives it to the machine: what a CTA holds, its agents, and the sites."""
 
 from __future__ import annotations
 

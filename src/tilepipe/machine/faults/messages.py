@@ -487,7 +487,7 @@ def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
 
 
 def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
-    """A copy signals a barrier that was initialised in a role, with no fence behind it."""
+    """A copy signals a barrier that was initialised in a role, and no fence follows that."""
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
     again, words = " again" if bar.reinitialised else "", bar.cta.words
     text = (

@@ -271,7 +271,7 @@ def _warp(a: Access) -> int:
 def _after_registers(old: Access, new: Access) -> str:
     """What is missing between a load or a store of a warp and `new`: of the wait, the fence before
     the arrive, and the barrier those alone that `old`'s warp has not executed. Within a warp
-    program order suffices, behind the wait; a dealloc needs no fence.
+    program order suffices after the wait; a dealloc needs no fence.
     """
     what = "store to" if old.is_write else "load from"
     over = f"A {what} tensor memory is over when its warp has executed {_wait(old)}"

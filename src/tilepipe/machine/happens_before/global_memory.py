@@ -218,8 +218,8 @@ def _merged(
 
 
 def _sweep(m: Machine, order: GlobalOrder) -> None:
-    """Lets go of what every agent that is still running knows of, and of the oldest where too
-    many are left.
+    """Drops the events that every running agent knows of, and the oldest ones where too many are
+    left.
     """
     common = -1
     for agent in m.agents:
