@@ -2,7 +2,7 @@
 
 An mbarrier has an expected count, pending arrivals, a signed number of pending transaction bytes,
 and a phase. On hardware the phase is one parity bit; here it is a full number, so that a wait which
-the bit would answer wrongly is seen.
+the parity bit would let pass wrongly is found.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def mbar_arrive(
 
 
 def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float) -> None:
-    """`n` arrivals take effect, of as many as are pending at least."""
+    """`n` arrivals take effect; at least `n` are pending."""
     b.arrivals.append((ag, site, n))
     b.pending -= n
     if time > b.acc_time:
@@ -296,9 +296,9 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
     """The phase that threads of an agent mean by a parity: the last one that they know to be
     complete if it has that parity, else the one after it.
 
-    They know of a phase that they have waited for, and of one that an agent has waited for on which
-    they have waited since. Where they know less than that, the phase may be one that is over
-    already: the wait was lapped.
+    They know that a phase is complete if they have waited for it, or have since synchronised with
+    an agent that has. Otherwise the phase that they mean may be over already, and the wait is
+    lapped.
     """
     last = ag.passed.get((ag.cta.rank, bar), -1)
     phase = last if last & 1 == parity & 1 else last + 1
@@ -314,7 +314,7 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
 
 
 def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int) -> bool:
-    """Whether phase `phase` is complete; learns what it released if so."""
+    """Whether phase `phase` is complete; if it is, acquires what it released."""
     b = ag.cta.bars[bar]
     outcome = b.state != LIVE or phase != b.phase
     if m.journal is not None and b.state == LIVE:
@@ -340,8 +340,8 @@ def phase_asked(ag: Agent, args: tuple[Any, ...]) -> int:
 
 
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
-    """The copy of a barrier in a CTA of the cluster, whose initialisation must have reached this
-    one.
+    """The copy of a barrier in a CTA of the cluster; its initialisation must be visible to the
+    threads of this agent.
     """
     if not 0 <= cta < len(m.ctas):
         raise BarrierError(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)

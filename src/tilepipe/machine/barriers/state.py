@@ -78,8 +78,8 @@ class Mbarrier(Released):
         tx: bytes still to come (negative: delivered early). expected: bytes announced in this
             phase.
         copies: the TMA loads issued in it. inflight: their bytes not landed yet.
-        arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase
-            before.
+        arrivals: (agent, site, count) of the arrivals of this phase, for messages. last_arrivals,
+            last_copies: of the phase before.
         completions: phases completed since the CTA started.
         repeated_arrivals: (phase, arrivals) of the first phase in which an agent arrived twice; for
             messages.

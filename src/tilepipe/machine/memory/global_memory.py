@@ -73,7 +73,7 @@ class GlobalTensor:
             in elements.
         values: what loads read, in storage form: a float32 copy where the kernel only reads; None
             where it writes.
-        order: who touched its elements, where the kernel writes it.
+        order: the accesses to its elements, where the kernel writes it.
     """
 
     __slots__ = ("array", "lead", "order", "outside", "param", "shape", "values")

@@ -1,11 +1,11 @@
 """Loads, stores, waits and fences of tensor memory, and what orders its accesses.
 
-All accesses are asynchronous: a warp knows that its own loads and stores are over when it has
-executed tcgen05.wait, and of mma and copies whoever waits for a commit's arrival. Between threads a
-barrier orders accesses only together with two fences (PTX ISA, "Memory Consistency Model for 5th
+All accesses are asynchronous. A warp's own loads and stores are complete when it has executed
+tcgen05.wait; MMAs and copies are complete for a thread that has waited for the arrival of a commit.
+Between threads a barrier orders accesses only together with two fences (PTX ISA, "Memory Consistency Model for 5th
 generation of TensorCore operations"): tcgen05.fence::before_thread_sync by the thread that made the
 first access, after its wait; and tcgen05.fence::after_thread_sync by the thread that makes the
-second, after it has learnt of the first.
+second, after it has synchronised with the first.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def tcgen05_fence_after(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.fence::after_thread_sync: what each thread of `mask` knows now, its later tcgen05 ops
-    are ordered after.
+    """tcgen05.fence::after_thread_sync: the later tcgen05 ops of each thread of `mask` are ordered
+    after everything that it knows now.
     """
     after = tensor_state(ag).after
     for _, lanes in touched(mask):

@@ -1,7 +1,7 @@
-"""Who holds which columns of tensor memory: tcgen05.alloc, relinquish_alloc_permit and dealloc.
+"""The allocation of tensor memory: tcgen05.alloc, relinquish_alloc_permit and dealloc.
 
-Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
-"tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA,
+Columns are allocated first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
+"tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). There is no barrier between the two: the even CTA,
 the leader, allocates the same columns of both and goes on; the odd CTA's alloc waits until the
 leader has; a dealloc is local, and waits for no other CTA. What the ISA leaves to the kernel is
 then that the leader frees nothing before the alloc of its peer is through: on a B300 such a launch
@@ -140,9 +140,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
 
 
 def waits_for_the_peer(twin: Allocation, known: int) -> bool:
-    """Whether whoever has this knowledge does not know that the alloc of a pair's odd CTA is
-    through.
-    """
+    """Whether the alloc of a pair's odd CTA is not known to have returned."""
     return not twin.through & known
 
 

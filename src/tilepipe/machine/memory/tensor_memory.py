@@ -1,8 +1,8 @@
 """Tensor memory: its words, the columns that are allocated, and where matrices lie in them.
 
 It is a `Slot` of 128 lanes × 512 columns of 32 bits, so that races, poison and their messages are
-those of shared memory. `tensor_access` has its loads and stores, `tensor_allocation` who holds
-which columns.
+those of shared memory. `tensor_access` has its loads and stores, `tensor_allocation` the
+allocation of its columns.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Place = tuple[int, int, int, int]  # rows (64 or 128), first lane, first column,
 
 @dataclass
 class Allocation:
-    """Columns [column, column + columns), and whose alloc gave them.
+    """Columns [column, column + columns), and the alloc that returned them.
 
     Attributes:
-        twin: of the leader of a pair: the same columns in the odd CTA.
-        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has
-            called. through: a bit that whoever comes after that alloc knows, in the odd CTA of a
-            pair.
+        twin: in the leader of a pair, the allocation of the same columns in the odd CTA.
+        claimed: the alloc of this CTA has returned their address; in the odd CTA of a pair False
+            until that CTA has called alloc.
+        through: in the odd CTA of a pair, the bit of its alloc: what is ordered after it knows it.
     """
 
     column: int

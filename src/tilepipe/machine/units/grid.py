@@ -1,8 +1,9 @@
-"""What reaches beyond a cluster: atomic adds, cluster launch control, the kernels before this one.
+"""Ops that reach beyond a cluster: atomic adds, cluster launch control, and the wait for the kernel
+before this one.
 
-An atomic add and a try_cancel depend on what other clusters have done before. So an agent that
-comes to one asks first, and performs it when the grid lets it (`clusters`): then all clusters have
-come as far as that moment.
+The result of an atomic add or a try_cancel depends on what other clusters have done before. So an
+agent requests it first, and performs it when the grid grants the request (`clusters`): every
+cluster has then been simulated up to that moment.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _may_act(m: Machine, ag: Agent) -> bool:
 def atomic_add(
     m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar
 ) -> int | Blocked:
-    """atom.relaxed.gpu.global.add: adds, and gives what was there."""
+    """atom.relaxed.gpu.global.add: adds, and returns the old value."""
     one_lane(ag, site, mask, "sums are made")
     if not _may_act(m, ag):
         return BLOCKED
@@ -59,7 +60,7 @@ def atomic_add(
     added = value_of(ag, mask, value)
     assert tensor.order is not None
     if m.journal is not None:
-        # who adds 0 only looks
+        # adding 0 changes nothing: it only reads
         m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, added != 0)
     points(m, tensor.order, ag, site, mask, at, is_write=True, atomic=True)
     old = int(tensor.array[at][0])
@@ -146,6 +147,8 @@ def clc_query(
 
 
 def grid_dependency_wait(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """griddepcontrol.wait: there is no kernel before, but it matters who comes after this."""
+    """griddepcontrol.wait: no kernel runs before this one, so it never blocks; what matters is
+    which later accesses are ordered after it.
+    """
     m.requests.waited = m.requests.waited or m.order.new_bit()
     ag.acquire(mask, m.requests.waited)

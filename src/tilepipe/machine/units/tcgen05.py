@@ -1,4 +1,4 @@
-"""The tensor core of Blackwell: mma, copies and commits, which one thread issues and which act in
+"""The tensor core of Blackwell: MMAs, copies and commits, which one thread issues and which act in
 the order of issue.
 
 An MMA of a pair (cta_group 2) is issued by the even CTA for both: it reads A of each CTA and the
@@ -272,7 +272,7 @@ def tmem_copy(
 
 
 def not_published_by_commits(m: Machine) -> int:
-    """The bits that a commit does not publish: that ordinary accesses are over (PTX ISA,
+    """The bits that a commit does not publish: those of ordinary accesses (PTX ISA,
     tcgen05.commit).
     """
     return m.order.release_bits

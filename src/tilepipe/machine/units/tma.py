@@ -1,8 +1,8 @@
 """TMA: copies between global and shared memory, each an asynchronous unit of its own.
 
-A load writes its box at some moment between its issue and the completion of the phase it is
-credited to; so its access exists from the issue, and is known to others through the mbarrier. A
-store reads shared memory at some moment before its group has been waited for.
+A load writes its box at some moment between its issue and the completion of the phase that counts
+its bytes; so its access is live from the issue on, and other agents learn of it through the
+mbarrier. A store reads shared memory at some moment before the wait for its group returns.
 """
 
 from __future__ import annotations

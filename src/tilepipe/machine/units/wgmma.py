@@ -232,8 +232,8 @@ def _commit_part(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Blocked | None:
-    """wgmma.wait_group: until at most `pending` groups are unfinished; the reads of the others are
-    over. What one warp issued for itself is over with the other warps' parts of its group.
+    """wgmma.wait_group: blocks until at most `pending` groups are unfinished; the reads of the
+    others are complete. A group of four warps completes as a whole.
     """
     groups = ag.wgmma_groups
     late = len(groups) - pending
