@@ -2,10 +2,10 @@
 
 All accesses are asynchronous. A warp's own loads and stores are complete when it has executed
 tcgen05.wait; MMAs and copies are complete for a thread that has waited for the arrival of a commit.
-Between threads a barrier orders accesses only together with two fences (PTX ISA, "Memory Consistency Model for 5th
-generation of TensorCore operations"): tcgen05.fence::before_thread_sync by the thread that made the
-first access, after its wait; and tcgen05.fence::after_thread_sync by the thread that makes the
-second, after it has synchronised with the first.
+Between threads a barrier orders accesses only together with two fences (PTX ISA, "Memory
+Consistency Model for 5th generation of TensorCore operations"): tcgen05.fence::before_thread_sync
+by the thread that made the first access, after its wait; and tcgen05.fence::after_thread_sync by
+the thread that makes the second, after it has synchronised with the first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The allocation of tensor memory: tcgen05.alloc, relinquish_alloc_permit and dealloc.
 
 Columns are allocated first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
-"tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). There is no barrier between the two: the even CTA,
-the leader, allocates the same columns of both and goes on; the odd CTA's alloc waits until the
-leader has; a dealloc is local, and waits for no other CTA. What the ISA leaves to the kernel is
-then that the leader frees nothing before the alloc of its peer is through: on a B300 such a launch
-fails (NVIDIA/cutlass issue 3435).
+"tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). There is no barrier between the
+two: the even CTA, the leader, allocates the same columns of both and goes on; the odd CTA's alloc
+waits until the leader has; a dealloc is local, and waits for no other CTA. So the kernel must see
+to it that the leader frees nothing before the alloc of its peer has returned: otherwise, on a B300,
+the launch fails (NVIDIA/cutlass issue 3435).
 """
 
 from __future__ import annotations
