@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilepipe.ptx.numerics.rounding import flush
+from tilepipe.ptx.numerics.modifiers import flush
 from tilepipe.ptx.numerics.types import (
     TYPES,
     Array,

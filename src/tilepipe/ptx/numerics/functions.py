@@ -8,15 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilepipe.ptx.numerics.floating import finished, wide
-from tilepipe.ptx.numerics.rounding import (
-    MODES,
-    NARROW,
-    exact_div,
-    exact_sqrt,
-    lane_by_lane,
-    to_f32,
-)
+from tilepipe.ptx.numerics.exact import exact_div, exact_sqrt, lane_by_lane
+from tilepipe.ptx.numerics.modifiers import finished, wide
+from tilepipe.ptx.numerics.rounding import MODES, NARROW, to_f32
 from tilepipe.ptx.numerics.types import (
     TYPES,
     Array,
@@ -120,7 +114,7 @@ def rsqrt(type: str, *, ftz: bool = False) -> Unary:
 def _upper_half(instruction: str, ftz: bool, function: Unary) -> Unary:
     if not ftz:
         raise Unsupported(f"{instruction}.approx.f64 needs .ftz")
-    mask, half, sign = np.uint64(0xFFFFFFFF << 32), np.uint64(1 << 31), np.uint64(1 << 63)
+    mask, sign = np.uint64(0xFFFFFFFF << 32), np.uint64(1 << 63)
     least = np.float64(2.0**-1022)
     nan = np.uint64(0x7FFFFFFF00000000)
 
@@ -128,7 +122,7 @@ def _upper_half(instruction: str, ftz: bool, function: Unary) -> Unary:
         upper = (a.view(np.uint64) & mask).view(np.float64)
         result = function(upper * (np.abs(upper) >= least))
         bits = result.view(np.uint64)
-        bits = np.where(np.abs(result) < least, bits & sign, (bits + half) & mask)
+        bits = np.where(np.abs(result) < least, bits & sign, bits & mask)
         return np.where(np.isnan(a) | np.isnan(result), nan, bits).view(np.float64)
 
     return apply

@@ -1,12 +1,10 @@
-"""Integer arithmetic (section 9.7.1), the carry chains (9.7.2) and the packed 16-bit forms.
+"""Integer arithmetic (section 9.7.1), of packed 16-bit integers, too.
 
 Results wrap around to the width of the type. Division by zero gives what NVIDIA GPUs give, since
 the ISA leaves it open: see `div` and `rem`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
@@ -27,10 +25,7 @@ from tilepipe.ptx.numerics.types import (
 SCALARS = "u16 u32 u64 s16 s32 s64"
 SIGNED = "s16 s32 s64"
 WORDS = "u32 s32"
-CHAINED = "u32 s32 u64 s64"
 PAIRS = "u16x2 s16x2"
-
-WithCarry = Callable[..., tuple[Array, Array]]
 
 
 def _clamped(operation: Operation) -> Operation:
@@ -112,87 +107,6 @@ def mad(type: str, mode: str, *, sat: bool = False) -> Ternary:
 
     def apply(a: Array, b: Array, c: Array) -> Array:
         return total(product(a, b), c)
-
-    return apply
-
-
-def _add_carry(a: Array, b: Array, carry: Array | None) -> tuple[Array, Array]:
-    """The sum of unsigned integers and a carry, and the carry out."""
-    total = a + b
-    out = total < a
-    if carry is None:
-        return total, out
-    with_carry = total + carry.astype(a.dtype)
-    return with_carry, out | (with_carry < total)
-
-
-def add_cc(type: str) -> WithCarry:
-    """add.cc (9.7.2.1): (a, b) to (sum, carry out). A carry is an array of np.bool_."""
-    kind = require(type, CHAINED, "add.cc")
-    unsigned = f"u{kind.bits // 8}"
-
-    def apply(a: Array, b: Array) -> tuple[Array, Array]:
-        total, out = _add_carry(a.view(unsigned), b.view(unsigned), None)
-        return total.view(kind.dtype), out
-
-    return apply
-
-
-def addc(type: str) -> WithCarry:
-    """addc{.cc} (9.7.2.2): (a, b, carry in) to (sum, carry out); without .cc drop the carry."""
-    kind = require(type, CHAINED, "addc")
-    unsigned = f"u{kind.bits // 8}"
-
-    def apply(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
-        total, out = _add_carry(a.view(unsigned), b.view(unsigned), carry)
-        return total.view(kind.dtype), out
-
-    return apply
-
-
-def sub_cc(type: str) -> WithCarry:
-    """sub.cc (9.7.2.3): (a, b) to (difference, borrow out)."""
-    kind = require(type, CHAINED, "sub.cc")
-    unsigned = f"u{kind.bits // 8}"
-
-    def apply(a: Array, b: Array) -> tuple[Array, Array]:
-        return a - b, a.view(unsigned) < b.view(unsigned)
-
-    return apply
-
-
-def subc(type: str) -> WithCarry:
-    """subc{.cc} (9.7.2.4): (a, b, borrow in) to (difference, borrow out)."""
-    kind = require(type, CHAINED, "subc")
-    unsigned = f"u{kind.bits // 8}"
-
-    def apply(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
-        left, right = a.view(unsigned), b.view(unsigned)
-        difference = left - right
-        result = difference - borrow.astype(unsigned)
-        return result.view(kind.dtype), (left < right) | (result > difference)
-
-    return apply
-
-
-def mad_cc(type: str, mode: str) -> WithCarry:
-    """mad.lo.cc, mad.hi.cc (9.7.2.5): (a, b, c) to (sum, carry out of the addition)."""
-    require(type, CHAINED, "mad.cc")
-    product, total = mul(type, choose("mad.cc", mode, "lo hi")), add_cc(type)
-
-    def apply(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-        return total(product(a, b), c)
-
-    return apply
-
-
-def madc(type: str, mode: str) -> WithCarry:
-    """madc.lo, madc.hi{.cc} (9.7.2.6): (a, b, c, carry in) to (sum, carry out of the addition)."""
-    require(type, CHAINED, "madc")
-    product, total = mul(type, choose("madc", mode, "lo hi")), addc(type)
-
-    def apply(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:
-        return total(product(a, b), c, carry)
 
     return apply
 
