@@ -91,8 +91,9 @@ def written(dtype: str, source: str) -> Callable[[Array], Array]:
     gives them, and packs what it writes: all ones in 16 bits, or 1.0.
     """
     packed = type_of(source).kind == "packed"
-    allowed = f"u32 s32 {source}" if packed else "u16 s16 u32 s32 f16 bf16 f32"
-    kind = require(dtype, allowed, f"set from .{source}")
+    allowed = {"f16": "u16 s16 u32 s32 f16 bf16", "bf16": "u16 s16 u32 s32 bf16"}
+    otherwise = f"u32 s32 {source}" if packed else "u32 s32 f16 bf16 f32"
+    kind = require(dtype, allowed.get(source, otherwise), f"set from .{source}")
     if packed:
         element = TYPES[kind.element].dtype if kind.element else np.dtype(np.uint16)
     else:

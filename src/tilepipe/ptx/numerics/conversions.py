@@ -49,7 +49,12 @@ def cvt(
         refuse("cvt", name, ftz=ftz)
     if (relu or satfinite) and (source != "f32" or to not in ("f16", "bf16", "tf32")):
         refuse("cvt", name, relu=relu, satfinite=satfinite)
+    if relu or satfinite:
+        refuse("cvt with .relu or .satfinite", name, ftz=ftz, sat=sat)
+    if "bf16" in (to, source):
+        refuse("cvt", name, sat=sat)
     if to == "tf32":
+        require(source, "f32", "cvt.tf32")
         refuse("cvt", name, ftz=ftz, sat=sat)
         return _to_tf32(choose("cvt.tf32", rounding, "rn rz rna"), relu, satfinite)
     if TYPES[source].kind == "float":
@@ -61,10 +66,7 @@ def cvt(
     if TYPES[to].kind == "float":
         mode = choose(f"cvt.{name}", rounding, " ".join(MODES))
         convert = _integer_to_float(to, source, mode)
-        if not sat:
-            return convert
-        refuse("cvt", name, sat=to == "bf16")
-        return lambda a: saturate(convert(a))
+        return (lambda a: saturate(convert(a))) if sat else convert
     refuse("cvt", name, **{rounding or "": rounding})
     return _integer_to_integer(to, source, sat)
 
@@ -92,7 +94,7 @@ def _float_to_integer(to: str, source: str, rounding: str, ftz: bool) -> Unary:
         value = integral((flush(a) if ftz else a).astype(np.float64))
         inside = (value >= low) & (value < beyond)
         result = np.where(inside, value, 0).astype(dtype)
-        if inside.all():
+        if np.count_nonzero(inside) == inside.size:
             return result
         result = np.where(value >= beyond, dtype.type(bounds.max), result)
         result = np.where(value < low, dtype.type(bounds.min), result)
@@ -144,8 +146,6 @@ def _float_to_float(
     to: str, source: str, rounding: str | None, ftz: bool, sat: bool, relu: bool, satfinite: bool
 ) -> Unary:
     name = f"{to}.{source}"
-    if sat and (relu or satfinite or "bf16" in (to, source)):
-        refuse("cvt", name, sat=sat)
     steps: list[Unary] = []
     if ftz and source == "f32":
         steps.append(flush)
@@ -153,10 +153,15 @@ def _float_to_float(
         if rounding is not None:
             steps.append(_TO_INTEGER[choose(f"cvt.{name}", rounding, " ".join(_TO_INTEGER))])
     elif _ORDER[to] > _ORDER[source]:
-        refuse("cvt", name, **{rounding or "": rounding})
+        if source == "bf16" and rounding is not None:  # a mode is allowed, and without effect
+            choose(f"cvt.{name}", rounding, " ".join(MODES))
+        else:
+            refuse("cvt", name, **{rounding or "": rounding})
         steps += [canonical] if steps else []
         steps.append(_widening(to, source))
     else:
+        if rounding is None and _ORDER[to] == _ORDER[source]:
+            rounding = "rn"
         mode = choose(f"cvt.{name}", rounding, "rn rz" if relu or satfinite else " ".join(MODES))
         steps.append(_narrowing(to, source, mode, satfinite))
     if ftz and to == "f32" != source:
@@ -205,6 +210,8 @@ def _narrowing(to: str, source: str, mode: str, satfinite: bool) -> Unary:
     if satfinite:
         format_ = FORMATS[to]
         return lambda a: round_to(a.astype(np.float64), format_, mode, finite=True).astype(dtype)
+    if mode == "rn" and source == "f32":
+        return lambda a: a.astype(dtype)
     if mode == "rn" and source != "f64":
         return lambda a: a.astype(np.float32).astype(dtype)
     narrow = NARROW[to]

@@ -37,7 +37,7 @@ def _extremum(instruction: str, type: str, ftz: bool, nan: bool) -> Binary:
     def apply(a: Array, b: Array) -> Array:
         result = operation(a, b)
         equal = a == b
-        if equal.any():
+        if np.count_nonzero(equal):
             # equal values differ at most in the sign of zero, which the bits decide
             bits = of_equal(bits_of(a), bits_of(b))
             result = np.where(equal, bits, bits_of(result)).view(a.dtype)

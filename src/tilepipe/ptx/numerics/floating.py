@@ -36,6 +36,12 @@ from tilepipe.ptx.numerics.types import (
 
 TYPES_OF_ARITHMETIC = "f32 f64 f16 bf16 f32x2 f16x2 bf16x2"
 
+# bits of an f64 below the one that lies halfway between two f32, and two f16
+_BELOW_HALF_F32, _BELOW_HALF_F16, _ZERO = np.uint64(2**28 - 1), np.uint64(2**41 - 1), np.uint64(0)
+# of an f32: the half that a bf16 lacks, and its value halfway between two bf16
+_LOWER_HALF, _HALFWAY_BF16 = np.uint32(0xFFFF), np.uint32(0x8000)
+_BELOW_BF16 = np.float32(2.0**-134)  # halfway between zero and the least bf16
+
 
 def _check(instruction: str, type: str, rounding: str, ftz: bool, sat: bool) -> str:
     """The element type of an arithmetic instruction, its modifiers checked."""
@@ -140,7 +146,7 @@ def _mul_f32(mode: str) -> Binary:
 def _mul_bf16(a: Array, b: Array) -> Array:
     product = a.astype(np.float32) * b.astype(np.float32)
     # f32 holds the product exactly, unless it is below the least bf16, where only one tie matters
-    if (np.abs(product) == np.float32(2.0**-134)).any():
+    if np.count_nonzero(np.abs(product) == _BELOW_BF16):
         return to_bf16(wide(a) * wide(b), "rn")
     return product.astype(bfloat16)
 
@@ -174,8 +180,8 @@ def _fma_f32(a: Array, b: Array, c: Array) -> Array:
     result = total.astype(np.float32)
     # rounding twice is wrong only where the first result lies halfway between two f32: its low 28
     # bits are then zero, and it is no f32
-    halfway = (total.view(np.uint64) & np.uint64(0x0FFFFFFF)) == 0
-    if halfway.any() and (halfway & (result != total)).any():
+    halfway = (total.view(np.uint64) & _BELOW_HALF_F32) == _ZERO
+    if np.count_nonzero(halfway) and np.count_nonzero(halfway & (result != total)):
         return to_f32(sum_to_odd(product, wide(c)), "rn")
     return result
 
@@ -184,8 +190,8 @@ def _fma_f16(a: Array, b: Array, c: Array) -> Array:
     product = np.multiply(a, b, dtype=np.float64)
     total = product + c
     result = total.astype(np.float16)
-    halfway = (total.view(np.uint64) & np.uint64(2**41 - 1)) == 0  # as for f32
-    if (halfway & (result != total)).any():
+    halfway = (total.view(np.uint64) & _BELOW_HALF_F16) == _ZERO  # as for f32
+    if np.count_nonzero(halfway) and np.count_nonzero(halfway & (result != total)):
         return sum_to_odd(product, wide(c)).astype(np.float16)
     return result
 
@@ -194,7 +200,7 @@ def _fma_bf16(a: Array, b: Array, c: Array) -> Array:
     product, addend = wide(a) * wide(b), wide(c)
     total = (product + addend).astype(np.float32)
     # a bf16 is the upper half of an f32: rounding twice is wrong only halfway between two of them
-    if ((total.view(np.uint32) & np.uint32(0xFFFF)) == 0x8000).any():
+    if np.count_nonzero((total.view(np.uint32) & _LOWER_HALF) == _HALFWAY_BF16):
         return to_bf16(sum_to_odd(product, addend), "rn")
     return total.astype(bfloat16)
 

@@ -9,7 +9,12 @@ from tilepipe.ptx.numerics.types import Array, Binary, Operation, Unary, bfloat1
 # The NaN that NVIDIA GPUs return: the ISA leaves it open except for .NaN and .relu
 NAN_F32 = np.uint32(0x7FFFFFFF).view(np.float32)
 NAN_HALF = np.uint16(0x7FFF)
-_INFINITY_BITS = {np.dtype(np.float16): np.uint16(0x7C00), bfloat16: np.uint16(0x7F80)}
+
+_LEAST_NORMAL = {
+    np.dtype(np.float32): np.float32(2.0**-126),
+    np.dtype(np.float16): np.float16(2.0**-14),
+    bfloat16: bfloat16.type(2.0**-126),
+}
 
 
 def canonical(values: Array) -> Array:
@@ -19,24 +24,18 @@ def canonical(values: Array) -> Array:
         return values if squares == squares else np.where(np.isnan(values), NAN_F32, values)
     if values.dtype == np.float64:
         return values
-    bits = values.view(np.uint16)
-    nan = (bits & NAN_HALF) > _INFINITY_BITS[values.dtype]
-    return np.where(nan, NAN_HALF, bits).view(values.dtype) if nan.any() else values
-
-
-_LEAST_NORMAL = {
-    np.dtype(np.float32): np.float32(2.0**-126),
-    np.dtype(np.float16): np.float16(2.0**-14),
-}
+    nan = values != values
+    if not np.count_nonzero(nan):
+        return values
+    return np.where(nan, NAN_HALF, values.view(np.uint16)).view(values.dtype)
 
 
 def flush(values: Array) -> Array:
     """Values of f32, f16 or bf16 with subnormals as zeros of the same sign (.ftz)."""
-    if values.dtype == bfloat16:
-        bits = values.view(np.uint16)
-        lanes: Array = (bits * (bits & 0x7F80 != 0) | bits & 0x8000).view(bfloat16)
-        return lanes
-    return values * (np.abs(values) >= _LEAST_NORMAL[values.dtype])
+    small = np.abs(values) < _LEAST_NORMAL[values.dtype]
+    if not np.count_nonzero(small):
+        return values
+    return np.where(small, np.copysign(values.dtype.type(0), values), values)
 
 
 def saturate(values: Array) -> Array:

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from tilepipe.ptx.numerics.conversions import cvt, rectify_half
-from tilepipe.ptx.numerics.modifiers import NAN_HALF, canonical, rectify
-from tilepipe.ptx.numerics.rounding import FORMATS, round_to
+from tilepipe.ptx.numerics.modifiers import NAN_HALF, canonical
+from tilepipe.ptx.numerics.rounding import FORMATS
 from tilepipe.ptx.numerics.types import (
     TYPES,
     Array,
@@ -34,19 +34,20 @@ _NAN = {"e4m3x2": np.uint8(0x7F), "e5m2x2": np.uint8(0x7F)}
 
 
 def _encoder(to: str, relu: bool) -> Callable[[Array], Array]:
-    """f64 values as codes, in uint8, of the elements of a packed type; rn and satfinite."""
-    format_ = FORMATS[TYPES[to].element]
+    """Floats as codes, in uint8, of the elements of a packed type; rn and satfinite."""
+    dtype, limit = np.dtype(_SMALL[to]), FORMATS[TYPES[to].element].largest
     # a type without NaN takes its largest value instead
-    largest = np.array(format_.largest).astype(_SMALL[to]).view(np.uint8)[()]
-    nan = _NAN.get(to, largest)
+    nan = _NAN.get(to, np.array(limit).astype(dtype).view(np.uint8)[()])
 
     def apply(a: Array) -> Array:
-        value = round_to(a.astype(np.float64), format_, "rn", finite=True)
+        limited = np.minimum(
+            np.maximum(a, a.dtype.type(0 if relu else -limit)), a.dtype.type(limit)
+        )
         if relu:
-            value = rectify(value)
-        missing = np.isnan(value)
-        codes = np.where(missing, 0, value).astype(_SMALL[to]).view(np.uint8)
-        return np.where(missing, nan, codes)
+            limited = limited + a.dtype.type(0)  # no -0
+        codes = limited.astype(dtype).view(np.uint8)
+        missing = a != a
+        return np.where(missing, nan, codes) if np.count_nonzero(missing) else codes
 
     return apply
 
@@ -67,11 +68,11 @@ def _exponent_encoder(mode: str, satfinite: bool) -> Callable[[Array], Array]:
     return apply
 
 
-def _joined(high: Array, low: Array, to: Type) -> Array:
-    """Codes of two elements as a register."""
+def _joined(codes: Array, to: Type) -> Array:
+    """Codes of two elements along the last axis, the low one first, as a register."""
     if to.bits == 8:
-        return high << 4 | low
-    return high.astype(np.uint16) << 8 | low
+        return codes[..., 1] << 4 | codes[..., 0]
+    return codes.view(np.uint16)[..., 0]
 
 
 def cvt_pair(to: str, *, rounding: str, relu: bool = False, satfinite: bool = False) -> Binary:
@@ -84,7 +85,7 @@ def cvt_pair(to: str, *, rounding: str, relu: bool = False, satfinite: bool = Fa
     if to in _PAIRS:
         return _pair_of_halves(to, rounding, relu, satfinite)
     encode = _encoding(to, rounding, relu, satfinite)
-    return lambda a, b: _joined(encode(a), encode(b), kind)
+    return lambda a, b: _joined(encode(_side_by_side(a, b)), kind)
 
 
 def _encoding(to: str, rounding: str, relu: bool, satfinite: bool) -> Callable[[Array], Array]:
@@ -99,15 +100,18 @@ def _encoding(to: str, rounding: str, relu: bool, satfinite: bool) -> Callable[[
 
 
 def _pair_of_halves(to: str, rounding: str, relu: bool, satfinite: bool) -> Binary:
+    choose(f"cvt.{to}", rounding, "rn rz")
     convert = cvt(_PAIRS[to], "f32", rounding=rounding, relu=relu, satfinite=satfinite)
+    return lambda a, b: convert(_side_by_side(a, b)).view(np.uint32)[..., 0]
 
-    def apply(a: Array, b: Array) -> Array:
-        both = np.empty((*np.broadcast_shapes(np.shape(a), np.shape(b)), 2), np.float32)
-        both[..., 0] = b
-        both[..., 1] = a
-        return convert(both).view(np.uint32)[..., 0]
 
-    return apply
+def _side_by_side(a: Array, b: Array) -> Array:
+    """f32 values along a new last axis: b, which goes to the low bits, then a."""
+    shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
+    both = np.empty((*shape, 2), np.float32)
+    both[..., 0] = b
+    both[..., 1] = a
+    return both
 
 
 def cvt_packed(
@@ -127,8 +131,7 @@ def cvt_packed(
         encode, element = _encoding(to, rounding, relu, satfinite), TYPES[_PAIRS[source]].dtype
 
         def narrow(a: Array) -> Array:
-            codes = encode(a[..., None].view(element))
-            return _joined(codes[..., 1], codes[..., 0], kind)
+            return _joined(encode(a[..., None].view(element)), kind)
 
         return narrow
     require(source, " ".join([*_SMALL, "ue8m0x2"]), "cvt")

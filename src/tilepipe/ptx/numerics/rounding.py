@@ -64,7 +64,7 @@ def round_to(x: Array, format_: Format, mode: str, *, finite: bool = False) -> A
         lanes: Array = np.clip(result, -largest, largest)  # keeps NaN
         return lanes
     over = np.abs(result) > largest
-    if over.any():
+    if np.count_nonzero(over):
         # an infinite input stays infinite in each mode
         kept = {
             "rz": np.isfinite(x),
@@ -122,7 +122,7 @@ def sum_to_odd(a: Array, b: Array) -> Array:
     part = total - a
     error = (a - (total - part)) + (b - part)
     inexact = (error != 0) & np.isfinite(total)
-    if not inexact.any():
+    if not np.count_nonzero(inexact):
         return total
     bits = total.view(np.uint64)
     # one less in the bits is one step toward zero, whatever the sign
