@@ -88,7 +88,8 @@ def fns() -> Ternary:
         step = np.sign(offset)
         for distance in range(32):
             position = base + step * distance
-            inside = (position >= 0) & (position < 32) & ((step != 0) | (distance == 0))
+            inside = (base < 32) & (position >= 0) & (position < 32)
+            inside &= (step != 0) | (distance == 0)
             hit = inside & ((mask >> np.where(inside, position, 0).astype(np.uint32) & 1) == 1)
             result = np.where(hit & (remaining == 1), position.astype(np.uint32), result)
             remaining = remaining - hit
