@@ -25,24 +25,23 @@ class Format:
 
     def round(self, value: Fraction, mode: str, finite: bool = False) -> float:
         """The value rounded; infinite, or the largest if `finite`, where it overflows."""
-        magnitude = abs(value)
-        if magnitude == 0:
+        if value == 0:
             return 0.0
-        exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-        while Fraction(2) ** exponent > magnitude:
+        top, bottom = abs(value.numerator), value.denominator
+        exponent = top.bit_length() - bottom.bit_length()
+        if top << max(-exponent, 0) < bottom << max(exponent, 0):
             exponent -= 1
-        while Fraction(2) ** (exponent + 1) <= magnitude:
-            exponent += 1
-        unit = Fraction(2) ** (max(exponent, self.least_exponent) - self.precision + 1)
-        count, rest = divmod(magnitude, unit)
+        unit = max(exponent, self.least_exponent) - self.precision + 1
+        divisor = bottom << max(unit, 0)
+        count, rest = divmod(top << max(-unit, 0), divisor)
         up = {
-            "rn": 2 * rest > unit or (2 * rest == unit and count % 2 == 1),
-            "rna": 2 * rest >= unit,
+            "rn": 2 * rest > divisor or (2 * rest == divisor and count % 2 == 1),
+            "rna": 2 * rest >= divisor,
             "rz": False,
             "rm": rest > 0 and value < 0,
             "rp": rest > 0 and value > 0,
         }[mode]
-        rounded = (count + up) * unit
+        rounded = (count + up) * Fraction(2) ** unit
         if rounded > self.largest:
             stays = mode == "rz" or (mode == "rm" and value > 0) or (mode == "rp" and value < 0)
             result = float(self.largest) if finite or stays else math.inf
@@ -125,14 +124,18 @@ def rows(*columns: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int, 
 
 
 def chosen_lanes(columns: Sequence[Sequence[int]], bits: Sequence[int]) -> list[tuple[int, ...]]:
-    """Lanes of these values in all combinations (or 400 of them), and as many random lanes."""
+    """Lanes of these values in all combinations (or 250 of them), and as many random lanes."""
     random = np.random.default_rng(1)
-    lanes = list(itertools.product(*columns))
-    if len(lanes) > 400:
-        picked = random.choice(len(lanes), 400, replace=False)
-        lanes = [lanes[index] for index in picked]
+    if math.prod(map(len, columns)) <= 250:
+        lanes = list(itertools.product(*columns))
+    else:
+        picks = [random.integers(0, len(column), 250) for column in columns]
+        lanes = [
+            tuple(column[index] for column, index in zip(columns, lane, strict=True))
+            for lane in zip(*picks, strict=True)
+        ]
     drawn = [
-        [int.from_bytes(random.bytes(8), "little") % 2**width for _ in range(100)] for width in bits
+        [int.from_bytes(random.bytes(8), "little") % 2**width for _ in range(60)] for width in bits
     ]
     return lanes + list(zip(*drawn, strict=True))
 
@@ -142,7 +145,9 @@ def operands(lanes: Sequence[tuple[int, ...]], *dtypes: npt.DTypeLike) -> list[A
     arrays = []
     for column, dtype in zip(zip(*lanes, strict=True), dtypes, strict=True):
         width = np.dtype(dtype).itemsize
-        arrays.append(np.array([bits & (256**width - 1) for bits in column], f"u{width}").view(dtype))
+        arrays.append(
+            np.array([bits & (256**width - 1) for bits in column], f"u{width}").view(dtype)
+        )
     return arrays
 
 
@@ -178,7 +183,7 @@ def flushed(value: float, type: str) -> float:
 def arithmetic(operation: str, operands: Sequence[float], type: str, mode: str) -> float:
     """add, sub, mul, div, fma or sqrt of values of a type, rounded once."""
     a = operands[0]
-    host = {
+    host: dict[str, Callable[..., Any]] = {
         "add": lambda a, b: a + b,
         "sub": lambda a, b: a - b,
         "mul": lambda a, b: a * b,
@@ -196,8 +201,7 @@ def arithmetic(operation: str, operands: Sequence[float], type: str, mode: str) 
             return float(host[operation](*map(np.float64, operands)))
     if operation == "sqrt":
         return _sqrt(a, type, mode)
-    exact: Callable[..., Fraction] = host[operation]
-    value = exact(*map(Fraction, operands))
+    value: Fraction = host[operation](*map(Fraction, operands))
     if value:
         return FORMATS[type].round(value, mode)
     terms = [math.copysign(1, a), math.copysign(1, operands[-1])]
@@ -214,7 +218,7 @@ def arithmetic(operation: str, operands: Sequence[float], type: str, mode: str) 
 
 
 def _sqrt(a: float, type: str, mode: str) -> float:
-    """The root by integers: a is scaled by a power of four, and a sticky bit stands for the rest."""
+    """The root by integers: the operand is scaled, and half a unit stands for an inexact rest."""
     value = Fraction(a)
     shift = 2400
     scaled = value * 2**shift

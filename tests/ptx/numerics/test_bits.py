@@ -193,7 +193,8 @@ def test_lop3_of_all_tables() -> None:
     rng = np.random.default_rng(0)
     a, b, c = rng.integers(0, 2**32, (3, 32), dtype=np.uint32)
     index = [
-        (a >> bit & 1) * 4 + (b >> bit & 1) * 2 + (c >> bit & 1) for bit in np.arange(32, dtype="u4")
+        (a >> bit & 1) * 4 + (b >> bit & 1) * 2 + (c >> bit & 1)
+        for bit in np.arange(32, dtype="u4")
     ]
     for table in range(256):
         wanted = sum((table >> place & 1) << bit for bit, place in enumerate(index))
@@ -254,8 +255,8 @@ def test_modes_of_prmt(mode: str) -> None:
 def test_shapes() -> None:
     rng = np.random.default_rng(0)
     a = rng.integers(0, 2**32, (2, 3), dtype=np.uint32)
-    scalar = np.uint32(5)
-    for compute, operand_count in [
+    scalar = np.array(5, np.uint32)
+    computed: list[tuple[Callable[..., Any], int]] = [
         (fields.popc("b32"), 1),
         (fields.brev("b32"), 1),
         (fields.bfe("u32"), 3),
@@ -265,10 +266,11 @@ def test_shapes() -> None:
         (logic.shf("l", "wrap"), 3),
         (logic.lop3(0x96), 3),
         (logic.lop3(0), 3),
-    ]:
+    ]
+    for compute, operand_count in computed:
         for chosen in itertools.product([a, scalar], repeat=operand_count):
-            got = compute(*chosen)
-            assert got.shape == np.broadcast_shapes(*(np.shape(each) for each in chosen))
+            shapes = [each.shape for each in chosen]
+            assert compute(*chosen).shape == np.broadcast_shapes(*shapes)
 
 
 @pytest.mark.parametrize(

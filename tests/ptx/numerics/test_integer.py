@@ -59,14 +59,15 @@ def remainder(a: int, b: int) -> int:
 
 @pytest.mark.parametrize("type", SCALARS)
 def test_two_operands(type: str) -> None:
-    for factory, reference in [
+    cases: list[tuple[Callable[..., Any], Callable[..., int]]] = [
         (integer.add, lambda a, b: a + b),
         (integer.sub, lambda a, b: a - b),
         (integer.min, min),
         (integer.max, max),
         (integer.div, quotient),
         (integer.rem, remainder),
-    ]:
+    ]
+    for factory, reference in cases:
         against(factory(type), [type, type], type, reference)
 
 
@@ -140,7 +141,7 @@ def halves(value: int, is_signed: bool) -> list[int]:
 def test_pairs(type: str, relu: bool) -> None:
     is_signed = type[0] == "s"
     if relu and not is_signed:
-        with pytest.raises(Unsupported, match="min.u16x2 has no .relu"):
+        with pytest.raises(Unsupported, match=r"min.u16x2 has no .relu"):
             integer.min(type, relu=relu)
         return
 
@@ -287,7 +288,7 @@ def test_the_product_of_two_words_by_two() -> None:
         (lambda: integer.mul("u64", "wide"), "mul.wide has no type .u64"),
         (lambda: integer.mul("u32", "low"), "mul takes one of lo hi wide, not .low"),
         (lambda: integer.mad("s32", "lo", sat=True), "mad.lo.s32 has no .sat"),
-        (lambda: integer.mad24("u32", "hi", sat=True), "mad24.hi.u32 has no .sat"),
+        (lambda: integer.mad24("u32", "hi", sat=True), r"mad24.hi.u32 has no .sat"),
         (lambda: integer.mul24("u16", "lo"), "mul24 has no type .u16"),
         (lambda: integer.abs("u32"), "abs has no type .u32"),
         (lambda: integer.max("u32", relu=True), "max.u32 has no .relu"),
