@@ -31,6 +31,8 @@ ALLOWED = {
     "machine": BASE | {"ir"},  # of which `LEAVES` alone
     "sim": BASE | {"ir", "machine"},
     "cuda": BASE | {"ir"},
+    # nothing of `cuda`: the reader checks what the printer prints
+    "ptx": BASE | {"ir", "machine"},
     "check": BASE | {"ir", "machine", "sim"},
     "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda"},
     "kernels": BASE | {API},

@@ -69,6 +69,10 @@ class HangError(TilepipeError):
     """
 
 
+class PtxError(TilepipeError):
+    """PTX text that cannot be read, or that uses what the reader does not model."""
+
+
 class SimFault(TilepipeError):
     """The simulated machine found a fault while running a kernel."""
 

@@ -1,1 +1,1 @@
-"""The front end for PTX: a parser, and an interpreter that runs PTX on the simulated GPU."""
+"""A reader of PTX: parses it, and runs it on the simulated machine."""

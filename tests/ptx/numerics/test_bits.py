@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.ptx.numerics.reference import bits, chosen_lanes, edges, integers, operands, rows, signed
-from tilepipe.ptx.numerics import Unsupported, logic
-from tilepipe.ptx.numerics import bits as fields
+from tilepipe.ptx.numerics import Unsupported, bits as fields, logic
 from tilepipe.ptx.numerics.types import TYPES
 
 ONES = 0xFFFFFFFF

@@ -53,9 +53,27 @@ def _pass(m: Machine, ag: Agent, mask: int, b: NamedState | Rendezvous, generati
     ag.time = max(ag.time, b.time)
 
 
-def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
-    """bar.sync: arrives, and waits for all the barrier's threads."""
+def _named(ag: Agent, site: Site, bar: int, threads: int | None) -> NamedState:
+    """A named barrier. `threads`: how many it is for, where the instruction says so: the first to
+    arrive decides for a generation.
+    """
     b = ag.cta.named[bar]
+    if threads is not None and threads != b.threads:
+        if b.arrived and not ag.blocked:
+            raise BarrierError(
+                f"{site.what}: {ag} arrives at {b.name} for {threads} threads, and others have"
+                f" arrived at it for {b.threads} (PTX ISA, bar.sync: all give the same number).",
+                site.loc,
+            )
+        b.threads = threads
+    return b
+
+
+def named_sync(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, threads: int | None = None
+) -> Blocked | None:
+    """bar.sync: arrives, and waits for all the barrier's threads."""
+    b = _named(ag, site, bar, threads) if not ag.blocked else ag.cta.named[bar]
     if not ag.blocked:
         ag.ticket = b.generation
         _named_arrive(m, ag, site, mask, b)
@@ -68,9 +86,11 @@ def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocke
     return None
 
 
-def named_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
+def named_arrive(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, threads: int | None = None
+) -> None:
     """bar.arrive: arrives without waiting."""
-    _named_arrive(m, ag, site, mask, ag.cta.named[bar])
+    _named_arrive(m, ag, site, mask, _named(ag, site, bar, threads))
 
 
 def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:

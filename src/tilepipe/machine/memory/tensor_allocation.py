@@ -10,6 +10,8 @@ the launch fails (NVIDIA/cutlass issue 3435).
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilepipe.errors import SimFault
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.machine.actors import BLOCKED, Blocked
@@ -20,6 +22,7 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, ordinary
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory, warp_of
 from tilepipe.machine.sites import Site
 
@@ -39,8 +42,31 @@ def tmem_alloc(
     m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect
 ) -> Blocked | None:
     """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address
-    to shared memory.
+    to a tile of shared memory.
     """
+    column = _allocate(m, ag, site, mask)
+    if isinstance(column, Blocked):
+        return column
+    tile = ag.cta.slots[slot]
+    ordinary(m, ag, site, mask, tile, rect, True, converged=True)
+    r0, r1, c0, c1 = rect
+    tile.data[r0:r1, c0:c1] = column
+    tile.written(rect)
+    return None
+
+
+def tmem_alloc_at(m: Machine, ag: Agent, site: Site, mask: int, offset: int) -> Blocked | None:
+    """tcgen05.alloc that writes the address to an offset in the CTA's shared memory."""
+    column = _allocate(m, ag, site, mask)
+    if isinstance(column, Blocked):
+        return column
+    word = np.array([[column]], np.uint32).view(np.uint8)
+    store_bytes(m, ag, site, mask & -mask, [offset] * 32, np.repeat(word, 32, axis=0))
+    return None
+
+
+def _allocate(m: Machine, ag: Agent, site: Site, mask: int) -> int | Blocked:
+    """The first of the columns that an alloc gets."""
     tm = memory_of(ag.cta)
     if not ag.blocked:
         _one_warp(ag, site, mask)
@@ -61,12 +87,7 @@ def tmem_alloc(
         # what comes after the alloc of a pair's odd CTA knows that it is over
         bit = tm.allocations[call.column].through = m.order.new_bit()
         ag.acquire(mask, bit)
-    tile = ag.cta.slots[slot]
-    ordinary(m, ag, site, mask, tile, rect, True, converged=True)
-    r0, r1, c0, c1 = rect
-    tile.data[r0:r1, c0:c1] = call.column
-    tile.written(rect)
-    return None
+    return call.column
 
 
 def _may_allocate(tm: TensorMemory, ag: Agent, site: Site, columns: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.units import grid, tcgen05, tma, wgmma
+from tilepipe.machine.units import grid, tcgen05, tcgen05_by_address, tma, wgmma
 from tilepipe.machine.units.in_flight import (
     CommitUnit,
     CopyUnit,
@@ -38,6 +38,8 @@ _ACTS: dict[type, Callable[[Machine, Any], None]] = {
     WgmmaGroup: wgmma.finish,
     MmaUnit: tcgen05.multiply,
     CopyUnit: tcgen05.copy,
+    tcgen05_by_address.AddressedMma: tcgen05_by_address.multiply,
+    tcgen05_by_address.AddressedCopy: tcgen05_by_address.copy,
     CommitUnit: tcgen05.arrive,
 }
 

@@ -79,15 +79,24 @@ def respond(m: Machine, unit: ResponseUnit) -> None:
     if unit.refuses:
         unit.bar.acc |= m.requests.refused
     r0, r1, c0, c1 = unit.write.rect
-    unit.slot.data[r0:r1, c0:c1] = unit.words
+    unit.slot.data[r0:r1, c0:c1] = unit.words.view(unit.slot.data.dtype)
     unit.slot.written(unit.write.rect)
     credit_copy(m, unit)
 
 
 def clc_try_cancel(
-    m: Machine, ag: Agent, site: Site, mask: int, multicast: bool, slot: int, rect: Rect, bar: int
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    multicast: bool,
+    slot: int | None,
+    rect: Rect,
+    bar: int,
 ) -> Blocked | None:
-    """clusterlaunchcontrol.try_cancel.async."""
+    """clusterlaunchcontrol.try_cancel.async. `slot`, `rect`: the tile of the response; None and a
+    rectangle of the bytes of shared memory where programs name it by address.
+    """
     one_lane(ag, site, mask, "requests are made")
     requests, known = m.requests, ag.known(mask)
     if requests.refused & known:
@@ -112,7 +121,8 @@ def clc_try_cancel(
         requests.refused, requests.refused_at = m.order.new_bit(), site
     words = np.array([[cluster or 0, 0, 0, cluster is not None]], np.int32)
     for cta in m.ctas if multicast else [ag.cta]:
-        b, tile = remote(m, ag, site, cta.rank, bar), cta.slots[slot]
+        b = remote(m, ag, site, cta.rank, bar)
+        tile = cta.bytes() if slot is None else cta.slots[slot]
         write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
         end = ag.time + LATENCY
         unit = ResponseUnit(ag, site, (), tile, write, site.nbytes, b, None, end, words=words)

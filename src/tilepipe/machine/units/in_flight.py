@@ -269,5 +269,5 @@ class TensorState:
             queue.forget(dead)
 
 
-Queued = WgmmaGroup | MmaUnit | CopyUnit | CommitUnit
+Queued = WgmmaGroup | TensorUnit
 Unit = TmaLoadUnit | TmaStoreUnit | UnitQueue

@@ -1,0 +1,1 @@
+"""PTX functions to Python that runs a warp at a time."""

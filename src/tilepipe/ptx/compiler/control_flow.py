@@ -1,0 +1,197 @@
+"""The control-flow graph of a function: basic blocks, where diverged lanes meet again, liveness.
+
+Lanes that a branch separates meet at the branch's immediate post-dominator: the first block that
+all paths from it come to. A block whose execution a branch decides is control dependent on it
+(Ferrante, Ottenstein, Warren 1987): it lies between the branch and that meeting point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tilepipe.ptx.syntax.nodes import Function, Instruction
+
+EXIT = -1  # the block after every way out of the function
+_ENDS = {"ret", "exit", "trap"}
+
+
+@dataclass(eq=False)
+class Block:
+    """Instructions `begin` .. `end - 1` of a function, which run one after another.
+
+    Attributes:
+        successors: numbers of the blocks that may come next; a conditional branch has its target
+            first and then the block after it.
+        predecessors: those it may come from.
+        meets: the block at which lanes that its branch separates meet again; `EXIT` where they
+            need not before the end.
+    """
+
+    number: int
+    begin: int
+    end: int
+    successors: list[int] = field(default_factory=list)
+    predecessors: list[int] = field(default_factory=list)
+    meets: int = EXIT
+
+
+class ControlFlow:
+    """The blocks of a function, in the order of the text."""
+
+    def __init__(self, function: Function) -> None:
+        self.instructions = function.instructions
+        self.blocks = _blocks(function.instructions)
+        self.of_instruction = [b.number for b in self.blocks for _ in range(b.begin, b.end)]
+        _connect(self.blocks, function.instructions, self.of_instruction)
+        for block, meets in zip(self.blocks, _post_dominators(self.blocks), strict=True):
+            block.meets = meets
+
+    def of(self, block: Block) -> list[Instruction]:
+        """The instructions of a block."""
+        return self.instructions[block.begin : block.end]
+
+    def decided_by(self, block: Block) -> Iterator[int]:
+        """The blocks that are control dependent on the branch of this one: those on its paths up
+        to where they meet.
+        """
+        seen: set[int] = set()
+        work = [s for s in block.successors if s != block.meets]
+        while work:
+            number = work.pop()
+            if number in seen or number in (EXIT, block.meets):
+                continue
+            seen.add(number)
+            yield number
+            work.extend(self.blocks[number].successors)
+
+
+def ends(instruction: Instruction) -> bool:
+    """Whether lanes that execute it leave the function."""
+    return instruction.opcode in _ENDS
+
+
+def _blocks(instructions: list[Instruction]) -> list[Block]:
+    begins = {0}
+    for number, instruction in enumerate(instructions):
+        if instruction.targets or ends(instruction):
+            begins.update(instruction.targets)
+            begins.add(number + 1)
+    begins = {b for b in begins if b < len(instructions)}
+    starts = sorted(begins)
+    return [
+        Block(n, begin, end)
+        for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(instructions)], strict=True))
+        if begin < end
+    ]
+
+
+def _connect(blocks: list[Block], instructions: list[Instruction], of: list[int]) -> None:
+    for block in blocks:
+        last = instructions[block.end - 1]
+        after = block.number + 1 if block.number + 1 < len(blocks) else EXIT
+        goes_on = last.guard is not None or not (last.targets or ends(last))
+        following = [of[t] if t < len(of) else EXIT for t in last.targets]
+        if ends(last):
+            following.append(EXIT)
+        if goes_on:
+            following.append(after)
+        block.successors = list(dict.fromkeys(following))
+    for block in blocks:
+        for successor in block.successors:
+            if successor != EXIT:
+                blocks[successor].predecessors.append(block.number)
+
+
+def _post_dominators(blocks: list[Block]) -> list[int]:
+    """The immediate post-dominator of each block (Cooper, Harvey, Kennedy: A Simple, Fast
+    Dominance Algorithm, 2001, on the reversed graph).
+
+    A loop without a way out has none; its lanes never need to meet, and `EXIT` stands for it.
+    """
+    order = _from_exit(blocks)
+    rank = {number: place for place, number in enumerate(order)}
+    found: dict[int, int] = {EXIT: EXIT}
+    changed = True
+    while changed:
+        changed = False
+        for number in order:
+            if number == EXIT:
+                continue
+            known = [s for s in blocks[number].successors if s in found]
+            if not known:
+                continue
+            meet = known[0]
+            for other in known[1:]:
+                meet = _common(meet, other, found, rank)
+            if found.get(number) != meet:
+                found[number] = meet
+                changed = True
+    return [found.get(block.number, EXIT) for block in blocks]
+
+
+def _common(a: int, b: int, found: dict[int, int], rank: dict[int, int]) -> int:
+    while a != b:
+        while rank[a] > rank[b]:
+            a = found[a]
+        while rank[b] > rank[a]:
+            b = found[b]
+    return a
+
+
+def _from_exit(blocks: list[Block]) -> list[int]:
+    """Blocks in reverse post-order of a walk against the edges, from the exit."""
+    leaving = [b.number for b in blocks if EXIT in b.successors]
+    done: set[int] = {EXIT}
+    post: list[int] = []
+    stack: list[tuple[int, Iterator[int]]] = [(EXIT, iter(leaving))]
+    while stack:
+        number, following = stack[-1]
+        for predecessor in following:
+            if predecessor not in done:
+                done.add(predecessor)
+                stack.append((predecessor, iter(blocks[predecessor].predecessors)))
+                break
+        else:
+            stack.pop()
+            post.append(number)
+    return post[::-1]
+
+
+def live_in(flow: ControlFlow, uses: list[Iterable[int]], sets: list[Iterable[int]]) -> list[int]:
+    """The registers that each block may read before it writes them, and those that later blocks may
+    read: a bit for each register's number.
+
+    Args:
+        uses, sets: for each instruction of the function, the registers that it reads, and those
+            that it writes whatever its guard says.
+    """
+    reads, writes = [], []
+    for block in flow.blocks:
+        read = written = 0
+        for number in range(block.begin, block.end):
+            read |= _bits(uses[number]) & ~written
+            written |= _bits(sets[number])
+        reads.append(read)
+        writes.append(written)
+    live = list(reads)
+    work = [b.number for b in flow.blocks]
+    while work:
+        number = work.pop()
+        block = flow.blocks[number]
+        out = 0
+        for successor in block.successors:
+            if successor != EXIT:
+                out |= live[successor]
+        now = reads[number] | (out & ~writes[number])
+        if now != live[number]:
+            live[number] = now
+            work.extend(block.predecessors)
+    return live
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    bits = 0
+    for number in numbers:
+        bits |= 1 << number
+    return bits

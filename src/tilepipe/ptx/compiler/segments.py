@@ -1,0 +1,531 @@
+"""A function as segments of Python: what a warp does between two requests to the machine.
+
+A segment is a plain function `segment(warp, registers, answer)`. It returns the number of the next
+segment, or a request, after which the segment `warp.at` is called with the machine's answer. So all
+that a warp is in the middle of are a number, its registers and its groups of lanes: it can be
+copied, compared, and looked at.
+
+Each segment has two forms: one for a warp of which all lanes that are left run together, and one
+for a part of them, which keeps the registers of the others. They are compiled when first run, as
+most launches run a small part of a kernel's blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilepipe.errors import PtxError
+from tilepipe.ptx.compiler.constants import with_constants
+from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
+from tilepipe.ptx.compiler.spins import spins
+from tilepipe.ptx.compiler.uniformity import Uniformity, results, uniformity, written
+from tilepipe.ptx.definition import (
+    Compute,
+    Jump,
+    Leave,
+    Operation,
+    Perform,
+    Typed,
+    operation,
+)
+from tilepipe.ptx.lanes import lane_mask, merged, spread
+from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS
+from tilepipe.ptx.numerics.types import TYPES
+from tilepipe.ptx.syntax.nodes import (
+    Float,
+    Function,
+    Instruction,
+    Integer,
+    Not,
+    Operand,
+    Register,
+    Sink,
+    SpecialRegister,
+    Sum,
+    Variable,
+)
+
+Segment = Callable[[Any, list[Any], Any], Any]
+_BITS = {"pred": 1, "b128": 128} | {name: t.bits for name, t in TYPES.items()}
+
+
+@dataclass(eq=False)
+class Site:
+    """Where a request comes from. `number`: among those of the function."""
+
+    number: int
+    instruction: Instruction
+    perform: Perform
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Instructions `begin` .. `end - 1`, which one segment runs; `answered`: the instruction before
+    is a request that has results, and the segment begins by taking them.
+    """
+
+    block: Block
+    begin: int
+    end: int
+    answered: bool
+
+
+@dataclass(eq=False)
+class CompiledFunction:
+    """A function, ready to be run.
+
+    Attributes:
+        operations: of its instructions. sites: of those that make requests, by instruction.
+        content: number of a register that varies between lanes -> dtype of its array.
+        variables: those whose addresses the code reads: `warp.addresses[i]`.
+        whole, part: the segments, for all lanes that are left and for some.
+    """
+
+    function: Function
+    flow: ControlFlow
+    operations: list[Operation]
+    uniform: Uniformity
+    sites: dict[int, Site] = field(init=False)
+    content: dict[int, np.dtype[Any]] = field(init=False)
+    variables: list[Variable] = field(default_factory=list)
+    spans: list[_Span] = field(init=False)
+    first: dict[int, int] = field(init=False)
+    whole: list[Segment] = field(init=False)
+    part: list[Segment] = field(init=False)
+    _lines: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        performs = [(i, op) for i, op in enumerate(self.operations) if isinstance(op, Perform)]
+        self.sites = {
+            i: Site(number, self.function.instructions[i], op)
+            for number, (i, op) in enumerate(performs)
+        }
+        self.content = _contents(self.operations, self.uniform)
+        self.spans = _spans(self.flow, self.operations)
+        self.first = {}
+        for number, span in enumerate(self.spans):
+            self.first.setdefault(span.block.number, number)
+        self.first[EXIT] = EXIT
+        self.whole = [self._when_run(n, partial=False) for n in range(len(self.spans))]
+        self.part = [self._when_run(n, partial=True) for n in range(len(self.spans))]
+
+    def _when_run(self, number: int, *, partial: bool) -> Segment:
+        """A stand-in that compiles the segment and takes its own place."""
+
+        def first_run(warp: Any, registers: list[Any], answer: Any) -> Any:
+            table = self.part if partial else self.whole
+            table[number] = self._compile(number, partial=partial)
+            return table[number](warp, registers, answer)
+
+        return first_run
+
+    def _compile(self, number: int, *, partial: bool) -> Segment:
+        name = f"<ptx {self.function.name} segment {number}{' of a part' if partial else ''}>"
+        writer = _Writer(self, number, partial=partial)
+        source = writer.segment()
+        self._lines[name] = writer.origins
+        exec(compile(source, name, "exec"), writer.names)
+        segment: Segment = writer.names["segment"]
+        return segment
+
+    def instruction_at(self, file: str, line: int) -> Instruction | None:
+        """The instruction that a line of generated code comes from; None for other files."""
+        origins = self._lines.get(file)
+        if origins is None:
+            return None
+        return self.function.instructions[origins[line - 1]]
+
+
+def compiled(function: Function) -> CompiledFunction:
+    """Compiles a function.
+
+    Raises:
+        PtxError: an instruction is not modelled.
+    """
+    function = replace(function, instructions=with_constants(function.instructions))
+    flow = ControlFlow(function)
+    operations = [operation(i) for i in function.instructions]
+    return CompiledFunction(function, flow, operations, uniformity(flow, operations))
+
+
+def _contents(operations: list[Operation], uniform: Uniformity) -> dict[int, np.dtype[Any]]:
+    """In which dtype each array of lanes is kept: that of all its writers if they agree, so that a
+    chain of float32 arithmetic needs no views; else unsigned.
+    """
+    found: dict[int, set[np.dtype[Any]]] = {}
+    registers: dict[int, Register] = {}
+    for op in operations:
+        for destination, kind in written(op):
+            for register in _registers(destination):
+                if register.number in uniform.varying:
+                    registers[register.number] = register
+                    found.setdefault(register.number, set()).add(TYPES[kind].dtype)
+    content = {}
+    for number, dtypes in found.items():
+        own = TYPES[registers[number].type].dtype
+        dtype = next(iter(dtypes))
+        alike = len(dtypes) == 1 and dtype.itemsize == own.itemsize
+        plain = np.dtype(np.bool_) if own == np.bool_ else np.dtype(f"u{own.itemsize}")
+        content[number] = dtype if alike else plain
+    return content
+
+
+def _registers(operand: Operand) -> list[Register]:
+    return [operand] if isinstance(operand, Register) else []
+
+
+def _spans(flow: ControlFlow, operations: list[Operation]) -> list[_Span]:
+    found = []
+    for block in flow.blocks:
+        begin = block.begin
+        answered = False
+        for number in range(block.begin, block.end):
+            op = operations[number]
+            gathers = isinstance(op, Compute | Perform) and op.members is not None
+            if gathers and (begin < number or answered):
+                found.append(_Span(block, begin, number, answered))
+                begin, answered = number, False
+            if isinstance(op, Perform):
+                found.append(_Span(block, begin, number + 1, answered))
+                begin, answered = number + 1, op.finish is not None
+        if begin < block.end or answered:
+            found.append(_Span(block, begin, block.end, answered))
+    return found
+
+
+class _Writer:
+    """The source of one segment."""
+
+    def __init__(self, made: CompiledFunction, number: int, *, partial: bool) -> None:
+        self.made = made
+        self.number = number
+        self.span = made.spans[number]
+        self.partial = partial
+        self.names: dict[str, Any] = {
+            "merged": merged, "spread": spread, "lane_mask": lane_mask, **SCALAR_FUNCTIONS,
+        }  # fmt: skip
+        self.lines: list[str] = []
+        self.origins: list[int] = []
+        self.at = 0  # the instruction that is being written
+
+    def segment(self) -> str:
+        self.at = self.span.begin
+        self.line("def segment(w, r, answer):", indent=0)
+        if self.span.answered:
+            self.take_answer()
+        for number in range(self.span.begin, self.span.end):
+            self.at = number
+            self.instruction(self.made.function.instructions[number], self.made.operations[number])
+        self.line(f"return {self.following()}")
+        return "\n".join(self.lines)
+
+    def line(self, text: str, indent: int = 1) -> None:
+        self.lines.append("    " * indent + text)
+        self.origins.append(min(self.at, len(self.made.function.instructions) - 1))
+
+    def constant(self, value: Any) -> str:
+        """A name for an object in the generated code."""
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def following(self) -> int:
+        """The segment after this one in the text's order."""
+        span = self.span
+        if span.end < span.block.end or (
+            self.number + 1 < len(self.made.spans)
+            and self.made.spans[self.number + 1].block is span.block
+        ):
+            return self.number + 1
+        return self.made.first[span.block.successors[-1]]
+
+    # -- instructions ------------------------------------------------------------------
+
+    def instruction(self, instruction: Instruction, op: Operation) -> None:
+        if self.partial and isinstance(op, Compute | Perform) and op.members is not None:
+            members = self.read(op.members, "u32")
+            self.line(f"parked = w.gather({members}, {self.number})")
+            self.line("if parked is not None: return parked")
+        match op:
+            case Compute():
+                self.compute(instruction, op)
+            case Perform():
+                self.perform(instruction, op)
+            case Jump():
+                self.jump(instruction, op)
+            case Leave():
+                self.leave(instruction, op)
+
+    def guard(self, instruction: Instruction) -> tuple[str, str]:
+        """(condition on which anything happens at all, array of the lanes that do it); "" where
+        there is none: always, all that run.
+        """
+        guard = instruction.guard
+        if guard is None:
+            return "", "w.active" if self.partial else ""
+        register = f"r[{guard.register.number}]"
+        if guard.register.number not in self.made.uniform.varying:
+            return (
+                f"{'not ' if guard.negated else ''}{register}",
+                "w.active" if self.partial else "",
+            )
+        # of the active lanes even where all run, as lanes that have left keep what they had
+        return "", f"(w.active & {'~' if guard.negated else ''}{register})"
+
+    def compute(self, instruction: Instruction, op: Compute) -> None:
+        condition, lanes = self.guard(instruction)
+        indent = 1
+        if condition:
+            self.line(f"if {condition}:")
+            indent = 2
+        uniform = self.made.uniform
+        same = all(uniform.of(operand) for operand, _ in op.sources)
+        targets = results(op)
+        if same and op.scalar is not None and all(t.number not in uniform.varying for t in targets):
+            sources = [self.read(operand, _plain(kind)) for operand, kind in op.sources]
+            templates = (op.scalar,) if isinstance(op.scalar, str) else op.scalar
+            for (destination, kind), template in zip(op.results, templates, strict=True):
+                if isinstance(destination, Register):
+                    value = self.reduced(template.format(*sources), destination, kind)
+                    self.line(f"r[{destination.number}] = {value}", indent)
+            return
+        value = self.lanes_value(op, lanes)
+        if len(op.results) == 1:
+            self.put(op.results[0], value, lanes, indent)
+            return
+        self.line(f"values = {value}", indent)
+        for i, result in enumerate(op.results):
+            self.put(result, f"values[{i}]", lanes, indent)
+
+    def lanes_value(self, op: Compute, lanes: str) -> str:
+        if isinstance(op.lanes, str):
+            value = op.lanes.format(*(self.read(o, kind) for o, kind in op.sources))
+            if all(self.made.uniform.of(o) for o, _ in op.sources):
+                dtype = self.constant(TYPES[op.results[0][1]].dtype)
+                value = f"spread({value}, {dtype})"
+            return value
+        sources = [self.read_array(o, kind) for o, kind in op.sources]
+        if op.active:
+            sources.insert(0, lanes or "w.active")
+        return f"{self.constant(op.lanes)}({', '.join(sources)})"
+
+    def put(self, result: Typed, value: str, lanes: str, indent: int) -> None:
+        """Writes lanes of a register; or, where all have one value, the first active lane's."""
+        destination, kind = result
+        if isinstance(destination, Sink):
+            self.line(value, indent)
+            return
+        assert isinstance(destination, Register)
+        number = destination.number
+        if number not in self.made.uniform.varying:
+            self.line(f"r[{number}] = {self.reduced(f'w.one({value})', destination, kind)}", indent)
+            return
+        value = self.converted(value, TYPES[kind].dtype, kind, self.made.content[number])
+        if lanes:
+            value = f"merged({lanes}, {value}, r[{number}])"
+        self.line(f"r[{number}] = {value}", indent)
+
+    def converted(self, value: str, dtype: np.dtype[Any], kind: str, to: np.dtype[Any]) -> str:
+        """An array in another dtype: the same bits, cut off, or extended by sign or zeros."""
+        if dtype == to:
+            return value
+        if dtype.itemsize == to.itemsize:
+            return f"({value}).view({self.constant(to)})"
+        signed = "i" if kind[0] == "s" and dtype.itemsize < to.itemsize else "u"
+        own, wanted = (self.constant(np.dtype(f"{signed}{d.itemsize}")) for d in (dtype, to))
+        return f"({value}).view({own}).astype({wanted}).view({self.constant(to)})"
+
+    def reduced(self, value: str, destination: Register, kind: str) -> str:
+        """A number as the bits of a register: reduced to its type, then extended."""
+        if kind == "pred":
+            return value
+        own, bits = _BITS[destination.type], _BITS[kind]
+        value = f"({value}) & {(1 << min(own, bits)) - 1:#x}"
+        if bits < own and _is_signed(kind):
+            sign = 1 << (bits - 1)
+            value = f"((({value}) ^ {sign:#x}) - {sign:#x}) & {(1 << own) - 1:#x}"
+        return value
+
+    def perform(self, instruction: Instruction, op: Perform) -> None:
+        condition, lanes = self.guard(instruction)
+        after = self.following()
+        number = self.made.sites[self.at].number
+        self.line(f"w.at = {after}")
+        mask = "w.mask"
+        if condition:
+            self.line(f"if not ({condition}): return {after}")
+        elif instruction.guard is not None:
+            self.line(f"w.chosen = {lanes}")
+            self.line("mask = lane_mask(w.chosen)")
+            self.line(f"if not mask: return {after}")
+            mask = "mask"
+        sources = "".join(f", {self.read(o, kind)}" for o, kind in op.sources)
+        start = op.start
+        if op.waits is not None and spins(self.made.flow, self.made.operations, self.at):
+            start = op.waits
+        self.line(f"return {self.constant(start)}(w, w.sites[{number}], {mask}{sources})")
+
+    def take_answer(self) -> None:
+        """The results of the request before, of which nothing came where no lane made it."""
+        number = self.span.begin - 1
+        self.at = number
+        instruction = self.made.function.instructions[number]
+        op = self.made.operations[number]
+        assert isinstance(op, Perform)
+        assert op.finish is not None
+        lanes = "w.active" if self.partial else ""
+        indent = 1
+        if instruction.guard is not None:
+            self.line("if answer is not None:")
+            indent = 2
+            if instruction.guard.register.number in self.made.uniform.varying:
+                lanes = "w.chosen"
+        self.line(f"values = {self.constant(op.finish)}(w, answer)", indent)
+        for i, result in enumerate(op.results):
+            self.put(result, f"values[{i}]", lanes, indent)
+
+    def jump(self, instruction: Instruction, op: Jump) -> None:
+        first = self.made.first
+        targets = [
+            first[self.made.flow.of_instruction[t]]
+            if t < len(self.made.flow.of_instruction)
+            else EXIT
+            for t in instruction.targets
+        ]
+        meets = first[self.span.block.meets]
+        condition, lanes = self.guard(instruction)
+        if op.index is not None:
+            chosen = self.read(op.index, "u32")
+            if self.made.uniform.of(op.index):
+                self.line(f"return {tuple(targets)}[{chosen}]")
+            else:
+                self.line(f"return w.split_by({chosen}, {tuple(targets)}, {meets})")
+            return
+        (target,) = targets
+        following = first[self.span.block.successors[-1]]
+        if instruction.guard is None:
+            self.line(f"return {target}")
+        elif condition:
+            self.line(f"return {target} if {condition} else {following}")
+        else:
+            self.line(f"return w.split({lanes}, {target}, {following}, {meets})")
+
+    def leave(self, instruction: Instruction, op: Leave) -> None:
+        condition, lanes = self.guard(instruction)
+        following = self.made.first[self.span.block.successors[-1]]
+        if op.fault:
+            what = self.constant(instruction)
+            self.line(f"{f'if {condition}: ' if condition else ''}w.trap({what})")
+            return
+        if condition:
+            self.line(f"if {condition}: return w.leave(w.mask, {following})")
+        elif instruction.guard is None:
+            self.line(f"return w.leave(w.mask, {following})")
+        else:
+            self.line(f"return w.leave(lane_mask({lanes}), {following})")
+
+    # -- operands ----------------------------------------------------------------------
+
+    def read_array(self, operand: Operand, kind: str) -> str:
+        """An operand as an array of 32."""
+        if not self.made.uniform.of(operand):
+            return self.read(operand, kind)
+        dtype = TYPES[kind].dtype
+        value = self.read(operand, kind)
+        if isinstance(operand, Integer | Float):
+            number = self.names.get(value, value)
+            return self.constant(spread(eval(number) if isinstance(number, str) else number, dtype))
+        return f"spread({value}, {self.constant(dtype)})"
+
+    def read(self, operand: Operand, kind: str) -> str:
+        """An operand as a number where it has one value for all lanes, else as an array."""
+        match operand:
+            case Register(number=number) if number in self.made.uniform.varying:
+                content = self.made.content.get(number)
+                if content is None:
+                    raise PtxError(f"PTX: {operand} is read, and nothing writes it")
+                return self.converted(f"r[{number}]", content, "b", TYPES[kind].dtype)
+            case Register(number=number, type=own):
+                return self.typed_number(f"r[{number}]", kind, _BITS[own])
+            case Integer(number):
+                if kind == "pred":
+                    return str(bool(number))
+                if kind in TYPES and TYPES[kind].kind == "float":
+                    return self.constant(TYPES[kind].dtype.type(number))
+                return str(_as_type(number, kind))
+            case Float():
+                return self.float_constant(operand, kind)
+            case SpecialRegister():
+                lanes = not self.made.uniform.of(operand)
+                value = f"w.{'lanes_of' if lanes else 'special'}[{str(operand)!r}]"
+                if lanes:
+                    return self.converted(value, np.dtype(np.uint32), "u", TYPES[kind].dtype)
+                return self.typed_number(value, kind, 64)
+            case Variable():
+                return f"w.addresses[{self.address_number(operand)}]"
+            case Sum(base, offset):
+                bits = _BITS[kind]
+                value = f"({self.read(base, kind)} + {offset & (1 << bits) - 1})"
+                return f"({value} & {(1 << bits) - 1:#x})" if self.made.uniform.of(base) else value
+            case Not(inner):
+                value = self.read(inner, kind)
+                return f"(not {value})" if self.made.uniform.of(inner) else f"~{value}"
+        raise PtxError(
+            f"PTX line {self.made.function.instructions[self.at].line}:"
+            f" {self.made.function.instructions[self.at]}: {operand} is no value"
+        )
+
+    def typed_number(self, value: str, kind: str, bits: int) -> str:
+        """The bits of a uniform register as a Python number of a type."""
+        if kind == "pred":
+            return value
+        wanted = _BITS[kind]
+        if wanted < bits:
+            value = f"({value} & {(1 << wanted) - 1:#x})"
+        if _is_signed(kind):
+            sign = 1 << (wanted - 1)
+            return f"(({value} ^ {sign:#x}) - {sign:#x})"
+        dtype = TYPES[kind].dtype if kind in TYPES else None
+        if dtype is not None and dtype.kind not in "ub":
+            unsigned = self.constant(np.dtype(f"u{dtype.itemsize}").type)
+            return f"{unsigned}({value}).view({self.constant(dtype)})"
+        return value
+
+    def float_constant(self, operand: Float, kind: str) -> str:
+        bits, width = operand.bits, operand.width
+        if kind == "f32" and width == 64:
+            value = np.uint64(bits).view(np.float64).astype(np.float32)
+        elif kind == "f64" and width == 32:
+            value = np.uint32(bits).view(np.float32).astype(np.float64)
+        elif kind in ("f32", "f64"):
+            value = np.dtype(f"u{width // 8}").type(bits).view(TYPES[kind].dtype)
+        elif width != _BITS[kind]:  # a decimal constant for a register of 32 bits
+            return str(int(np.uint64(bits).view(np.float64).astype(np.float32).view(np.uint32)))
+        else:
+            return str(bits)
+        return self.constant(value)
+
+    def address_number(self, variable: Variable) -> int:
+        variables = self.made.variables
+        if variable not in variables:
+            variables.append(variable)
+        return variables.index(variable)
+
+
+def _as_type(value: int, kind: str) -> int:
+    bits = _BITS[kind]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if _is_signed(kind) and value >> (bits - 1) else value
+
+
+def _plain(kind: str) -> str:
+    """The type in which numbers are read where only their bits matter: of floats, their bits."""
+    return f"b{_BITS[kind]}" if kind in TYPES and TYPES[kind].kind in ("float", "packed") else kind
+
+
+def _is_signed(kind: str) -> bool:
+    return kind in TYPES and TYPES[kind].kind == "signed"

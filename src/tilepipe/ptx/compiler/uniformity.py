@@ -1,0 +1,141 @@
+"""Which registers hold one value for all lanes of a warp, and which blocks all lanes run together.
+
+A kernel's addresses, counters and barrier phases are mostly equal in all lanes; they are kept as
+Python integers, which is ten times as fast as arrays of 32. What is called a divergence analysis
+elsewhere (Coutinho, Sampaio, Pereira, Meira 2011) starts from the hope that everything is uniform
+and takes back what cannot be:
+
+- a register is uniform where all that it is computed from is, and where, if several instructions
+  write it, none of them is in a block that only some lanes may run. An instruction that alone
+  writes a register gives each lane that runs it the same value, whichever run;
+- a load may find something else each time: in a block that only some lanes may run, its result is
+  uniform only if nothing outside the block reads it;
+- a branch on a predicate that is not uniform makes those blocks divergent that it decides about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilepipe.ptx.compiler.control_flow import ControlFlow
+from tilepipe.ptx.definition import Compute, Jump, Operation, Perform, Typed
+from tilepipe.ptx.syntax.nodes import Operand, Register, SpecialRegister, leaves
+
+# Special registers that differ between the lanes of a warp.
+LANE_REGISTERS = frozenset(
+    {
+        "%tid",
+        "%laneid",
+        "%lanemask_eq",
+        "%lanemask_le",
+        "%lanemask_lt",
+        "%lanemask_ge",
+        "%lanemask_gt",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Uniformity:
+    """What the analysis has found.
+
+    Attributes:
+        varying: numbers of the registers that are kept for each lane. divergent: numbers of the
+            blocks that only some lanes may run.
+    """
+
+    varying: frozenset[int]
+    divergent: frozenset[int]
+
+    def of(self, operand: Operand) -> bool:
+        """Whether an operand has one value for all lanes."""
+        return not any(_varies(leaf, self.varying) for leaf in leaves(operand))
+
+
+def results(operation: Operation) -> list[Register]:
+    """The registers that an operation writes."""
+    return [r for d, _ in written(operation) for r in leaves(d) if isinstance(r, Register)]
+
+
+def written(operation: Operation) -> tuple[Typed, ...]:
+    """The destinations of an operation, and the registers that it uses in place."""
+    match operation:
+        case Compute(results=found):
+            return found
+        case Perform(results=found, in_place=in_place):
+            return (*found, *in_place)
+    return ()
+
+
+def reads(operation: Operation) -> list[Operand]:
+    """What an operation reads: registers, constants, variables."""
+    match operation:
+        case Compute(sources=sources):
+            return [leaf for operand, _ in sources for leaf in leaves(operand)]
+        case Perform(sources=sources, in_place=in_place):
+            return [leaf for operand, _ in (*sources, *in_place) for leaf in leaves(operand)]
+        case Jump(index=Register() as index):
+            return [index]
+    return []
+
+
+def _varies(leaf: Operand, varying: set[int] | frozenset[int]) -> bool:
+    if isinstance(leaf, Register):
+        return leaf.number in varying
+    return isinstance(leaf, SpecialRegister) and leaf.name in LANE_REGISTERS
+
+
+def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
+    """Analyses a function. `operations`: of its instructions."""
+    writers: dict[int, int] = {}
+    read_in: dict[int, set[int]] = {}
+    for number, (instruction, op) in enumerate(zip(flow.instructions, operations, strict=True)):
+        block = flow.of_instruction[number]
+        for register in results(op):
+            writers[register.number] = writers.get(register.number, 0) + 1
+        guards = [instruction.guard.register] if instruction.guard else []
+        for leaf in (*reads(op), *guards):
+            if isinstance(leaf, Register):
+                read_in.setdefault(leaf.number, set()).add(block)
+    varying: set[int] = set()
+    divergent: set[int] = set()
+    before = (-1, -1)
+    while before != (len(varying), len(divergent)):
+        before = len(varying), len(divergent)
+        for number, op in enumerate(operations):
+            if not isinstance(op, Compute | Perform):
+                continue
+            block = flow.of_instruction[number]
+            guarded = flow.instructions[number].guard
+            for register in results(op):
+                if register.number in varying:
+                    continue
+                alone = writers[register.number] == 1
+                elsewhere = read_in.get(register.number, set()) - {block}
+                if (
+                    not _gives_one_value(op, register, varying)
+                    or (not alone and block in divergent)
+                    or (not alone and guarded and guarded.register.number in varying)
+                    or (op.spread == "memory" and block in divergent and elsewhere)
+                ):
+                    varying.add(register.number)
+        for flow_block in flow.blocks:
+            last = flow_block.end - 1
+            instruction, op = flow.instructions[last], operations[last]
+            if not isinstance(op, Jump):
+                continue
+            splits = instruction.guard and instruction.guard.register.number in varying
+            if splits or any(_varies(leaf, varying) for leaf in reads(op)):
+                divergent.update(flow.decided_by(flow_block))
+    return Uniformity(frozenset(varying), frozenset(divergent))
+
+
+def _gives_one_value(operation: Compute | Perform, register: Register, varying: set[int]) -> bool:
+    if isinstance(operation, Perform) and any(o is register for o, _ in operation.in_place):
+        return False
+    if operation.spread == "one":
+        return True
+    if operation.spread == "lanes" or (isinstance(operation, Compute) and not operation.scalar):
+        return False
+    return not any(_varies(leaf, varying) for leaf in reads(operation))

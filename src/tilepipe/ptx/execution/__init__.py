@@ -1,0 +1,1 @@
+"""PTX warps on the simulated machine."""

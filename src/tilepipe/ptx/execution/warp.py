@@ -1,0 +1,283 @@
+"""A warp: its registers, and the groups of lanes that a branch has separated.
+
+Lanes that take different ways are groups; one of them runs at a time. They meet again at the
+immediate post-dominator of the branch: a group that comes there waits until all lanes that the
+branch separated have come, or have left. A group that comes to an instruction for several lanes
+(`shfl.sync`) waits there for those that it names.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from tilepipe.errors import PtxError, SimFault
+from tilepipe.ptx.compiler.segments import CompiledFunction
+from tilepipe.ptx.compiler.uniformity import reads
+from tilepipe.ptx.definition import operation, where
+from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of
+from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
+
+
+class _InFlight:
+    """What a register holds while an asynchronous instruction may read or write it."""
+
+
+IN_FLIGHT = _InFlight()
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """Where separated lanes meet.
+
+    Attributes:
+        join: the segment. expected: the lanes that are to meet, but for those that have left.
+        arrived: those that are there. outer: the region around it.
+    """
+
+    join: int
+    expected: int
+    arrived: int
+    outer: Region | None
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Lanes that run together, while another group runs."""
+
+    at: int
+    mask: int
+    region: Region | None
+
+
+class Addresses(Protocol):
+    """The addresses of variables, by number."""
+
+    def __getitem__(self, number: int, /) -> int: ...
+
+
+class Warp:
+    """A warp in a function: the body of an agent.
+
+    Attributes:
+        at: the segment to run next. mask, active: the lanes of the group that runs.
+        live: the lanes that have not left. chosen: those that a guard let make the last request.
+        registers: an array of 32 for each register that varies between lanes, else a number.
+        special, lanes_of: values of special registers, equal in all lanes or not.
+        addresses: of the variables that the code names. sites: of the machine, for its requests.
+    """
+
+    def __init__(self, code: CompiledFunction, live: int) -> None:
+        self.code = code
+        self.at = 0
+        self.live = self.mask = live
+        self.active: Lanes = lanes_of(live)
+        self.chosen: Lanes = self.active
+        self.region: Region | None = None
+        self.groups: list[Group] = []
+        self.parked: list[Group] = []
+        self.registers: list[Any] = [None] * len(code.function.registers)
+        self.special: dict[str, int] = {}
+        self.lanes_of: dict[str, Array] = {}
+        self.addresses: Addresses = ()
+        self.launch: Any = None
+        self.rank = 0
+        self.local: Array = np.zeros((32, 0), np.uint8)
+        self.fragments: dict[tuple[int, ...], Any] = {}
+        self.loads: list[tuple[tuple[int, ...], Array]] = []
+        self.sites: Sequence[Any] = ()
+        self._table = code.whole
+        self._join = -2
+
+    def send(self, answer: Any, /) -> Any:
+        """Runs to the next request; `answer`: the machine's to the one before.
+
+        Raises:
+            StopIteration: all lanes have left.
+        """
+        registers = self.registers
+        at = self.at
+        # A test of a barrier has failed: other lanes of this warp may be those it waits for.
+        gives_way = answer is False and bool(self.groups)
+        while True:
+            if at == self._join:
+                at = self._meet()
+                continue
+            try:
+                found = self._table[at](self, registers, answer)
+            except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
+                raise self._explained(error) from error
+            if found.__class__ is not int:
+                if found is not None:
+                    return found
+                found = self.at
+            answer = None
+            at = found
+            if gives_way:
+                gives_way = False
+                self.groups.insert(0, Group(at, self.mask, self.region))
+                at = self._switch()
+
+    def _explained(self, error: Exception) -> Exception:
+        """What an error in generated code says of the program: the use of a register that holds
+        nothing, or that an asynchronous instruction has.
+        """
+        for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
+            code, line = frame[0].f_code, frame[1]
+            instruction = self.code.instruction_at(code.co_filename, line)
+            if instruction is None:
+                continue
+            for operand in instruction.operands:
+                for leaf in leaves(operand):
+                    if not isinstance(leaf, Register):
+                        continue
+                    held = self.registers[leaf.number]
+                    if held is IN_FLIGHT:
+                        return SimFault(
+                            f"{where(instruction)}: {instruction}: {leaf} is used while wgmma may"
+                            " read or write it: no wgmma.wait_group stands before this"
+                        )
+                    if held is None and leaf in reads(operation(instruction)):
+                        return SimFault(
+                            f"{where(instruction)}: {instruction}: {leaf} is read, and nothing has"
+                            " written it"
+                        )
+            error.add_note(f"{where(instruction)}: {instruction}")
+            return error
+        return error
+
+    # -- groups ------------------------------------------------------------------------
+
+    def _run(self, mask: int, region: Region | None) -> None:
+        """Makes a group the one that runs."""
+        self.mask = mask
+        self.active = lanes_of(mask)
+        self.region = region
+        self._join = -2 if region is None else region.join
+        self._table = self.code.whole if mask == self.live else self.code.part
+
+    def _switch(self) -> int:
+        """Lets another group run; returns its segment."""
+        if not self.groups:
+            if not self.live:
+                raise StopIteration
+            self._stuck()
+        group = self.groups.pop()
+        self._run(group.mask, group.region)
+        return group.at
+
+    def _meet(self) -> int:
+        """The group has come to where its region's lanes meet."""
+        region = self.region
+        assert region is not None
+        region.arrived |= self.mask
+        if region.arrived == region.expected:
+            self._run(region.expected, region.outer)
+            return region.join
+        return self._switch()
+
+    def split(self, taken: Lanes, target: int, other: int, meets: int) -> int:
+        """A branch that the lanes `taken` of those active take; returns the segment to run."""
+        mask = lane_mask(taken)
+        if not mask:
+            return other
+        if mask == self.mask:
+            return target
+        region = self._region(meets)
+        self.groups.append(Group(other, self.mask & ~mask, region))
+        self._run(mask, region)
+        return target
+
+    def split_by(self, index: Array, targets: tuple[int, ...], meets: int) -> int:
+        """`brx.idx` with different indices."""
+        chosen = index[self.active]
+        if (chosen >= len(targets)).any():
+            raise PtxError(f"brx.idx: index {int(chosen.max())} of {len(targets)} labels")
+        if (chosen == chosen[0]).all():
+            return targets[int(chosen[0])]
+        region = self._region(meets)
+        for value in np.unique(chosen):
+            mask = lane_mask(self.active & (index == value))
+            self.groups.append(Group(targets[int(value)], mask, region))
+        return self._switch()
+
+    def _region(self, meets: int) -> Region:
+        """The region of a branch: that around it, where that one's lanes meet in the same place."""
+        if self.region is not None and self.region.join == meets:
+            return self.region
+        return Region(meets, self.mask, 0, self.region)
+
+    def gather(self, members: int, at: int) -> int | None:
+        """Waits for the lanes that an instruction names; None once they are here, or the segment to
+        run instead.
+        """
+        wanted = members & self.live
+        if wanted & ~self.mask == 0:
+            return None
+        here = [g for g in self.parked if g.at == at and g.region is self.region]
+        mask = self.mask
+        for group in here:
+            mask |= group.mask
+        if wanted & ~mask:
+            self.parked.append(Group(at, self.mask, self.region))
+            return self._switch()
+        for group in here:
+            self.parked.remove(group)
+        self._run(mask, self.region)
+        return None
+
+    def leave(self, mask: int, following: int) -> int:
+        """Lanes leave the function; returns the segment that the rest run."""
+        self.live &= ~mask
+        region = self.region
+        while region is not None:
+            region.expected &= ~mask
+            if region.expected and region.arrived & region.expected == region.expected:
+                self.groups.append(Group(region.join, region.expected, region.outer))
+            region = region.outer
+        left = self.mask & ~mask
+        if left:
+            self._run(left, self.region)
+            return following
+        return self._switch()
+
+    def _stuck(self) -> NoReturn:
+        waiting = ", ".join(f"{group.mask:#x}" for group in self.parked)
+        raise PtxError(
+            f"lanes {waiting} of a warp wait for lanes that an instruction names, and which wait"
+            " elsewhere"
+        )
+
+    def trap(self, instruction: Instruction) -> NoReturn:
+        """The program has come to a `trap`."""
+        raise PtxError(f"PTX line {instruction.line}: trap")
+
+    @property
+    def first(self) -> int:
+        """The number of the first active lane."""
+        return (self.mask & -self.mask).bit_length() - 1
+
+    @property
+    def cta_threads(self) -> int:
+        return self.special["%ntid.x"] * self.special["%ntid.y"] * self.special["%ntid.z"]
+
+    def parameter(self, address: int, nbytes: int) -> int:
+        """Bytes of the kernel's parameters, as an unsigned number."""
+        return int.from_bytes(self.launch.parameters[address : address + nbytes], "little")
+
+    def first_cta(self, cluster: int, axis: int) -> int:
+        """The position of the first CTA of a cluster, in one dimension of the grid."""
+        x, y = self.special["%nclusterid.x"], self.special["%nclusterid.y"]
+        place = (cluster % x, cluster // x % y, cluster // (x * y))[axis]
+        return place * self.special[f"%cluster_nctaid.{'xyz'[axis]}"]
+
+    def one(self, values: Array | int) -> int:
+        """The value of the first active lane, as bits."""
+        if not isinstance(values, np.ndarray):
+            return int(values)
+        value = values[self.first]
+        return int(value.view(f"u{value.itemsize}")) if value.dtype != np.bool_ else bool(value)

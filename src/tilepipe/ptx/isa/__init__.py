@@ -1,0 +1,16 @@
+"""What each PTX instruction does: a definition for each opcode, by subject. The modules register
+their definitions when they are imported, which this package does.
+"""
+
+from tilepipe.ptx.isa import (
+    arithmetic as arithmetic,
+    barriers as barriers,
+    control as control,
+    copies as copies,
+    launch_control as launch_control,
+    memory as memory,
+    moves as moves,
+    tcgen05 as tcgen05,
+    warp as warp,
+    wgmma as wgmma,
+)

@@ -1,0 +1,69 @@
+"""Branches and exits (PTX ISA, "Control Flow Instructions"), and hints that change nothing."""
+
+from __future__ import annotations
+
+from tilepipe.ptx.definition import (
+    Jump,
+    Leave,
+    Modifiers,
+    Nothing,
+    Operation,
+    defines,
+    operands,
+)
+from tilepipe.ptx.syntax.nodes import Instruction
+
+
+@defines("bra")
+def _bra(instruction: Instruction) -> Operation:
+    operands(instruction, 1)
+    modifiers = Modifiers(instruction)
+    modifiers.flag("uni")
+    modifiers.end()
+    return Jump()
+
+
+@defines("brx")
+def _brx(instruction: Instruction) -> Operation:
+    index, _ = operands(instruction, 2)
+    modifiers = Modifiers(instruction)
+    modifiers.need("idx")
+    modifiers.flag("uni")
+    modifiers.end()
+    return Jump(index)
+
+
+@defines("ret", "exit")
+def _ret(instruction: Instruction) -> Operation:
+    operands(instruction, 0)
+    modifiers = Modifiers(instruction)
+    modifiers.flag("uni")
+    modifiers.end()
+    return Leave()
+
+
+@defines("trap", "brkpt")
+def _trap(instruction: Instruction) -> Operation:
+    operands(instruction, 0)
+    Modifiers(instruction).end()
+    return Leave(fault=instruction.opcode)
+
+
+@defines("nanosleep")
+def _nanosleep(instruction: Instruction) -> Operation:
+    operands(instruction, 1)
+    modifiers = Modifiers(instruction)
+    modifiers.need("u32")
+    modifiers.end()
+    return Nothing()
+
+
+@defines("prefetch", "prefetchu", "applypriority", "discard")
+def _prefetch(instruction: Instruction) -> Operation:
+    """Hints to the caches; `prefetch.tensormap` as well."""
+    return Nothing()
+
+
+@defines("pmevent")
+def _pmevent(instruction: Instruction) -> Operation:
+    return Nothing()

@@ -1,0 +1,73 @@
+"""clusterlaunchcontrol (PTX ISA, "Parallel Synchronization and Communication Instructions").
+
+The response is opaque to programs. Here its first 32 bits are the number of the cluster that was
+cancelled, and the last 32 whether one was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilepipe.errors import SimFault
+from tilepipe.ir.facts import Facts, Resource, Sync, Unit
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units import grid
+from tilepipe.ptx.definition import (
+    Compute,
+    Modifiers,
+    Operation,
+    Perform,
+    defines,
+    inside,
+    operands,
+)
+from tilepipe.ptx.execution.requests import Value, one, place
+from tilepipe.ptx.execution.warp import Warp
+from tilepipe.ptx.lanes import Array
+from tilepipe.ptx.syntax.nodes import Instruction
+
+RESPONSE_BYTES = 16
+_FACTS = Facts(unit=Unit.LAUNCH_CONTROL, noticed=True, takes=Resource.CLUSTERS)
+
+
+@defines("clusterlaunchcontrol")
+def _launch_control(instruction: Instruction) -> Operation:
+    modifiers = Modifiers(instruction)
+    if modifiers.need("try_cancel", "query_cancel") == "query_cancel":
+        return _query(instruction, modifiers)
+    modifiers.need("async")
+    modifiers.flag("shared::cta")
+    modifiers.need("mbarrier::complete_tx::bytes")
+    multicast = modifiers.flag("multicast::cluster::all")
+    modifiers.need("b128")
+    modifiers.end()
+    where, barrier = operands(instruction, 2)
+
+    def start(w: Warp, site: Site, mask: int, at: Value, bar: Value) -> Any:
+        offset, bar_offset = place(one(site, mask, at))[1], place(one(site, mask, bar))[1]
+        if offset % RESPONSE_BYTES:
+            raise SimFault(f"{site.what}: the response at {offset:#x} is not aligned", site.loc)
+        rect = (0, 1, offset, offset + RESPONSE_BYTES)
+        return grid.clc_try_cancel, (site, mask, multicast, None, rect, bar_offset)
+
+    sources = ((inside(instruction, where), "u32"), (inside(instruction, barrier), "u32"))
+    fields = (("multicast", multicast), ("nbytes", RESPONSE_BYTES))
+    return Perform((), sources, start, None, _FACTS, Sync.CREDIT, site=fields)
+
+
+def _query(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    what = modifiers.need(
+        "is_canceled", "get_first_ctaid::x", "get_first_ctaid::y", "get_first_ctaid::z"
+    )
+    kind = modifiers.need("pred" if what == "is_canceled" else "b32")
+    modifiers.need("b128")
+    modifiers.end()
+    destination, response = operands(instruction, 2)
+    scalar = "({0} >> 96 & 1) == 1"
+    if what != "is_canceled":
+        scalar = f"w.first_cta({{0}} & 0xffffffff, {'xyz'.index(what[-1])})"
+
+    def lanes(*_: Array) -> Array:
+        raise AssertionError("a response is kept as one number")
+
+    return Compute(((destination, kind),), ((response, "b128"),), lanes, scalar)

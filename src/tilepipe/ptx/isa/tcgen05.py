@@ -1,0 +1,310 @@
+"""tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilepipe.ir.facts import Facts, Group, Order, Resource, Scope, Sync, Unit
+from tilepipe.machine.memory import tensor_access, tensor_allocation
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units import tcgen05 as unit, tcgen05_by_address as by_address
+from tilepipe.ptx.definition import (
+    Modifiers,
+    Operation,
+    Perform,
+    Typed,
+    constant,
+    defines,
+    inside,
+    not_modelled,
+    operands,
+    typed,
+)
+from tilepipe.ptx.execution.requests import Value, one, per_lane, place
+from tilepipe.ptx.execution.warp import IN_FLIGHT, Warp
+from tilepipe.ptx.lanes import FULL, WARP, Array
+from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Register, Vector
+
+_LANE = np.arange(WARP)
+_KINDS = tuple(f"kind::{kind}" for kind in by_address.ELEMENTS)
+# Scale factors of a row in one instruction, by what the modifier says; of each kind its own.
+_VECTORS = {
+    ("mxf8f6f4", "scale_vec::1X"): 1, ("mxf8f6f4", "block32"): 1, ("mxf8f6f4", ""): 1,
+    ("mxf4", "scale_vec::2X"): 2, ("mxf4", "block32"): 2, ("mxf4", ""): 2,
+    ("mxf4nvf4", "scale_vec::2X"): 2, ("mxf4nvf4", "block32"): 2,
+    ("mxf4nvf4", "scale_vec::4X"): 4, ("mxf4nvf4", "block16"): 4,
+}  # fmt: skip
+_MMA = Facts(unit=Unit.TENSOR_CORE, issues=Group.TCGEN05)
+
+
+@defines("tcgen05")
+def _tcgen05(instruction: Instruction) -> Operation:
+    modifiers = Modifiers(instruction)
+    action = modifiers.any()
+    match action:
+        case "alloc" | "dealloc" | "relinquish_alloc_permit":
+            return _allocation(instruction, modifiers, action)
+        case "mma":
+            return _mma(instruction, modifiers)
+        case "cp":
+            return _cp(instruction, modifiers)
+        case "commit":
+            return _commit(instruction, modifiers)
+        case "ld" | "st":
+            return _transfer(instruction, modifiers, action)
+        case "wait::ld" | "wait::st":
+            return _wait(instruction, modifiers, action)
+        case "fence::before_thread_sync" | "fence::after_thread_sync":
+            return _fence(instruction, modifiers, action)
+    not_modelled(instruction, f"tcgen05.{action}")
+
+
+def _pair(modifiers: Modifiers) -> int:
+    return int(modifiers.need("cta_group::1", "cta_group::2")[-1])
+
+
+# -- allocation --------------------------------------------------------------------------
+
+
+def _allocation(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
+    group = _pair(modifiers)
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    if action == "relinquish_alloc_permit":
+        modifiers.end()
+
+        def relinquish(w: Warp, site: Site, mask: int) -> Any:
+            return tensor_allocation.tmem_relinquish, (site, mask)
+
+        return Perform((), (), relinquish, None, members=Integer(FULL))
+    modifiers.take("shared", "shared::cta")
+    modifiers.need("b32")
+    modifiers.end()
+    where, count = operands(instruction, 2)
+    columns = constant(instruction, count)
+    fields = (("columns", columns), ("cta_group", group))
+    if action == "dealloc":
+
+        def dealloc(w: Warp, site: Site, mask: int, at: Value) -> Any:
+            return tensor_allocation.tmem_dealloc, (site, mask, one(site, mask, at))
+
+        return Perform(
+            (), ((where, "u32"),), dealloc, None, Facts(gives=Resource.TENSOR_MEMORY, noticed=True),
+            members=Integer(FULL), site=fields,
+        )  # fmt: skip
+
+    def alloc(w: Warp, site: Site, mask: int, at: Value) -> Any:
+        return tensor_allocation.tmem_alloc_at, (site, mask, place(one(site, mask, at))[1])
+
+    return Perform(
+        (), ((inside(instruction, where), "u32"),), alloc, None,
+        Facts(takes=Resource.TENSOR_MEMORY, noticed=True), members=Integer(FULL), site=fields,
+    )  # fmt: skip
+
+
+# -- the tensor core ---------------------------------------------------------------------
+
+
+def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    if instruction.modifiers[1] in ("sp", "ws"):
+        not_modelled(instruction, f"tcgen05.mma.{instruction.modifiers[1]}")
+    group = _pair(modifiers)
+    kind = modifiers.need(*_KINDS).removeprefix("kind::")
+    scaled = modifiers.flag("block_scale")
+    vector = modifiers.take("scale_vec::1X", "scale_vec::2X", "scale_vec::4X", "block16", "block32")
+    for use in (
+        "collector::a::discard",
+        "collector::a::lastuse",
+        "collector::a::fill",
+        "collector::a::use",
+    ):
+        modifiers.flag(use)  # where A is kept between MMAs changes no number
+    modifiers.end()
+    if scaled != kind.startswith("mx") or (scaled and (kind, vector) not in _VECTORS):
+        not_modelled(instruction, f"kind::{kind} with these modifiers")
+    acc, a, b, idesc, *rest = instruction.operands
+    scales: list[Operand] = []
+    if scaled:
+        scales, rest = [inside(instruction, o) for o in rest[:2]], rest[2:]
+    if rest and isinstance(rest[0], Vector):
+        not_modelled(instruction, "disabled output lanes")
+    if len(rest) != 1:
+        not_modelled(instruction, f"{len(instruction.operands)} operands")
+    in_tensor_memory = isinstance(a, Address)
+    sources: tuple[Typed, ...] = (
+        (inside(instruction, acc), "u32"),
+        (inside(instruction, a), "u32") if in_tensor_memory else (a, "u64"),
+        (b, "u64"), (idesc, "u32"), (rest[0], "pred"), *typed(scales, "u32"),
+    )  # fmt: skip
+
+    def start(w: Warp, site: Site, mask: int, *values: Value) -> Any:
+        acc, a, b, idesc, adds, *factors = (one(site, mask, v) for v in values)
+        scaling = None
+        if factors:
+            scaling = by_address.Scaling(factors[0], factors[1], _VECTORS[kind, vector])
+        return _multiply, (
+            site, mask, (kind, group, acc, a, b, idesc, bool(adds)), in_tensor_memory, scaling
+        )  # fmt: skip
+
+    return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
+
+
+def _multiply(
+    m: Any,
+    ag: Any,
+    site: Site,
+    mask: int,
+    operands: tuple[Any, ...],
+    in_tensor_memory: bool,
+    scaling: Any,
+) -> None:
+    by_address.mma_by_descriptor(
+        m, ag, site, mask, *operands, a_in_tensor_memory=in_tensor_memory, scaling=scaling
+    )
+
+
+def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    group = _pair(modifiers)
+    modifiers.need("32x128b")
+    modifiers.need("warpx4")
+    modifiers.end()
+    where, descriptor = operands(instruction, 2)
+
+    def start(w: Warp, site: Site, mask: int, at: Value, bits: Value) -> Any:
+        operands = group, one(site, mask, at), one(site, mask, bits)
+        return by_address.copy_by_descriptor, (site, mask, *operands)
+
+    sources = ((inside(instruction, where), "u32"), (descriptor, "u64"))
+    return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
+
+
+def _commit(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    group = _pair(modifiers)
+    modifiers.need("mbarrier::arrive::one")
+    modifiers.take("shared::cluster", "shared::cta")
+    multicast = modifiers.flag("multicast::cluster")
+    modifiers.need("b64")
+    modifiers.end()
+    where, *rest = operands(instruction, 2 if multicast else 1)
+
+    def start(w: Warp, site: Site, mask: int, at: Value, ctas: Value) -> Any:
+        rank, offset = place(one(site, mask, at))
+        if multicast:
+            return unit.tcgen05_commit, (site, mask, offset, one(site, mask, ctas))
+        return unit.tcgen05_commit, (site, mask, offset, None, None if rank == w.rank else rank)
+
+    sources = ((inside(instruction, where), "u32"), (rest[0] if rest else Integer(0), "u16"))
+    facts = Facts(unit=Unit.TENSOR_CORE, commits=Group.TCGEN05, noticed=True)
+    return Perform((), sources, start, None, facts, Sync.ARRIVE, site=(("cta_group", group),))
+
+
+# -- loads and stores --------------------------------------------------------------------
+
+
+def _places(shape: str, count: int) -> tuple[int, int, Array, Array]:
+    """(rows, columns, row and column of each register in each lane) of a transfer; the last two
+    (registers, 32).
+    """
+    if shape == "32x32b":
+        registers = np.arange(count)[:, None]
+        return (
+            32,
+            count,
+            np.broadcast_to(_LANE, (count, WARP)),
+            np.broadcast_to(registers, (count, WARP)),
+        )
+    per, wide = {"16x128b": (2, 4), "16x256b": (4, 8)}[shape]
+    register = np.arange(per * count)[:, None]
+    group, within = register // per, register % per
+    if shape == "16x128b":
+        rows, cols = _LANE // 4 + 8 * within, wide * group + _LANE % 4
+    else:
+        rows = _LANE // 4 + 8 * (within // 2)
+        cols = wide * group + 2 * (_LANE % 4) + within % 2
+    rows, cols = np.broadcast_arrays(rows, cols)
+    return 16, wide * count, rows, cols
+
+
+def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    shape = modifiers.need("16x128b", "16x256b", "32x32b")
+    count = int(modifiers.need(*(f"x{1 << i}" for i in range(8)))[1:])
+    modifiers.need("b32")
+    modifiers.end()
+    first, second = operands(instruction, 2)
+    vector, where = (first, second) if action == "ld" else (second, first)
+    items = vector.items if isinstance(vector, Vector) else (vector,)
+    rows, columns, row, col = _places(shape, count)
+    if len(items) != len(row):
+        not_modelled(instruction, f"{len(items)} registers for {shape}.x{count}")
+    address = inside(instruction, where)
+    if action == "ld":
+        numbers = tuple(item.number for item in items if isinstance(item, Register))
+
+        def load(w: Warp, site: Site, mask: int, at: Value) -> Any:
+            return by_address.load_words, (site, mask, one(site, mask, at), rows, columns)
+
+        def keep(w: Warp, words: Array) -> tuple[()]:
+            w.loads.append((numbers, words[row, col]))
+            for number in numbers:
+                w.registers[number] = IN_FLIGHT
+            return ()
+
+        facts = Facts(unit=Unit.TENSOR_MEMORY, issues=Group.TMEM_LOADS, together=Scope.WARP)
+        return Perform(
+            (), ((address, "u32"),), load, keep, facts, members=Integer(FULL),
+            in_place=typed(items, "b32"),
+        )  # fmt: skip
+
+    def store(w: Warp, site: Site, mask: int, at: Value, *values: Value) -> Any:
+        words = np.zeros((rows, columns), np.uint32)
+        for r, value in enumerate(values):
+            words[row[r], col[r]] = per_lane(value)
+        return by_address.store_words, (site, mask, one(site, mask, at), words)
+
+    facts = Facts(unit=Unit.TENSOR_MEMORY, issues=Group.TMEM_STORES, together=Scope.WARP)
+    return Perform(
+        (), ((address, "u32"), *typed(items, "b32")), store, None, facts, members=Integer(FULL)
+    )
+
+
+def _wait(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    modifiers.end()
+    if action == "wait::st":
+
+        def wait_stores(w: Warp, site: Site, mask: int) -> Any:
+            return tensor_access.tmem_wait_store, (site, mask)
+
+        facts = Facts(awaits=Group.TMEM_STORES)
+        return Perform((), (), wait_stores, None, facts, members=Integer(FULL))
+
+    def wait_loads(w: Warp, site: Site, mask: int) -> Any:
+        return tensor_access.tmem_wait_load, (site, mask)
+
+    facts = Facts(awaits=Group.TMEM_LOADS)
+    return Perform((), (), wait_loads, _loaded, facts, members=Integer(FULL))
+
+
+def _loaded(w: Warp, answer: None) -> tuple[()]:
+    """After a tcgen05.wait::ld: what was loaded is in the registers."""
+    for numbers, values in w.loads:
+        for number, value in zip(numbers, values, strict=True):
+            w.registers[number] = value
+    w.loads.clear()
+    return ()
+
+
+def _fence(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
+    modifiers.end()
+    before = action == "fence::before_thread_sync"
+    op = tensor_access.tcgen05_fence_before if before else tensor_access.tcgen05_fence_after
+
+    def fence(w: Warp, site: Site, mask: int) -> Any:
+        return op, (site, mask)
+
+    return Perform((), (), fence, None, Facts(orders=Order.TENSOR_MEMORY))

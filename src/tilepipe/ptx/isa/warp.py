@@ -1,0 +1,194 @@
+"""Instructions by which lanes of a warp learn of each other: votes, shuffles, elections (PTX ISA,
+"Parallel Synchronization and Communication Instructions", and shfl.sync).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilepipe.ptx.definition import (
+    Compute,
+    Modifiers,
+    Operation,
+    Spread,
+    defines,
+    operands,
+    pair,
+)
+from tilepipe.ptx.lanes import LANES, Array, Lanes, lane_mask
+from tilepipe.ptx.numerics.types import TYPES
+from tilepipe.ptx.syntax.nodes import Instruction, Integer
+
+_LANE = LANES.astype(np.int64)
+
+
+def _all(value: int | bool, dtype: type[np.generic]) -> Array:
+    return np.full(32, value, dtype)
+
+
+@defines("shfl")
+def _shfl(instruction: Instruction) -> Operation:
+    destination, source, chosen, bounds, members = operands(instruction, 5)
+    modifiers = Modifiers(instruction)
+    modifiers.need("sync")
+    mode = modifiers.need("up", "down", "bfly", "idx")
+    modifiers.need("b32")
+    modifiers.end()
+    targets = pair(destination)
+
+    def lanes(active: Lanes, value: Array, b: Array, c: Array) -> tuple[Array, Array] | Array:
+        segment = c.astype(np.int64) >> 8 & 31
+        clamp = c.astype(np.int64) & 31
+        most = (_LANE & segment) | (clamp & ~segment)
+        least = _LANE & segment
+        by = b.astype(np.int64) & 31
+        if mode == "up":
+            lane = _LANE - by
+            valid = lane >= most
+        elif mode == "down":
+            lane = _LANE + by
+            valid = lane <= most
+        else:
+            lane = _LANE ^ by if mode == "bfly" else least | (by & ~segment)
+            valid = lane <= most
+        taken = value[np.where(valid, lane, _LANE)]
+        return (taken, valid) if len(targets) == 2 else taken
+
+    # all lanes take the value of one, where the choice is the same and segments are whole warps
+    whole = isinstance(bounds, Integer) and bounds.value >> 8 == 0
+    one = mode == "idx" and isinstance(chosen, Integer) and whole
+    kinds = (("b32"), ("pred"))
+    return Compute(
+        tuple(zip(targets, kinds, strict=False)),
+        ((source, "b32"), (chosen, "u32"), (bounds, "u32")),
+        lanes,
+        spread="one" if one else "lanes",
+        active=True,
+        members=members,
+    )
+
+
+@defines("vote")
+def _vote(instruction: Instruction) -> Operation:
+    destination, source, members = operands(instruction, 3)
+    modifiers = Modifiers(instruction)
+    modifiers.need("sync")
+    mode = modifiers.need("all", "any", "uni", "ballot")
+    kind = modifiers.need("b32" if mode == "ballot" else "pred")
+    modifiers.end()
+
+    def lanes(active: Lanes, value: Array) -> Array:
+        votes = value[active]
+        if mode == "ballot":
+            return _all(lane_mask(active & value), np.uint32)
+        if mode == "all":
+            return _all(bool(votes.all()), np.bool_)
+        if mode == "any":
+            return _all(bool(votes.any()), np.bool_)
+        return _all(bool(votes.all() or not votes.any()), np.bool_)
+
+    return Compute(
+        ((destination, kind),), ((source, "pred"),), lanes, spread="one", active=True,
+        members=members,
+    )  # fmt: skip
+
+
+@defines("activemask")
+def _activemask(instruction: Instruction) -> Operation:
+    (destination,) = operands(instruction, 1)
+    modifiers = Modifiers(instruction)
+    modifiers.need("b32")
+    modifiers.end()
+    return Compute(
+        ((destination, "b32"),), (), lambda active: _all(lane_mask(active), np.uint32),
+        spread="one", active=True,
+    )  # fmt: skip
+
+
+@defines("elect")
+def _elect(instruction: Instruction) -> Operation:
+    """The lane with the lowest number among those that execute it: the same one every time for the
+    same lanes, on which programs rely.
+    """
+    destination, members = operands(instruction, 2)
+    modifiers = Modifiers(instruction)
+    modifiers.need("sync")
+    modifiers.end()
+    targets = pair(destination)
+
+    def lanes(active: Lanes) -> tuple[Array, Array]:
+        leader = int(active.argmax())
+        return _all(leader, np.uint32), np.asarray(leader == LANES)
+
+    return Compute(
+        tuple(zip(targets, ("b32", "pred"), strict=True)), (), lanes, spread="lanes", active=True,
+        members=members,
+    )  # fmt: skip
+
+
+_COMBINE: dict[str, Callable[[Array], np.generic]] = {
+    "add": lambda v: v.sum(dtype=v.dtype), "min": lambda v: v.min(), "max": lambda v: v.max(),
+    "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
+}  # fmt: skip
+
+
+@defines("redux")
+def _redux(instruction: Instruction) -> Operation:
+    destination, source, members = operands(instruction, 3)
+    modifiers = Modifiers(instruction)
+    modifiers.need("sync")
+    name = modifiers.need(*_COMBINE)
+    magnitude = modifiers.flag("abs")
+    nan = modifiers.flag("NaN")
+    kind = modifiers.need("u32", "s32", "b32", "f32")
+    modifiers.end()
+    combine = _COMBINE[name]
+    dtype = TYPES[kind].dtype
+
+    def lanes(active: Lanes, value: Array) -> Array:
+        taken = value[active]
+        if kind == "f32":
+            if magnitude:
+                taken = np.abs(taken)
+            numbers = taken[~np.isnan(taken)]
+            if len(numbers) == 0 or (nan and len(numbers) < len(taken)):
+                return np.full(32, 0x7FFFFFFF, np.uint32).view(dtype)
+            taken = numbers
+        return np.full(32, combine(taken), dtype)
+
+    spread: Spread = "one"
+    return Compute(
+        ((destination, kind),),
+        ((source, kind),),
+        lanes,
+        spread=spread,
+        active=True,
+        members=members,
+    )
+
+
+@defines("match")
+def _match(instruction: Instruction) -> Operation:
+    destination, source, members = operands(instruction, 3)
+    modifiers = Modifiers(instruction)
+    mode = modifiers.need("any", "all")
+    modifiers.need("sync")
+    kind = modifiers.need("b32", "b64")
+    modifiers.end()
+    targets = pair(destination)
+
+    def lanes(active: Lanes, value: Array) -> tuple[Array, ...] | Array:
+        equal = (value[:, None] == value[None, :]) & active[None, :]
+        masks = np.packbits(equal, axis=1, bitorder="little").view(np.uint32)[:, 0]
+        if mode == "any":
+            return masks
+        agree = bool((value[active] == value[active][0]).all())
+        mask = _all(lane_mask(active) if agree else 0, np.uint32)
+        return (mask, _all(agree, np.bool_)) if len(targets) == 2 else mask
+
+    return Compute(
+        tuple(zip(targets, ("b32", "pred"), strict=False)), ((source, kind),), lanes,
+        spread="lanes", active=True, members=members,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""PTX text to a module of functions, variables and instructions."""
