@@ -74,37 +74,7 @@ def remainder(site: Site, a: int, b: int, bits: int) -> int:
     return a % b
 
 
-def quotients(
-    site: Site,
-    a: Array | int,
-    b: Array | int,
-    bits: int,
-    mask: int,
-    base: int,
-    condition: Condition = True,
-) -> Array:
-    """`quotient` by element. `bits`: 0 for unsigned integers."""
-    a, b = _divisible(site, a, b, bits, "//", mask, base, condition)
-    out: Array = np.floor_divide(a, b)
-    return out
-
-
-def remainders(
-    site: Site,
-    a: Array | int,
-    b: Array | int,
-    bits: int,
-    mask: int,
-    base: int,
-    condition: Condition = True,
-) -> Array:
-    """`remainder` by element. `bits`: 0 for unsigned integers."""
-    a, b = _divisible(site, a, b, bits, "%", mask, base, condition)
-    out: Array = np.remainder(a, b)
-    return out
-
-
-def _divisible(
+def divisions(
     site: Site,
     a: Array | int,
     b: Array | int,
@@ -112,10 +82,10 @@ def _divisible(
     sign: str,
     mask: int,
     base: int,
-    condition: Condition,
-) -> tuple[Array, Array]:
-    """The operands as arrays of one shape; divisors whose result is not used and that could not be
-    divided by become 1.
+    condition: Condition = True,
+) -> Array:
+    """`quotient` ("//") or `remainder` ("%") by element, any number where the result is not used
+    and is undefined. `bits`: 0 for unsigned integers.
 
     Raises:
         SimFault: a thread divides by 0, or the least integer by -1.
@@ -124,18 +94,19 @@ def _divisible(
     undefined = b == 0
     if bits:
         undefined |= (b == -1) & (a == -(1 << (bits - 1)))
-    if not undefined.any():
-        return a, b
-    wrong = np.argwhere(undefined & _used(undefined.shape, mask, base, condition))
-    if len(wrong):
-        at = tuple(int(i) for i in wrong[0])
-        who = (
-            f" in thread {at[0] + base}"
-            if len(at) == 1
-            else f" at row {at[0]}, column {at[1]} of the fragment"
-        )
-        raise _undefined(site, int(a[at]), int(b[at]), bits, sign, who)
-    return a, np.where(undefined, 1, b)
+    if undefined.any():
+        wrong = np.argwhere(undefined & _used(undefined.shape, mask, base, condition))
+        if len(wrong):
+            at = tuple(int(i) for i in wrong[0])
+            who = (
+                f" in thread {at[0] + base}"
+                if len(at) == 1
+                else f" at row {at[0]}, column {at[1]} of the fragment"
+            )
+            raise _undefined(site, int(a[at]), int(b[at]), bits, sign, who)
+        b = np.where(undefined, 1, b)
+    out: Array = np.floor_divide(a, b) if sign == "//" else np.remainder(a, b)
+    return out
 
 
 def _undefined(site: Site, a: int, b: int, bits: int, sign: str, who: str) -> SimFault:

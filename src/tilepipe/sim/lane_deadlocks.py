@@ -61,7 +61,14 @@ def undecided(
         for place in _reached(places, here, args[1]):
             if set(place.by_data) & set(here.by_data):  # who comes there waits here
                 continue
-            found = next((b for b, of in sources.items() if _has(of, place.op)), None)
+            found = next(
+                (
+                    bar
+                    for bar, of in sources.items()
+                    if any(isinstance(s, OpSite) and s.op is place.op for s in of)
+                ),
+                None,
+            )
             if found is not None and place.threads & waiting:
                 lanes = "1 lane" if args[1].bit_count() == 1 else f"{args[1].bit_count()} lanes"
                 return NotModelledError(
@@ -77,10 +84,6 @@ def undecided(
                     site.loc,
                 )
     return None
-
-
-def _has(sites: list[Site], op: ops.Op) -> bool:
-    return any(isinstance(site, OpSite) and site.op is op for site in sites)
 
 
 def _partly(mask: int) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -139,32 +138,26 @@ def run(
                 launch.grid,
             )
 
-    with quiet_numbers(), naming_the_elected_lane(world, compiled):
-        if world.program.shares_work:
-            resident = max(launch.chip.resident_clusters(size) * per_sm, 1)
-            steps, cycles = together(world, order, resident, random, finished)
-        else:
-            steps, cycles = one_after_another(world, order, random, finished)
+    try:
+        with quiet_numbers():
+            if world.program.shares_work:
+                resident = max(launch.chip.resident_clusters(size) * per_sm, 1)
+                steps, cycles = together(world, order, resident, random, finished)
+            else:
+                steps, cycles = one_after_another(world, order, random, finished)
+    except SimFault as fault:
+        if compiled.lanes != (0,):  # the kernel names lanes in a role which elects
+            fault.add_note(
+                f"In this run elect.sync elected lane {world.elected} wherever it was active;"
+                " which lane it is, is not known."
+            )
+        raise
     dram = sum(t.array.nbytes for t in world.tensors)
     world.tensors = []
     us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
     return Run(
         _role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps, seed
     )
-
-
-@contextmanager
-def naming_the_elected_lane(world: World, compiled: Compiled) -> Iterator[None]:
-    """A fault of a kernel that names lanes in a role which elects says which lane was elected."""
-    try:
-        yield
-    except SimFault as fault:
-        if compiled.lanes != (0,):
-            fault.add_note(
-                f"In this run elect.sync elected lane {world.elected} wherever it was active;"
-                " which lane it is, is not known."
-            )
-        raise
 
 
 def occupancy(launch: Launch) -> int:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from tilepipe.check.engine.execution import Execution, schedule_of
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.state_key import StateKeys
-from tilepipe.check.engine.steps import Race, VisibleStep
 from tilepipe.check.verdict import Bounds, ExecutionLimitError, Reductions, ScheduleStep
 from tilepipe.errors import NotModelledError, SimFault
 
@@ -228,8 +227,10 @@ class Explorer:
         out: list[Alternative] = []
         for race in execution.causal_order.races:
             self.check_deadline()  # there may be very many races, each with a long schedule
-            between = [
-                s for s in steps[race.first.index : race.second.index] if not _must_follow(s, race)
+            between = [  # those that can precede the first step
+                s
+                for s in steps[race.first.index + 1 : race.second.index]
+                if not race.first.bit & s.trace_past
             ]
             before = steps[: race.first.index]
             kept = {(s.agent_id, s.ordinal) for s in (*before, *between)}
@@ -260,8 +261,3 @@ class Explorer:
         if error is not None:
             self.found.fault, self.found.schedule = error, tuple(execution.schedule)
         return error is not None
-
-
-def _must_follow(step: VisibleStep, race: Race) -> bool:
-    """Whether a step cannot precede the first step of a race."""
-    return step is race.first or bool(race.first.bit & step.trace_past)

@@ -64,7 +64,8 @@ class BranchOnTests(BranchOnVisible):
         # Of the copies that one phase waits for, the last one completes it. No agent can observe
         # the others before that.
         return unit.bar.array in self.tested and not any(
-            f is not flight and _signals(f, unit.bar) for f in others
+            f is not flight and not isinstance(f.unit, UnitQueue) and f.unit.bar is unit.bar
+            for f in others
         )
 
 

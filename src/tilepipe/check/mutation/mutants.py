@@ -118,7 +118,8 @@ def _move(kernel: Kernel) -> Iterator[Mutant]:
             ("before", rewriting.earlier(place)),
             ("after", rewriting.later(place)),
         ):
-            if found is not None and _matters(place.op, found[1]):
+            # to swap two equal ops makes no difference
+            if found is not None and text(place.op) != text(found[1]):
                 held, passed = found
                 what = f"moved {direction} {text(passed)} ({passed.loc.short}): {described(place)}"
                 yield Mutant(
@@ -134,11 +135,6 @@ def _move(kernel: Kernel) -> Iterator[Mutant]:
             yield Mutant(
                 f"move {name}", what, place, rewriting.with_ops(kernel, moved), place.enclosing
             )
-
-
-def _matters(op: ops.Op, passed: ops.Op) -> bool:
-    """Whether two ops differ, so that swapping them makes a difference."""
-    return text(op) != text(passed)
 
 
 def _release(kernel: Kernel) -> Iterator[Mutant]:

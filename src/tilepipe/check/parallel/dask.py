@@ -36,7 +36,7 @@ def run_on_cluster(
         BindError: `client` is no Dask client, or an asynchronous one.
     """
     try:
-        from distributed import Client, as_completed
+        from distributed import Client, KilledWorker, as_completed
     except ImportError as error:
         raise UnavailableError(
             f"client= takes a Dask client, and Dask is not installed ({error}): pip install"
@@ -52,7 +52,7 @@ def run_on_cluster(
             futures[_submitted(client, name, recipe, options)] = number
         for future in completed(list(futures)):
             number, raised = futures[future], future.exception()
-            if _killed(raised):
+            if isinstance(raised, KilledWorker):
                 suspects.append(number)
             else:
                 record(number, future.result() if raised is None else Failure.of(raised))
@@ -60,7 +60,7 @@ def run_on_cluster(
             future = _submitted(client, *instances[number], options)
             futures[future] = number
             raised = future.exception()
-            if _killed(raised):
+            if isinstance(raised, KilledWorker):
                 record(
                     number,
                     Failure(
@@ -83,9 +83,3 @@ def _submitted(client: Any, name: str, recipe: Any, options: Options) -> Any:
             f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function"
             " that binds the kernel there."
         ) from error
-
-
-def _killed(error: BaseException | None) -> bool:
-    from distributed import KilledWorker
-
-    return isinstance(error, KilledWorker)

@@ -85,7 +85,7 @@ class InstanceError(TilepipeError):
                 [
                     count,
                     *(
-                        f"  instance '{name}': {_indented(text)}"
+                        f"  instance '{name}': " + text.replace("\n", "\n    ")
                         for name, text in self.failures.items()
                     ),
                 ]
@@ -94,10 +94,6 @@ class InstanceError(TilepipeError):
         for name, x in pairs:
             if isinstance(x, Failure) and x.trace:
                 self.add_note(f"instance '{name}':\n{x.trace}")
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
 
 
 def check_instance(

@@ -189,7 +189,8 @@ class _Flow:
                 answers.leaks |= name is not guard
                 if name is guard:
                     assert isinstance(op, ops.If)
-                    answers.waits += _waits(op)
+                    branch = (*walk(op.then), *walk(op.orelse))
+                    answers.waits += [x for x in branch if isinstance(x, ops.MbarWait)]
         for answers in found.values():
             if answers.waits and not (answers.leaks and CONDITIONS.flow):
                 yield answers
@@ -243,13 +244,3 @@ def _copies(op: ops.Op) -> list[tuple[Name, Name]]:
         case ops.Read(local=target, var=source):
             return [(source, target)]
     return []
-
-
-def _waits(op: ops.If) -> list[ops.MbarWait]:
-    """The waits of a branch."""
-    return [
-        inner
-        for block in (op.then, op.orelse)
-        for inner in walk(block)
-        if isinstance(inner, ops.MbarWait)
-    ]

@@ -357,8 +357,7 @@ class Expressions:
         """Division or remainder, of operands for which it may be undefined."""
         bits = x.dtype.bits if x.dtype.kind == "int" else 0
         if array:
-            which = "quotients" if x.op == "floordiv" else "remainders"
-            return f"{which}({self.site}, {a}, {b}, {bits}, {self._used()})"
+            return f"divisions({self.site}, {a}, {b}, {bits}, {INFIX[x.op]!r}, {self._used()})"
         if bits:
             return (
                 f"{'quotient' if x.op == 'floordiv' else 'remainder'}({self.site}, {a}, {b},"
