@@ -169,7 +169,7 @@ _version errors files host_arguments ir kernels lang ops pipelines program publi
 """
 IMPORTED_OF = {
     "kernels": "attention common gemm",
-    "ops": "arrays attention dispatch grouped layouts matmul output_dtypes scaled settings types",
+    "ops": "arrays attention calls grouped matmul scaled",
 }
 # Of the standard library: each costs milliseconds, and few want it.
 HEAVY = {

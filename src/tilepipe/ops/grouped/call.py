@@ -1,11 +1,8 @@
-"""The arguments of one call of `ops.grouped_matmul`, and what is asked of them, for both kinds of
-arrays.
-"""
+"""What `grouped_matmul` asks of its arguments, for both kinds of arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
@@ -23,23 +20,9 @@ from tilepipe.ops.calls import (
     result_dtype,
     setting_names,
 )
+from tilepipe.ops.grouped.public import NAME, GroupedCall
 
-NAME = "grouped_matmul"
 SETTINGS = setting_names(GroupedGemmConfig)
-
-
-@dataclass
-class GroupedCall(Generic[ArrayT]):
-    """a[start:end] @ b[g] for the rows of each group; `ops.grouped_matmul` says what each may
-    be.
-    """
-
-    a: ArrayT
-    b: ArrayT
-    offsets: ArrayT
-    out: ArrayT | None
-    out_dtype: object
-    settings: Settings
 
 
 class Extents(NamedTuple):

@@ -13,7 +13,8 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
-from tilepipe.ops.grouped.call import NAME, Extents, GroupedCall, checked, config
+from tilepipe.ops.grouped.call import Extents, checked, config
+from tilepipe.ops.grouped.public import NAME, GroupedCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     autocast,

@@ -4,10 +4,28 @@ GPU for CUDA tensors, on the simulator for NumPy arrays.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Generic
+
 import numpy as np
 
-from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
-from tilepipe.ops.grouped.call import NAME, GroupedCall
+from tilepipe.ops.calls import ArrayT, Progress, Setting, Settings, gpu_module
+
+NAME = "grouped_matmul"
+
+
+@dataclass
+class GroupedCall(Generic[ArrayT]):
+    """a[start:end] @ b[g] for the rows of each group; `ops.grouped_matmul` says what each may
+    be.
+    """
+
+    a: ArrayT
+    b: ArrayT
+    offsets: ArrayT
+    out: ArrayT | None
+    out_dtype: object
+    settings: Settings
 
 
 def grouped_matmul(

@@ -8,7 +8,8 @@ from tilepipe.ir.arrays import array_dtype
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored, tma_order
 from tilepipe.ops.calls import Array, Progress
-from tilepipe.ops.grouped.call import NAME, GroupedCall, checked, config
+from tilepipe.ops.grouped.call import checked, config
+from tilepipe.ops.grouped.public import NAME, GroupedCall
 
 
 def grouped_matmul(call: GroupedCall[Array], seed: int, progress: Progress | None) -> Array:

@@ -1,12 +1,10 @@
-"""The arguments of one call of `ops.scaled_matmul`, and the recipe that they follow: what the
-scales belong to, found by shapes and dtypes.
-"""
+"""The recipes of `scaled_matmul`: what the scales belong to, found by shapes and dtypes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 
 from tilepipe.errors import BindError
 from tilepipe.ir.dtypes import dtype
@@ -16,8 +14,8 @@ from tilepipe.kernels.gemm_block_scaled.layout import KINDS, blocked_shape
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.ops.calls import ArrayT, Settings, Shape, check_settings, setting_names
+from tilepipe.ops.scaled.public import NAME, ScaledCall
 
-NAME = "scaled_matmul"
 Config = GemmConfig | BlockwiseGemmConfig | BlockScaledGemmConfig
 # Element and scale types as NumPy and PyTorch name them.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
@@ -31,24 +29,6 @@ _SCALES = {
     family: (*others, *(x for f, x in _KINDS if f == family))
     for family, others in (("fp8", ("float32",)), ("fp4", ()))
 }
-
-
-@dataclass
-class ScaledCall(Generic[ArrayT]):
-    """(scale_a · a) @ (scale_b · b) + bias; `ops.scaled_matmul` says what each may be.
-
-    Attributes:
-        scale_a, scale_b: of parts of the operand, or the pair of these and of the whole operand.
-    """
-
-    a: ArrayT
-    b: ArrayT
-    scale_a: ArrayT | tuple[ArrayT, object]
-    scale_b: ArrayT | tuple[ArrayT, object]
-    out: ArrayT | None
-    bias: ArrayT | None
-    out_dtype: object
-    settings: Settings
 
 
 class ArrayKind(NamedTuple):

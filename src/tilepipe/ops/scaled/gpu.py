@@ -22,7 +22,8 @@ from tilepipe.kernels.gemm_blockwise import (
 )
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.calls import check_shape, configured, result_dtype
-from tilepipe.ops.scaled.call import NAME, ArrayKind, Recipe, ScaledCall, recipe
+from tilepipe.ops.scaled.call import ArrayKind, Recipe, recipe
+from tilepipe.ops.scaled.public import NAME, ScaledCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,

@@ -25,7 +25,8 @@ from tilepipe.ops.calls import (
     configured,
     result_dtype,
 )
-from tilepipe.ops.scaled.call import NAME, UNPACKED, ArrayKind, Config, Recipe, ScaledCall, recipe
+from tilepipe.ops.scaled.call import UNPACKED, ArrayKind, Config, Recipe, recipe
+from tilepipe.ops.scaled.public import NAME, ScaledCall
 
 WholeScales = tuple[Array | None, Array | None]  # of A and of B, float32 (1,); both or neither
 
