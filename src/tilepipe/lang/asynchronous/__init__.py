@@ -1,1 +1,1 @@
-"""Ops of the asynchronous units: TMA copies, wgmma and commits."""
+"""Ops of asynchronous units: wgmma and commits."""

@@ -81,7 +81,7 @@ class GlobalTensor:
         """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the
         box at `coords` (elements, outermost first) to `dst`, a `TMADestination`.
         """
-        from tilepipe.lang.asynchronous.tma import tma_load
+        from tilepipe.lang.context.context import Context
 
         if not hasattr(dst, "smem") or not hasattr(dst, "mbar"):
             raise TraceError(
@@ -89,7 +89,7 @@ class GlobalTensor:
                 f" {dst!r}",
                 caller(),
             )
-        tma_load(self._tracer, self, coords, dst.smem, dst.mbar, multicast)
+        Context(self._tracer).tma_load(self, coords, dst.smem, dst.mbar, multicast)
 
     def __getitem__(self, index: object) -> ElementRef:
         indices = element_indices(self._tracer, self, self.dtype, self.rank, index)

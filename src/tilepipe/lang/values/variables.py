@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
@@ -12,6 +12,16 @@ from tilepipe.lang.tracing.convergence import divergence
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
 from tilepipe.lang.values.scalars import Value, binary, converted, to_expr, traced_value, unary
+
+
+def _update(op: str) -> Callable[[Var, object], Var]:
+    """The method of an in-place operator."""
+
+    def update(self: Var, other: object) -> Var:
+        self.set(self._binary(op, other))
+        return self
+
+    return update
 
 
 class Var(Operators[Value]):
@@ -92,44 +102,18 @@ class Var(Operators[Value]):
     def _unary(self, op: str) -> Value:
         return unary(self._tracer, op, self.get())
 
-    def _update(self, op: str, other: object) -> Self:
-        self.set(self._binary(op, other))
-        return self
-
     # In place: the name stays bound to the variable, where `v + x` gives a value.
-
-    def __iadd__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("add", other)
-
-    def __isub__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("sub", other)
-
-    def __imul__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("mul", other)
-
-    def __itruediv__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("div", other)
-
-    def __ifloordiv__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("floordiv", other)
-
-    def __imod__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("mod", other)
-
-    def __iand__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("and", other)
-
-    def __ior__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("or", other)
-
-    def __ixor__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("xor", other)
-
-    def __ilshift__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("shl", other)
-
-    def __irshift__(self, other: object) -> Self:  # type: ignore[override]
-        return self._update("shr", other)
+    __iadd__ = _update("add")
+    __isub__ = _update("sub")
+    __imul__ = _update("mul")
+    __itruediv__ = _update("div")
+    __ifloordiv__ = _update("floordiv")
+    __imod__ = _update("mod")
+    __iand__ = _update("and")
+    __ior__ = _update("or")
+    __ixor__ = _update("xor")
+    __ilshift__ = _update("shl")
+    __irshift__ = _update("shr")
 
     def __repr__(self) -> str:
         return f"<variable {self._var.name}: {self._var.dtype}>"

@@ -10,7 +10,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
-from tilepipe.lang.tracing.tracer import require_rule
+from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.attention.fa4_config import FA4Config
 from tilepipe.pipelines.attention.staged import StagedPipeline
@@ -219,12 +219,12 @@ def _other(what: str, is_k: bool) -> str:
     return what.replace("_v", "_k") if is_k else what.replace("_k", "_v")
 
 
-def _pointed_to(pointer: ElementRef, tracer: object) -> SmemTileArray:
+def _pointed_to(pointer: ElementRef, tracer: Tracer) -> SmemTileArray:
     base = pointer.ir.base if isinstance(pointer, ElementRef) else None
     if isinstance(base, memory.Tile) and all(
         isinstance(x, exprs.Const) and x.value == 0 for x in (base.index, *pointer.ir.index)
     ):
-        return SmemTileArray(tracer, base.buffer)  # type: ignore[arg-type]
+        return SmemTileArray(tracer, base.buffer)
     raise TraceError(
         "smem is an array of tiles, or a pointer to its first element (`tiles[0][0, 0]`); got"
         f" {pointer!r}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tilepipe.errors import TraceError
@@ -153,14 +154,14 @@ class DynamicScheduler(TileOrder):
         raise NotImplementedError
 
 
+@dataclass(eq=False)
 class _Steps:
     """The steps of a dynamic schedule in one role; yields `make(index)`, with the step's index in
     the order.
     """
 
-    def __init__(self, scheduler: DynamicScheduler, make: Callable[[Value], Any]) -> None:
-        self._scheduler = scheduler
-        self._make = make
+    _scheduler: DynamicScheduler
+    _make: Callable[[Value], Any]
 
     def __iter__(self) -> Iterator[Any]:
         scheduler, ctx, t = self._scheduler, self._scheduler._ctx, self._scheduler._ctx.tracer

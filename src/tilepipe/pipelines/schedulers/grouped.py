@@ -98,13 +98,13 @@ class GroupedScheduler:
         return _Walk(self, rank, of)
 
 
+@dataclass(eq=False)
 class _Walk:
     """The tiles of all groups in one role."""
 
-    def __init__(self, scheduler: GroupedScheduler, rank: object, of: int) -> None:
-        self._scheduler = scheduler
-        self._rank = rank
-        self._of = of
+    _scheduler: GroupedScheduler
+    _rank: object
+    _of: int
 
     def __iter__(self) -> Iterator[Any]:
         scheduler, ctx, t = self._scheduler, self._scheduler._ctx, self._scheduler._ctx.tracer

@@ -19,13 +19,13 @@ RASTERS = ("rows", "columns", "grouped")
 GROUP = 8
 
 
+@dataclass(eq=False)
 class _Share:
     """Every `of`-th tile of a schedule."""
 
-    def __init__(self, scheduler: StaticScheduler, of: int, rank: object) -> None:
-        self._scheduler = scheduler
-        self._of = of
-        self._rank = rank
+    _scheduler: StaticScheduler
+    _of: int
+    _rank: object
 
     def __iter__(self) -> Iterator[WorkTile]:
         scheduler, ctx = self._scheduler, self._scheduler._ctx
