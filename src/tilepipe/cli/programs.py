@@ -24,7 +24,7 @@ from tilepipe import files
 from tilepipe.check.counterexamples.saved import indefinite
 from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.lang.arguments.launch_preconditions import check_zeros
+from tilepipe.program.arguments import check_zeros
 from tilepipe.registry.catalog import Instance, find
 from tilepipe.registry.settings import pairs
 

@@ -1,5 +1,6 @@
 """What a kernel is bound to: tensor maps, numbers, the chip that holds them, and the grid and the
-clusters of the launch, given as numbers or as functions of arguments.
+clusters of the launch, given as numbers or as functions of arguments; and the launch preconditions
+that they must meet.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.def_use import tensor_uses
-from tilepipe.ir.program import Arg, Kernel, TensorArg
+from tilepipe.ir.expressions import Expr
+from tilepipe.ir.program import Arg, Kernel, Launch, TensorArg
+from tilepipe.ir.static_evaluation import IntArray, evaluate
 from tilepipe.lang.arguments.tensor_map import TensorMap, tensor_map
 from tilepipe.lang.tracing.kernel import explain_none
 
@@ -148,3 +151,45 @@ def cluster_extents(value: Any, chip: Chip) -> tuple[int, int, int]:
             f" {chip.max_cluster}"
         )
     return x, y, z
+
+
+def check_conditions(
+    kernel: Kernel, grid: int, args: Mapping[str, tuple[int, ...] | int | float | None]
+) -> None:
+    """Checks the conditions on arguments; `args`: numbers, and the shapes of tensors. A condition
+    that depends on more is not checked.
+
+    Raises:
+        BindError: a condition does not hold.
+    """
+    if not kernel.requirements:
+        return
+    env: dict[str, IntArray] = {"num_clusters": np.asarray(grid // kernel.cluster_size)}
+    for name, arg in args.items():
+        if isinstance(arg, tuple):
+            env.update({f"{name}.shape[{axis}]": np.asarray(n) for axis, n in enumerate(arg)})
+        elif arg is not None:
+            env[name] = np.asarray(arg)
+    for requirement in kernel.requirements:
+        holds = evaluate(requirement.holds, env) if isinstance(requirement.holds, Expr) else None
+        if holds is not None and not holds:
+            raise BindError(
+                requirement.message.format(*(evaluate(x, env) for x in requirement.shows)),
+                requirement.loc,
+            )
+
+
+def check_zeros(launch: Launch) -> None:
+    """Checks the NumPy arrays among the tensors that must hold zeros.
+
+    Raises:
+        BindError: one holds another value.
+    """
+    for requirement in launch.kernel.requirements:
+        arg = (
+            None if isinstance(requirement.holds, Expr) else launch.args.get(requirement.holds.name)
+        )
+        if isinstance(arg, TensorArg) and isinstance(arg.array, np.ndarray) and arg.array.any():
+            raise BindError(
+                requirement.message.format(arg.array[arg.array != 0].flat[0]), requirement.loc
+            )

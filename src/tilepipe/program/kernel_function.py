@@ -16,12 +16,12 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import did_you_mean, plain_int, shown
 from tilepipe.ir.chip import CHIPS, H200, Chip
 from tilepipe.ir.program import Kernel, Launch
-from tilepipe.lang.arguments.launch_preconditions import check_conditions
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.tracing.kernel import trace
 from tilepipe.program.arguments import (
     MAX_GRID,
     Argument,
+    check_conditions,
     chip_of,
     cluster_extents,
     launch_argument,

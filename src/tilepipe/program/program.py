@@ -14,7 +14,7 @@ from tilepipe.host_arguments import plain_int, require_bool, require_function, s
 from tilepipe.ir import printer
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import Kernel, Launch, TensorArg
-from tilepipe.lang.arguments.launch_preconditions import check_zeros
+from tilepipe.program.arguments import check_zeros
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Fault, Reductions, Verdict

@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
-from tilepipe.testing.arguments import numbers, tolerance
-
-Array = npt.NDArray[np.generic]
+from tilepipe.testing.arguments import Array, numbers, tolerance
 
 # c of the bound, by accumulation. float32 accumulation of exact products stays below 1 on random
 # data; 4 leaves room for other orders of summation.

@@ -16,14 +16,13 @@ from tilepipe.errors import BindError, SimFault, TilepipeError, UnavailableError
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import TensorArg
 from tilepipe.program import Program
-from tilepipe.testing.arguments import numbers, require_program, several, tolerance
+from tilepipe.testing.arguments import Array, numbers, require_program, several, tolerance
 from tilepipe.testing.numerics import Comparison, compare
 
 if TYPE_CHECKING:
     from tilepipe.machine.rules import Rules
     from tilepipe.sim import Run
 
-Array = npt.NDArray[Any]
 Expected = npt.ArrayLike | Mapping[str, npt.ArrayLike] | Callable[..., Any]
 
 

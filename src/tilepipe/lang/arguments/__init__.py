@@ -1,1 +1,1 @@
-"""Arguments: tensor maps, launch preconditions, rules, and checks of what public members take."""
+"""Arguments: tensor maps, and checks of what public members take."""

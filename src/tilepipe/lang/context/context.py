@@ -13,23 +13,22 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
 from tilepipe.lang.arguments.annotations import Name
-from tilepipe.lang.context.grid import GridMembers
 from tilepipe.lang.context.scalars import ScalarMembers
 from tilepipe.lang.context.synchronisation import SynchronisationMembers
 from tilepipe.lang.context.tensor_cores import TensorCoreMembers
 from tilepipe.lang.context.transfers import TransferMembers
 from tilepipe.lang.control.blocks import MustEnter, branch, elect, otherwise, per_warp
-from tilepipe.lang.control.loops import Range
+from tilepipe.lang.control.loops import Range, WhileLoop
 from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.scopes import RoleState
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr
+from tilepipe.lang.values.variables import Var
 
 
 class Context(
     TransferMembers,
     SynchronisationMembers,
-    GridMembers,
     ScalarMembers,
     TensorCoreMembers,
 ):
@@ -125,6 +124,12 @@ class Context(
             raise TraceError(f"ctx.range takes 1 to 3 arguments, got {len(bounds)}", caller())
         start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
         return Range(self.tracer, start, stop, bounds[2] if len(bounds) == 3 else 1)
+
+    def loop_while(self, more: Var) -> WhileLoop:
+        """`for _ in ctx.loop_while(more):` is one traced loop, repeated while the boolean variable
+        `more` holds; it is tested before each iteration.
+        """
+        return WhileLoop(self.tracer, more)
 
     def when(self, cond: object) -> AbstractContextManager[None]:
         """`with ctx.when(cond):` traces a branch; a condition that varies by lane masks lanes."""

@@ -1,16 +1,25 @@
-"""Members of `ctx` that synchronise the threads of a role, a CTA or a cluster, and order their
-writes; and named barriers, hardware barriers of a fixed number of threads.
+"""Members of `ctx` that synchronise threads, CTAs, clusters and kernels, and order their writes; and
+named barriers, hardware barriers of a fixed number of threads.
 """
 
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs, memory, ops
+from tilepipe.ir import dtypes, expressions as exprs, memory, ops
 from tilepipe.ir.location import caller
+from tilepipe.ir.ops import RESPONSE_BYTES
 from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.lang.arguments.annotations import Name
-from tilepipe.lang.tracing.convergence import divergence, require_role, require_warpgroup
+from tilepipe.lang.asynchronous.commits import Mbar
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tracing.convergence import (
+    divergence,
+    require_one_lane,
+    require_role,
+    require_warpgroup,
+)
 from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, traced_value
 
 
 class NamedBarrier:
@@ -150,3 +159,70 @@ class SynchronisationMembers:
             )
         _ = self.tracer.role
         self.tracer.emit(ops.FenceProxyAsync(caller(), space))
+
+    # -- other clusters and kernels ----------------------------------------------------
+
+    def clc_try_cancel(self, tile: SmemTile, mbar: Mbar, *, multicast: bool = False) -> None:
+        """Asks for a cluster of this grid that has not started (Blackwell). The response arrives in
+        `tile`, one row of 16 bytes, and its 16 bytes are credited to `mbar`; `multicast`: in every
+        CTA of the cluster. One lane only; not again after a response without a cluster.
+        """
+        require_one_lane(self.tracer, "clc_try_cancel")
+        _require_response(tile, "clc_try_cancel")
+        self.tracer.emit(
+            ops.ClcTryCancel(
+                caller(), tile.ir("written by clc_try_cancel"), mbar.ref(), bool(multicast)
+            )
+        )
+
+    def clc_query(self, tile: SmemTile) -> tuple[Value, Value]:
+        """(whether a cluster was cancelled, its index in the grid if so), from the response in
+        `tile`.
+
+        Every thread that calls it reads the response; it must then execute `fence_proxy_async()`
+        before it releases the row.
+        """
+        _ = self.tracer.role
+        _require_response(tile, "clc_query")
+        src = tile.ir("read by clc_query")
+        valid, cluster = (
+            self.tracer.local("valid", dtypes.boolean),
+            self.tracer.local("cluster", dtypes.int32, nonneg=True),
+        )
+        self.tracer.emit(ops.ClcQuery(caller(), src, valid, cluster))
+        return traced_value(self.tracer, valid), traced_value(self.tracer, cluster)
+
+    def launch_dependents(self) -> None:
+        """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one
+        leaves free: a hint, worth a microsecond of a short kernel. Best issued by the load warp
+        after its last load.
+        """
+        _ = self.tracer.role
+        self.tracer.emit(ops.LaunchDependents(caller()))
+
+    def grid_dependency_wait(self) -> None:
+        """Waits until the kernels before this one have ended and their writes are visible. In a
+        kernel that calls it, set-up does not end with this wait: before the call the kernel may
+        read data that no earlier kernel writes (weights), and must not write.
+        """
+        self.tracer.emit(ops.GridDependencyWait(caller()))
+
+
+def _require_response(tile: SmemTile, what: str) -> None:
+    """Raises TraceError unless a tile is one row of 16 bytes, aligned to 16 (PTX ISA,
+    clusterlaunchcontrol.try_cancel).
+    """
+    buffer = tile._tile.buffer
+    if (
+        tile.shape[0] != 1
+        or tile.nbytes != RESPONSE_BYTES
+        or buffer.dtype is not dtypes.int32
+        or buffer.cols != 4
+        or buffer.swizzle
+    ):
+        raise TraceError(
+            f"{what}: a response is a row of 4 int32 of a tile that is not swizzled,"
+            " `ctx.smem((n, 4), tp.int32, swizzle=0)[0].rows(i, 1)`;"
+            f" got {tile!r}",
+            caller(),
+        )

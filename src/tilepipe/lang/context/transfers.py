@@ -7,21 +7,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import expressions as exprs, ops
+from tilepipe.ir import dtypes, expressions as exprs, memory, ops
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.ir.location import caller
+from tilepipe.ir.memory import TensorParam
 from tilepipe.lang.arguments.annotations import Extent, MatrixOrder, MulticastMask, Name, Swizzle
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.fragments import memory as fragment_memory
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
-from tilepipe.lang.memory import elements
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray, allocate
 from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
-from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
+from tilepipe.lang.values.scalars import (
+    Value,
+    converted,
+    require_integer,
+    require_uniform,
+    to_expr,
+    traced_value,
+)
 
 
 class TransferMembers:
@@ -53,7 +60,23 @@ class TransferMembers:
 
     def load(self, ref: ElementRef) -> Value:
         """Ordinary load of `tile[r, c]` or `tensor[i, j]`, by every active lane."""
-        return elements.load(self.tracer, ref)
+        if not isinstance(ref, ElementRef):
+            raise TraceError(
+                f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment"
+                " reads a tile: `f.load(tile)`",
+                caller(),
+            )
+        element = ref._touch()
+        base = element.base
+        places = (
+            ()
+            if isinstance(base, memory.TensorParam)
+            else (base.index, base.row, base.col, *([base.cta] if base.cta is not None else []))
+        )
+        vary = max((i.vary for i in (*element.index, *places)), default=exprs.Vary.UNIFORM)
+        local = self.tracer.local("v", ref.dtype, vary)
+        self.tracer.emit(ops.Load(caller(), local, element))
+        return traced_value(self.tracer, local)
 
     def store(self, ref: ElementRef | SmemTile, value: object) -> None:
         """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile
@@ -61,9 +84,35 @@ class TransferMembers:
 
         Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
         """
-        if isinstance(ref, ElementRef):
-            return elements.store(self.tracer, ref, value)
-        return fragment_memory.store(self.tracer, ref, value)
+        if not isinstance(ref, ElementRef):
+            return fragment_memory.store(self.tracer, ref, value)
+        element = ref._touch()
+        self.tracer.emit(ops.Store(caller(), element, converted(self.tracer, value, ref.dtype)))
+
+    def atomic_add(self, ref: ElementRef, value: object) -> Value:
+        """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; returns the value
+        before. One lane only.
+
+        Relaxed: it orders no other access. In a warpgroup role the result may not be used under
+        `per_warp`, where the order in which the four warps add is unspecified.
+        """
+        require_one_lane(self.tracer, "atomic_add")
+        if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
+            raise TraceError(
+                "atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not"
+                f" to {ref!r}",
+                caller(),
+            )
+        if ref.dtype not in (dtypes.int32, dtypes.uint32):
+            raise TraceError(
+                f"atomic_add adds to int32 and uint32; '{ref.ir.base.name}' is {ref.dtype}",
+                caller(),
+            )
+        x = converted(self.tracer, value, ref.dtype)
+        vary = exprs.Vary.WARP if self.tracer.scope.inside("per_warp") else exprs.Vary.UNIFORM
+        result = self.tracer.local("old", ref.dtype, vary)
+        self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))
+        return traced_value(self.tracer, result)
 
     def load_global(
         self,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, expressions as exprs, memory, ops
+from tilepipe.ir import dtypes, memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
-    Value,
-    converted,
     to_expr,
-    traced_value,
 )
 
 
@@ -72,30 +69,3 @@ def element_indices(
         if not x.dtype.is_integer:
             raise TraceError(f"an index must be an integer, got {x.dtype}", caller())
     return indices
-
-
-def load(tracer: Tracer, ref: ElementRef) -> Value:
-    """Emits an ordinary load of one element."""
-    if not isinstance(ref, ElementRef):
-        raise TraceError(
-            f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment"
-            " reads a tile: `f.load(tile)`",
-            caller(),
-        )
-    element = ref._touch()
-    base = element.base
-    places = (
-        ()
-        if isinstance(base, memory.TensorParam)
-        else (base.index, base.row, base.col, *([base.cta] if base.cta is not None else []))
-    )
-    vary = max((i.vary for i in (*element.index, *places)), default=exprs.Vary.UNIFORM)
-    local = tracer.local("v", ref.dtype, vary)
-    tracer.emit(ops.Load(caller(), local, element))
-    return traced_value(tracer, local)
-
-
-def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
-    """Emits an ordinary store of one element, converted to the element's dtype."""
-    element = ref._touch()
-    tracer.emit(ops.Store(caller(), element, converted(tracer, value, ref.dtype)))

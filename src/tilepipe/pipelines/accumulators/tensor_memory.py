@@ -15,6 +15,7 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.tensor_memory.addresses import LOWER_LANES
 from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.tensor_memory.tensors import TmemScales, TmemTensor
 from tilepipe.lang.tracing.scopes import RoleState
@@ -24,7 +25,6 @@ from tilepipe.pipelines.barriers.arrays import SMemArray
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier, init_barriers
 
 COLUMN_BITS = 0xFFFF  # of an address; the lane is above them
-LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each warp
 
 
 class TmemAllocation:
@@ -132,12 +132,7 @@ class TmemAllocation:
         address = self.addr + self._ctx._value(col)
         made = TmemTensor(self._tracer, to_expr(self._tracer, address), shape, dtype)
         first = (col & COLUMN_BITS if col > 0 else col) if isinstance(col, int) else 0
-        if first < 0 or first + made.columns > self.columns:
-            raise TraceError(
-                f"columns [{first}, {first + made.columns}) of '{self.name}', which has"
-                f" {self.columns} columns of 32 bits",
-                caller(),
-            )
+        self._check_inside(first, made.columns)
         return made
 
     def scales(
@@ -154,13 +149,16 @@ class TmemAllocation:
             self._tracer, to_expr(self._tracer, self.addr + self._ctx._value(col)), shape, dtype
         )
         first = col if isinstance(col, int) else 0
-        if first < 0 or first + made.columns > self.columns:
+        self._check_inside(first, made.columns)
+        return made
+
+    def _check_inside(self, first: int, columns: int) -> None:
+        if first < 0 or first + columns > self.columns:
             raise TraceError(
-                f"columns [{first}, {first + made.columns}) of '{self.name}', which has"
+                f"columns [{first}, {first + columns}) of '{self.name}', which has"
                 f" {self.columns} columns of 32 bits",
                 caller(),
             )
-        return made
 
     def release_lock(self) -> None:
         """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns
@@ -324,24 +322,13 @@ class TmemDeallocBarrier:
         """
         t, ctx = self._tracer, self._ctx
         ctx.tcgen05_fence_before()
-        own, index = memory.BarrierRef(self._array, exprs.const(0)), exprs.const(1)
-        refs = [own]
-        if self.cta_group == 2:
-            refs.insert(
-                0, memory.BarrierRef(self._array, exprs.const(0), to_expr(t, ctx.cta_rank ^ 1))
-            )
-        arrivals = [
-            count_arrivals(t.role.role, t.kernel.cluster_size, t.scope.active, 1, ref.cta)
-            for ref in refs
-        ]
-        t.ledger.record(
-            self._array,
-            t.role.role,
-            caller(),
-            arrivals[0] if len(arrivals) == 1 else arrivals[0] + arrivals[1],
-        )
-        for ref in refs:
-            t.emit(ops.MbarArrive(caller(), ref, index))
+        ctas = [to_expr(t, ctx.cta_rank ^ 1), None] if self.cta_group == 2 else [None]
+        role, size, active = t.role.role, t.kernel.cluster_size, t.scope.active
+        first, *others = [count_arrivals(role, size, active, 1, cta) for cta in ctas]
+        t.ledger.record(self._array, role, caller(), sum(others, first))
+        for cta in ctas:
+            ref = memory.BarrierRef(self._array, exprs.const(0), cta)
+            t.emit(ops.MbarArrive(caller(), ref, exprs.const(1)))
 
     def complete_dealloc(self, tmem: TmemAllocation) -> None:
         """Gives up the permit to allocate, where that has not been done, waits for the epilogue,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, memory, ops, printer
 from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
@@ -203,10 +205,7 @@ class SharedMemBarrier(View):
         self, bytes: TransactionBytes, cta_id: CtaRank, pred: object = True
     ) -> None:
         """`expect_bytes` on the copy in CTA `cta_id`, where `pred` holds."""
-        if pred is True:
-            self._expect(self._at(cta_id), bytes, arrive=True)
-            return
-        with Context(self._tracer).when(pred):
+        with self._where(pred):
             self._expect(self._at(cta_id), bytes, arrive=True)
 
     def _expect(
@@ -233,11 +232,11 @@ class SharedMemBarrier(View):
         """
         n = require_integer(to_expr(self._tracer, bytes), "a number of bytes")
         ref = self.ref() if dst_cta is None else self._at(dst_cta)
-        if pred is True:
+        with self._where(pred):
             self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
-            return
-        with Context(self._tracer).when(pred):
-            self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
+
+    def _where(self, pred: object) -> AbstractContextManager[None]:
+        return nullcontext() if pred is True else Context(self._tracer).when(pred)
 
     def wait(self, phase: Phase = 0, ticks: NonNegativeInt | None = None) -> None:
         """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier
