@@ -44,7 +44,7 @@ ALLOWED = {
     | {
         API,
         "ir",
-        "lang",
+        "program",
         "machine",
         "sim",
         "check",

@@ -14,3 +14,15 @@ from tilepipe.testing.running import (
     perturb as perturb,
     run as run,
 )
+
+__all__ = [
+    "CheckFailed",
+    "Comparison",
+    "NoDevice",
+    "WrongResult",
+    "check",
+    "compare",
+    "compare_matmul",
+    "perturb",
+    "run",
+]
