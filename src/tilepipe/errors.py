@@ -56,7 +56,7 @@ class CompileError(TilepipeError):
 
 
 class UnavailableError(TilepipeError):
-    """What was asked for needs a package, a driver or a GPU that this machine does not have."""
+    """The request needs a package, a driver or a GPU that this machine does not have."""
 
 
 class LaunchError(TilepipeError):

@@ -52,7 +52,7 @@ def check(
         One verdict for all programs, with the sums of the figures.
 
     Raises:
-        CheckFailed: a fault, with the story of how it comes about, or a bound that was hit:
+        CheckFailed: a fault, with the steps that lead to it, or a bound that was hit:
             undecided. Programs after the one that failed are not checked. BindError: an argument
             is no program, or not of its type.
     """

@@ -180,7 +180,7 @@ class _Outputs:
         self._before = self.copies()
 
     def copies(self) -> dict[str, Array]:
-        """What is in them now."""
+        """Copies of the arrays as they are now."""
         return {name: array.copy() for name, array in self.arrays.items()}
 
     def reset(self) -> None:

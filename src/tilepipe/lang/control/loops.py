@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterator
 from math import gcd
-from typing import Any
+from typing import Any, TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import INT32_MAX, INT32_MIN
@@ -19,6 +19,8 @@ from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, rebound_message
 from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, traced_value
 from tilepipe.lang.values.variables import Var
+
+T = TypeVar("T")  # what a loop yields
 
 
 class Range:
@@ -49,10 +51,10 @@ def loop(
     start: object,
     stop: object,
     step: object,
-    make: Callable[[Value], Any],
+    make: Callable[[Value], T],
     name: str = "i",
     end: Callable[[], None] | None = None,
-) -> Iterator[Any]:
+) -> Iterator[T]:
     """Traces `for index in range(start, stop, step)`. Yields `make(index)` once; `end` adds ops to
     the body after the user's part.
 
@@ -68,10 +70,10 @@ def _loop(
     start: object,
     stop: object,
     step: object,
-    make: Callable[[Value], Any],
+    make: Callable[[Value], T],
     name: str,
     end: Callable[[], None] | None,
-) -> Iterator[Any]:
+) -> Iterator[T]:
     """See `loop`."""
     python_source.require_driven_by_for(sys._getframe(1))
     bounds = [
@@ -85,7 +87,7 @@ def _loop(
     multiple = gcd(divisor(bounds[0]), divisor(bounds[2]))
     indices: list[exprs.Local] = []
 
-    def begin() -> Any:
+    def begin() -> T:
         indices.append(tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg, multiple=multiple))
         return make(traced_value(tracer, indices[-1]))
 
@@ -111,8 +113,8 @@ class WhileLoop:
 
 
 def while_loop(
-    tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None = None
-) -> Iterator[Any]:
+    tracer: Tracer, more: Var, begin: Callable[[], T], end: Callable[[], None] | None = None
+) -> Iterator[T]:
     """Traces `while more:`. Yields `begin()` once, in the body; `end` adds ops to the body after
     the user's part.
 
@@ -125,8 +127,8 @@ def while_loop(
 
 
 def _while(
-    tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None
-) -> Iterator[Any]:
+    tracer: Tracer, more: Var, begin: Callable[[], T], end: Callable[[], None] | None
+) -> Iterator[T]:
     python_source.require_driven_by_for(sys._getframe(1))
     if not isinstance(more, Var) or more.variable.dtype is not dtypes.boolean:
         raise TraceError(
@@ -156,8 +158,8 @@ def _at_most(tracer: Tracer) -> Vary:
 
 
 def _body(
-    tracer: Tracer, begin: Callable[[], Any], end: Callable[[], None] | None, times: int | None
-) -> Generator[Any, None, tuple[ops.Block, Loc]]:
+    tracer: Tracer, begin: Callable[[], T], end: Callable[[], None] | None, times: int | None
+) -> Generator[T, None, tuple[ops.Block, Loc]]:
     """Traces the body of a loop that runs `times` times (None: unknown); returns it and its line.
 
     The generator is resumed when the Python body has ended; it then closes the block. If the body
@@ -170,7 +172,7 @@ def _body(
     role = tracer.role
     before = rebinding.take(tracer.entry)
 
-    def trace(block: ops.Block) -> Iterator[Any]:
+    def trace(block: ops.Block) -> Iterator[T]:
         with tracer.open("loop", block, active=tracer.scope.active, role=role) as scope:
             try:
                 yield begin()
@@ -200,13 +202,13 @@ def _body(
 
 def _second_pass(
     tracer: Tracer,
-    trace: Callable[[ops.Block], Iterator[Any]],
+    trace: Callable[[ops.Block], Iterator[T]],
     counter: dict[str, int],
     changed: dict[tuple[Any, ...], Any],
     body: ops.Block,
     first: rebinding.Snapshot,
-    loc: Any,
-) -> Iterator[Any]:
+    loc: Loc,
+) -> Iterator[T]:
     names = {path: rebinding.path_name(path) for path in changed}
     kept, tracer.counter = dict(tracer.counter), counter
     names = {

@@ -46,7 +46,7 @@ class Held:
         return f"<{self.describe()}>"
 
     def describe(self) -> str:
-        """It in messages: `the producer stage of 'inputs' acquired at gemm.py:41`."""
+        """Its description in messages: `the producer stage of 'inputs' acquired at gemm.py:41`."""
         return f"the {self.what} acquired at {self.acquired_at.short}"
 
 

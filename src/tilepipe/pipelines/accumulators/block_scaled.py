@@ -47,7 +47,7 @@ class BlockScaledTmem(TmemAllocation):
         *,
         name: Name = "tmem",
     ) -> None:
-        """In set-up code; `config` gives the columns of the accumulators, `payload` the shapes and
+        """Made in set-up code; `config` gives the columns of the accumulators, `payload` the shapes and
         types of the scale factors.
 
         Raises:

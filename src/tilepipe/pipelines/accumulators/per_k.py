@@ -9,14 +9,13 @@ barrier, and the epilogue, which arrives there when it has read them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.values.variables import Scalar
 from tilepipe.pipelines.accumulators.output_stages import (
     AccumulatorRing,
     EpilogueStage,
@@ -209,7 +208,9 @@ class BlockwiseFP8Accumulator:
         """Sets the total to 0, for a new tile."""
         self.total.fill(0)
 
-    def promote(self, stage: EpilogueKStage, a_scales: SmemTile, b_scale: Any) -> None:
+    def promote(
+        self, stage: EpilogueKStage, a_scales: SmemTile, b_scale: Scalar | FragmentValue
+    ) -> None:
         """total += accumulator · a_scales · b_scale, and frees the scales' input stage as soon as
         they are in registers.
 
@@ -224,20 +225,21 @@ class BlockwiseFP8Accumulator:
         scales = ctx.fragment(shape=(rows, 1), layout="tmem")
         scales.load(a_scales)
         stage.arrive_input()
-        whole = isinstance(b_scale, FragmentValue)
-        if whole and b_scale.shape != (1, cols):
+        columns = b_scale if isinstance(b_scale, FragmentValue) else None
+        if columns is not None and columns.shape != (1, cols):
             raise TraceError(
-                f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a"
+                f"promote: b_scale has shape {columns.shape}; need a scalar, or one value a"
                 f" column, (1, {cols})",
                 caller(),
             )
-        if whole and not isinstance(b_scale, Fragment):
-            b_scale = ctx.fragment(b_scale)
-        factor = scales if whole else ctx.fragment(scales * b_scale)
+        held = (
+            columns if columns is None or isinstance(columns, Fragment) else ctx.fragment(columns)
+        )
+        factor = scales if held is not None else ctx.fragment(scales * b_scale)
         accumulator = stage.tmem.tensor((rows, cols))
         for col in range(0, cols, PROMOTED_COLUMNS):
             width = min(PROMOTED_COLUMNS, cols - col)
             part = accumulator.cols(col, width).load()
             ctx.tmem_wait_load()
-            scaled = part * (factor * b_scale.cols(col, width)) if whole else part * factor
+            scaled = part * (factor if held is None else factor * held.cols(col, width))
             self.total.set(self.total.cols(col, width) + scaled, col)

@@ -307,7 +307,7 @@ class TmemDeallocBarrier:
     def __init__(
         self, ctx: Context, cta_group: CtaGroup = 1, *, name: Name = "tmem_dealloc"
     ) -> None:
-        """In set-up code; the count, `cta_group` times the threads that signal, is derived."""
+        """Made in set-up code; the count, `cta_group` times the threads that signal, is derived."""
         self._ctx = ctx
         self._tracer = ctx.tracer
         self.cta_group = cta_group

@@ -1,4 +1,4 @@
-"""What both sides of a ring of K or V tiles have: the ring, the tiles, the arithmetic of a tile."""
+"""The base class of both sides of a ring of K or V tiles: the ring, the tiles, a tile's extents."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class OrderedBarrier:
         threads: int = WARPGROUP,
         name: Name = "order",
     ) -> None:
-        """In set-up code. `threads`: of each group.
+        """Makes the barriers, in set-up code. `threads`: the size of each group.
 
         Raises:
             TraceError: in a role, or a number that is not positive.

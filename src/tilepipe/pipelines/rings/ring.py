@@ -1,5 +1,5 @@
-"""What pipelines have in common: the full and empty barriers of a ring, and separate places in
-it.
+"""Base classes of pipelines: the full and empty barriers of a ring, and copies with cursors of
+their own.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Generic, NoReturn, TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
@@ -94,11 +94,11 @@ class DynamicScheduler(TileOrder):
             self.throttle.producer_signal_and_step()
 
     def share(self, rank: Index, of: int) -> NoReturn:
-        """Of `StaticScheduler` only."""
+        """Always refused: only a `StaticScheduler` has it."""
         self._static("share", "which cluster computes a tile is known only when it takes the tile")
 
     def ahead(self) -> NoReturn:
-        """Of `StaticScheduler` only."""
+        """Always refused: only a `StaticScheduler` has it."""
         self._static("ahead", "the next tile is known only when this one ends")
 
     def _static(self, name: str, why: str) -> NoReturn:
@@ -154,16 +154,19 @@ class DynamicScheduler(TileOrder):
         raise NotImplementedError
 
 
+T = TypeVar("T")
+
+
 @dataclass(eq=False)
-class _Steps:
+class _Steps(Generic[T]):
     """The steps of a dynamic schedule in one role; yields `make(index)`, with the step's index in
     the order.
     """
 
     _scheduler: DynamicScheduler
-    _make: Callable[[Value], Any]
+    _make: Callable[[Value], T]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         scheduler, ctx, t = self._scheduler, self._scheduler._ctx, self._scheduler._ctx.tracer
         if t.role.name in scheduler._iterated:
             raise TraceError(
@@ -176,7 +179,7 @@ class _Steps:
         now = Var(t, ctx.cluster_id, None, "work")
         more = Var(t, ctx.cluster_id < total, None, "more_work")
 
-        def begin() -> Any:
+        def begin() -> T:
             index = t.local("work_now", dtypes.int32, nonneg=True)
             t.emit(ops.Read(caller(), index, now.variable))
             return self._make(traced_value(t, index))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
@@ -106,7 +105,7 @@ class _Walk:
     _rank: object
     _of: int
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[GroupedTile]:
         scheduler, ctx, t = self._scheduler, self._scheduler._ctx, self._scheduler._ctx.tracer
         count = scheduler._offsets.shape[0]
         start = (
