@@ -1,5 +1,5 @@
-"""Arguments of the functions of `tilepipe.testing`, normalised or refused by a `BindError` that says
-what to give instead.
+"""Arguments of the functions of `tilepipe.testing`, normalised or refused by a `BindError` that
+says what to give instead.
 """
 
 from __future__ import annotations

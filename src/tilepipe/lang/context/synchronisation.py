@@ -1,5 +1,5 @@
-"""Members of `ctx` that synchronise threads, CTAs, clusters and kernels, and order their writes; and
-named barriers, hardware barriers of a fixed number of threads.
+"""Members of `ctx` that synchronise threads, CTAs, clusters and kernels, and order their writes;
+and named barriers, hardware barriers of a fixed number of threads.
 """
 
 from __future__ import annotations

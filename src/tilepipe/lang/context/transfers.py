@@ -62,8 +62,8 @@ class TransferMembers:
         """Ordinary load of `tile[r, c]` or `tensor[i, j]`, by every active lane."""
         if not isinstance(ref, ElementRef):
             raise TraceError(
-                f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment"
-                " reads a tile: `f.load(tile)`",
+                f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a"
+                " fragment reads a tile: `f.load(tile)`",
                 caller(),
             )
         element = ref._touch()
@@ -166,8 +166,8 @@ class TransferMembers:
         _check_box(tensor, tile, "tma_load")
         if tensor.param.ragged:
             raise TraceError(
-                f"tma_load: the map of '{tensor.param.name}' is ragged, which only stores take: load"
-                " by another map",
+                f"tma_load: the map of '{tensor.param.name}' is ragged, which only stores take:"
+                " load by another map",
                 caller(),
             )
         mask = (
@@ -212,8 +212,8 @@ class TransferMembers:
         _check_box(tensor, tile, "tma_store")
         if rows is not None and not tensor.param.ragged:
             raise TraceError(
-                f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array,"
-                " box=..., ragged=True)`",
+                f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map("
+                "array, box=..., ragged=True)`",
                 caller(),
             )
         count = (

@@ -107,10 +107,6 @@ class Handle(Held):
         self.home.handles.remove(self)
         self.released_at = caller()
 
-    def release(self) -> None:
-        """Ends what was acquired."""
-        raise NotImplementedError
-
     @property
     def signals(self) -> Arrivals | None:
         """The arrivals made so far for this handle in its own block, None if there are none."""
@@ -131,6 +127,10 @@ class Entered(Handle):
     ) -> None:
         if kind is None:
             self.release()
+
+    def release(self) -> None:
+        """Ends what was acquired."""
+        raise NotImplementedError
 
 
 class View:

@@ -47,8 +47,8 @@ class BlockScaledTmem(TmemAllocation):
         *,
         name: Name = "tmem",
     ) -> None:
-        """Made in set-up code; `config` gives the columns of the accumulators, `payload` the shapes and
-        types of the scale factors.
+        """Made in set-up code; `config` gives the columns of the accumulators, `payload` the shapes
+        and types of the scale factors.
 
         Raises:
             TraceError: accumulators and scale factors need more than 512 columns.

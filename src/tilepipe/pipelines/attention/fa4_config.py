@@ -116,8 +116,8 @@ class FA4Config:
 
     @property
     def num_threads(self) -> int:
-        """Threads of a CTA on Blackwell: two warpgroups of softmax, one of correction, four warps for MMA,
-        loads and others.
+        """Threads of a CTA on Blackwell: two warpgroups of softmax, one of correction, four warps
+        for MMA, loads and others.
         """
         return 512
 
@@ -264,7 +264,7 @@ class FA4Config:
         return self.broken_rule() is None
 
     def broken_rule(self) -> str | None:
-        """The rule that a kernel of this shape would break, with the arithmetic; None if it can run."""
+        """The rule that a kernel of this shape breaks, with the arithmetic; None if it can run."""
         rows = (256, 128, *PACKED_ROWS) if self.is_blackwell else tuple(range(64, 257, 64))
         packed = self.is_blackwell and self.BM in PACKED_ROWS
         least, why = (4, " of packed rows") if packed else (2, "")

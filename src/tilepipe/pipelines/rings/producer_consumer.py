@@ -326,6 +326,10 @@ class StageHandle(Handle):
         array = self.pipe._full if self.side == "producer" else self.pipe._empty
         return SharedMemBarrier(self._tracer, array, index, self)
 
+    def release(self) -> None:
+        """Ends the stage."""
+        raise NotImplementedError
+
     def _end(self, shared: bool = True) -> None:
         """Ends the handle: records its arrivals in the ledger and steps the cursor."""
         self._tracer.flush_branch()  # a `when` just before the release may hold arrivals

@@ -91,8 +91,8 @@ class ScaleFactorLayout:
 
     @property
     def box(self) -> tuple[int, int, int]:
-        """The box of one TMA copy: the pieces of 128 rows. The tensor is (pieces along the rows, 2 · pieces
-        along K, 256).
+        """The box of one TMA copy: the pieces of 128 rows. The tensor is (pieces along the rows,
+        2 · pieces along K, 256).
         """
         return 1, self.k_pieces * LINES, LINE_BYTES
 
