@@ -18,6 +18,8 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
 from tilepipe.machine.sites import Site
 
+_WGMMA, _TCGEN05 = Group.WGMMA, Group.TCGEN05  # looked up once: this is an inner loop
+
 
 def _check_order(
     m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None
@@ -146,7 +148,7 @@ def _succeeds(new: Access, old: Access, known: int) -> bool:
     group = new.site.facts.issues  # whose ops are over in the order of issue
     if group is not old.site.facts.issues:
         return False
-    return group is Group.WGMMA or (group is Group.TCGEN05 and old.mask == new.mask)
+    return group is _WGMMA or (group is _TCGEN05 and old.mask == new.mask)
 
 
 def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
