@@ -92,7 +92,7 @@ class Site:
     @property
     def frees(self) -> bool:
         """Whether it is a tcgen05.dealloc."""
-        return self.facts.gives is Resource.TENSOR_MEMORY and self.columns > 0
+        return self.columns > 0 and self.facts.gives is Resource.TENSOR_MEMORY
 
     @property
     def is_arrival(self) -> bool:

@@ -16,6 +16,8 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory, warp_of
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 
+_TCGEN05 = Group.TCGEN05  # looked up once: this is an inner loop
+
 # -- proxy fences ----------------------------------------------------------------------
 
 
@@ -72,8 +74,7 @@ def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, 
         RaceError: a fence is missing, and the rules are strict.
     """
     if old.agent is new.agent:
-        ordered = old.site.facts.issues is new.site.facts.issues is Group.TCGEN05
-        if old.mask == new.mask and ordered:
+        if old.mask == new.mask and old.site.facts.issues is new.site.facts.issues is _TCGEN05:
             if not _pipelined(old, new) and not m.world.advised(
                 rules.TENSOR_ORDER, old.site, new.site
             ):
