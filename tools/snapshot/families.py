@@ -4,9 +4,8 @@ under names of their own.
 
 from __future__ import annotations
 
-from typing import Any
-
-from tilepipe.kernels.common import settings as kernel_settings
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 Settings = dict[str, Any]
 
@@ -231,9 +230,14 @@ _ATTENTION_SM100: dict[str, Settings] = {
 }
 
 
-def tile_families(
-    families: dict[str, Settings], config: type[kernel_settings.Settings]
-) -> dict[str, Settings]:
+class Config(Protocol):
+    """A kernel's configuration, whatever the tree that it comes from."""
+
+    def names(self) -> Iterable[str]:
+        """The names of its fields."""
+
+
+def tile_families(families: dict[str, Settings], config: Config) -> dict[str, Settings]:
     """The families that set fields of a kernel's configuration alone: any problem has them."""
     fields = set(config.names()) - {"activation"}
     return {name: settings for name, settings in families.items() if settings.keys() <= fields}
