@@ -67,11 +67,15 @@ def compare(operator: str, type: str, *, ftz: bool = False) -> Binary:
     if ftz:
         if element.name not in ("f32", "f16"):
             refuse("setp", type, ftz=ftz)
-        chosen = lambda a, b: operation(flush(a), flush(b))  # noqa: E731
+        chosen = _of_flushed(operation)
     if kind.kind == "packed":
         dtype = element.dtype
         return lambda a, b: chosen(a[..., None].view(dtype), b[..., None].view(dtype))
     return chosen
+
+
+def _of_flushed(operation: Binary) -> Binary:
+    return lambda a, b: operation(flush(a), flush(b))
 
 
 def boolean(operator: str) -> Binary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilepipe.ptx.numerics.modifiers import canonical, flush, rectify, saturate
+from tilepipe.ptx.numerics.modifiers import CANONICAL, flush, rectify, saturate
 from tilepipe.ptx.numerics.rounding import FORMATS, MODES, NARROW, round_to, sum_to_odd
 from tilepipe.ptx.numerics.types import (
     TYPES,
@@ -157,7 +157,8 @@ def _float_to_float(
             choose(f"cvt.{name}", rounding, " ".join(MODES))
         else:
             refuse("cvt", name, **{rounding or "": rounding})
-        steps += [canonical] if steps else []
+        if steps:  # the GPU flushes by an f32 operation
+            steps += CANONICAL[source]
         steps.append(_widening(to, source))
     else:
         if rounding is None and _ORDER[to] == _ORDER[source]:
@@ -172,7 +173,7 @@ def _float_to_float(
         steps.append(rectify_half)
     # the GPU keeps the payload of a NaN that goes to or from f64, and the bits of one of bf16
     if not (sat or to == "f64" or name in ("f32.f64", "f32.bf16")):
-        steps.append(canonical)
+        steps += CANONICAL[to]
     if len(steps) == 1:
         return steps[0]
 

@@ -43,7 +43,7 @@ def _extremum(instruction: str, type: str, ftz: bool, nan: bool) -> Binary:
             result = np.where(equal, bits, bits_of(result)).view(a.dtype)
         return result
 
-    return finished(apply, ftz)
+    return finished(apply, type, ftz=ftz)
 
 
 def _signed(instruction: str, operation: Binary, type: str) -> Binary:
@@ -121,7 +121,7 @@ def _sign(instruction: str, type: str, ftz: bool, change: Unary) -> Unary:
         refuse(instruction, type, ftz=ftz)
     if element == "f64":
         return lambda a: np.where(np.isnan(a), a, change(a))
-    result = finished(change, ftz)
+    result = finished(change, element, ftz=ftz)
     return elementwise(result, type) if kind.element else result
 
 

@@ -11,14 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.ptx.numerics.exact import exact_add, exact_fma, exact_mul, lane_by_lane
-from tilepipe.ptx.numerics.modifiers import finished, finished_f32, wide
-from tilepipe.ptx.numerics.rounding import (
-    check_mode,
-    signed_zero_sum,
-    sum_to_odd,
-    to_bf16,
-    to_f32,
-)
+from tilepipe.ptx.numerics.modifiers import finished, wide
+from tilepipe.ptx.numerics.rounding import MODES, signed_zero_sum, sum_to_odd, to_bf16, to_f32
 from tilepipe.ptx.numerics.types import (
     TYPES,
     Array,
@@ -46,10 +40,9 @@ _BELOW_BF16 = np.float32(2.0**-134)  # halfway between zero and the least bf16
 def _check(instruction: str, type: str, rounding: str, ftz: bool, sat: bool) -> str:
     """The element type of an arithmetic instruction, its modifiers checked."""
     kind = require(type, TYPES_OF_ARITHMETIC, instruction)
-    check_mode(instruction, rounding)
     element = kind.element or type
-    if element in ("f16", "bf16") and rounding != "rn":
-        raise Unsupported(f"{instruction}.{type} has no rounding mode .{rounding}")
+    modes = "rn" if element in ("f16", "bf16") else " ".join(MODES)
+    choose(f"{instruction}.{type}", rounding, modes)
     if element in ("f64", "bf16"):
         refuse(instruction, type, ftz=ftz, sat=sat)
     if type == "f32x2":
@@ -104,10 +97,7 @@ def _sum(
         else:
             sum_of = _add_f32(rounding)
         operation = (lambda a, b: sum_of(a, sign(b))) if sign else sum_of
-    if element == "f32" and not (ftz or sat or any_nan):
-        result: Binary = finished_f32(operation)
-    else:
-        result = finished(operation, ftz, sat, any_nan=any_nan or element == "f64")
+    result = finished(operation, element, ftz=ftz, sat=sat, any_nan=any_nan)
     if source is not None:
         return _mixed(instruction, result, type, source, 1, ftz)
     return elementwise(result, type) if TYPES[type].element else result
@@ -167,10 +157,7 @@ def mul(
             operation = lane_by_lane(exact_mul, np.multiply, _finite, rounding)
         else:
             operation = _mul_f32(rounding)
-    if element == "f32" and not (ftz or sat or any_nan):
-        result: Binary = finished_f32(operation)
-    else:
-        result = finished(operation, ftz, sat, any_nan=any_nan or element == "f64")
+    result = finished(operation, element, ftz=ftz, sat=sat, any_nan=any_nan)
     return elementwise(result, type) if TYPES[type].element else result
 
 
@@ -282,7 +269,7 @@ def fma(
             operation = lane_by_lane(exact_fma, _fma_f64, _finite, rounding)
         else:
             operation = _fma_f32_directed(rounding)
-    result = finished(operation, ftz, sat, relu, any_nan or element == "f64")
+    result = finished(operation, element, ftz=ftz, sat=sat, relu=relu, any_nan=any_nan)
     if source is not None:
         return _mixed("fma", result, type, source, 2, ftz)
     return elementwise(result, type) if TYPES[type].element else result

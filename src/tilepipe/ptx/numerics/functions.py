@@ -55,16 +55,16 @@ def div(type: str, *, rounding: str, ftz: bool = False) -> Binary:
             raise Unsupported(f"div.{rounding} has no type .f64")
         return _divide(type, rounding)
     if rounding in MODES:
-        return finished(_divide(type, rounding), ftz)
+        return finished(_divide(type, rounding), type, ftz=ftz)
     if rounding == "full":
-        return finished(np.divide, ftz)
+        return finished(np.divide, type, ftz=ftz)
     largest, zero = np.float32(2.0**126), np.float32(0)
 
     def approximate(a: Array, b: Array) -> Array:
         beyond = (np.abs(b) > largest) & np.isfinite(b)
         return np.where(beyond, a * np.copysign(zero, b), a / b)
 
-    return finished(approximate, ftz)
+    return finished(approximate, type, ftz=ftz)
 
 
 def rcp(type: str, *, rounding: str, ftz: bool = False) -> Unary:
@@ -80,7 +80,7 @@ def rcp(type: str, *, rounding: str, ftz: bool = False) -> Unary:
         refuse("rcp", type, ftz=ftz)
     one = TYPES[type].dtype.type(1)
     divide = _divide(type, "rn" if rounding == "approx" else rounding)
-    return finished(lambda a: divide(one, a), ftz)
+    return finished(lambda a: divide(one, a), type, ftz=ftz)
 
 
 def _roots(a: Array) -> Array:
@@ -93,22 +93,28 @@ def sqrt(type: str, *, rounding: str, ftz: bool = False) -> Unary:
     choose("sqrt", rounding, f"{_ROUNDINGS} approx")
     if type == "f64":
         refuse("sqrt", type, ftz=ftz, approx=rounding == "approx")
+    return finished(_root(type, rounding), type, ftz=ftz)
+
+
+def _root(type: str, rounding: str) -> Unary:
     if rounding in ("rn", "approx"):
-        operation: Unary = np.sqrt
-    elif type == "f64":
-        operation = lane_by_lane(exact_sqrt, np.sqrt, _roots, rounding)
-    else:
-        operation = lambda a: to_f32(np.sqrt(a, dtype=np.float64), rounding)  # noqa: E731
-    return finished(operation, ftz)
+        return np.sqrt
+    if type == "f64":
+        return lane_by_lane(exact_sqrt, np.sqrt, _roots, rounding)
+    return lambda a: to_f32(np.sqrt(a, dtype=np.float64), rounding)
 
 
 def rsqrt(type: str, *, ftz: bool = False) -> Unary:
     """rsqrt.approx (9.7.3.16); rsqrt.approx.ftz.f64 (9.7.3.17) on upper halves as in `rcp`."""
     require(type, "f32 f64", "rsqrt")
     if type == "f64":
-        inverse_root: Unary = lambda a: 1 / np.sqrt(a)  # noqa: E731
-        return _upper_half("rsqrt", ftz, inverse_root) if ftz else inverse_root
-    return finished(lambda a: (1 / np.sqrt(a, dtype=np.float64)).astype(np.float32), ftz)
+        return _upper_half("rsqrt", ftz, _inverse_root) if ftz else _inverse_root
+    return finished(lambda a: _inverse_root(wide(a)).astype(np.float32), type, ftz=ftz)
+
+
+def _inverse_root(a: Array) -> Array:
+    lanes: Array = 1 / np.sqrt(a)
+    return lanes
 
 
 def _upper_half(instruction: str, ftz: bool, function: Unary) -> Unary:
@@ -136,7 +142,7 @@ def _approximate(instruction: str, function: Operation, type: str, types: str, f
     def apply(a: Array) -> Array:
         return narrow(function(wide(a)), "rn")
 
-    result = finished(apply, ftz)
+    result = finished(apply, element, ftz=ftz)
     return elementwise(result, type) if kind.element else result
 
 

@@ -18,7 +18,7 @@ from tilepipe.ptx.numerics.types import (
 
 
 def cnot(type: str) -> Unary:
-    """cnot (9.7.8.6): 1 for zero, else 0."""
+    """cnot (9.7.8.5): 1 for zero, else 0."""
     dtype = require(type, "b16 b32 b64", "cnot").dtype
 
     def apply(a: Array) -> Array:
@@ -48,7 +48,7 @@ def _of_two(table: int) -> Binary:
 
 
 def lop3(table: int) -> Ternary:
-    """lop3.b32 (9.7.8.5): the logical function of three inputs with this look-up table.
+    """lop3.b32 (9.7.8.6): the logical function of three inputs with this look-up table.
 
     Bit 4 * a + 2 * b + c of the table is the result for the bits a, b, c. Of the predicate form,
     (d != 0) and the operator with the other predicate are the caller's. An operand that the table

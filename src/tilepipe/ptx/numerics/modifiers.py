@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilepipe.ptx.numerics.types import Array, Binary, Operation, Unary, bfloat16
+from tilepipe.ptx.numerics.types import Array, Operation, Unary, bfloat16
 
 # The NaN that NVIDIA GPUs return: the ISA leaves it open except for .NaN and .relu
 NAN_F32 = np.uint32(0x7FFFFFFF).view(np.float32)
@@ -17,17 +17,28 @@ _LEAST_NORMAL = {
 }
 
 
-def canonical(values: Array) -> Array:
-    """f32, f16 or bf16 values with every NaN the canonical one; f64 as it is."""
-    if values.dtype == np.float32:
-        squares = np.vdot(values, values)  # NaN if a value is, in one call
-        return values if squares == squares else np.where(np.isnan(values), NAN_F32, values)
-    if values.dtype == np.float64:
+def canonical_f32(values: Array) -> Array:
+    """f32 values with every NaN the canonical one."""
+    squares = np.vdot(values, values)  # NaN if a value is, in one call
+    if squares == squares:
         return values
+    return np.where(np.isnan(values), NAN_F32, values)
+
+
+def canonical_half(values: Array) -> Array:
+    """f16 or bf16 values with every NaN the canonical one."""
     nan = values != values
     if not np.count_nonzero(nan):
         return values
     return np.where(nan, NAN_HALF, values.view(np.uint16)).view(values.dtype)
+
+
+CANONICAL: dict[str, list[Unary]] = {  # by type; of f64 a NaN stays as it is
+    "f32": [canonical_f32],
+    "f16": [canonical_half],
+    "bf16": [canonical_half],
+    "f64": [],
+}
 
 
 def flush(values: Array) -> Array:
@@ -58,40 +69,32 @@ def wide(values: Array) -> Array:
 
 
 def finished(
-    operation: Operation, ftz: bool, sat: bool = False, relu: bool = False, any_nan: bool = False
+    operation: Operation,
+    type: str,
+    *,
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+    any_nan: bool = False,
 ) -> Operation:
-    """An operation with its operands and its result flushed, clamped and canonical."""
-    steps: list[Unary] = []
-    if ftz:
-        steps.append(flush)
-    if sat:
-        steps.append(saturate)
-    if relu:
-        steps.append(rectify)
+    """An operation of a type with its operands flushed, and its result flushed and clamped.
+
+    A NaN that the operation makes is canonical unless `any_nan`.
+    """
+    steps: list[Unary] = [
+        step for step, on in ((flush, ftz), (saturate, sat), (rectify, relu)) if on
+    ]
     if not sat and (relu or not any_nan):
-        steps.append(canonical)
+        steps += CANONICAL[type]
     if not steps:
         return operation
-    if steps == [canonical]:
-        return lambda *operands: canonical(operation(*operands))
+    if steps == [canonical_f32]:  # what must be fast
+        return lambda *operands: canonical_f32(operation(*operands))
 
     def apply(*operands: Array) -> Array:
         result = operation(*(map(flush, operands) if ftz else operands))
         for step in steps:
             result = step(result)
         return result
-
-    return apply
-
-
-def finished_f32(operation: Binary) -> Binary:
-    """`finished` for a plain f32 operation of two operands, which is the one that must be fast."""
-
-    def apply(a: Array, b: Array) -> Array:
-        result = operation(a, b)
-        squares = np.vdot(result, result)
-        if squares == squares:
-            return result
-        return np.where(np.isnan(result), NAN_F32, result)
 
     return apply

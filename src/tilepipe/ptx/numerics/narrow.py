@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from tilepipe.ptx.numerics.conversions import cvt, rectify_half
-from tilepipe.ptx.numerics.modifiers import NAN_HALF, canonical
+from tilepipe.ptx.numerics.modifiers import NAN_HALF, canonical_half
 from tilepipe.ptx.numerics.rounding import FORMATS
 from tilepipe.ptx.numerics.types import (
     TYPES,
@@ -155,7 +155,7 @@ def _decoded(source: str, relu: bool) -> Array:
         bits[0], bits[255] = 0x0040, NAN_HALF
         return bits
     values = (codes & (2 ** _width(source) - 1)).astype(np.uint8).view(_SMALL[source])
-    halves = canonical(values.astype(np.float16))
+    halves = canonical_half(values.astype(np.float16))
     return (rectify_half(halves) if relu else halves).view(np.uint16)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilepipe.ptx.numerics.types import Array, Operation, Unsupported, bfloat16
+from tilepipe.ptx.numerics.types import Array, Operation, bfloat16
 
 MODES = ("rn", "rz", "rm", "rp")
 
@@ -87,7 +87,7 @@ def to_f32(x: Array, mode: str) -> Array:
         wrong, toward = nearest < x, np.float32(np.inf)
     else:
         wrong, toward = np.abs(nearest) > np.abs(x), np.float32(0)
-    # np.nextafter leaves an infinity for the largest value, as is right here
+    # the neighbour of an infinity is the largest value, as it must be
     return np.where(wrong, np.nextafter(nearest, toward), nearest)
 
 
@@ -136,9 +136,3 @@ def signed_zero_sum(total: Array, a: Array, b: Array, mode: str) -> Array:
         return total
     negative = (total == 0) & (np.signbit(a) | np.signbit(b))
     return np.where(negative, -np.abs(total), total)
-
-
-def check_mode(instruction: str, mode: str) -> None:
-    """Raise `Unsupported` unless this is a rounding mode of floating-point arithmetic."""
-    if mode not in MODES:
-        raise Unsupported(f"{instruction} has no rounding mode .{mode}")

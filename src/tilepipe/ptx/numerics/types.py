@@ -84,7 +84,7 @@ def type_of(name: str) -> Type:
 
 
 def require(name: str, allowed: str, instruction: str) -> Type:
-    """The type of this name, which must be among the names in `allowed` (parted by spaces)."""
+    """The type of this name, which must be among the names in `allowed` (separated by spaces)."""
     if name not in allowed.split():
         raise Unsupported(f"{instruction} has no type .{name}")
     return TYPES[name]
@@ -98,7 +98,7 @@ def refuse(instruction: str, name: str, **modifiers: object) -> None:
 
 
 def choose(instruction: str, modifier: str | None, allowed: str) -> str:
-    """The modifier, which must be among those in `allowed` (parted by spaces)."""
+    """The modifier, which must be among those in `allowed` (separated by spaces)."""
     if modifier is None or modifier not in allowed.split():
         given = "no modifier" if modifier is None else f".{modifier}"
         raise Unsupported(f"{instruction} takes one of {allowed}, not {given}")
@@ -116,16 +116,6 @@ def view(bits: Array, name: str) -> Array:
 def bits_of(values: Array) -> Array:
     """The bits of values as unsigned integers of the same width: the inverse of `view`."""
     return values.view(f"u{values.dtype.itemsize}")
-
-
-def unpack(packed: Array, dtype: npt.DTypeLike) -> Array:
-    """The elements of packed registers along a new last axis, the low bits first."""
-    return packed[..., None].view(dtype)
-
-
-def pack(elements: Array, dtype: npt.DTypeLike) -> Array:
-    """Elements along the last axis as packed registers: the inverse of `unpack`."""
-    return elements.view(dtype)[..., 0]
 
 
 def elementwise(operation: Operation, name: str) -> Operation:
