@@ -167,8 +167,8 @@ def bmsk(mode: str) -> Binary:
     one = np.uint64(1)
 
     def apply(a: Array, b: Array) -> Array:
-        start = np.asarray(a & 31 if wrap else np.minimum(a, 32)).astype(np.uint64)
-        width = np.asarray(b & 31 if wrap else np.minimum(b, 32)).astype(np.uint64)
+        start = (a & 31 if wrap else np.minimum(a, 32)).astype(np.uint64)
+        width = (b & 31 if wrap else np.minimum(b, 32)).astype(np.uint64)
         return (((one << width) - one) << start).astype(np.uint32)
 
     return apply
@@ -187,6 +187,7 @@ def szext(mode: str, type: str) -> Binary:
         count = b.view(np.uint32)
         shift = 32 - (count & 31 if wrap else np.minimum(count, 32)).astype(np.int64)
         up = a.view(np.uint32).astype(np.uint64) << shift.astype(np.uint64)
-        return up.astype(np.uint32).view(dtype).astype(np.int64).__rshift__(shift).astype(dtype)
+        extended = up.astype(np.uint32).view(dtype).astype(np.int64) >> shift
+        return extended.astype(dtype)
 
     return apply

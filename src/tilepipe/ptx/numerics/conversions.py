@@ -10,6 +10,7 @@ from tilepipe.ptx.numerics.types import (
     TYPES,
     Array,
     Unary,
+    Unsupported,
     choose,
     refuse,
     require,
@@ -67,8 +68,13 @@ def cvt(
         mode = choose(f"cvt.{name}", rounding, " ".join(MODES))
         convert = _integer_to_float(to, source, mode)
         return (lambda a: saturate(convert(a))) if sat else convert
-    refuse("cvt", name, **{rounding or "": rounding})
+    _refuse_rounding(name, rounding)
     return _integer_to_integer(to, source, sat)
+
+
+def _refuse_rounding(name: str, rounding: str | None) -> None:
+    if rounding is not None:
+        raise Unsupported(f"cvt.{name} has no .{rounding}")
 
 
 def _integer_to_integer(to: str, source: str, sat: bool) -> Unary:
@@ -132,12 +138,9 @@ def _integer_to_f64(mode: str) -> Unary:
         upper, lower = _halves(a)
         nearest = upper + lower
         error = lower - (nearest - upper)  # exact minus nearest: upper is the greater, or zero
-        if mode == "rm" or mode == "rz":
-            down = np.where(error < 0, np.nextafter(nearest, -np.inf), nearest)
-            if mode == "rm":
-                return down
+        down = np.where(error < 0, np.nextafter(nearest, -np.inf), nearest)
         up = np.where(error > 0, np.nextafter(nearest, np.inf), nearest)
-        return up if mode == "rp" else np.where(nearest > 0, down, up)
+        return {"rm": down, "rp": up}.get(mode, np.where(nearest > 0, down, up))
 
     return apply
 
@@ -156,7 +159,7 @@ def _float_to_float(
         if source == "bf16" and rounding is not None:  # a mode is allowed, and without effect
             choose(f"cvt.{name}", rounding, " ".join(MODES))
         else:
-            refuse("cvt", name, **{rounding or "": rounding})
+            _refuse_rounding(name, rounding)
         if steps:  # the GPU flushes by an f32 operation
             steps += CANONICAL[source]
         steps.append(_widening(to, source))
