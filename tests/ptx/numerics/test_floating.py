@@ -15,6 +15,7 @@ from tests.ptx.numerics.reference import (
     DTYPES,
     MODES,
     NAN,
+    Array,
     arithmetic,
     bits,
     decode,
@@ -24,7 +25,16 @@ from tests.ptx.numerics.reference import (
     operands,
     rows,
 )
-from tilepipe.ptx.numerics import Unsupported, floating
+from tilepipe.ptx.numerics import (
+    Unsupported,
+    extrema,
+    floating,
+    functions,
+    integer,
+    logic,
+    narrow,
+)
+from tilepipe.ptx.numerics import bits as fields
 
 FACTORIES: dict[str, Callable[..., Any]] = {
     "add": floating.add,
@@ -217,3 +227,35 @@ def test_mixed_precision_widens_the_first_operands() -> None:
 def test_refused(factory: str, type: str, modifiers: dict[str, Any], message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         FACTORIES[factory](type, **modifiers)
+
+
+def layouts(words: Array) -> dict[str, Array]:
+    """Views of the same registers that lie in memory in other orders, or only once."""
+    return {
+        "transposed": words.T,
+        "stepped": words[::2, ::3],
+        "one register": np.broadcast_to(words[0, 0], (32, 4)),
+        "one a row": np.broadcast_to(words[:, :1], words.shape),
+        "backwards": words[::-1],
+    }
+
+
+def test_the_layout_of_operands_does_not_matter() -> None:
+    words = np.random.default_rng(2).integers(0, 2**32, (32, 16), dtype=np.uint32)
+    cases: dict[str, tuple[Callable[..., Any], int]] = {
+        "fma.bf16x2": (floating.fma("bf16x2", rounding="rn"), 3),
+        "min.s16x2": (integer.min("s16x2"), 2),
+        "max.f16x2": (extrema.max("f16x2", xorsign_abs=True), 2),
+        "ex2.f16x2": (functions.ex2("f16x2"), 1),
+        "popc": (fields.popc("b32"), 1),
+        "brev": (fields.brev("b32"), 1),
+        "prmt": (logic.prmt(), 3),
+        "prmt with an immediate": (logic.prmt(selector=0x5498), 2),
+        "dp4a": (integer.dp4a("u32", "s32"), 3),
+        "cvt": (narrow.cvt_packed("e5m2x2", "f16x2", satfinite=True), 1),
+    }
+    for name, (compute, count) in cases.items():
+        for layout, view in layouts(words).items():
+            got, wanted = compute(*[view] * count), compute(*[view.copy(order="C")] * count)
+            assert got.shape == view.shape, (name, layout)
+            assert got.tolist() == wanted.tolist(), (name, layout)

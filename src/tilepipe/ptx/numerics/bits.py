@@ -11,6 +11,7 @@ from tilepipe.ptx.numerics.types import (
     Ternary,
     Unary,
     choose,
+    pack,
     require,
 )
 
@@ -103,7 +104,7 @@ def brev(type: str) -> Unary:
     dtype = require(type, WORDS, "brev").dtype
 
     def apply(a: Array) -> Array:
-        return _REVERSED[a[..., None].view(np.uint8)[..., ::-1]].view(dtype)[..., 0]
+        return pack(_REVERSED[a[..., None].view(np.uint8)[..., ::-1]], dtype)
 
     return apply
 

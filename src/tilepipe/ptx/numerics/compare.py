@@ -15,6 +15,7 @@ from tilepipe.ptx.numerics.types import (
     Ternary,
     Unsupported,
     choose,
+    pack,
     refuse,
     require,
     type_of,
@@ -107,7 +108,7 @@ def written(dtype: str, source: str) -> Callable[[Array], Array]:
 
     def apply(predicate: Array) -> Array:
         values = np.where(predicate, true, false)
-        return values.view(kind.dtype)[..., 0] if packed else values
+        return pack(values, kind.dtype) if packed else values
 
     return apply
 

@@ -13,6 +13,7 @@ from tilepipe.ptx.numerics.types import (
     Unary,
     Unsupported,
     choose,
+    pack,
     require,
 )
 
@@ -138,7 +139,7 @@ def _permute(a: Array, b: Array, selector: Array) -> Array:
     choice = selector[..., None] >> _NIBBLES
     chosen = (both[..., None] >> ((choice & 7) << 3)).astype(np.uint8)
     sign = (chosen.view(np.int8) >> 7).view(np.uint8)
-    return np.where(choice & 8, sign, chosen).view(np.uint32)[..., 0]
+    return pack(np.where(choice & 8, sign, chosen), np.uint32)
 
 
 def prmt(mode: str | None = None, *, selector: int | None = None) -> Operation:
@@ -165,6 +166,6 @@ def prmt(mode: str | None = None, *, selector: int | None = None) -> Operation:
         chosen = both.take(order, axis=-1)
         if signed:
             chosen = np.where(signs, (chosen.view(np.int8) >> 7).view(np.uint8), chosen)
-        return chosen.view(np.uint32)[..., 0]
+        return pack(chosen, np.uint32)
 
     return apply

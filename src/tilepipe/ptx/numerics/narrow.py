@@ -18,6 +18,7 @@ from tilepipe.ptx.numerics.types import (
     Unary,
     Unsupported,
     choose,
+    pack,
     refuse,
     require,
 )
@@ -72,7 +73,7 @@ def _joined(codes: Array, to: Type) -> Array:
     """Codes of two elements along the last axis, the low one first, as a register."""
     if to.bits == 8:
         return codes[..., 1] << 4 | codes[..., 0]
-    return codes.view(np.uint16)[..., 0]
+    return pack(codes, np.uint16)
 
 
 def cvt_pair(to: str, *, rounding: str, relu: bool = False, satfinite: bool = False) -> Binary:
@@ -102,7 +103,7 @@ def _encoding(to: str, rounding: str, relu: bool, satfinite: bool) -> Callable[[
 def _pair_of_halves(to: str, rounding: str, relu: bool, satfinite: bool) -> Binary:
     choose(f"cvt.{to}", rounding, "rn rz")
     convert = cvt(_PAIRS[to], "f32", rounding=rounding, relu=relu, satfinite=satfinite)
-    return lambda a, b: convert(_side_by_side(a, b)).view(np.uint32)[..., 0]
+    return lambda a, b: pack(convert(_side_by_side(a, b)), np.uint32)
 
 
 def _side_by_side(a: Array, b: Array) -> Array:
@@ -143,8 +144,8 @@ def cvt_packed(
     table = _decoded(source, relu)
     if source == "e2m1x2":
         shifts = np.array([0, 4], np.uint8)
-        return lambda a: table[a[..., None] >> shifts & 15].view(np.uint32)[..., 0]
-    return lambda a: table[a[..., None].view(np.uint8)].view(np.uint32)[..., 0]
+        return lambda a: pack(table[a[..., None] >> shifts & 15], np.uint32)
+    return lambda a: pack(table[a[..., None].view(np.uint8)], np.uint32)
 
 
 def _decoded(source: str, relu: bool) -> Array:

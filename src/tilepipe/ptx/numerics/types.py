@@ -118,13 +118,17 @@ def bits_of(values: Array) -> Array:
     return values.view(f"u{values.dtype.itemsize}")
 
 
+def pack(elements: Array, register: npt.DTypeLike) -> Array:
+    """Elements along the last axis as packed registers, the first one in the low bits."""
+    return np.ascontiguousarray(elements).view(register)[..., 0]
+
+
 def elementwise(operation: Operation, name: str) -> Operation:
     """The operation on each element of operands and result of the packed type `name`."""
     type_ = type_of(name)
     element, register = TYPES[type_.element].dtype, type_.dtype
 
     def apply(*operands: Array) -> Array:
-        result = operation(*[operand[..., None].view(element) for operand in operands])
-        return result.view(register)[..., 0]
+        return pack(operation(*[each[..., None].view(element) for each in operands]), register)
 
     return apply
