@@ -198,6 +198,18 @@ def test_nan_is_canonical_unless_any_will_do() -> None:
     assert bits(floating.add("f64")(nan, np.array([1.0]))) == [0x7FF8000000000123]
 
 
+def test_products_of_bf16_about_half_the_least_subnormal() -> None:
+    dtype = DTYPES["bf16"]
+    significands = np.arange(128, 256)
+    a, b = np.meshgrid(np.ldexp(significands, -74), np.ldexp(significands, -74))
+    a, b = a.astype(dtype).ravel()[::7], b.astype(dtype).ravel()[::7]
+    for scale in (1.0, 0.5, 0.25):
+        factor = a * dtype(scale)
+        lanes = zip(factor, b, strict=True)
+        wanted = [arithmetic("mul", list(map(float, lane)), "bf16", "rn") for lane in lanes]
+        same(bits(floating.mul("bf16")(factor, b)), wanted, "bf16")
+
+
 def test_mixed_precision_widens_the_first_operands() -> None:
     half = np.array([1.5, 65504], np.float16)
     single = np.array([2.0**-20, 1], np.float32)

@@ -34,7 +34,6 @@ TYPES_OF_ARITHMETIC = "f32 f64 f16 bf16 f32x2 f16x2 bf16x2"
 _BELOW_HALF_F32, _BELOW_HALF_F16, _ZERO = np.uint64(2**28 - 1), np.uint64(2**41 - 1), np.uint64(0)
 # of an f32: the half that a bf16 lacks, and its value halfway between two bf16
 _LOWER_HALF, _HALFWAY_BF16 = np.uint32(0xFFFF), np.uint32(0x8000)
-_BELOW_BF16 = np.float32(2.0**-134)  # halfway between zero and the least bf16
 
 
 def _check(instruction: str, type: str, rounding: str, ftz: bool, sat: bool) -> str:
@@ -133,14 +132,6 @@ def _mul_f32(mode: str) -> Binary:
     return lambda a, b: to_f32(np.multiply(a, b, dtype=np.float64), mode)  # exact in f64
 
 
-def _mul_bf16(a: Array, b: Array) -> Array:
-    product = a.astype(np.float32) * b.astype(np.float32)
-    # f32 holds the product exactly, unless it is below the least bf16, where only one tie matters
-    if np.count_nonzero(np.abs(product) == _BELOW_BF16):
-        return to_bf16(wide(a) * wide(b), "rn")
-    return product.astype(bfloat16)
-
-
 def mul(
     type: str,
     *,
@@ -151,7 +142,9 @@ def mul(
 ) -> Binary:
     """mul (9.7.3.5, 9.7.4.3)."""
     element = _check("mul", type, rounding, ftz, sat)
-    operation: Binary = _mul_bf16 if element == "bf16" else np.multiply
+    # f16 and bf16 are multiplied as f32. It holds the product exactly, but for products of bf16 below
+    # half the least subnormal, which round to zero either way
+    operation: Binary = np.multiply
     if rounding != "rn":
         if element == "f64":
             operation = lane_by_lane(exact_mul, np.multiply, _finite, rounding)
