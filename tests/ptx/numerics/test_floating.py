@@ -27,6 +27,7 @@ from tests.ptx.numerics.reference import (
 )
 from tilepipe.ptx.numerics import (
     Unsupported,
+    bits as fields,
     extrema,
     floating,
     functions,
@@ -34,7 +35,6 @@ from tilepipe.ptx.numerics import (
     logic,
     narrow,
 )
-from tilepipe.ptx.numerics import bits as fields
 
 FACTORIES: dict[str, Callable[..., Any]] = {
     "add": floating.add,

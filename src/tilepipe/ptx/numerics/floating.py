@@ -142,8 +142,8 @@ def mul(
 ) -> Binary:
     """mul (9.7.3.5, 9.7.4.3)."""
     element = _check("mul", type, rounding, ftz, sat)
-    # f16 and bf16 are multiplied as f32. It holds the product exactly, but for products of bf16 below
-    # half the least subnormal, which round to zero either way
+    # f16 and bf16 are multiplied as f32. It holds the product exactly, but for products of bf16
+    # below half the least subnormal, which round to zero either way
     operation: Binary = np.multiply
     if rounding != "rn":
         if element == "f64":
