@@ -73,6 +73,10 @@ class PtxError(TilepipeError):
     """PTX text that cannot be read, or that uses what the reader does not model."""
 
 
+class UnfinishedError(TilepipeError):
+    """A run was given a limit of time, and had not ended when the time was over."""
+
+
 class SimFault(TilepipeError):
     """The simulated machine found a fault while running a kernel."""
 

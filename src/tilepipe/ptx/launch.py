@@ -31,13 +31,14 @@ from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
-from tilepipe.ptx.execution.warp import Warp
+from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import LANES, WARP
 from tilepipe.ptx.syntax import parser
 from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Float, Function, Integer, Module, Variable
 
 Extents = tuple[int, int, int]
 _NAMED_BARRIERS = 16
+_MOST_CTAS = 1 << 22
 _AXES = "xyz"
 
 
@@ -158,6 +159,11 @@ class Launch:
             raise BindError(f"block {self.block}: {threads} threads; a CTA has 1 to 1024")
         if any(g % c for g, c in zip(self.grid, self.cluster, strict=True)):
             raise BindError(f"grid {self.grid} is no multiple of the cluster {self.cluster}")
+        if prod(self.grid) > _MOST_CTAS:
+            raise BindError(
+                f"grid {self.grid}: {prod(self.grid):,} CTAs; the simulated machine, which runs"
+                f" thousands in a second at best, takes {_MOST_CTAS:,}"
+            )
         self.memory = DeviceMemory(GLOBAL_START)
         self._place_shared()
         self._place_variables()
@@ -238,14 +244,16 @@ class Launch:
 
     # -- running -----------------------------------------------------------------------
 
-    def run(self, seed: int = 0) -> int:
+    def run(self, seed: int = 0, *, timeout: float | None = None) -> int:
         """Runs the launch and writes into the arrays of its arguments. Returns the steps taken.
 
         Args:
             seed: 0 is one fixed order; any other picks an interleaving.
+            timeout: seconds after which a run that has not ended is given up.
 
         Raises:
             SimFault: a fault of the program.
+            UnfinishedError: the time is over.
         """
         code = self.kernel.code
         sites = [self._site(s.number, s.instruction, s.perform) for s in code.sites.values()]
@@ -269,8 +277,12 @@ class Launch:
         )
         count = prod(self.grid)
 
+        clock = Clock.of(timeout)
+
         def body(m: Machine, agent: Agent) -> Warp:
-            return self._warp(m, agent, sites)
+            warp = self._warp(m, agent, sites)
+            warp.clock = clock
+            return warp
 
         tensors = [*self.tensors, *self.memory.tensors]
         world = World(program, body, self._chip(), count, tensors, {})

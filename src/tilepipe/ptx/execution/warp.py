@@ -8,6 +8,8 @@ branch separated have come, or have left. A group that comes to an instruction f
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from tilepipe.errors import PtxError, SimFault
+from tilepipe.errors import PtxError, SimFault, UnfinishedError
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
@@ -28,6 +30,28 @@ class _InFlight:
 
 
 IN_FLIGHT = _InFlight()
+_SEGMENTS = 256  # that run between two looks at the time: some milliseconds
+
+
+@dataclass(eq=False, slots=True)
+class Clock:
+    """The limit of time of a run, which its warps share.
+
+    Attributes:
+        seconds: the limit. deadline: of `time.monotonic`. left: segments that may run before the
+            time is looked at.
+    """
+
+    seconds: float
+    deadline: float
+    left: float
+
+    @classmethod
+    def of(cls, seconds: float | None) -> Clock:
+        """A clock that starts now; without a limit if `seconds` is None."""
+        if seconds is None:
+            return cls(math.inf, math.inf, math.inf)
+        return cls(seconds, time.monotonic() + seconds, _SEGMENTS)
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +93,7 @@ class Warp:
         registers: an array of 32 for each register that varies between lanes, else a number.
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
+        clock: the limit of time.
     """
 
     def __init__(self, code: CompiledFunction, live: int) -> None:
@@ -90,6 +115,7 @@ class Warp:
         self.fragments: dict[tuple[int, ...], Any] = {}
         self.loads: list[tuple[tuple[int, ...], Array]] = []
         self.sites: Sequence[Any] = ()
+        self.clock = Clock.of(None)
         self._table = code.whole
         self._join = -2
 
@@ -98,8 +124,10 @@ class Warp:
 
         Raises:
             StopIteration: all lanes have left.
+            UnfinishedError: the time is over.
         """
         registers = self.registers
+        clock = self.clock
         at = self.at
         # A test of a barrier has failed: other lanes of this warp may be those it waits for.
         gives_way = answer is False and bool(self.groups)
@@ -107,6 +135,9 @@ class Warp:
             if at == self._join:
                 at = self._meet()
                 continue
+            clock.left -= 1
+            if clock.left < 0:
+                self._look_at_clock(at)
             try:
                 found = self._table[at](self, registers, answer)
             except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
@@ -121,6 +152,18 @@ class Warp:
                 gives_way = False
                 self.groups.insert(0, Group(at, self.mask, self.region))
                 at = self._switch()
+
+    def _look_at_clock(self, at: int) -> None:
+        clock = self.clock
+        clock.left = _SEGMENTS
+        if time.monotonic() <= clock.deadline:
+            return
+        span, instructions = self.code.spans[at], self.code.function.instructions
+        here = instructions[min(span.begin, len(instructions) - 1)]
+        raise UnfinishedError(
+            f"kernel '{self.code.function.name}' has not ended after {clock.seconds:g} s: it loops"
+            f" without end, or needs longer (timeout=). A warp is at {where(here)}: {here}"
+        )
 
     def _explained(self, error: Exception) -> Exception:
         """What an error in generated code says of the program: the use of a register that holds
