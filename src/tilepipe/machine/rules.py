@@ -50,6 +50,22 @@ READ_REFILL = Rule(
     " fences a read",
     "silent",
 )
+ALLOCATION_REFILL = Rule(
+    "allocation refill",
+    "fence.proxy.async between the write of the address by tcgen05.alloc and an asynchronous"
+    " write over it",
+    "PTX ISA, tcgen05.alloc: it does not say in which proxy it writes the address; Triton's"
+    " kernels copy operands over it after bar.sync alone",
+    "silent",
+)
+ONE_VALUE = Rule(
+    "one value",
+    "order between ordinary stores of several warps, even where one store instruction writes"
+    " what is there already",
+    "PTX ISA, Memory Consistency Model: conflicting stores that nothing orders are a data race,"
+    " whatever they write; Triton's warp-specialised kernels store the state of their warps so",
+    "silent",
+)
 INIT_FENCE = Rule(
     "mbarrier-init fence",
     "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first"
@@ -84,7 +100,16 @@ TENSOR_ORDER = Rule(
     " a copy",
     "silent",
 )
-ALL_RULES = (READER_FENCE, READ_REFILL, INIT_FENCE, COMMIT_RELEASE, TENSOR_FENCES, TENSOR_ORDER)
+LOADED_REGISTERS = Rule(
+    "loaded registers",
+    "tcgen05.wait::ld before the first use of a register that tcgen05.ld writes",
+    "PTX ISA, tcgen05.wait: until it returns, a tcgen05.ld may not be over; Triton's epilogues"
+    " use the registers before, and leave the wait to the hardware's scoreboard",
+)
+ALL_RULES = (
+    READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
+    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS,
+)  # fmt: skip
 
 
 def require_rules(given: object) -> Rules:

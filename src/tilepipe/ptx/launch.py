@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BindError, PtxError
+from tilepipe.errors import BindError, PtxError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import B200, H200, Chip
 from tilepipe.ir.dtypes import DType
@@ -27,14 +27,24 @@ from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.program import AgentPlan, Program
+from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
 from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
+from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import LANES, WARP
 from tilepipe.ptx.syntax import parser
-from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Float, Function, Integer, Module, Variable
+from tilepipe.ptx.syntax.nodes import (
+    TYPE_BYTES,
+    Float,
+    Function,
+    Instruction,
+    Integer,
+    Module,
+    Variable,
+)
 
 Extents = tuple[int, int, int]
 _NAMED_BARRIERS = 16
@@ -136,7 +146,8 @@ class Launch:
     Attributes:
         parameters: the bytes of its parameters. tensor_maps: offset among them -> map.
         tensors: of the launch, those of tensor maps. smem_bytes: of each CTA's shared memory,
-            with what the system has of it. addresses: of variables.
+            with what the system has of it. addresses: of variables. rules, advice: of the latest
+            run; advice is what only the strict rules refuse.
     """
 
     kernel: Kernel
@@ -152,6 +163,8 @@ class Launch:
     smem_bytes: int = field(init=False)
     local_bytes: int = field(init=False, default=0)
     memory: DeviceMemory = field(init=False)
+    rules: Rules = field(init=False, default="practice")
+    advice: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         threads = prod(self.block)
@@ -244,11 +257,13 @@ class Launch:
 
     # -- running -----------------------------------------------------------------------
 
-    def run(self, seed: int = 0, *, timeout: float | None = None) -> int:
+    def run(self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = None) -> int:
         """Runs the launch and writes into the arrays of its arguments. Returns the steps taken.
 
         Args:
             seed: 0 is one fixed order; any other picks an interleaving.
+            rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
+                letter.
             timeout: seconds after which a run that has not ended is given up.
 
         Raises:
@@ -256,6 +271,7 @@ class Launch:
             UnfinishedError: the time is over.
         """
         code = self.kernel.code
+        self.rules = require_rules(rules)
         sites = [self._site(s.number, s.instruction, s.perform) for s in code.sites.values()]
         warps = -(-prod(self.block) // WARP)
         role = Role("warp", warpgroups=False, alone=warps == 1)
@@ -285,7 +301,12 @@ class Launch:
             return warp
 
         tensors = [*self.tensors, *self.memory.tensors]
-        world = World(program, body, self._chip(), count, tensors, {})
+        world = World(program, body, self._chip(), count, tensors, {}, self.rules)
+        self.advice = world.advice
+        for instruction, register in code.early_uses:
+            finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
+            cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
+            world.finding(LOADED_REGISTERS, finding, self._loc(instruction), cure, SimFault)
         order = list(range(count // program.cluster_size))
         random = Random(seed) if seed else None
         if random is not None:
@@ -301,16 +322,17 @@ class Launch:
         return B200 if targets and targets[0].startswith("sm_10") else H200
 
     def _site(self, number: int, instruction: Any, perform: Any) -> Site:
-        position = instruction.position
-        loc = (
-            Loc(position.file, position.line)
-            if position is not None
-            else Loc(self.kernel.file, instruction.line)
-        )
         return Site(
-            number, loc, instruction.name, str(instruction), "warp", perform.facts, perform.sync,
-            relaxed=perform.relaxed, parity=True, **dict(perform.site),
+            number, self._loc(instruction), instruction.name, str(instruction), "warp",
+            perform.facts, perform.sync, relaxed=perform.relaxed, parity=True, **dict(perform.site),
         )  # fmt: skip
+
+    def _loc(self, instruction: Instruction) -> Loc:
+        """The line of source that an instruction comes from."""
+        position = instruction.position
+        if position is None:
+            return Loc(self.kernel.file, instruction.line)
+        return Loc(position.file, position.line)
 
     def _warp(self, m: Machine, agent: Agent, sites: list[Site]) -> Warp:
         """A warp at the start of the kernel."""

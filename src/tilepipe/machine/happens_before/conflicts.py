@@ -161,15 +161,15 @@ def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 def ordinary(
     m: Machine, ag: Agent, site: Site, lanes: int, slot: Slot, rect: Rect, is_write: bool,
-    points: dict[int, int] | ByteSet | None = None, *, converged: bool = False,
+    points: dict[int, int] | ByteSet | None = None, *, converged: bool = False, known: int = 0,
 ) -> None:  # fmt: skip
     """An access through the generic proxy by lanes of one warp; `converged`: by an aligned op, so
-    that the whole warp knows of it.
+    that the whole warp knows of it. `known`: accesses that need no order, besides those known.
     """
     new = Access(ag, site, lanes, rect, is_write, False, m.order.new_bit(), points)
     if is_write or m.world.strict:
         m.order.add_fences(new, slot.cta.rank)
     if m.world.program.commits:
         m.order.add_release_bit(new)
-    (access if is_write else read)(m, slot, new, ag.known(lanes))
+    (access if is_write else read)(m, slot, new, ag.known(lanes) | known)
     ag.made(lanes, new.bit | new.release_bit, converged)

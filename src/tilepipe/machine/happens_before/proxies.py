@@ -4,7 +4,7 @@ fences, and those of tcgen05 in tensor memory.
 
 from __future__ import annotations
 
-from tilepipe.ir.facts import Group
+from tilepipe.ir.facts import Group, Resource
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import tensor_state
@@ -30,6 +30,9 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
             strict.
     """
     if old.fenced & known:
+        return
+    allocated = old.site.facts.takes is Resource.TENSOR_MEMORY
+    if allocated and m.world.advised(rules.ALLOCATION_REFILL, old.site, new.site):
         return
     words, narrow = slot.cta.words, "fence.proxy.async.shared::cta"
     own = old.home == old.agent.cta.rank

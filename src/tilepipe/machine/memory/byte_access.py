@@ -29,6 +29,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.rules import ONE_VALUE
 from tilepipe.machine.sites import Site
 
 Addresses = Sequence[int] | npt.NDArray[np.int64]
@@ -130,8 +131,10 @@ def store_bytes(
     """
     space = cta_of(m, ag, site, cta).bytes()
     nbytes = values.shape[1]
-    active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=True)
+    active = lanes_of(mask)
     where = np.asarray([addresses[lane] for lane in active], np.int64)[:, None] + np.arange(nbytes)
+    repeated = _repeated(m, ag, site, space, where, values[active])
+    _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=True, unordered=repeated)
     space.put(where, values[active])
     differs = space.memory[where] != values[active]
     if differs.any():
@@ -141,6 +144,28 @@ def store_bytes(
             f" {addresses[lane]:#x} in one instruction; which one stays is not defined",
             site.loc,
         )
+
+
+def _repeated(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    space: ByteSpace,
+    where: npt.NDArray[np.int64],
+    values: Bytes,
+) -> int:
+    """The stores by the same instruction that this one may race with in practice: of other warps,
+    where it changes no byte.
+    """
+    earlier = [a for a in space.accesses if a.site is site and a.agent is not ag]
+    if not earlier or not m.world.advised(ONE_VALUE, site, site):
+        return 0
+    if not np.array_equal(space.memory.take(where, mode="clip"), values):
+        return 0
+    found = 0
+    for access in earlier:
+        found |= access.bit | access.release_bit
+    return found
 
 
 def store_matrix(
@@ -181,8 +206,10 @@ def _in_order(
     nbytes: int,
     *,
     is_write: bool,
+    unordered: int = 0,
 ) -> list[int]:
-    """Orders one access for each warp; returns the active threads.
+    """Orders one access for each warp; returns the active threads. `unordered`: the accesses that
+    need not come before it.
 
     Raises:
         SimFault: an address is no multiple of the size of the access (PTX ISA, ld, st), or out of
@@ -199,5 +226,5 @@ def _in_order(
     for _, lanes in warps_of(mask):
         touched = LaneBytes((1 << i, int(addresses[i]), nbytes) for i in active if lanes >> i & 1)
         rect, points = _checked(m, ag, site, space, touched, is_write)
-        ordinary(m, ag, site, lanes, space, rect, is_write, points)
+        ordinary(m, ag, site, lanes, space, rect, is_write, points, known=unordered)
     return active

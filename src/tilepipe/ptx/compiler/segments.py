@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from tilepipe.errors import PtxError
 from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
+from tilepipe.ptx.compiler.early_uses import Use, early_uses
 from tilepipe.ptx.compiler.spins import spins
 from tilepipe.ptx.compiler.uniformity import Uniformity, results, uniformity, written
 from tilepipe.ptx.definition import (
@@ -131,6 +133,11 @@ class CompiledFunction:
         exec(compile(source, name, "exec"), writer.names)
         segment: Segment = writer.names["segment"]
         return segment
+
+    @cached_property
+    def early_uses(self) -> list[Use]:
+        """Uses of what tcgen05.ld loads before a tcgen05.wait::ld."""
+        return early_uses(self.flow, self.function.instructions, self.operations)
 
     def instruction_at(self, file: str, line: int) -> Instruction | None:
         """The instruction that a line of generated code comes from; None for other files."""

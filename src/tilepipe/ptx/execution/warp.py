@@ -181,8 +181,9 @@ class Warp:
                     held = self.registers[leaf.number]
                     if held is IN_FLIGHT:
                         return SimFault(
-                            f"{where(instruction)}: {instruction}: {leaf} is used while wgmma may"
-                            " read or write it: no wgmma.wait_group stands before this"
+                            f"{where(instruction)}: {instruction}: {leaf} is used while wgmma or"
+                            " tcgen05.ld may read or write it: no wgmma.wait_group, or"
+                            " tcgen05.wait::ld, stands before this"
                         )
                     if held is None and leaf in reads(operation(instruction)):
                         return SimFault(

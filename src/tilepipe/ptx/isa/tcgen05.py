@@ -248,9 +248,11 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
             return by_address.load_words, (site, mask, one(site, mask, at), rows, columns)
 
         def keep(w: Warp, words: Array) -> tuple[()]:
-            w.loads.append((numbers, words[row, col]))
-            for number in numbers:
-                w.registers[number] = IN_FLIGHT
+            values = words[row, col]
+            w.loads.append((numbers, values))
+            strict = w.launch.rules == "strict"
+            for number, value in zip(numbers, values, strict=True):
+                w.registers[number] = IN_FLIGHT if strict else _kept(w, number, value)
             return ()
 
         facts = Facts(unit=Unit.TENSOR_MEMORY, issues=Group.TMEM_LOADS, together=Scope.WARP)
@@ -291,12 +293,21 @@ def _wait(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
 
 
 def _loaded(w: Warp, answer: None) -> tuple[()]:
-    """After a tcgen05.wait::ld: what was loaded is in the registers."""
-    for numbers, values in w.loads:
-        for number, value in zip(numbers, values, strict=True):
-            w.registers[number] = value
+    """After a tcgen05.wait::ld: what was loaded is in the registers. In practice it is there at
+    once, and `compiler.early_uses` finds what uses it before the wait.
+    """
+    if w.launch.rules == "strict":
+        for numbers, values in w.loads:
+            for number, value in zip(numbers, values, strict=True):
+                w.registers[number] = _kept(w, number, value)
     w.loads.clear()
     return ()
+
+
+def _kept(w: Warp, number: int, value: Array) -> Array:
+    """Words as the code keeps them in a register."""
+    found: Array = value.view(w.code.content[number])
+    return found
 
 
 def _fence(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:

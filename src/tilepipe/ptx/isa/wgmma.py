@@ -92,7 +92,7 @@ def _retire(w: Warp, answer: None) -> tuple[()]:
     for numbers in [n for n, frag in w.fragments.items() if not frag.writers]:
         values = to_registers(w.fragments.pop(numbers).data)
         for number, value in zip(numbers, values, strict=True):
-            w.registers[number] = value
+            w.registers[number] = value.view(w.code.content[number])
     return ()
 
 

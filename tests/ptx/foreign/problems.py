@@ -1,0 +1,17 @@
+"""A problem for each recorded kernel."""
+
+from __future__ import annotations
+
+from tests.ptx.foreign import problems_triton
+from tests.ptx.foreign.launching import Make, Problem, records
+
+_BY_FILE: dict[str, dict[str, Make]] = {
+    "tools/foreign/triton_kernels.py": problems_triton.BY_FUNCTION,
+}
+
+
+def problem(name: str) -> Problem:
+    """A problem for a recorded kernel."""
+    record = records()[name]
+    file, function = record["source"].split(": ")
+    return _BY_FILE[file][function](record)

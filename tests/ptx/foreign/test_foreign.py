@@ -1,0 +1,55 @@
+"""Kernels that other compilers made of our own sources compute right results in the reader.
+
+What vouches for the reader here is that their address arithmetic is not ours: descriptors, swizzles
+and the places of lanes come from compilers whose output runs on GPUs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ptx.foreign.launching import kernel, launch, records, text
+from tests.ptx.foreign.missing import MISSING
+from tests.ptx.foreign.problems import problem
+from tilepipe.errors import PtxError
+
+NAMES = sorted(records())
+RUN = [name for name in NAMES if name not in MISSING]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> None:
+    record = records()[name]
+    assert text(name).startswith(f"// {record['source']}, compiled by {record['compiler']} for")
+    parsed = kernel(name)
+    assert parsed.module.targets[0] == record["arch"]
+    assert len(parsed.function.parameters) == len(record["parameters"])
+    threads = parsed.function.directives.get("reqntid") or parsed.function.directives["maxntid"]
+    assert threads[0] == record["block"][0]
+    assert any(i.position is not None for i in parsed.function.instructions)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", RUN)
+def test_a_kernel_computes_what_numpy_does(name: str) -> None:
+    given = problem(name)
+    launch(name, given).run()
+    given.verify()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("name", RUN)
+def test_a_kernel_computes_the_same_in_any_order(name: str, seed: int) -> None:
+    given = problem(name)
+    launch(name, given).run(seed)
+    given.verify()
+
+
+@pytest.mark.parametrize("name", sorted(MISSING))
+def test_what_is_not_modelled_is_named(name: str) -> None:
+    """Where this fails because nothing is missing any more, the line of `MISSING` goes."""
+    with pytest.raises(PtxError) as refusal:
+        _ = kernel(name).code
+    assert MISSING[name] in str(refusal.value)

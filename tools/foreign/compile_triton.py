@@ -1,0 +1,229 @@
+"""Compiles the kernels in Triton and Gluon to PTX, without a GPU.
+
+Usage: TRITON_DEFAULT_FP_FUSION=1 python -m tools.foreign.compile_triton [NAME...]
+"""
+
+# mypy: ignore-errors
+# Triton has no types of its own, and is not where the types are checked.
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tools.foreign import record, triton_kernels as kernels
+
+_ALIGNED = [["tt.divisibility", 16]]
+_SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
+_ELEMENTS = {"e4m3": "fp8e4nv", "e5m2": "fp8e5", "e2m1": "u8"}
+_ROOT = Path(__file__).parents[2]
+
+
+def _parameters(names, signature, constants, metadata) -> list[dict]:
+    """What the launcher passes for each argument; those that are constants, it does not pass."""
+    found = []
+    maps = iter(metadata.tensordesc_meta or ())
+    for name in names:
+        kind = signature[name]
+        if name in constants:
+            continue
+        if kind.startswith("*"):
+            found.append({"kind": "pointer", "name": name, "type": kind[1:]})
+        elif not kind.startswith("tensordesc"):
+            found.append({"kind": "scalar", "name": name, "type": kind})
+        else:
+            meta = next(maps)
+            box, rank = meta["block_size"], kind.split("[")[1].split("]")[0].count(",") + 1
+            found.append({
+                "kind": "map", "name": name, "type": kind[11:].split("[")[0], "box": box,
+                "swizzle": _SWIZZLES[meta["swizzle"]], "padded_fp4": meta["fp4_padded"],
+            })  # fmt: skip
+            found += [{"kind": "extent", "name": name, "axis": i} for i in range(rank)]
+            found += [{"kind": "stride", "name": name, "axis": i} for i in range(rank)]
+    for what in ("global", "profile"):
+        found.append({
+            "kind": "scratch", "name": what,
+            "bytes": getattr(metadata, f"{what}_scratch_size"),
+            "align": getattr(metadata, f"{what}_scratch_align"),
+        })  # fmt: skip
+    return found
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel to compile.
+
+    Attributes:
+        name: of the record, without compiler and architecture. signature: of its arguments.
+        constants: those that are constants. unaligned: numbers that are no multiple of 16.
+        options: of the compiler.
+    """
+
+    name: str
+    function: object
+    signature: dict[str, str]
+    constants: dict[str, object]
+    unaligned: tuple[str, ...] = ()
+    options: dict[str, object] = field(default_factory=dict)
+
+
+def compiled(source: Source, arch: int, language=ASTSource) -> record.Recorded:
+    """A kernel, compiled and recorded."""
+    function = source.function
+    names = function.arg_names
+    signature = {n: source.signature.get(n, "constexpr") for n in names}
+    attributes = {
+        (i,): _ALIGNED
+        for i, n in enumerate(names)
+        if signature[n][0] in "*i" and n not in source.unaligned
+    }
+    constants = {(names.index(n),): value for n, value in source.constants.items()}
+    made = triton.compile(
+        language(function, signature, constants, attributes),
+        target=GPUTarget("cuda", arch, 32),
+        options=source.options,
+    )
+    metadata = made.metadata
+    path = Path(inspect.getsourcefile(function.fn)).resolve().relative_to(_ROOT)
+    return record.Recorded(
+        name=f"triton_{source.name}_sm{arch}",
+        compiler=f"Triton {triton.__version__}",
+        source=f"{path}: {function.fn.__name__}",
+        arch=f"sm_{arch}a",
+        entry=metadata.name,
+        block=[32 * metadata.num_warps, 1, 1],
+        cluster=[metadata.num_ctas, 1, 1],
+        smem=metadata.shared,
+        parameters=_parameters(names, signature, source.constants, metadata),
+        constants=source.constants,
+        # The compiler notes where the source lay; what is kept is relative to the repository.
+        ptx=made.asm["ptx"].replace(f"{_ROOT}/", ""),
+    )
+
+
+def _elementwise(arch: int) -> Iterator[Source]:
+    floats = {"x": "*fp32", "out": "*fp32"}
+    integers = {"x": "*i32", "out": "*i32"}
+    yield Source(
+        "vector_add", kernels.vector_add, {**floats, "y": "*fp32", "n": "i32"}, {"BLOCK": 1024},
+        ("n",),
+    )  # fmt: skip
+    yield Source(
+        "softmax", kernels.softmax, {**floats, "columns": "i32", "stride": "i32"},
+        {"BLOCK": 1024}, ("columns",),
+    )  # fmt: skip
+    yield Source("histogram", kernels.histogram, {**integers, "n": "i32"}, {"BLOCK": 512}, ("n",))
+    yield Source(
+        "transpose", kernels.transpose,
+        {"x": "*fp16", "out": "*fp16", "rows": "i32", "columns": "i32"}, {"BM": 64, "BN": 64},
+    )  # fmt: skip
+    yield Source(
+        "cumulative_sum", kernels.cumulative_sum, {**integers, "columns": "i32"}, {"BLOCK": 512},
+        ("columns",),
+    )  # fmt: skip
+    yield Source("sort_rows", kernels.sort_rows, integers, {"BLOCK": 256})
+    yield Source(
+        "convert", kernels.convert,
+        {"x": "*fp32", "half": "*fp16", "bfloat": "*bf16", "back": "*fp32", "n": "i32"},
+        {"BLOCK": 512},
+    )  # fmt: skip
+
+
+def _maps(tile: dict[str, object], kind: str = "bf16", out: str = "bf16") -> dict[str, str]:
+    """The signature of a product whose operands come by tensor maps."""
+    bm, bn, bk = tile["BM"], tile["BN"], tile["BK"]
+    b = f"{bn},{bk}" if tile.get("TRANSPOSED", True) else f"{bk},{bn}"
+    return {
+        "a": f"tensordesc<{kind}[{bm},{bk}]>", "b": f"tensordesc<{kind}[{b}]>",
+        "c": f"tensordesc<{out}[{bm},{bn}]>", "k": "i32",
+    }  # fmt: skip
+
+
+def _products(arch: int) -> Iterator[Source]:
+    # On sm_90 warps specialise only where the kernel makes the maps.
+    either, where_allowed = (False, True), (False, True) if arch >= 100 else (False,)
+    tile = {"BM": 128, "BN": 128, "BK": 64, "STAGES": 3}
+    steps = {"k": "i32", "a_stride": "i32", "b_stride": "i32", "c_stride": "i32"}
+    for kind, depth in (("bf16", 64), ("fp32", 32)):
+        pointers = {"a": f"*{kind}", "b": f"*{kind}", "c": "*fp32"}
+        yield Source(f"gemm_{kind}", kernels.gemm, pointers | steps, tile | {"BK": depth})
+    for transposed in either:
+        for specialised in where_allowed:
+            name = "gemm_tma" + "_transposed" * transposed + "_specialised" * specialised
+            constants = tile | {"SPECIALISED": specialised, "TRANSPOSED": transposed}
+            yield Source(name, kernels.gemm_tma, _maps(constants), constants)
+    by_rows = tile | {"SPECIALISED": False, "TRANSPOSED": True}
+    small = by_rows | {"BN": 64, "BK": 128}
+    yield Source("gemm_tma_fp8", kernels.gemm_tma, _maps(small, "fp8e4nv", "fp32"), small)
+    wide = by_rows | {"BN": 256}
+    yield Source(
+        "gemm_tma_8_warps", kernels.gemm_tma, _maps(wide, "fp16"), wide, (), {"num_warps": 8}
+    )
+    low = by_rows | {"BM": 64, "BN": 32}
+    yield Source("gemm_tma_64_rows", kernels.gemm_tma, _maps(low), low)
+    tall = by_rows | {"BM": 256}
+    yield Source("gemm_tma_two_ctas", kernels.gemm_tma, _maps(tall), tall, (), {"num_ctas": 2})
+    extents = {"m": "i32", "n": "i32", "k": "i32"}
+    pointers = {"a": "*bf16", "b": "*bf16", "c": "*bf16"} | extents
+    for specialised in either:
+        constants = tile | {"SPECIALISED": specialised}
+        name = "gemm_device_maps" + "_specialised" * specialised
+        yield Source(name, kernels.gemm_device_maps, pointers, constants)
+    for specialised in where_allowed:
+        constants = tile | {"SPECIALISED": specialised}
+        name = "gemm_persistent" + "_specialised" * specialised
+        yield Source(name, kernels.gemm_persistent, _maps(constants) | extents, constants)
+    signature = {
+        "q": "tensordesc<bf16[128,64]>", "k": "tensordesc<bf16[64,64]>",
+        "v": "tensordesc<bf16[64,64]>", "out": "tensordesc<bf16[128,64]>",
+        "length": "i32", "scale": "fp32",
+    }  # fmt: skip
+    for specialised in where_allowed:
+        constants = {"BM": 128, "BN": 64, "D": 64, "STAGES": 2, "SPECIALISED": specialised}
+        yield Source(
+            "attention" + "_specialised" * specialised, kernels.attention, signature, constants
+        )
+
+
+def _scaled(arch: int) -> Iterator[Source]:
+    if arch < 100:
+        return
+    for name, a, b, group in (
+        ("mxf8", "e4m3", "e4m3", 32), ("mxf8_e5m2", "e5m2", "e4m3", 32),
+        ("mxf4", "e2m1", "e2m1", 32), ("nvf4", "e2m1", "e2m1", 16), ("mxf8_f4", "e4m3", "e2m1", 32),
+    ):  # fmt: skip
+        depth = 256 if a == "e2m1" else 128
+        boxes = [f"{_ELEMENTS[t]}[128,{depth // (1 + (t == 'e2m1'))}]" for t in (a, b)]
+        scale = "*fp8e4nv" if group == 16 else "*u8"
+        signature = {
+            "a": f"tensordesc<{boxes[0]}>", "a_scale": scale, "b": f"tensordesc<{boxes[1]}>",
+            "b_scale": scale, "c": "tensordesc<fp32[128,128]>", "k": "i32",
+        }  # fmt: skip
+        constants = {
+            "BM": 128, "BN": 128, "BK": depth, "STAGES": 2, "GROUP": group, "A_TYPE": a,
+            "B_TYPE": b,
+        }  # fmt: skip
+        yield Source(f"gemm_{name}", kernels.gemm_scaled, signature, constants)
+
+
+def main() -> None:
+    """Compiles those whose names have one of the words given, or all, and records them."""
+    chosen = sys.argv[1:]
+    made = []
+    for arch in (90, 100):
+        for family in (_elementwise, _products, _scaled):
+            for source in family(arch):
+                if chosen and not any(word in source.name for word in chosen):
+                    continue
+                made.append(compiled(source, arch))
+                print(f"{made[-1].name}: {len(made[-1].ptx.splitlines())} lines", flush=True)
+    record.write("triton", made, some=bool(chosen))
+
+
+if __name__ == "__main__":
+    main()
