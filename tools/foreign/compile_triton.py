@@ -15,8 +15,10 @@ from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
 
-from tools.foreign import record, triton_kernels as kernels
+from tools.foreign import gluon_kernels, record, triton_kernels as kernels
 
 _ALIGNED = [["tt.divisibility", 16]]
 _SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
@@ -61,7 +63,7 @@ class Source:
     Attributes:
         name: of the record, without compiler and architecture. signature: of its arguments.
         constants: those that are constants. unaligned: numbers that are no multiple of 16.
-        options: of the compiler.
+        options: of the compiler. language: "triton" or "gluon".
     """
 
     name: str
@@ -70,9 +72,10 @@ class Source:
     constants: dict[str, object]
     unaligned: tuple[str, ...] = ()
     options: dict[str, object] = field(default_factory=dict)
+    language: str = "triton"
 
 
-def compiled(source: Source, arch: int, language=ASTSource) -> record.Recorded:
+def compiled(source: Source, arch: int) -> record.Recorded:
     """A kernel, compiled and recorded."""
     function = source.function
     names = function.arg_names
@@ -83,15 +86,16 @@ def compiled(source: Source, arch: int, language=ASTSource) -> record.Recorded:
         if signature[n][0] in "*i" and n not in source.unaligned
     }
     constants = {(names.index(n),): value for n, value in source.constants.items()}
+    parsed = {"triton": ASTSource, "gluon": GluonASTSource}[source.language]
     made = triton.compile(
-        language(function, signature, constants, attributes),
+        parsed(function, signature, constants, attributes),
         target=GPUTarget("cuda", arch, 32),
         options=source.options,
     )
     metadata = made.metadata
     path = Path(inspect.getsourcefile(function.fn)).resolve().relative_to(_ROOT)
     return record.Recorded(
-        name=f"triton_{source.name}_sm{arch}",
+        name=f"{source.language}_{source.name}_sm{arch}",
         compiler=f"Triton {triton.__version__}",
         source=f"{path}: {function.fn.__name__}",
         arch=f"sm_{arch}a",
@@ -211,18 +215,86 @@ def _scaled(arch: int) -> Iterator[Source]:
         yield Source(f"gemm_{name}", kernels.gemm_scaled, signature, constants)
 
 
+_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b")
+
+
+def _gluon(arch: int) -> Iterator[Source]:
+    if arch < 100:
+        return
+    through = {"x": "*fp32", "out": "*fp32"}
+    for rows, columns in ((128, 64), (64, 32)):
+        shapes = _SHAPES  # with 64 rows, 32x32b becomes 16x32bx2
+        for place, store in enumerate(shapes):
+            load = shapes[(place + 1) % len(shapes)]
+            constants = {"M": rows, "N": columns, "STORE": store, "LOAD": load}
+            name = f"round_trip_{rows}_rows_{store}_{load}"
+            yield Source(
+                name, gluon_kernels.tensor_memory_round_trip, through, constants, language="gluon"
+            )
+    for name, kind, m, n, k, a, b, changes in _MULTIPLIED:
+        constants = {
+            "M": m, "N": n, "K": k, "A_SWIZZLE": a, "B_SWIZZLE": b, "A_BY_COLUMNS": False,
+            "B_BY_COLUMNS": True, "A_IN_TENSOR_MEMORY": False, "LOAD": "32x32b", **changes,
+        }  # fmt: skip
+        signature = {"a": f"*{kind}", "b": f"*{kind}", "out": "*fp32"}
+        yield Source(
+            f"product_{name}", gluon_kernels.product, signature, constants, language="gluon"
+        )
+    for kind, depth, transposed in (
+        ("bf16", 64, False), ("bf16", 64, True), ("fp8e4nv", 128, True), ("fp32", 32, True)
+    ):  # fmt: skip
+        element = {"bf16": gl.bfloat16, "fp8e4nv": gl.float8e4nv, "fp32": gl.float32}[kind]
+        a = gl.NVMMASharedLayout.get_default_for([256, depth], element, cga_layout=[[1, 0]])
+        shape, split = ([128, depth], [[1, 0]]) if transposed else ([depth, 128], [[0, 1]])
+        b = gl.NVMMASharedLayout.get_default_for(shape, element, cga_layout=split)
+        signature = {
+            "a": f"tensordesc<{kind}[256,{depth}],{a!r}>",
+            "b": f"tensordesc<{kind}[{shape[0]},{shape[1]}],{b!r}>", "out": "*fp32", "k": "i32",
+        }  # fmt: skip
+        constants = {"M": 256, "N": 128, "BK": depth, "TRANSPOSED": transposed, "LOAD": "32x32b"}
+        name = f"pair_product_{kind}" + "_transposed" * transposed
+        yield Source(
+            name, gluon_kernels.pair_product, signature, constants, (), {"num_ctas": 2}, "gluon"
+        )
+
+
+# (name, type, M, N, K, swizzles of A and of B, what else is not the default)
+_MULTIPLIED = (
+    ("a_128_b_128", "bf16", 128, 64, 64, 128, 128, {}),
+    ("a_64_b_64", "bf16", 128, 64, 32, 64, 64, {"LOAD": "16x256b"}),
+    ("a_32_b_32", "bf16", 128, 32, 16, 32, 32, {"LOAD": "16x128b"}),
+    ("a_columns_b_rows", "bf16", 128, 64, 64, 128, 128,
+     {"A_BY_COLUMNS": True, "B_BY_COLUMNS": False}),
+    ("a_columns_64_b_rows_64", "bf16", 128, 64, 64, 64, 64,
+     {"A_BY_COLUMNS": True, "B_BY_COLUMNS": False, "LOAD": "16x64b"}),
+    ("a_columns_32_b_rows_32", "fp16", 128, 32, 32, 32, 32,
+     {"A_BY_COLUMNS": True, "B_BY_COLUMNS": False}),
+    ("a_in_tensor_memory", "bf16", 128, 64, 64, 0, 128, {"A_IN_TENSOR_MEMORY": True}),
+    ("a_in_tensor_memory_fp16", "fp16", 128, 128, 128, 0, 64,
+     {"A_IN_TENSOR_MEMORY": True, "B_BY_COLUMNS": False}),
+    ("64_rows", "bf16", 64, 64, 64, 128, 128, {"LOAD": "16x256b"}),
+    ("64_rows_by_halves", "bf16", 64, 64, 64, 128, 128, {"LOAD": "32x32b"}),
+    ("tf32", "fp32", 128, 64, 32, 128, 128, {}),
+    ("tf32_64", "fp32", 128, 32, 16, 64, 64, {"LOAD": "16x256b"}),
+    ("fp8", "fp8e4nv", 128, 64, 128, 128, 128, {}),
+    ("fp8_e5m2", "fp8e5", 128, 256, 64, 64, 64, {"LOAD": "16x128b"}),
+)  # fmt: skip
+
+
 def main() -> None:
     """Compiles those whose names have one of the words given, or all, and records them."""
     chosen = sys.argv[1:]
     made = []
     for arch in (90, 100):
-        for family in (_elementwise, _products, _scaled):
+        for family in (_elementwise, _products, _scaled, _gluon):
             for source in family(arch):
                 if chosen and not any(word in source.name for word in chosen):
                     continue
                 made.append(compiled(source, arch))
                 print(f"{made[-1].name}: {len(made[-1].ptx.splitlines())} lines", flush=True)
-    record.write("triton", made, some=bool(chosen))
+    for language in ("triton", "gluon"):
+        of_it = [kernel for kernel in made if kernel.name.startswith(language)]
+        record.write(language, of_it, some=bool(chosen))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _type(record: Record, name: str) -> Any:
+def type_of(record: Record, name: str) -> Any:
     return next(_TYPES[p["type"]] for p in record["parameters"] if p["name"] == name)
 
 
@@ -78,9 +78,9 @@ def product(record: Record) -> Problem:
     m, n, k = 2 * tile["BM"] if persistent else tile["BM"], 2 * tile["BN"], 3 * tile["BK"]
     transposed = tile.get("TRANSPOSED", "m" in named)
     random = _RANDOM(8)
-    a = random.integers(-2, 3, (m, k)).astype(_type(record, "a"))
-    b = random.integers(-2, 3, (k, n)).astype(_type(record, "b"))
-    expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(_type(record, "c"))
+    a = random.integers(-2, 3, (m, k)).astype(type_of(record, "a"))
+    b = random.integers(-2, 3, (k, n)).astype(type_of(record, "b"))
+    expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(type_of(record, "c"))
     values: dict[str, Any] = {
         "a": a, "b": b.T.copy() if transposed else b, "c": np.zeros_like(expected),
         "m": m, "n": n, "k": k, "a_stride": k, "b_stride": n, "c_stride": n,
@@ -116,7 +116,7 @@ def scaled_product(record: Record) -> Problem:
             packed = random.integers(0, 256, (rows, k // 2)).astype(np.uint8)
             plain, values[name] = _unpacked(packed), packed
         else:
-            held = random.integers(-3, 4, (rows, k)).astype(_type(record, name))
+            held = random.integers(-3, 4, (rows, k)).astype(type_of(record, name))
             plain, values[name] = held.astype(np.float32), held
         if group == 16:
             scale = 2.0 ** random.integers(-1, 3, (rows, k // group))

@@ -215,10 +215,15 @@ def _places(shape: str, count: int) -> tuple[int, int, Array, Array]:
             np.broadcast_to(_LANE, (count, WARP)),
             np.broadcast_to(registers, (count, WARP)),
         )
-    per, wide = {"16x128b": (2, 4), "16x256b": (4, 8)}[shape]
+    per, wide = {"16x32bx2": (1, 2), "16x64b": (1, 2), "16x128b": (2, 4), "16x256b": (4, 8)}[shape]
     register = np.arange(per * count)[:, None]
     group, within = register // per, register % per
-    if shape == "16x128b":
+    if shape == "16x32bx2":
+        # the upper half of the lanes has the second half of the columns
+        rows, cols = _LANE % 16, register + count * (_LANE // 16)
+    elif shape == "16x64b":
+        rows, cols = _LANE // 4 + 8 * (_LANE % 2), wide * group + _LANE // 2 % 2
+    elif shape == "16x128b":
         rows, cols = _LANE // 4 + 8 * within, wide * group + _LANE % 4
     else:
         rows = _LANE // 4 + 8 * (within // 2)
@@ -230,12 +235,19 @@ def _places(shape: str, count: int) -> tuple[int, int, Array, Array]:
 def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
     modifiers.need("sync")
     modifiers.need("aligned")
-    shape = modifiers.need("16x128b", "16x256b", "32x32b")
+    shape = modifiers.need("16x32bx2", "16x64b", "16x128b", "16x256b", "32x32b")
     count = int(modifiers.need(*(f"x{1 << i}" for i in range(8)))[1:])
     modifiers.need("b32")
     modifiers.end()
-    first, second = operands(instruction, 2)
-    vector, where = (first, second) if action == "ld" else (second, first)
+    if shape == "16x32bx2":
+        first, *between, last = operands(instruction, 3)
+        where, split = (between[0], last) if action == "ld" else (first, between[0])
+        vector = first if action == "ld" else last
+        if constant(instruction, split) != count:
+            not_modelled(instruction, f"a second half that is {split} columns after the first")
+    else:
+        first, last = operands(instruction, 2)
+        vector, where = (first, last) if action == "ld" else (last, first)
     items = vector.items if isinstance(vector, Vector) else (vector,)
     rows, columns, row, col = _places(shape, count)
     if len(items) != len(row):

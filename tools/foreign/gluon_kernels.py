@@ -1,0 +1,119 @@
+"""Kernels in Gluon, in which each kernel chooses the layouts of shared and tensor memory, and the
+shapes of the instructions that move them.
+"""
+
+# mypy: ignore-errors
+# What a kernel's names mean, the compiler of Triton says; its parameters have no Python types.
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    allocate_tensor_memory,
+    fence_async_shared,
+    mbarrier,
+    tcgen05_commit,
+    tcgen05_mma,
+    tma,
+)
+
+
+@gluon.jit
+def tensor_memory_round_trip(
+    x, out, M: gl.constexpr, N: gl.constexpr, STORE: gl.constexpr, LOAD: gl.constexpr
+):
+    """A tile to tensor memory by one shape of tcgen05.st, and back by one of tcgen05.ld."""
+    plain: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    rows = gl.arange(0, M, gl.SliceLayout(1, plain))
+    columns = gl.arange(0, N, gl.SliceLayout(0, plain))
+    at = rows[:, None] * N + columns[None, :]
+    layout: gl.constexpr = TensorMemoryLayout([M, N], col_stride=1)
+    memory = allocate_tensor_memory(gl.float32, [M, N], layout)
+    stored: gl.constexpr = memory.get_reg_layout(num_warps=4, instr_variant=STORE)
+    loaded: gl.constexpr = memory.get_reg_layout(num_warps=4, instr_variant=LOAD)
+    memory.store(gl.convert_layout(gl.load(x + at), stored))
+    gl.store(out + at, gl.convert_layout(memory.load(loaded), plain))
+
+
+@gluon.jit
+def product(
+    a, b, out,
+    M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
+    A_SWIZZLE: gl.constexpr, B_SWIZZLE: gl.constexpr,
+    A_BY_COLUMNS: gl.constexpr, B_BY_COLUMNS: gl.constexpr,
+    A_IN_TENSOR_MEMORY: gl.constexpr, LOAD: gl.constexpr,
+):  # fmt: skip
+    """D = A @ B by one MMA of K: the threads store A and B, in the layouts that are asked for."""
+    plain: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    r: gl.constexpr = gl.SliceLayout(1, plain)
+    c: gl.constexpr = gl.SliceLayout(0, plain)
+    a_tile = gl.load(a + gl.arange(0, M, r)[:, None] * K + gl.arange(0, K, c)[None, :])
+    b_tile = gl.load(b + gl.arange(0, K, r)[:, None] * N + gl.arange(0, N, c)[None, :])
+    bits: gl.constexpr = a.dtype.element_ty.primitive_bitwidth
+    b_layout: gl.constexpr = gl.NVMMASharedLayout(B_SWIZZLE, bits, 2, B_BY_COLUMNS)
+    b_shared = gl.allocate_shared_memory(b.dtype.element_ty, [K, N], b_layout, b_tile)
+    sums = allocate_tensor_memory(gl.float32, [M, N], TensorMemoryLayout([M, N], col_stride=1))
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    if A_IN_TENSOR_MEMORY:
+        packed: gl.constexpr = TensorMemoryLayout([M, K], col_stride=1)
+        a_memory = allocate_tensor_memory(a.dtype.element_ty, [M, K], packed)
+        stored: gl.constexpr = a_memory.get_reg_layout(num_warps=4)
+        a_memory.store(gl.convert_layout(a_tile, stored))
+        fence_async_shared()
+        tcgen05_mma(a_memory, b_shared, sums, use_acc=False)
+    else:
+        a_layout: gl.constexpr = gl.NVMMASharedLayout(A_SWIZZLE, bits, 2, A_BY_COLUMNS)
+        a_shared = gl.allocate_shared_memory(a.dtype.element_ty, [M, K], a_layout, a_tile)
+        fence_async_shared()
+        tcgen05_mma(a_shared, b_shared, sums, use_acc=False)
+    tcgen05_commit(bar)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    loaded: gl.constexpr = sums.get_reg_layout(num_warps=4, instr_variant=LOAD)
+    values = gl.convert_layout(sums.load(loaded), plain)
+    gl.store(out + gl.arange(0, M, r)[:, None] * N + gl.arange(0, N, c)[None, :], values)
+
+
+@gluon.jit
+def pair_product(
+    a, b, out, k,
+    M: gl.constexpr, N: gl.constexpr, BK: gl.constexpr,
+    TRANSPOSED: gl.constexpr, LOAD: gl.constexpr,
+):  # fmt: skip
+    """D = A @ B, or A @ B.T, by pairs of CTAs: each has half of the rows of A and half of the
+    columns of the product's B.
+    """
+    rows_split: gl.constexpr = [[1, 0]]
+    plain: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], rows_split)
+    a_shared = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
+    b_shared = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
+    layout: gl.constexpr = TensorMemoryLayout(
+        [128, N], col_stride=1, cga_layout=rows_split, two_ctas=True
+    )
+    sums = allocate_tensor_memory(gl.float32, [M, N], layout)
+    full = mbarrier.allocate_mbarrier(two_ctas=True)
+    done = mbarrier.allocate_mbarrier()
+    mbarrier.init(full, count=1)
+    mbarrier.init(done, count=1)
+    phase = 0
+    for at in range(0, k, BK):
+        mbarrier.expect(full, a.nbytes_per_cta + b.nbytes_per_cta)
+        tma.async_load(a, [0, at], full, a_shared)
+        if TRANSPOSED:
+            tma.async_load(b, [0, at], full, b_shared)
+            operand = b_shared.permute((1, 0))
+        else:
+            tma.async_load(b, [at, 0], full, b_shared)
+            operand = b_shared
+        mbarrier.wait(full, phase)
+        tcgen05_mma(a_shared, operand, sums, use_acc=at != 0, mbarriers=[done])
+        mbarrier.wait(done, phase)
+        phase ^= 1
+    mbarrier.invalidate(full)
+    mbarrier.invalidate(done)
+    loaded: gl.constexpr = sums.get_reg_layout(num_warps=4, instr_variant=LOAD)
+    values = gl.convert_layout(sums.load(loaded), plain)
+    rows = gl.arange(0, M, gl.SliceLayout(1, plain))
+    columns = gl.arange(0, N, gl.SliceLayout(0, plain))
+    gl.store(out + rows[:, None] * N + columns[None, :], values)
