@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 from tilepipe.errors import PtxError
 from tilepipe.ir.facts import Facts, Sync
 from tilepipe.ptx.numerics.types import Unsupported
-from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Pair
+from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Pair, Register
 
 # A destination or a source, and the type in which the instruction writes or reads it.
 Typed = tuple[Operand, str]
@@ -24,6 +24,8 @@ Typed = tuple[Operand, str]
 # "same", and what it gives may change from one execution to the next (a load).
 Spread = Literal["same", "lanes", "one", "memory"]
 _PLAIN = Facts()
+# Stands for the condition code in instructions that no function has been made of yet.
+CONDITION_CODE = Register("%cc", "pred", -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ def merged(lanes: Lanes, new: Array, old: Array | None) -> Array:
 
 
 def spread(value: Any, dtype: np.dtype[Any]) -> Array:
-    """One value in all lanes."""
+    """One value in all lanes; of 128 bits a number as its bytes."""
+    if dtype.kind == "V":
+        return np.frombuffer(int(value).to_bytes(dtype.itemsize, "little") * WARP, dtype)
     return np.full(WARP, value, dtype)
 
 

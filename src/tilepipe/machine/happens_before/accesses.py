@@ -72,6 +72,8 @@ class Access:
             kernels without one, and of asynchronous accesses.
         after: of a read of a response, the accesses that it is ordered after: those it read from;
             None for other accesses.
+        strong: an atomic operation, or a relaxed, acquiring, releasing or volatile access, which
+            does not race with others of its kind.
         mask: threads of the agent that made it.
     """
 
@@ -89,6 +91,7 @@ class Access:
         "rect",
         "release_bit",
         "site",
+        "strong",
     )
 
     def __init__(
@@ -115,6 +118,7 @@ class Access:
         self.home = 0
         self.release_bit = 0
         self.after: int | None = None
+        self.strong = False
 
     @property
     def elements(self) -> dict[int, int] | None:

@@ -33,7 +33,7 @@ def _check_order(
     """
     place = slot if view is None else view
     if not old.bit & known:
-        if not _same_lanes(slot, place, old, new):
+        if not (_same_lanes(slot, place, old, new) or (old.strong and new.strong)):
             faults.race(m, slot, old, new, view)
     elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
         faults.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
@@ -162,14 +162,17 @@ def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
 def ordinary(
     m: Machine, ag: Agent, site: Site, lanes: int, slot: Slot, rect: Rect, is_write: bool,
     points: dict[int, int] | ByteSet | None = None, *, converged: bool = False, known: int = 0,
+    strong: bool = False, reads: bool = False,
 ) -> None:  # fmt: skip
     """An access through the generic proxy by lanes of one warp; `converged`: by an aligned op, so
     that the whole warp knows of it. `known`: accesses that need no order, besides those known.
+    `strong`: as in `Access`. `reads`: a write that reads as well.
     """
     new = Access(ag, site, lanes, rect, is_write, False, m.order.new_bit(), points)
+    new.strong = strong
     if is_write or m.world.strict:
         m.order.add_fences(new, slot.cta.rank)
     if m.world.program.commits:
         m.order.add_release_bit(new)
-    (access if is_write else read)(m, slot, new, ag.known(lanes) | known)
+    (access if is_write and not reads else read)(m, slot, new, ag.known(lanes) | known)
     ag.made(lanes, new.bit | new.release_bit, converged)

@@ -194,6 +194,8 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
 
 def _mark(order: GlobalOrder, event: Event, where: Index) -> None:
     """Puts an event into the map of the elements it touches."""
+    if event.atomic and not event.is_write:
+        return  # a relaxed load meets the atomic operations of other clusters
     if event.atomic:
         order.writers[where] = _merged(order, order.writers[where], event)
     elif event.is_write:

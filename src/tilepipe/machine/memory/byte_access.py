@@ -12,7 +12,7 @@ It is recorded for each warp, with the lane of each byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,8 @@ from tilepipe.machine.rules import ONE_VALUE
 from tilepipe.machine.sites import Site
 
 Addresses = Sequence[int] | npt.NDArray[np.int64]
-MATRIX_ROWS, ROW_BYTES = 8, 16  # of the 8 × 8 matrices of 16 bits that stmatrix moves
+Combine = Callable[[Bytes, Bytes], Bytes]  # (what was there, the thread's operand) -> what is then
+ROW_BYTES = 16  # of a row of the matrices that ldmatrix and stmatrix move
 
 
 # -- which bytes -----------------------------------------------------------------------
@@ -105,13 +106,14 @@ def load_bytes(
     addresses: Addresses,
     nbytes: int,
     cta: int | None = None,
+    strong: bool = False,
 ) -> Bytes:
     """ld.shared: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
-    those that are not active.
+    those that are not active. `strong`: a volatile, relaxed or acquiring load.
     """
     space = cta_of(m, ag, site, cta).bytes()
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
-    active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False)
+    active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False, strong=strong)
     where = np.asarray([addresses[lane] for lane in active], np.int64)
     out[active] = space.memory[where[:, None] + np.arange(nbytes)]
     return out
@@ -125,16 +127,20 @@ def store_bytes(
     addresses: Addresses,
     values: Bytes,
     cta: int | None = None,
+    strong: bool = False,
 ) -> None:
     """st.shared: each active thread stores its row of `values`, (threads, bytes), at
-    `addresses[thread]`.
+    `addresses[thread]`. `strong`: a volatile, relaxed or releasing store.
     """
     space = cta_of(m, ag, site, cta).bytes()
     nbytes = values.shape[1]
     active = lanes_of(mask)
     where = np.asarray([addresses[lane] for lane in active], np.int64)[:, None] + np.arange(nbytes)
     repeated = _repeated(m, ag, site, space, where, values[active])
-    _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=True, unordered=repeated)
+    _in_order(
+        m, ag, site, mask, space, addresses, nbytes, is_write=True, unordered=repeated,
+        strong=strong,
+    )  # fmt: skip
     space.put(where, values[active])
     differs = space.memory[where] != values[active]
     if differs.any():
@@ -168,31 +174,60 @@ def _repeated(
     return found
 
 
-def store_matrix(
+def atomic_bytes(
     m: Machine,
     ag: Agent,
     site: Site,
     mask: int,
     addresses: Addresses,
-    registers: npt.NDArray[np.uint32],
-    transposed: bool = False,
-) -> None:
-    """stmatrix: a warp stores 1, 2 or 4 matrices of 8 rows of 16 bytes. `registers`: (matrices,
-    32), each thread's part of each; row r of matrix i goes to the address of thread 8 i + r.
+    operands: Bytes,
+    nbytes: int,
+    combine: Combine,
+    cta: int | None = None,
+) -> Bytes:
+    """atom.shared, red.shared: one thread after another reads `nbytes` bytes and writes what
+    `combine` makes of them. Returns what each thread found.
+    """
+    space = cta_of(m, ag, site, cta).bytes()
+    out = np.zeros((32 * ag.warps, nbytes), np.uint8)
+    active = _in_order(
+        m, ag, site, mask, space, addresses, nbytes, is_write=True, strong=True, reads=True
+    )
+    for lane in active:
+        at = int(addresses[lane])
+        if m.journal is not None:
+            m.journal.in_turn((space.cta.rank, at), 1 << lane, True)
+        out[lane] = space.memory[at : at + nbytes]
+        space.memory[at : at + nbytes] = combine(out[lane], operands[lane])
+    return out
 
-    A register holds elements (lane / 4, 2 · (lane % 4)) and the one after it of its matrix (PTX
-    ISA, stmatrix).
+
+def load_matrix(
+    m: Machine, ag: Agent, site: Site, mask: int, addresses: Addresses, rows: int
+) -> Bytes:
+    """ldmatrix: the rows of 16 bytes at the addresses of the first threads of a warp: (rows, 16).
+
+    The lanes converge: what one reads, others get.
     """
     ag.converge(mask)
-    count = len(registers)
-    rows = np.ascontiguousarray(registers).view(np.uint16).reshape(count, MATRIX_ROWS, 8)
-    if transposed:
-        rows = np.ascontiguousarray(rows.transpose(0, 2, 1))
+    first = (mask.bit_length() - 1) // 32 * 32
+    lanes = mask & ((1 << rows) - 1) << first
+    found = load_bytes(m, ag, site, lanes, addresses, ROW_BYTES)
+    ag.converge(mask)
+    return found[first : first + rows]
+
+
+def store_matrix(
+    m: Machine, ag: Agent, site: Site, mask: int, addresses: Addresses, rows: Bytes
+) -> None:
+    """stmatrix: a warp stores rows of 16 bytes, (rows, 16), at the addresses of its first
+    threads.
+    """
+    ag.converge(mask)
     values = np.zeros((32 * ag.warps, ROW_BYTES), np.uint8)
     first = (mask.bit_length() - 1) // 32 * 32
-    threads = MATRIX_ROWS * count
-    values[first : first + threads] = rows.view(np.uint8).reshape(threads, ROW_BYTES)
-    store_bytes(m, ag, site, mask & ((1 << threads) - 1) << first, addresses, values)
+    values[first : first + len(rows)] = rows
+    store_bytes(m, ag, site, mask & ((1 << len(rows)) - 1) << first, addresses, values)
     ag.converge(mask)
 
 
@@ -207,6 +242,8 @@ def _in_order(
     *,
     is_write: bool,
     unordered: int = 0,
+    strong: bool = False,
+    reads: bool = False,
 ) -> list[int]:
     """Orders one access for each warp; returns the active threads. `unordered`: the accesses that
     need not come before it.
@@ -226,5 +263,8 @@ def _in_order(
     for _, lanes in warps_of(mask):
         touched = LaneBytes((1 << i, int(addresses[i]), nbytes) for i in active if lanes >> i & 1)
         rect, points = _checked(m, ag, site, space, touched, is_write)
-        ordinary(m, ag, site, lanes, space, rect, is_write, points, known=unordered)
+        ordinary(
+            m, ag, site, lanes, space, rect, is_write, points, known=unordered, strong=strong,
+            reads=reads,
+        )  # fmt: skip
     return active

@@ -8,7 +8,6 @@ argument has. Accesses to parts of one element count as accesses to all of it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.global_memory import points
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import Addresses
+from tilepipe.machine.memory.byte_access import Addresses, Combine
 from tilepipe.machine.memory.byte_sets import Bytes
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.sites import Site
@@ -117,13 +116,14 @@ def load_global(
     memory: DeviceMemory,
     addresses: Addresses,
     nbytes: int,
+    strong: bool = False,
 ) -> Bytes:
     """ld.global: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
-    those that are not active.
+    those that are not active. `strong`: a volatile, relaxed or acquiring load.
     """
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     for allocation, part, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
-        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=False, atomic=False)
+        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=False, atomic=strong)
         where = np.asarray(offsets, np.int64)[:, None] + np.arange(nbytes)
         out[lanes_of(part)] = allocation.data[where]
     return out
@@ -137,17 +137,17 @@ def store_global(
     memory: DeviceMemory,
     addresses: Addresses,
     values: Bytes,
+    strong: bool = False,
 ) -> None:
-    """st.global: each active thread stores its row of `values` at `addresses[thread]`."""
+    """st.global: each active thread stores its row of `values` at `addresses[thread]`. `strong`: a
+    volatile, relaxed or releasing store.
+    """
     nbytes = values.shape[1]
     for allocation, part, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
         _check_writable(ag, site, allocation)
-        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=True, atomic=False)
+        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=True, atomic=strong)
         where = np.asarray(offsets, np.int64)[:, None] + np.arange(nbytes)
         allocation.data[where] = values[lanes_of(part)]
-
-
-Combine = Callable[[Bytes, Bytes], Bytes]  # (what was there, the thread's operand) -> what is then
 
 
 def atomic_global(

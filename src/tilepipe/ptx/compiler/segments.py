@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import PtxError
+from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
 from tilepipe.ptx.compiler.early_uses import Use, early_uses
@@ -52,7 +53,7 @@ from tilepipe.ptx.syntax.nodes import (
 )
 
 Segment = Callable[[Any, list[Any], Any], Any]
-_BITS = {"pred": 1, "b128": 128} | {name: t.bits for name, t in TYPES.items()}
+_BITS = {name: t.bits for name, t in TYPES.items()}
 
 
 @dataclass(eq=False)
@@ -153,6 +154,7 @@ def compiled(function: Function) -> CompiledFunction:
     Raises:
         PtxError: an instruction is not modelled.
     """
+    function = with_condition_code(function)
     function = replace(function, instructions=with_constants(function.instructions))
     flow = ControlFlow(function)
     operations = [operation(i) for i in function.instructions]
@@ -176,8 +178,10 @@ def _contents(operations: list[Operation], uniform: Uniformity) -> dict[int, np.
         own = TYPES[registers[number].type].dtype
         dtype = next(iter(dtypes))
         alike = len(dtypes) == 1 and dtype.itemsize == own.itemsize
-        plain = np.dtype(np.bool_) if own == np.bool_ else np.dtype(f"u{own.itemsize}")
-        content[number] = dtype if alike else plain
+        if alike or own.kind in "bV":
+            content[number] = dtype if alike else own
+        else:
+            content[number] = np.dtype(f"u{own.itemsize}")
     return content
 
 
@@ -497,7 +501,7 @@ class _Writer:
             sign = 1 << (wanted - 1)
             return f"(({value} ^ {sign:#x}) - {sign:#x})"
         dtype = TYPES[kind].dtype if kind in TYPES else None
-        if dtype is not None and dtype.kind not in "ub":
+        if dtype is not None and dtype.kind not in "ubV":
             unsigned = self.constant(np.dtype(f"u{dtype.itemsize}").type)
             return f"{unsigned}({value}).view({self.constant(dtype)})"
         return value

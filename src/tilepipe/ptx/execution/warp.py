@@ -324,4 +324,6 @@ class Warp:
         if not isinstance(values, np.ndarray):
             return int(values)
         value = values[self.first]
+        if value.dtype.kind == "V":
+            return int.from_bytes(value.tobytes(), "little")
         return int(value.view(f"u{value.itemsize}")) if value.dtype != np.bool_ else bool(value)

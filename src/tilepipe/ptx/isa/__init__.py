@@ -8,6 +8,7 @@ from tilepipe.ptx.isa import (
     control as control,
     copies as copies,
     launch_control as launch_control,
+    matrices as matrices,
     memory as memory,
     moves as moves,
     tcgen05 as tcgen05,

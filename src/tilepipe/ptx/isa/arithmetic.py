@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tilepipe.ptx.definition import (
+    CONDITION_CODE,
     Compute,
     Modifiers,
     Operation,
@@ -19,6 +22,7 @@ from tilepipe.ptx.definition import (
 )
 from tilepipe.ptx.numerics import (
     bits,
+    carry,
     compare,
     conversions,
     extrema,
@@ -29,7 +33,7 @@ from tilepipe.ptx.numerics import (
     narrow,
 )
 from tilepipe.ptx.numerics.types import TYPES, Array, Unsupported
-from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Pair
+from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Pair, Sink
 
 Lanes = Callable[..., Array]
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -54,33 +58,93 @@ def _compute(
     return Compute(typed([destination], to or kind), typed(sources, *kinds), lanes, scalar)
 
 
-def _arithmetic(modifiers: Modifiers) -> tuple[str, bool, bool, bool]:
-    """Rounding, .ftz, .sat, .relu of floating-point arithmetic."""
-    rounding = modifiers.take(*_ROUNDINGS) or "rn"
+def _arithmetic(modifiers: Modifiers) -> tuple[str, bool, bool]:
+    """Rounding, .ftz and .sat of floating-point arithmetic; "": no rounding is given."""
+    rounding = modifiers.take(*_ROUNDINGS)
     ftz = modifiers.flag("ftz")
-    relu = modifiers.flag("relu")
-    return rounding, ftz, modifiers.flag("sat"), relu
+    return rounding, ftz, modifiers.flag("sat")
+
+
+def _only_of_floats(instruction: Instruction, rounding: str, ftz: bool, sat: bool = False) -> None:
+    """Refuses modifiers that no integer instruction has."""
+    if rounding or ftz or sat:
+        found = rounding or ("ftz" if ftz else "sat")
+        not_modelled(instruction, f"the modifier '.{found}' of an integer type")
 
 
 @defines("add", "sub")
 def _add_sub(instruction: Instruction) -> Operation:
-    operands(instruction, 3)
     modifiers = Modifiers(instruction)
-    rounding, ftz, sat, _ = _arithmetic(modifiers)
+    if modifiers.flag("cc"):
+        return _chained(instruction, modifiers, writes=True)
+    operands(instruction, 3)
+    rounding, ftz, sat = _arithmetic(modifiers)
     kind = modifiers.any()
-    if kind == "cc":
-        not_modelled(instruction, "a carry chain")
     source = modifiers.take("f16", "bf16") or None
     modifiers.end()
     name = instruction.opcode
     if _is_integer(kind) or kind in ("u16x2", "s16x2"):
+        _only_of_floats(instruction, rounding, ftz)
         lanes = (integer.add if name == "add" else integer.sub)(kind, sat=sat)
         sign = "+" if name == "add" else "-"
         plain = _is_integer(kind) and not sat
         return _compute(instruction, kind, lanes, f"{{0}} {sign} {{1}}" if plain else None)
     function = floating.add if name == "add" else floating.sub
-    lanes = function(kind, rounding=rounding, ftz=ftz, sat=sat, source=source)
+    lanes = function(kind, rounding=rounding or "rn", ftz=ftz, sat=sat, source=source)
     return _compute(instruction, kind, lanes, None, source or kind, kind)
+
+
+@defines("addc", "subc")
+def _add_carry(instruction: Instruction) -> Operation:
+    modifiers = Modifiers(instruction)
+    return _chained(instruction, modifiers, writes=modifiers.flag("cc"), reads=True)
+
+
+def _chained(
+    instruction: Instruction, modifiers: Modifiers, *, writes: bool, reads: bool = False
+) -> Operation:
+    """add.cc, addc, sub.cc, subc, mad.cc and madc: the condition code is a predicate of each lane,
+    which the compiler has put among the operands (`compiler.carries`).
+    """
+    kind = modifiers.any()
+    modifiers.end()
+    product = instruction.opcode in ("mad", "madc")
+    mode = instruction.modifiers[0] if product else ""
+    destination, a, b, *rest = operands(instruction, 3 + product, 4 + product)
+    third, into, out = rest[: int(product)], CONDITION_CODE, CONDITION_CODE
+    if len(rest) > product and isinstance(rest[-1], Pair):
+        into, out = rest[-1].first, rest[-1].second
+    function: Callable[..., tuple[Array, Array]]
+    if product:
+        function = (carry.madc if reads else carry.mad_cc)(kind, mode)
+    elif instruction.opcode[:3] == "add":
+        function = (carry.addc if reads else carry.add_cc)(kind)
+    else:
+        function = (carry.subc if reads else carry.sub_cc)(kind)
+    sources = typed((a, b, *third), kind) + (((into, "pred"),) if reads else ())
+    if not writes:
+        return Compute(
+            ((destination, kind),), sources, lambda *values: function(*values)[0],
+            _chain_scalar(instruction, kind, mode, reads=reads)[0],
+        )  # fmt: skip
+    templates = _chain_scalar(instruction, kind, mode, reads=reads)
+    return Compute(((destination, kind), (out, "pred")), sources, function, templates)
+
+
+def _chain_scalar(
+    instruction: Instruction, kind: str, mode: str, *, reads: bool
+) -> tuple[str, str]:
+    """The result and the condition code, on Python numbers."""
+    bits = TYPES[kind].bits
+    mask = (1 << bits) - 1
+    a, b = f"({{0}} & {mask:#x})", f"({{1}} & {mask:#x})"
+    if mode:
+        shift = f" >> {bits}" if mode == "hi" else ""
+        a, b = f"(({{0}} * {{1}}){shift} & {mask:#x})", f"({{2}} & {mask:#x})"
+    carried = f" + {{{3 if mode else 2}}}" if reads else ""
+    if instruction.opcode[:3] == "sub":
+        return f"{a} - ({b}{carried})", f"({a} < {b}{carried})"
+    return f"{a} + {b}{carried}", f"({a} + {b}{carried}) >> {bits} != 0"
 
 
 @defines("mul")
@@ -88,25 +152,28 @@ def _mul(instruction: Instruction) -> Operation:
     operands(instruction, 3)
     modifiers = Modifiers(instruction)
     mode = modifiers.take("lo", "hi", "wide")
-    rounding, ftz, sat, _ = _arithmetic(modifiers)
+    rounding, ftz, sat = _arithmetic(modifiers)
     kind = modifiers.any()
     modifiers.end()
     if mode:
+        _only_of_floats(instruction, rounding, ftz, sat)
         scalar = "({0} * {1})" + (f" >> {TYPES[kind].bits}" if mode == "hi" else "")
         to = _WIDE.get(kind, kind) if mode == "wide" else kind
         return _compute(instruction, kind, integer.mul(kind, mode), scalar, to=to)
     return _compute(
-        instruction, kind, floating.mul(kind, rounding=rounding, ftz=ftz, sat=sat), None
+        instruction, kind, floating.mul(kind, rounding=rounding or "rn", ftz=ftz, sat=sat), None
     )
 
 
 @defines("mad")
 def _mad(instruction: Instruction) -> Operation:
-    operands(instruction, 4)
     modifiers = Modifiers(instruction)
     mode = modifiers.take("lo", "hi", "wide")
     if not mode:
         return _fma(instruction)
+    if mode != "wide" and modifiers.flag("cc"):
+        return _chained(instruction, modifiers, writes=True)
+    operands(instruction, 4)
     sat = modifiers.flag("sat")
     kind = modifiers.any()
     modifiers.end()
@@ -118,15 +185,25 @@ def _mad(instruction: Instruction) -> Operation:
     )  # fmt: skip
 
 
+@defines("madc")
+def _mad_carry(instruction: Instruction) -> Operation:
+    modifiers = Modifiers(instruction)
+    modifiers.need("lo", "hi")
+    return _chained(instruction, modifiers, writes=modifiers.flag("cc"), reads=True)
+
+
 @defines("fma")
 def _fma(instruction: Instruction) -> Operation:
     operands(instruction, 4)
     modifiers = Modifiers(instruction)
-    rounding, ftz, sat, relu = _arithmetic(modifiers)
+    rounding, ftz, sat = _arithmetic(modifiers)
+    relu = not sat and modifiers.flag("relu")
     kind = modifiers.any()
     source = modifiers.take("f16", "bf16") or None
     modifiers.end()
-    lanes = floating.fma(kind, rounding=rounding, ftz=ftz, sat=sat, relu=relu, source=source)
+    lanes = floating.fma(
+        kind, rounding=rounding or "rn", ftz=ftz, sat=sat, relu=relu, source=source
+    )
     narrow = source or kind
     return _compute(instruction, kind, lanes, None, narrow, narrow, kind)
 
@@ -135,12 +212,14 @@ def _fma(instruction: Instruction) -> Operation:
 def _mul24(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     mode = modifiers.need("lo", "hi")
+    sat = instruction.opcode == "mad24" and modifiers.flag("sat")
     kind = modifiers.need("u32", "s32")
     modifiers.end()
-    function: Callable[[str, str], Lanes] = (
-        integer.mul24 if instruction.opcode == "mul24" else integer.mad24
-    )
-    return _compute(instruction, kind, function(kind, mode), None)
+    if instruction.opcode == "mul24":
+        operands(instruction, 3)
+        return _compute(instruction, kind, integer.mul24(kind, mode), None)
+    operands(instruction, 4)
+    return _compute(instruction, kind, integer.mad24(kind, mode, sat=sat), None)
 
 
 @defines("div")
@@ -152,6 +231,7 @@ def _div(instruction: Instruction) -> Operation:
     kind = modifiers.any()
     modifiers.end()
     if _is_integer(kind):
+        _only_of_floats(instruction, rounding, ftz)
         scalar = f"quotient({{0}}, {{1}}, {TYPES[kind].bits})"
         return _compute(instruction, kind, integer.div(kind), scalar)
     return _compute(instruction, kind, functions.div(kind, rounding=rounding, ftz=ftz), None)
@@ -218,9 +298,13 @@ def _min_max(instruction: Instruction) -> Operation:
     modifiers.end()
     name = instruction.opcode
     if _is_integer(kind) or kind in ("u16x2", "s16x2"):
+        operands(instruction, 3)
+        _only_of_floats(instruction, "NaN" if nan else magnitude, ftz)
         lanes: Lanes = (integer.min if name == "min" else integer.max)(kind, relu=relu)
         plain = _is_integer(kind) and not relu
         return _compute(instruction, kind, lanes, f"{name}({{0}}, {{1}})" if plain else None)
+    if relu:
+        not_modelled(instruction, "the modifier '.relu' of a floating-point type")
     function = extrema.min if name == "min" else extrema.max
     lanes = function(
         kind, ftz=ftz, nan=nan, xorsign_abs=magnitude == "xorsign", abs=magnitude == "abs",
@@ -238,6 +322,7 @@ def _abs_neg(instruction: Instruction) -> Operation:
     modifiers.end()
     name = instruction.opcode
     if _is_integer(kind):
+        _only_of_floats(instruction, "", ftz)
         scalar = "abs({0})" if name == "abs" else "-{0}"
         return _compute(
             instruction, kind, (integer.abs if name == "abs" else integer.neg)(kind), scalar
@@ -321,15 +406,31 @@ def _funnel(instruction: Instruction) -> Operation:
 @defines("lop3")
 def _lop3(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
-    if modifiers.take("and", "or"):
-        not_modelled(instruction, "the form with a predicate")
+    combined = modifiers.take("and", "or")
     modifiers.need("b32")
     modifiers.end()
-    destination, a, b, c, table = operands(instruction, 5)
+    destination, a, b, c, table, *rest = operands(instruction, 6 if combined else 5)
     code = constant(instruction, table)
+    function, scalar = logic.lop3(code), f"lop3({{0}}, {{1}}, {{2}}, {code})"
+    if not combined:
+        return Compute(((destination, "b32"),), typed((a, b, c), "b32"), function, scalar)
+    # `lop3.or.b32 d|p, a, b, c, table, q`: p = (d != 0) or q
+    if not isinstance(destination, Pair):
+        not_modelled(instruction, f"the destination {destination}")
+    both = compare.boolean(combined)
+    wanted = [i for i, o in enumerate(pair(destination)) if not isinstance(o, Sink)]
+
+    def lanes(a: Array, b: Array, c: Array, q: Array) -> tuple[Array, ...] | Array:
+        value = function(a, b, c)
+        found = value, both(value != 0, q)
+        return found if len(wanted) == 2 else found[wanted[0]]
+
+    mark = "&" if combined == "and" else "|"
+    templates = f"{scalar} & 0xffffffff", f"(({scalar} & 0xffffffff) != 0) {mark} {{3}}"
+    results = (destination.first, "b32"), (destination.second, "pred")
     return Compute(
-        ((destination, "b32"),), typed((a, b, c), "b32"), logic.lop3(code),
-        f"lop3({{0}}, {{1}}, {{2}}, {code})",
+        tuple(results[i] for i in wanted), (*typed((a, b, c), "b32"), (rest[0], "pred")), lanes,
+        tuple(templates[i] for i in wanted),
     )  # fmt: skip
 
 
@@ -427,6 +528,17 @@ def _dp4a(instruction: Instruction) -> Operation:
     return _compute(instruction, to, integer.dp4a(a, b), None, a, b, to)
 
 
+@defines("dp2a")
+def _dp2a(instruction: Instruction) -> Operation:
+    operands(instruction, 4)
+    modifiers = Modifiers(instruction)
+    mode = modifiers.need("lo", "hi")
+    a, b = modifiers.need("u32", "s32"), modifiers.need("u32", "s32")
+    modifiers.end()
+    to = "s32" if "s32" in (a, b) else "u32"
+    return _compute(instruction, to, integer.dp2a(mode, a, b), None, a, b, to)
+
+
 # -- comparison and selection ------------------------------------------------------------
 
 _COMPARED = {
@@ -445,6 +557,8 @@ def _setp(instruction: Instruction) -> Operation:
     modifiers.end()
     destination, a, b, *rest = operands(instruction, 4 if combined else 3)
     function = compare.compare(operator, kind, ftz=ftz)
+    if TYPES[kind].kind == "packed":
+        return _predicates_of_halves(instruction, kind, function, combined)
     sources = [(a, kind), (b, kind), *((p, "pred") for p in rest)]
     scalar = None
     if _is_integer(kind):
@@ -452,6 +566,29 @@ def _setp(instruction: Instruction) -> Operation:
     if isinstance(destination, Pair) or combined:
         return _two_predicates(destination, sources, function, scalar, combined)
     return Compute(((destination, "pred"),), tuple(sources), function, scalar)
+
+
+def _predicates_of_halves(
+    instruction: Instruction, kind: str, function: Lanes, combined: str
+) -> Compute:
+    """`setp.op.f16x2 p|q, a, b`: p of the low halves, q of the high ones."""
+    destination, a, b, *rest = instruction.operands
+    targets = pair(destination)
+    if len(targets) != 2:
+        not_modelled(instruction, f"the destination {destination}")
+    wanted = [i for i, target in enumerate(targets) if not isinstance(target, Sink)]
+
+    def lanes(a: Array, b: Array, *other: Array) -> tuple[Array, ...] | Array:
+        holds = function(a, b)
+        if other:
+            holds = compare.boolean(combined)(holds, other[0][..., None])
+        return tuple(holds[..., i] for i in wanted) if len(wanted) == 2 else holds[..., wanted[0]]
+
+    return Compute(
+        tuple((targets[i], "pred") for i in wanted),
+        ((a, kind), (b, kind), *((p, "pred") for p in rest)),
+        lanes,
+    )
 
 
 def _two_predicates(
@@ -486,15 +623,21 @@ def _two_predicates(
 def _set(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     operator = modifiers.any()
-    if modifiers.take("and", "or", "xor"):
-        not_modelled(instruction, "a combined comparison")
+    combined = modifiers.take("and", "or", "xor")
     ftz = modifiers.flag("ftz")
     to = modifiers.any()
     kind = modifiers.any()
     modifiers.end()
-    operands(instruction, 3)
+    operands(instruction, 4 if combined else 3)
     holds, values = compare.compare(operator, kind, ftz=ftz), compare.written(to, kind)
-    return _compute(instruction, kind, lambda a, b: values(holds(a, b)), None, to=to)
+    if not combined:
+        return _compute(instruction, kind, lambda a, b: values(holds(a, b)), None, to=to)
+    both, packed = compare.boolean(combined), TYPES[kind].kind == "packed"
+
+    def lanes(a: Array, b: Array, c: Array) -> Array:
+        return values(both(holds(a, b), c[..., None] if packed else c))
+
+    return _compute(instruction, kind, lanes, None, kind, kind, "pred", to=to)
 
 
 @defines("selp")
@@ -531,8 +674,8 @@ _PAIRS = ("f16x2", "bf16x2", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "
 @defines("cvt")
 def _cvt(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
-    if modifiers.take("pack"):
-        not_modelled(instruction, "cvt.pack")
+    if modifiers.flag("pack"):
+        return _pack(instruction, modifiers)
     rounding = modifiers.take(*_ROUNDINGS, "rna", "rni", "rzi", "rmi", "rpi", "rs") or None
     ftz = modifiers.flag("ftz")
     sat = modifiers.flag("sat")
@@ -558,3 +701,28 @@ def _cvt(instruction: Instruction) -> Operation:
     )
     plain = _is_integer(to) and _is_integer(source) and not sat
     return _compute(instruction, to, lanes, "{0}" if plain else None, source)
+
+
+_PACKED = {"u16": (0, 0xFFFF), "s16": (-0x8000, 0x7FFF), "u8": (0, 0xFF), "s8": (-0x80, 0x7F)}
+
+
+def _pack(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    """`cvt.pack.sat.u8.s32.b32 d, a, b, c`: b in the lowest bits, a above it, and of types of 8
+    bits the low half of c above both.
+    """
+    modifiers.need("sat")
+    to = modifiers.need(*_PACKED)
+    modifiers.need("s32")
+    bits = TYPES[to].bits
+    if bits == 8:
+        modifiers.need("b32")
+    modifiers.end()
+    operands(instruction, 4 if bits == 8 else 3)
+    low, high = _PACKED[to]
+
+    def lanes(a: Array, b: Array, *c: Array) -> Array:
+        upper, lower = (np.clip(v, low, high).view(np.uint32) & ((1 << bits) - 1) for v in (a, b))
+        packed = upper << np.uint32(bits) | lower
+        return packed | c[0] << np.uint32(16) if c else packed
+
+    return _compute(instruction, "b32", lanes, None, "s32", "s32", "b32")

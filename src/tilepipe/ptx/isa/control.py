@@ -58,12 +58,6 @@ def _nanosleep(instruction: Instruction) -> Operation:
     return Nothing()
 
 
-@defines("prefetch", "prefetchu", "applypriority", "discard")
-def _prefetch(instruction: Instruction) -> Operation:
-    """Hints to the caches; `prefetch.tensormap` as well."""
-    return Nothing()
-
-
 @defines("pmevent")
 def _pmevent(instruction: Instruction) -> Operation:
     return Nothing()

@@ -1,25 +1,30 @@
-"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, st, stmatrix)."""
+"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st), and hints to
+the caches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilepipe.errors import SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import load_bytes, store_bytes, store_matrix
+from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
 from tilepipe.machine.memory.device_memory import load_global, store_global
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT, WINDOW_BITS, WINDOWS
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
+    Nothing,
     Operation,
     Perform,
+    Spread,
     Typed,
+    constant,
     defines,
     inside,
     not_modelled,
@@ -27,15 +32,51 @@ from tilepipe.ptx.definition import (
 )
 from tilepipe.ptx.execution.requests import Value, lanes_in, per_lane
 from tilepipe.ptx.execution.warp import Warp
-from tilepipe.ptx.lanes import Array
+from tilepipe.ptx.lanes import WARP, Array, spread as spread_value
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable, Vector
 
-_CACHE = (
-    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
-    "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B",
-)  # fmt: skip
 _SHARED = ("shared", "shared::cta", "shared::cluster")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+_L1 = (
+    "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
+    "L1::no_allocate",
+)  # fmt: skip
+_L2 = ("L2::evict_normal", "L2::evict_first", "L2::evict_last")
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+class Access(NamedTuple):
+    """What the modifiers of a load or store say.
+
+    Attributes:
+        space: "" for a generic address. order: "weak", "volatile", "relaxed", ... scope: or "".
+        hinted: the last operand is a cache policy. count, kind: of the vector's elements.
+    """
+
+    space: str
+    order: str
+    scope: str
+    hinted: bool
+    count: int
+    kind: str
+
+    @property
+    def strong(self) -> bool:
+        return self.order != "weak"
+
+    @property
+    def nbytes(self) -> int:
+        return TYPES[self.kind].bits // 8 * self.count
+
+    @property
+    def address_type(self) -> str:
+        return "u32" if self.space in _SHARED else "u64"
+
+    def operands(self, instruction: Instruction) -> tuple[Operand, Operand]:
+        """The first two; the policy changes no number."""
+        first, second, *_ = operands(instruction, 3 if self.hinted else 2)
+        return first, second
 
 
 def _elements(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
@@ -45,65 +86,94 @@ def _elements(instruction: Instruction, operand: Operand, count: int) -> tuple[O
     return found
 
 
-def _modifiers(instruction: Instruction) -> tuple[str, int, str]:
-    """(space, elements of the vector, type) of a load or store."""
+def _access(instruction: Instruction) -> Access:
+    """The modifiers of ld, st or ldu, in the order of the ISA."""
     modifiers = Modifiers(instruction)
-    modifiers.take("weak", "volatile", "relaxed", "acquire", "release")
-    modifiers.take("cta", "cluster", "gpu", "sys")
-    space = modifiers.take("param", "param::entry", "global", "local", "const", *_SHARED)
-    while modifiers.take(*_CACHE):
-        pass
-    count = int(modifiers.take("v2", "v4", "v8")[1:] or 1)
-    kind = modifiers.any()
+    loads = instruction.opcode != "st"
+    if modifiers.flag("mmio"):
+        modifiers.need("relaxed")
+        modifiers.need("sys")
+        order, scope = "relaxed", "sys"
+    else:
+        order = modifiers.take(
+            "weak", "volatile", "relaxed", "acquire" if loads else "release"
+        ) or "weak"  # fmt: skip
+        scope = modifiers.need(*_SCOPES) if order not in ("weak", "volatile") else ""
+    spaces = ("param", "param::entry", "param::func", "global", "local", *_SHARED)
+    space = modifiers.take(*spaces, *(("const",) if loads else ()))
+    caching = modifiers.take(*(("ca", "cg", "cs", "lu", "cv") if loads else
+                               ("wb", "cg", "cs", "wt")))  # fmt: skip
+    if loads and modifiers.flag("nc") and space != "global":
+        not_modelled(instruction, "'.nc' of another space than .global")
+    if not caching:
+        modifiers.take(*_L1)
+        modifiers.take(*_L2)
+    hinted = modifiers.flag("L2::cache_hint")
+    if loads:
+        modifiers.take("L2::64B", "L2::128B", "L2::256B")
+    count = _VECTORS.get(modifiers.take(*_VECTORS), 1)
+    kind = modifiers.need(*(name for name, t in TYPES.items() if t.kind in _MOVED))
     modifiers.end()
-    if kind not in TYPES and kind != "b128":
-        not_modelled(instruction, f"the type '.{kind}'")
-    return space, count, kind
+    nbytes = TYPES[kind].bits // 8 * count
+    most = 32 if space == "global" and not caching else 16
+    if nbytes > most or (count == 8 and nbytes != 32):
+        not_modelled(instruction, f"a vector of {nbytes} bytes")
+    return Access(space, order, scope, hinted, count, kind)
 
 
-@defines("ld")
+_MOVED = ("unsigned", "signed", "bits", "float")
+
+
+@defines("ld", "ldu")
 def _ld(instruction: Instruction) -> Operation:
-    destination, where = operands(instruction, 2)
-    space, count, kind = _modifiers(instruction)
+    access = _access(instruction)
+    destination, where = access.operands(instruction)
     address = inside(instruction, where)
-    targets = _elements(instruction, destination, count)
-    results = tuple((target, kind) for target in targets)
-    if space.startswith("param"):
-        return _load_parameter(instruction, address, results)
-    nbytes = TYPES[kind].bits // 8 * count if kind in TYPES else 16
-    wide = "u32" if space in _SHARED else "u64"
+    targets = _elements(instruction, destination, access.count)
+    results = tuple((target, access.kind) for target in targets)
+    if access.space.startswith("param") and _names_parameter(address):
+        return _load_parameter(address, results)
 
     def start(w: Warp, site: Site, mask: int, at: Value) -> Any:
-        return load(w, site, mask, space, at, nbytes)
+        return load(w, site, mask, access.space, at, access.nbytes, access.strong)
 
-    return Perform(results, ((address, wide),), start, _split(kind, count))
+    # one address in local memory is another byte in each lane, and a generic one may be of it
+    spread: Spread = "lanes" if access.space in ("", "local") else "memory"
+    return Perform(
+        results, ((address, access.address_type),), start, _split(access.kind, access.count),
+        spread=spread,
+    )  # fmt: skip
 
 
-def load(w: Warp, site: Site, mask: int, space: str, at: Value, nbytes: int) -> Any:
+def load(
+    w: Warp, site: Site, mask: int, space: str, at: Value, nbytes: int, strong: bool = False
+) -> Any:
     """The request of a load; an address of no space is generic."""
-    space, at = _space_of(w, site, mask, space, at)
+    space, at = space_of(w, site, mask, space, at)
     if space in _SHARED:
         addresses, cta = shared_places(w, mask, at)
-        return load_bytes, (site, mask, addresses, nbytes, cta)
+        return load_bytes, (site, mask, addresses, nbytes, cta, strong)
     if space == "local":
         return local_load, (site, mask, w, per_lane(at), nbytes)
-    if space == "param":
+    if space.startswith("param"):
         return parameter_load, (site, mask, w, per_lane(at), nbytes)
-    return load_global, (site, mask, w.launch.memory, per_lane(at), nbytes)
+    return load_global, (site, mask, w.launch.memory, per_lane(at), nbytes, strong)
 
 
-def store(w: Warp, site: Site, mask: int, space: str, at: Value, rows: Array) -> Any:
+def store(
+    w: Warp, site: Site, mask: int, space: str, at: Value, rows: Array, strong: bool = False
+) -> Any:
     """The request of a store of a row of bytes by each lane."""
-    space, at = _space_of(w, site, mask, space, at)
+    space, at = space_of(w, site, mask, space, at)
     if space in _SHARED:
         addresses, cta = shared_places(w, mask, at)
-        return store_bytes, (site, mask, addresses, rows, cta)
+        return store_bytes, (site, mask, addresses, rows, cta, strong)
     if space == "local":
         return local_store, (site, mask, w, per_lane(at), rows)
-    return store_global, (site, mask, w.launch.memory, per_lane(at), rows)
+    return store_global, (site, mask, w.launch.memory, per_lane(at), rows, strong)
 
 
-def _space_of(w: Warp, site: Site, mask: int, space: str, at: Value) -> tuple[str, Value]:
+def space_of(w: Warp, site: Site, mask: int, space: str, at: Value) -> tuple[str, Value]:
     """The space and the address in it; of a generic address, by the window that it lies in."""
     if space:
         return space, at
@@ -160,28 +230,31 @@ def parameter_load(
     out = np.zeros((32, nbytes), np.uint8)
     for lane in lanes_in(mask):
         at = int(addresses[lane])
+        if at + nbytes > len(raw):
+            raise SimFault(
+                f"{site.what}: thread {lane} reads {nbytes} bytes at {at:#x} of the kernel's"
+                f" {len(raw)} bytes of parameters",
+                site.loc,
+            )
         out[lane] = raw[at : at + nbytes]
     return out
 
 
-def _load_parameter(
-    instruction: Instruction, address: Operand, results: tuple[Typed, ...]
-) -> Compute:
+def _names_parameter(address: Operand) -> bool:
+    return isinstance(address.base if isinstance(address, Sum) else address, Variable)
+
+
+def _load_parameter(address: Operand, results: tuple[Typed, ...]) -> Compute:
     """A parameter of the kernel, which the launch has fixed: a constant of the run."""
     base, offset = (address.base, address.offset) if isinstance(address, Sum) else (address, 0)
-    if not isinstance(base, Variable):
-        not_modelled(instruction, "a parameter at an address that is computed")
     size = TYPES[results[0][1]].bits // 8
     template = tuple(
         f"w.parameter({{0}} + {offset + size * i}, {size})" for i in range(len(results))
     )
-    kind = results[0][1]
-    dtype = TYPES[kind].dtype
 
     def lanes(*_: Array) -> Array:
         raise AssertionError("parameters are equal in all lanes")
 
-    assert dtype is not None
     return Compute(results, ((base, "u64"),), lanes, template)
 
 
@@ -194,8 +267,6 @@ def shared_places(w: Warp, mask: int, address: Value) -> tuple[Array, int | None
 
 def _split(kind: str, count: int) -> Callable[..., Any]:
     """The bytes of each lane as the values of a vector."""
-    if kind == "b128":
-        return lambda w, raw: (int.from_bytes(raw[w.first].tobytes(), "little"),)
     dtype = TYPES[kind].dtype
 
     def finish(w: Warp, raw: Array) -> tuple[Array, ...]:
@@ -207,46 +278,81 @@ def _split(kind: str, count: int) -> Callable[..., Any]:
 
 @defines("st")
 def _st(instruction: Instruction) -> Operation:
-    where, source = operands(instruction, 2)
-    space, count, kind = _modifiers(instruction)
+    access = _access(instruction)
+    where, source = access.operands(instruction)
     address = inside(instruction, where)
-    sources = _elements(instruction, source, count)
-    dtype = TYPES[kind].dtype
+    sources = _elements(instruction, source, access.count)
+    dtype = TYPES[access.kind].dtype
 
     def start(w: Warp, site: Site, mask: int, at: Value, *values: Value) -> Any:
-        return store(w, site, mask, space, at, _rows(values, dtype))
+        return store(w, site, mask, access.space, at, rows_of(values, dtype), access.strong)
 
-    wide = "u32" if space in _SHARED else "u64"
-    return Perform((), ((address, wide), *((s, kind) for s in sources)), start, None)
+    if access.space.startswith("param"):
+        not_modelled(instruction, "a store to a parameter of the kernel")
+    return Perform(
+        (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None
+    )
 
 
-def _rows(values: tuple[Value, ...], dtype: np.dtype[Any]) -> Array:
+def rows_of(values: tuple[Value, ...], dtype: np.dtype[Any]) -> Array:
     """The bytes that each lane stores."""
-    rows = np.empty((32, len(values)), dtype)
+    rows = np.empty((WARP, len(values)), dtype)
     for i, value in enumerate(values):
-        rows[:, i] = value
+        rows[:, i] = value if dtype.kind != "V" else per_lane_of(value, dtype)
     return rows.view(np.uint8)
 
 
-@defines("stmatrix")
-def _stmatrix(instruction: Instruction) -> Operation:
-    where, source = operands(instruction, 2)
+def per_lane_of(value: Value, dtype: np.dtype[Any]) -> Array:
+    """An array of 32 of a dtype; numbers are bits."""
+    return value if isinstance(value, np.ndarray) else spread_value(value, dtype)
+
+
+# -- hints -------------------------------------------------------------------------------
+
+
+@defines("prefetch", "prefetchu")
+def _prefetch(instruction: Instruction) -> Operation:
+    (where,) = operands(instruction, 1)
+    inside(instruction, where)
     modifiers = Modifiers(instruction)
-    modifiers.need("sync")
-    modifiers.need("aligned")
-    modifiers.need("m8n8")
-    count = int(modifiers.need("x1", "x2", "x4")[1:])
-    transposed = modifiers.flag("trans")
-    modifiers.need("shared", "shared::cta")
-    modifiers.need("b16")
+    if instruction.opcode == "prefetchu":
+        modifiers.need("L1")
+    elif modifiers.take("const", "param", "param::entry"):
+        modifiers.need("tensormap")
+    elif not modifiers.flag("tensormap"):
+        modifiers.take("global", "local")
+        modifiers.need("L1", "L2", "L2::evict_last", "L2::evict_normal")
     modifiers.end()
-    sources = _elements(instruction, source, count)
+    return Nothing()
 
-    def start(w: Warp, site: Site, mask: int, at: Value, *values: Value) -> Any:
-        addresses, _ = shared_places(w, mask, at)
-        registers = np.stack([per_lane(v).astype(np.uint32) for v in values])
-        return store_matrix, (site, mask, addresses, registers, transposed)
 
-    return Perform(
-        (), ((inside(instruction, where), "u32"), *((s, "b32") for s in sources)), start, None
-    )
+@defines("applypriority", "discard")
+def _of_a_line(instruction: Instruction) -> Operation:
+    """`discard` leaves the bytes of a line undefined; what they were is one legal value."""
+    where, size = operands(instruction, 2)
+    inside(instruction, where)
+    modifiers = Modifiers(instruction)
+    modifiers.flag("global")
+    modifiers.need("L2::evict_normal" if instruction.opcode == "applypriority" else "L2")
+    modifiers.end()
+    if constant(instruction, size) != 128:
+        not_modelled(instruction, f"a size of {size} bytes")
+    return Nothing()
+
+
+@defines("createpolicy")
+def _policy(instruction: Instruction) -> Operation:
+    """A cache policy, which changes no number: 0."""
+    modifiers = Modifiers(instruction)
+    form = modifiers.need("fractional", "range", "cvt")
+    if form == "cvt":
+        modifiers.need("L2")
+    else:
+        if form == "range":
+            modifiers.flag("global")
+        modifiers.need(*_L2, "L2::evict_unchanged")
+        modifiers.take("L2::evict_first", "L2::evict_unchanged")
+    modifiers.need("b64")
+    modifiers.end()
+    destination, *_ = operands(instruction, *{"range": (4,), "cvt": (2,)}.get(form, (1, 2)))
+    return Compute(((destination, "b64"),), (), "0", "0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilepipe.ptx.address_spaces import WINDOW_BITS, WINDOWS, window_of
+from tilepipe.ptx.address_spaces import RANK_SHIFT, WINDOW_BITS, WINDOWS, window_of
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
@@ -41,6 +41,8 @@ def _packed(instruction: Instruction, kind: str, source: Vector) -> Compute:
     to = TYPES[f"b{TYPES[kind].bits}"].dtype
 
     def lanes(*values: Array) -> Array:
+        if to.kind == "V":
+            return np.stack(values, axis=1).view(to)[:, 0]
         whole = values[0].astype(to)
         for place, value in enumerate(values[1:], 1):
             whole = whole | value.astype(to) << to.type(part * place)
@@ -104,10 +106,11 @@ def _isspacep(instruction: Instruction) -> Operation:
         "param::entry",
     )  # fmt: skip
     modifiers.end()
-    if space == "shared::cta":
-        not_modelled(instruction, "whether an address is of the executing CTA's shared memory")
     window = window_of(space)
-    if window:
+    if space == "shared::cta":  # of the window of the cluster the part of the executing CTA
+        shift = RANK_SHIFT
+        template = f"({{0}} >> {shift}) == {window >> shift} + w.rank"
+    elif window:
         template = f"({{0}} >> {WINDOW_BITS}) == {window >> WINDOW_BITS}"
     else:
         template = f"({{0}} >> {WINDOW_BITS}) > {max(WINDOWS.values()) >> WINDOW_BITS}"
@@ -124,11 +127,9 @@ def _mapa(instruction: Instruction) -> Operation:
     modifiers.end()
     if isinstance(address, Register) and not shared and kind == "u32":
         not_modelled(instruction, "a generic address of 32 bits")
-    low = (1 << 24) - 1
     template = (
         f"({{0}} & {((1 << (32 if kind == 'u32' else 64)) - 1) & ~(0xFF << 24):#x}) | ({{1}} << 24)"
     )
-    assert low
     return Compute(
         ((destination, kind),),
         ((address, kind), (rank, "u32" if kind == "u32" else "u64")),

@@ -51,6 +51,7 @@ def _types() -> dict[str, Type]:
         Type("bf16", 16, bfloat16, "float"),
         Type("f32", 32, np.dtype(np.float32), "float"),
         Type("f64", 64, np.dtype(np.float64), "float"),
+        Type("b128", 128, np.dtype("V16"), "bits"),
         Type("tf32", 32, np.dtype(np.uint32), "bits"),  # a b32 register holds it
     ]
     for element, count, bits in [
