@@ -5,11 +5,12 @@ which its body holds.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilepipe.machine.actors import Actor, Body, Role
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
+from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.sites import Site
@@ -39,6 +40,26 @@ class Spin:
     value: str = ""
 
 
+@dataclass(eq=False, repr=False, slots=True)
+class ThreadCopies(UnitQueue):
+    """The cp.async of a warp.
+
+    Attributes:
+        issued, made: how many instructions have been issued, and have acted.
+        open: accesses of those not yet committed. groups: of committed ones, (`issued` at the
+            commit, accesses), oldest first.
+    """
+
+    issued: int = 0
+    made: int = 0
+    open: list[Access] = field(default_factory=list)
+    groups: list[tuple[int, list[Access]]] = field(default_factory=list)
+
+    def forget(self, dead: int) -> None:
+        for unit in self.waiting:
+            unit.forget(dead)
+
+
 class Agent(Actor):
     """One instruction stream, with what it has issued.
 
@@ -48,14 +69,14 @@ class Agent(Actor):
         spins: what it looks at, where an exploration has found it in a loop that changes nothing.
         dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has
             been a wgmma.fence.
-        stores: lane -> its bulk-store groups.
+        stores: lane -> its bulk-store groups. copies: its cp.async, from the first on.
         wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for,
             oldest first. wgmma_queue: those of the groups that have not acted.
         tensor: what concerns tensor memory, from the first tcgen05 op on.
     """
 
     __slots__ = (
-        "body", "counts", "dirty", "fenced", "spins", "stores", "tensor", "wgmma_groups",
+        "body", "copies", "counts", "dirty", "fenced", "spins", "stores", "tensor", "wgmma_groups",
         "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
@@ -78,6 +99,7 @@ class Agent(Actor):
         self.dirty: list[Frag] = []
         self.fenced = False
         self.stores: dict[int, StoreQueue] = {}
+        self.copies: ThreadCopies | None = None
         self.wgmma_open: list[WgmmaUnit] = []
         self.wgmma_groups: deque[WgmmaGroup] = deque()
         self.wgmma_queue = UnitQueue()

@@ -225,6 +225,8 @@ class Machine:
             yield from agent.wgmma_open
             if agent.tensor is not None:
                 yield agent.tensor
+            if agent.copies is not None:
+                yield agent.copies
 
     def wake(self, waiters: Iterable[Actor]) -> None:
         """What agents waited for has happened: they can take a step again."""

@@ -16,11 +16,11 @@ from tilepipe.machine.barriers.mbarrier import mbar_try_wait, mbar_try_wait_pari
 from tilepipe.machine.barriers.rendezvous import returned, setup_barrier
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.units.acting import act
-from tilepipe.machine.units.grid import atomic_add, clc_try_cancel
+from tilepipe.machine.units.grid import atomic_add, atomic_in_turn, clc_try_cancel
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 # ops that may block, which the figures of a role do not count as waits
-_NO_WAITS = frozenset({atomic_add, clc_try_cancel, setup_barrier})
+_NO_WAITS = frozenset({atomic_add, atomic_in_turn, clc_try_cancel, setup_barrier})
 
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 from tilepipe.errors import PtxError
 from tilepipe.ir.facts import Facts, Sync
 from tilepipe.ptx.numerics.types import Unsupported
-from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Pair, Register
+from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Pair, Register, Vector
 
 # A destination or a source, and the type in which the instruction writes or reads it.
 Typed = tuple[Operand, str]
@@ -208,6 +208,14 @@ def inside(instruction: Instruction, operand: Operand) -> Operand:
     if not isinstance(operand, Address) or len(operand.items) != 1:
         not_modelled(instruction, f"the address {operand}")
     return operand.items[0]
+
+
+def elements(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """The registers of a vector, or the one register, of which there must be so many."""
+    found = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(found) != count:
+        not_modelled(instruction, f"{len(found)} registers where there are {count}")
+    return found
 
 
 def pair(operand: Operand) -> tuple[Operand, ...]:

@@ -17,7 +17,7 @@ from tilepipe.errors import BindError, PtxError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import B200, H200, Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.facts import Resource
+from tilepipe.ir.facts import SHARED_BY_CLUSTERS
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Role
 from tilepipe.machine.agents import Agent
@@ -287,7 +287,7 @@ class Launch:
                 s.instruction.name.startswith("tcgen05.commit") for s in code.sites.values()
             ),
             shares_work=any(
-                s.perform.facts.takes is Resource.CLUSTERS for s in code.sites.values()
+                s.perform.facts.takes in SHARED_BY_CLUSTERS for s in code.sites.values()
             ),
             pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
         )

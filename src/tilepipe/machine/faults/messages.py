@@ -30,7 +30,7 @@ def line(slot: Slot, a: Access) -> str:
         "asynchronous"
         if isinstance(slot, TensorMemory)
         else "async proxy"
-        if a.asynchronous
+        if a.by_proxy
         else "generic proxy"
     )
     return (

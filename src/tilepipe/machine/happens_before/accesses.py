@@ -72,6 +72,7 @@ class Access:
             kernels without one, and of asynchronous accesses.
         after: of a read of a response, the accesses that it is ordered after: those it read from;
             None for other accesses.
+        by_proxy: it is of the async proxy, as all asynchronous ones but cp.async and st.async.
         strong: an atomic operation, or a relaxed, acquiring, releasing or volatile access, which
             does not race with others of its kind.
         mask: threads of the agent that made it.
@@ -82,6 +83,7 @@ class Access:
         "agent",
         "asynchronous",
         "bit",
+        "by_proxy",
         "fenced",
         "home",
         "is_write",
@@ -119,6 +121,7 @@ class Access:
         self.release_bit = 0
         self.after: int | None = None
         self.strong = False
+        self.by_proxy = asynchronous
 
     @property
     def elements(self) -> dict[int, int] | None:

@@ -37,7 +37,7 @@ def _check_order(
             faults.race(m, slot, old, new, view)
     elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
         faults.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
-    if old.fenced and new.asynchronous:
+    if old.fenced and new.by_proxy:
         if isinstance(place, TensorMemory):
             check_tensor_fences(m, place, old, new, known)
         else:
@@ -48,9 +48,9 @@ def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
     """Whether program order suffices: one agent, and the same single lane touches each common
     element. `slot`, `place`: the slots of `new` and `old`.
     """
-    if old.agent is not new.agent:
+    if old.agent is not new.agent or old.asynchronous:
         return False
-    if old.mask == new.mask and old.mask.bit_count() == 1 and not old.asynchronous:
+    if old.mask == new.mask and old.mask.bit_count() == 1:
         return True
     if slot is not place:
         return one_lane_each(slot.bytes_of(new), place.bytes_of(old))

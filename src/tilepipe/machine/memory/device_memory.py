@@ -169,6 +169,8 @@ def atomic_global(
         _check_writable(ag, site, allocation)
         _order(m, ag, site, part, allocation, offsets, nbytes, is_write=True, atomic=True)
         for lane, offset in zip(lanes_of(part), offsets, strict=True):
+            if m.journal is not None:
+                m.journal.in_turn((allocation.start, offset), 1 << lane, True)
             there = allocation.data[offset : offset + nbytes]
             out[lane] = there
             there[:] = combine(out[lane], operands[lane])

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilepipe.machine.agents import ThreadCopies
 from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.units import grid, tcgen05, tcgen05_by_address, tma, wgmma
+from tilepipe.machine.units import (
+    grid,
+    remote_stores,
+    tcgen05,
+    tcgen05_by_address,
+    thread_copies,
+    tma,
+    wgmma,
+)
 from tilepipe.machine.units.in_flight import (
     CommitUnit,
     CopyUnit,
@@ -32,6 +41,10 @@ _ACTS: dict[type, Callable[[Machine, Any], None]] = {
     TmaLoadUnit: tma.land,
     ResponseUnit: grid.respond,
     TmaStoreUnit: tma.write_out,
+    remote_stores.RemoteStoreUnit: remote_stores.land,
+    ThreadCopies: _oldest,
+    thread_copies.ThreadCopyUnit: thread_copies.copy,
+    thread_copies.ThreadArrivalUnit: thread_copies.arrive,
     UnitQueue: _oldest,
     WarpgroupQueue: _oldest,
     TensorQueue: _oldest,

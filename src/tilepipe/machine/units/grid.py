@@ -20,6 +20,9 @@ from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.happens_before.global_memory import points
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_access import Addresses, Combine
+from tilepipe.machine.memory.byte_sets import Bytes
+from tilepipe.machine.memory.device_memory import DeviceMemory, atomic_global
 from tilepipe.machine.memory.elements import Scalar, indices, value_of
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit
@@ -69,6 +72,25 @@ def atomic_add(
     tensor.array[at] = (total + (1 << 31)) % (1 << 32) - (1 << 31) if signed else total % (1 << 32)
     ag.time += LATENCY
     return old
+
+
+def atomic_in_turn(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    memory: DeviceMemory,
+    addresses: Addresses,
+    operands: Bytes,
+    nbytes: int,
+    combine: Combine,
+) -> Bytes | Blocked:
+    """atom.global by address, whose results depend on what other clusters have done before."""
+    if m.world.clusters is not None and not _may_act(m, ag):
+        return BLOCKED
+    found = atomic_global(m, ag, site, mask, memory, addresses, operands, nbytes, combine)
+    ag.time += LATENCY
+    return found
 
 
 # -- cluster launch control ------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.machine.actors import Actor, CtaPlace
@@ -269,5 +269,11 @@ class TensorState:
             queue.forget(dead)
 
 
-Queued = WgmmaGroup | TensorUnit
+class Queueable(Protocol):
+    """A unit of a queue."""
+
+    def forget(self, dead: int) -> None: ...
+
+
+Queued = WgmmaGroup | TensorUnit | Queueable
 Unit = TmaLoadUnit | TmaStoreUnit | UnitQueue

@@ -16,7 +16,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT
-from tilepipe.ptx.lanes import WARP, Array
+from tilepipe.ptx.lanes import WARP, Array, spread
 
 Value = int | Array
 
@@ -78,3 +78,16 @@ def place(address: int) -> tuple[int, int]:
 def per_lane(value: Value) -> Array:
     """A value of each lane."""
     return value if isinstance(value, np.ndarray) else np.full(WARP, value, np.int64)
+
+
+def rows_of(values: tuple[Value, ...], dtype: np.dtype[Any]) -> Array:
+    """The bytes that each lane stores."""
+    rows = np.empty((WARP, len(values)), dtype)
+    for i, value in enumerate(values):
+        rows[:, i] = value if dtype.kind != "V" else _bits(value, dtype)
+    return rows.view(np.uint8)
+
+
+def _bits(value: Value, dtype: np.dtype[Any]) -> Array:
+    """An array of 32 of a dtype; numbers are bits."""
+    return value if isinstance(value, np.ndarray) else spread(value, dtype)

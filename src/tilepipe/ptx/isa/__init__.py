@@ -4,6 +4,7 @@ their definitions when they are imported, which this package does.
 
 from tilepipe.ptx.isa import (
     arithmetic as arithmetic,
+    atomics as atomics,
     barriers as barriers,
     control as control,
     copies as copies,

@@ -111,7 +111,9 @@ def _chained(
     product = instruction.opcode in ("mad", "madc")
     mode = instruction.modifiers[0] if product else ""
     destination, a, b, *rest = operands(instruction, 3 + product, 4 + product)
-    third, into, out = rest[: int(product)], CONDITION_CODE, CONDITION_CODE
+    third = rest[: int(product)]
+    into: Operand = CONDITION_CODE
+    out: Operand = CONDITION_CODE
     if len(rest) > product and isinstance(rest[-1], Pair):
         into, out = rest[-1].first, rest[-1].second
     function: Callable[..., tuple[Array, Array]]

@@ -24,6 +24,7 @@ from tilepipe.ptx.definition import (
 )
 from tilepipe.ptx.execution.requests import Value, one, place
 from tilepipe.ptx.execution.warp import Warp
+from tilepipe.ptx.isa.thread_copies import thread_copy
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Vector
 
 _DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
@@ -33,6 +34,8 @@ _STORE = Facts(unit=Unit.TMA, issues=Group.BULK)
 
 @defines("cp")
 def _cp(instruction: Instruction) -> Operation:
+    if instruction.modifiers[1:2] != ("bulk",) and instruction.modifiers[:1] == ("async",):
+        return thread_copy(instruction)
     modifiers = Modifiers(instruction)
     modifiers.need("async")
     modifiers.need("bulk")

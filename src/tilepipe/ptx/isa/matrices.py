@@ -1,5 +1,5 @@
-"""Matrices in the registers of a warp: ldmatrix, stmatrix, movmatrix, mma.sync (PTX ISA, "Warp-Level
-Matrix Instructions").
+"""Matrices in the registers of a warp: ldmatrix, stmatrix, movmatrix, mma.sync (PTX ISA,
+"Warp-Level Matrix Instructions").
 
 mma.sync: products are exact, and so are their sums in float64, which is rounded once. The hardware
 rounds several times, in an order that the ISA leaves open.
@@ -23,6 +23,7 @@ from tilepipe.ptx.definition import (
     Operation,
     Perform,
     defines,
+    elements,
     inside,
     not_modelled,
     operands,
@@ -32,7 +33,7 @@ from tilepipe.ptx.execution.requests import Value, per_lane
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa.memory import shared_places, space_of
 from tilepipe.ptx.lanes import FULL, WARP, Array
-from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Vector
+from tilepipe.ptx.syntax.nodes import Instruction, Integer
 
 _LANE = np.arange(WARP)[:, None]
 _BYTE = np.arange(4)[None, :]
@@ -75,13 +76,6 @@ def _places(shape: Shape, count: int) -> tuple[Array, Array]:
     return rows, np.concatenate([shape.byte] * count)
 
 
-def _vector(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(items) != count:
-        not_modelled(instruction, f"{len(items)} registers where there are {count}")
-    return items
-
-
 _SHARED = ("shared", "shared::cta")
 # what ldmatrix.m8n16 makes bytes of: bits of an element in rows of 16 bytes
 _EXPANDED = {"b6x16_p32": 6, "b4x16_p64": 4}
@@ -107,7 +101,7 @@ def _ldmatrix(instruction: Instruction) -> Operation:
     modifiers.end()
     shape = _shape(name, transposed)
     row, byte = _places(shape, count)
-    targets = _vector(instruction, destination, len(row))
+    targets = elements(instruction, destination, len(row))
 
     def start(w: Warp, site: Site, mask: int, at: Value) -> Any:
         return load_matrix, (site, mask, _rows_at(w, site, mask, space, at), shape.rows * count)
@@ -154,7 +148,7 @@ def _stmatrix(instruction: Instruction) -> Operation:
     space = modifiers.take(*_SHARED)
     modifiers.need("b16" if name == "m8n8" else "b8")
     modifiers.end()
-    sources = _vector(instruction, source, count)
+    sources = elements(instruction, source, count)
     shape = _shape(name, transposed)
     row, byte = _places(shape, count)
 
@@ -226,10 +220,10 @@ def _mma(instruction: Instruction) -> Operation:
     each = 4 // _DTYPES[a_type].itemsize
     destination, a, b, c = operands(instruction, 4)
     places = _operand_places(each, depth)
-    a_items = _vector(instruction, a, len(places[0][0]))
-    b_items = _vector(instruction, b, len(places[1][0]))
-    d_items = _vector(instruction, destination, 2 if to == "f16" else 4)
-    c_items = _vector(instruction, c, 2 if from_ == "f16" else 4)
+    a_items = elements(instruction, a, len(places[0][0]))
+    b_items = elements(instruction, b, len(places[1][0]))
+    d_items = elements(instruction, destination, 2 if to == "f16" else 4)
+    c_items = elements(instruction, c, 2 if from_ == "f16" else 4)
 
     def lanes(*values: Array) -> tuple[Array, ...]:
         split, last = len(a_items), len(a_items) + len(b_items)

@@ -1,5 +1,5 @@
-"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st), and hints to
-the caches.
+"""Loads and stores (PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st), and hints
+to the caches.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from tilepipe.ptx.definition import (
     Typed,
     constant,
     defines,
+    elements,
     inside,
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.requests import Value, lanes_in, per_lane
+from tilepipe.ptx.execution.requests import Value, lanes_in, per_lane, rows_of
 from tilepipe.ptx.execution.warp import Warp
-from tilepipe.ptx.lanes import WARP, Array, spread as spread_value
+from tilepipe.ptx.isa import remote_stores
+from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
-from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable, Vector
+from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable
 
 _SHARED = ("shared", "shared::cta", "shared::cluster")
 _SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -51,14 +53,14 @@ class Access(NamedTuple):
 
     Attributes:
         space: "" for a generic address. order: "weak", "volatile", "relaxed", ... scope: or "".
-        hinted: the last operand is a cache policy. count, kind: of the vector's elements.
+        hinted: the last operand is a cache policy. length, kind: of the vector.
     """
 
     space: str
     order: str
     scope: str
     hinted: bool
-    count: int
+    length: int
     kind: str
 
     @property
@@ -67,7 +69,7 @@ class Access(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return TYPES[self.kind].bits // 8 * self.count
+        return TYPES[self.kind].bits // 8 * self.length
 
     @property
     def address_type(self) -> str:
@@ -77,13 +79,6 @@ class Access(NamedTuple):
         """The first two; the policy changes no number."""
         first, second, *_ = operands(instruction, 3 if self.hinted else 2)
         return first, second
-
-
-def _elements(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    found = operand.items if isinstance(operand, Vector) else (operand,)
-    if len(found) != count:
-        not_modelled(instruction, f"a vector of {len(found)}")
-    return found
 
 
 def _access(instruction: Instruction) -> Access:
@@ -129,7 +124,7 @@ def _ld(instruction: Instruction) -> Operation:
     access = _access(instruction)
     destination, where = access.operands(instruction)
     address = inside(instruction, where)
-    targets = _elements(instruction, destination, access.count)
+    targets = elements(instruction, destination, access.length)
     results = tuple((target, access.kind) for target in targets)
     if access.space.startswith("param") and _names_parameter(address):
         return _load_parameter(address, results)
@@ -140,7 +135,7 @@ def _ld(instruction: Instruction) -> Operation:
     # one address in local memory is another byte in each lane, and a generic one may be of it
     spread: Spread = "lanes" if access.space in ("", "local") else "memory"
     return Perform(
-        results, ((address, access.address_type),), start, _split(access.kind, access.count),
+        results, ((address, access.address_type),), start, _split(access.kind, access.length),
         spread=spread,
     )  # fmt: skip
 
@@ -278,10 +273,12 @@ def _split(kind: str, count: int) -> Callable[..., Any]:
 
 @defines("st")
 def _st(instruction: Instruction) -> Operation:
+    if instruction.modifiers[:1] == ("async",):
+        return remote_stores.store(instruction)
     access = _access(instruction)
     where, source = access.operands(instruction)
     address = inside(instruction, where)
-    sources = _elements(instruction, source, access.count)
+    sources = elements(instruction, source, access.length)
     dtype = TYPES[access.kind].dtype
 
     def start(w: Warp, site: Site, mask: int, at: Value, *values: Value) -> Any:
@@ -292,19 +289,6 @@ def _st(instruction: Instruction) -> Operation:
     return Perform(
         (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None
     )
-
-
-def rows_of(values: tuple[Value, ...], dtype: np.dtype[Any]) -> Array:
-    """The bytes that each lane stores."""
-    rows = np.empty((WARP, len(values)), dtype)
-    for i, value in enumerate(values):
-        rows[:, i] = value if dtype.kind != "V" else per_lane_of(value, dtype)
-    return rows.view(np.uint8)
-
-
-def per_lane_of(value: Value, dtype: np.dtype[Any]) -> Array:
-    """An array of 32 of a dtype; numbers are bits."""
-    return value if isinstance(value, np.ndarray) else spread_value(value, dtype)
 
 
 # -- hints -------------------------------------------------------------------------------

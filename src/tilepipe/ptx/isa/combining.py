@@ -1,0 +1,59 @@
+"""What an atomic operation or a reduction makes of two values."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from tilepipe.machine.memory.byte_access import Combine
+from tilepipe.ptx.lanes import Array
+from tilepipe.ptx.numerics.modifiers import flush
+from tilepipe.ptx.numerics.types import TYPES
+
+HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+_INTEGERS = ("u32", "s32", "u64", "s64")
+TYPES_OF = {
+    "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"),
+    "cas": ("b16", "b32", "b64", "b128"), "exch": ("b32", "b64", "b128"),
+    "inc": ("u32",), "dec": ("u32",), "min": (*_INTEGERS, *HALVES), "max": (*_INTEGERS, *HALVES),
+    "add": ("u32", "s32", "u64", "f32", "f64", *HALVES),
+}  # fmt: skip
+_DTYPES = {"f16x2": np.dtype(np.float16), "bf16x2": np.dtype(ml_dtypes.bfloat16)}
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def combined(name: str, kind: str, *, flushes: bool = False) -> Combine:
+    """(what is there, the operand) -> what is then, all as bytes."""
+    dtype = _DTYPES.get(kind, TYPES[kind].dtype)
+    one = dtype.type(1) if dtype.kind in "iu" else None
+
+    def chosen(there: Array, given: Array) -> Array:
+        match name:
+            case "add":
+                if flushes:
+                    return flush(flush(there) + flush(given))
+                return there + given
+            case "and":
+                return there & given
+            case "or":
+                return there | given
+            case "xor":
+                return there ^ given
+            case "min":
+                return np.fmin(there, given)
+            case "max":
+                return np.fmax(there, given)
+            case "inc":
+                return np.where(there >= given, there ^ there, there + one)
+            case "dec":
+                return np.where((there == 0) | (there > given), given, there - one)
+        return given
+
+    def combine(there: Array, given: Array) -> Array:
+        if name == "cas":
+            expected, new = np.split(given, 2)
+            return new if bool((there == expected).all()) else there
+        found: Array = chosen(there.view(dtype), given.view(dtype)).astype(dtype)
+        return found.view(np.uint8)
+
+    return combine
