@@ -37,7 +37,7 @@ def test_facts(name: str, width: int, dtype: Any, kind: str, count: int) -> None
 def test_views_keep_the_bits() -> None:
     random = np.random.default_rng(0)
     for name, found in types.TYPES.items():
-        if name == "pred":
+        if name in ("pred", "b128"):  # no NumPy integer has 128 bits
             continue
         registers = random.integers(0, 256, (3, 4, found.bits // 8), dtype=np.uint8)
         registers = registers.view(f"u{found.bits // 8}")[..., 0]
