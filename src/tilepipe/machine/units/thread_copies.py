@@ -1,5 +1,5 @@
 """cp.async: copies of 4 to 16 bytes from global to shared memory by each thread, in groups (PTX
-ISA, "Non-bulk copy"). They are of the generic proxy. Those of a warp act in the order of their issue.
+ISA, "Non-bulk copy"). They are of the generic proxy. Those of a warp act in the order of issue.
 """
 
 from __future__ import annotations
