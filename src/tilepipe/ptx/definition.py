@@ -182,6 +182,18 @@ class Modifiers:
             not_modelled(self.instruction, f"{found} (expected .{', .'.join(choices)})")
         return taken
 
+    def in_any_order(self, *sets: tuple[str, ...]) -> tuple[str, ...]:
+        """One modifier of each set at most, in whatever order they stand, as assemblers take
+        them; "" where a set has none.
+        """
+        found = [""] * len(sets)
+        while self._left:
+            here = next((i for i, s in enumerate(sets) if self._left[0] in s and not found[i]), -1)
+            if here < 0:
+                break
+            found[here] = self._left.pop(0)
+        return tuple(found)
+
     def any(self) -> str:
         """The next modifier, whatever it is; "" at the end."""
         return self._left.pop(0) if self._left else ""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from tests.ptx.foreign.launching import kernel, launch, records, text
-from tests.ptx.foreign.missing import MISSING
+from tests.ptx.foreign.missing import EXPANDED, MISSING
 from tests.ptx.foreign.problems import problem
-from tilepipe.errors import PtxError
+from tilepipe.errors import PtxError, SimFault
 
 NAMES = sorted(records())
-RUN = [name for name in NAMES if name not in MISSING]
+RUN = [name for name in NAMES if name not in MISSING and name not in EXPANDED]
 
 
 @pytest.mark.sampled(4)
@@ -53,3 +53,9 @@ def test_what_is_not_modelled_is_named(name: str) -> None:
     with pytest.raises(PtxError) as refusal:
         _ = kernel(name).code
     assert MISSING[name] in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", sorted(EXPANDED))
+def test_maps_that_expand_numbers_are_noticed(name: str) -> None:
+    with pytest.raises(SimFault, match=EXPANDED[name]):
+        launch(name, problem(name)).run()

@@ -41,9 +41,9 @@ def _atom(instruction: Instruction) -> Operation:
         return remote_stores.reduction(instruction)
     returns = instruction.opcode == "atom"
     modifiers = Modifiers(instruction)
-    modifiers.take("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
-    modifiers.take("cta", "cluster", "gpu", "sys")
-    space = modifiers.take("global", *_SHARED)
+    orders = ("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
+    scopes = ("cta", "cluster", "gpu", "sys")
+    _, _, space = modifiers.in_any_order(orders, scopes, ("global", *_SHARED))
     name = modifiers.need(*(n for n in TYPES_OF if returns or n not in ("cas", "exch")))
     unflushed = modifiers.flag("noftz")
     hinted = modifiers.flag("L2::cache_hint")
