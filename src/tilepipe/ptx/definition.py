@@ -170,6 +170,13 @@ class Modifiers:
             return self._left.pop(0)
         return ""
 
+    def anywhere(self, *choices: str) -> str:
+        """The first of these among all modifiers that are left; else ""."""
+        for number, modifier in enumerate(self._left):
+            if modifier in choices:
+                return self._left.pop(number)
+        return ""
+
     def flag(self, name: str) -> bool:
         """Whether the next modifier is this one."""
         return bool(self.take(name))

@@ -89,6 +89,8 @@ def _argument(parameter: dict[str, Any], record: dict[str, Any], problem: Proble
         ctas = int(np.prod([*problem.grid, *record["cluster"]]))
         size = parameter["bytes"] * ctas
         return np.zeros(size, np.uint8) if size else 0
+    if parameter["kind"] == "zeros":
+        return bytes(parameter["bytes"])
     value = problem.values[parameter["name"]]
     if isinstance(value, int | float):
         return value

@@ -7,10 +7,6 @@ what it names; a kernel that is not listed must compute right results.
 # Tensor maps of fp4 numbers that are expanded to 16 bytes for each 16 (b4x16_p64)
 EXPANDED = {"triton_gemm_mxf8_f4_sm100": "more bytes arrive than were expected"}
 MISSING: dict[str, str] = {
-    "gluon_pair_product_bf16_sm100": "'.cta_group::2' (expected .shared::cluster",
-    "gluon_pair_product_bf16_transposed_sm100": "'.cta_group::2' (expected .shared::cluster",
-    "gluon_pair_product_fp32_transposed_sm100": "'.cta_group::2' (expected .shared::cluster",
-    "gluon_pair_product_fp8e4nv_transposed_sm100": "'.cta_group::2' (expected .shared::cluster",
     "triton_gemm_device_maps_sm100": "the opcode 'tensormap'",
     "triton_gemm_device_maps_sm90": "the opcode 'tensormap'",
     "triton_gemm_device_maps_specialised_sm100": "the opcode 'tensormap'",

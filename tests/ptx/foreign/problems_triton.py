@@ -14,6 +14,7 @@ _RANDOM = np.random.default_rng
 _TYPES: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "fp32": np.float32, "i32": np.int32,
     "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "u8": np.uint8,
+    "tf32": np.float32,
 }  # fmt: skip
 
 

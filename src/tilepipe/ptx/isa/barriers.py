@@ -24,7 +24,7 @@ from tilepipe.ptx.execution.requests import Value, grouped, one, place
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.lanes import FULL, spread
 from tilepipe.ptx.numerics.types import TYPES
-from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Sink
+from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer
 
 _NOTICED = Facts(noticed=True)
 _BOOL = TYPES["pred"].dtype
@@ -88,8 +88,8 @@ def _arrive(instruction: Instruction, modifiers: Modifiers) -> Operation:
     modifiers.end()
     given = instruction.operands
     if given and not isinstance(given[0], Address):
-        if not isinstance(given[0], Sink):
-            not_modelled(instruction, "the state of the phase as a result")
+        # The state of the phase: only tests with a state can read it, and these are refused. Its
+        # register stays empty, so that any other use is a fault.
         given = given[1:]
     address = inside(instruction, given[0])
     count = given[1] if len(given) > 1 else Integer(1)

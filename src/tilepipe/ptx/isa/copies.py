@@ -62,6 +62,8 @@ def _commit(w: Warp, site: Site, mask: int) -> Any:
 
 
 def _tensor(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    # ptxas takes it in several places, and NVVM and Triton use them.
+    pair = modifiers.anywhere("cta_group::1", "cta_group::2") == "cta_group::2"
     dimensions = int(modifiers.need(*_DIMENSIONS)[0])
     to = modifiers.need("shared::cluster", "shared::cta", "global")
     modifiers.need("shared::cta" if to == "global" else "global")
@@ -74,7 +76,6 @@ def _tensor(instruction: Instruction, modifiers: Modifiers) -> Operation:
         return _store(instruction, dimensions)
     modifiers.need("mbarrier::complete_tx::bytes")
     multicast = modifiers.flag("multicast::cluster")
-    pair = modifiers.take("cta_group::1", "cta_group::2") == "cta_group::2"
     hinted = modifiers.flag("L2::cache_hint")
     modifiers.end()
     return _load(instruction, dimensions, multicast, pair, hinted)

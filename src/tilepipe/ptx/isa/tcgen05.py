@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Group, Order, Resource, Scope, Sync, Unit
 from tilepipe.machine.memory import tensor_access, tensor_allocation
 from tilepipe.machine.sites import Site
@@ -128,8 +129,9 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
     scales: list[Operand] = []
     if scaled:
         scales, rest = [inside(instruction, o) for o in rest[:2]], rest[2:]
+    skipped: tuple[Operand, ...] = ()
     if rest and isinstance(rest[0], Vector):
-        not_modelled(instruction, "disabled output lanes")
+        skipped, rest = rest[0].items, rest[1:]
     if len(rest) != 1:
         not_modelled(instruction, f"{len(instruction.operands)} operands")
     in_tensor_memory = isinstance(a, Address)
@@ -137,10 +139,15 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
         (inside(instruction, acc), "u32"),
         (inside(instruction, a), "u32") if in_tensor_memory else (a, "u64"),
         (b, "u64"), (idesc, "u32"), (rest[0], "pred"), *typed(scales, "u32"),
+        *typed(skipped, "u32"),
     )  # fmt: skip
 
     def start(w: Warp, site: Site, mask: int, *values: Value) -> Any:
         acc, a, b, idesc, adds, *factors = (one(site, mask, v) for v in values)
+        lanes = factors[len(scales) :]
+        del factors[len(scales) :]
+        if any(lanes):
+            raise SimFault(f"{site.what}: disabled output lanes are not modelled", site.loc)
         scaling = None
         if factors:
             scaling = by_address.Scaling(factors[0], factors[1], _VECTORS[kind, vector])
