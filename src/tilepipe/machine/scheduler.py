@@ -21,6 +21,7 @@ from tilepipe.machine.units.grid import atomic_add, atomic_in_turn, clc_try_canc
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 # ops that may block, which the figures of a role do not count as waits
 _NO_WAITS = frozenset({atomic_add, atomic_in_turn, clc_try_cancel, setup_barrier})
+_PATIENCE = 4096  # steps of others while an agent asks the grid
 
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:
@@ -76,15 +77,21 @@ def run_in_order(m: Machine) -> int:
 
 
 def run_at_random(m: Machine, random: Random) -> int:
-    """Other seeds: one step of the agent or unit that the seed picks, until nothing can act."""
-    ready, pending = m.ready, m.pending
-    steps = 0
+    """Other seeds: one step of the agent or unit that the seed picks, until nothing can act, or
+    until an agent has long asked the grid for something: the others may be polling for the answer.
+    """
+    ready, pending, requests = m.ready, m.pending, m.requests
+    steps = asked = 0
     while count := len(ready) + len(pending):
         # The number that random.randrange(count) draws, so that a seed stays what it was; its two
         # calls in Python for each step were 3 % of a GEMM's instructions.
         bits = count.bit_length()
         while (pick := random.getrandbits(bits)) >= count:
             pass
+        if requests.asking:
+            asked += 1
+            if asked > _PATIENCE:
+                return steps
         if pick < len(ready):
             agent = ready[pick]
             del ready[pick]
