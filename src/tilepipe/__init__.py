@@ -158,7 +158,6 @@ from tilepipe.pipelines.rings.role_pipeline import (
     ProducerPipeline as ProducerPipeline,
     RolePipeline as RolePipeline,
 )
-from tilepipe.pipelines.rings.state import PipelineState as PipelineState
 from tilepipe.pipelines.rings.tile_arrays import (
     ScaleFactorLayout as ScaleFactorLayout,
     SMemTileArray2D as SMemTileArray2D,
@@ -179,6 +178,7 @@ from tilepipe.pipelines.schedulers.static import (
     StaticScheduler as StaticScheduler,
     WorkTile as WorkTile,
 )
+from tilepipe.pipelines.state import PipelineState as PipelineState
 from tilepipe.program import KernelFunction as KernelFunction, Program as Program, kernel as kernel
 from tilepipe.public_members import check_arguments as _check_arguments
 

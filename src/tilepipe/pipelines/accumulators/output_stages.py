@@ -16,17 +16,14 @@ from tilepipe.lang.arguments.member_checks import require_positive
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemStage
-from tilepipe.pipelines.barriers.pairs import (
-    commit_by_one_lane,
-    require_both_signalled,
-    umma_arrive_leader_cta,
-)
+from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta
 from tilepipe.pipelines.rings.producer_consumer import (
     ProducerConsumerPipeline,
     StageContext,
     StageHandle,
 )
 from tilepipe.pipelines.rings.ring import OverRing
+from tilepipe.pipelines.rings.stage_commits import commit_by_one_lane, require_both_signalled
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
 from tilepipe.pipelines.barriers.pairs import commit
 from tilepipe.pipelines.rings.ring import BarrierRing, wait_for
-from tilepipe.pipelines.rings.state import PipelineState
+from tilepipe.pipelines.state import PipelineState
 
 
 class StagedPipeline(BarrierRing):

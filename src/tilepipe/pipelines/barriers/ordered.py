@@ -21,7 +21,7 @@ from tilepipe.lang.values.scalars import (
     traced_value,
 )
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
-from tilepipe.pipelines.rings.state import PipelineState
+from tilepipe.pipelines.state import PipelineState
 
 
 class OrderedBarrier:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from tilepipe.errors import CountError, TraceError
+from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
@@ -15,7 +15,6 @@ from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr, traced_value
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
-from tilepipe.pipelines.rings.producer_consumer import StageHandle
 
 
 def elect_one_cta(ctx: Context) -> Value:
@@ -113,40 +112,3 @@ def truth(tracer: Tracer, e: object) -> Value:
     x = to_expr(tracer, e)
     value = traced_value(tracer, x)
     return value if x.dtype.kind == "bool" else value != 0
-
-
-def commit_by_one_lane(handle: StageHandle, mask: object) -> None:
-    """Commits to the barrier of a stage, for a release whose body has not. `mask`: the CTAs to
-    signal, None: this one.
-    """
-    with Context(handle._tracer).elect_one("warp" if handle.role.role.warps == 1 else "role"):
-        if mask is None:
-            mma_arrive(handle.mbar())
-        else:
-            mma_arrive_multicast(handle.mbar(), mask)
-
-
-def require_both_signalled(handle: StageHandle) -> None:
-    """Checks the signals of a stage of a pair before its release.
-
-    Raises:
-        CountError: its signal reaches one CTA of a pair and not the other.
-    """
-    signals = handle.signals
-    if signals is None or not signals.known:
-        return
-    by_rank = signals.received.sum(axis=1)
-    for even in range(0, len(by_rank), 2):
-        pair = by_rank[even : even + 2]
-        if pair.any() and not pair.all():
-            signalled = even + int(pair[1] > 0)
-            raise CountError(
-                f"{handle.describe()} is signalled in CTA rank {signalled} of the cluster and not"
-                " in"
-                f" rank {signalled ^ 1}, the other of the pair"
-                f" (arrivals by rank: {by_rank.tolist()}), whose roles would wait for ever."
-                " Commit to both:"
-                " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to"
-                " the release.",
-                caller(),
-            )

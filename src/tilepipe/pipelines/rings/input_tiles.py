@@ -32,13 +32,7 @@ from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier
-from tilepipe.pipelines.barriers.pairs import (
-    commit_by_one_lane,
-    elected_cta,
-    leader_cta,
-    pair_mask,
-    require_both_signalled,
-)
+from tilepipe.pipelines.barriers.pairs import elected_cta, leader_cta, pair_mask
 from tilepipe.pipelines.rings.lag import LagQueue
 from tilepipe.pipelines.rings.payloads import TilePayload
 from tilepipe.pipelines.rings.producer_consumer import (
@@ -47,6 +41,7 @@ from tilepipe.pipelines.rings.producer_consumer import (
     check_announced,
 )
 from tilepipe.pipelines.rings.ring import OverRing
+from tilepipe.pipelines.rings.stage_commits import commit_by_one_lane, require_both_signalled
 
 
 class InputTilePipeline(OverRing[ProducerConsumerPipeline]):

@@ -32,7 +32,7 @@ from tilepipe.pipelines.barriers.mbarriers import (
     open_barriers,
 )
 from tilepipe.pipelines.rings.ring import BarrierRing, wait_for
-from tilepipe.pipelines.rings.state import PipelineState
+from tilepipe.pipelines.state import PipelineState
 
 
 class ProducerConsumerPipeline(BarrierRing):

@@ -18,7 +18,7 @@ from tilepipe.pipelines.barriers.arrays import SMemArray
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, open_barriers
 from tilepipe.pipelines.barriers.pairs import commit, umma_arrive_leader_cta
 from tilepipe.pipelines.rings.ring import wait_for
-from tilepipe.pipelines.rings.state import PipelineState
+from tilepipe.pipelines.state import PipelineState
 
 Arrays = Annotated[
     Sequence[SMemArray[SharedMemBarrier]],
