@@ -4,7 +4,7 @@ configurations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from tilepipe.errors import BindError
@@ -96,6 +96,15 @@ class Configs:
         mine = self.of(settings["arch"])
         return [name for name in self.defaults if name not in mine]
 
+    def refuse_foreign(self, settings: Mapping[str, Any], given: Container[str]) -> None:
+        """Raises BindError for names among `given` that are foreign to `settings`."""
+        others = [name for name in self.foreign(settings) if name in given]
+        if others:
+            arch = settings["arch"]
+            raise BindError(
+                f"arch={arch} has no setting {', '.join(others)}; it has {', '.join(self.of(arch))}"
+            )
+
     def config(self, settings: Mapping[str, Any]) -> Any:
         """The configuration that all settings make.
 
@@ -104,15 +113,10 @@ class Configs:
         """
         arch = settings["arch"]
         mine = self.of(arch)
-        others = [
-            name
-            for name in self.foreign(settings)
-            if settings.get(name, self.defaults[name]) != self.defaults[name]
-        ]
-        if others:
-            raise BindError(
-                f"arch={arch} has no setting {', '.join(others)}; it has {', '.join(mine)}"
-            )
+        self.refuse_foreign(
+            settings,
+            [name for name, x in self.defaults.items() if settings.get(name, x) != x],
+        )
         return self._classes[arch](**{name: settings[name] for name in mine})
 
 

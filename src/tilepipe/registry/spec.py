@@ -89,11 +89,13 @@ class KernelSpec:
         the defaults for the dtype, as are the others where some are given.
 
         Raises:
-            BindError: a value that the kernel cannot have.
+            BindError: a value that the kernel cannot have, or a setting that is given, be it at its
+                default, and of another architecture.
         """
         config = self.settings | dict(given)
         if chip is not None and "arch" not in given and generation(chip.arch) in self.archs:
             config["arch"] = _setting_of(chip.arch)
+        self.configs.refuse_foreign(config, given)
         mine = [name for name in given if name in self.tiles]
         if mine:
             defaults, _ = self.choose(config, None)
@@ -105,15 +107,9 @@ class KernelSpec:
         return self._of_arch(config | chosen), origin
 
     def _of_arch(self, config: dict[str, Setting]) -> dict[str, Setting]:
-        """Without the settings of another architecture, except those that are not at their
-        defaults: `config` refuses them.
-        """
+        """Without the settings of another architecture."""
         foreign = self.configs.foreign(config)
-        return {
-            name: value
-            for name, value in config.items()
-            if name not in foreign or value != self.settings[name]
-        }
+        return {name: value for name, value in config.items() if name not in foreign}
 
     def instances(self, given: Mapping[str, Setting]) -> tuple[dict[str, Setting], list[Instance]]:
         """The settings, but for extents that are not given, and what the kernel is checked on, on
