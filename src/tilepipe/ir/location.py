@@ -6,11 +6,12 @@ import linecache
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # Frames of these subpackages are the library's; every other frame (kernels/ and ops/ included) is a
 # user's.
-_LIBRARY = tuple(str(_PACKAGE / part) for part in ("lang", "pipelines", "ir"))
+_LIBRARY = tuple(str(_PACKAGE / part) for part in ("lang", "pipelines", "ir", "program"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,14 @@ def is_library_file(filename: str) -> bool:
     return filename.startswith(_LIBRARY)
 
 
-_is_library: dict[str, bool] = {"<string>": True}  # dataclass-generated methods live in <string>
+_is_library: dict[str, bool] = {}
+
+
+def _generated(code: CodeType) -> bool:
+    """Whether `dataclasses` has written a function: it compiles them as `<string>`, as which a
+    user's own `exec` and `python -c` run, too, but each inside a function of this name.
+    """
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")
 
 
 def caller() -> Loc:
@@ -56,7 +64,7 @@ def caller() -> Loc:
             library = _is_library[filename] = is_library_file(filename) or filename.endswith(
                 "contextlib.py"
             )
-        if not library:
+        if not library and not _generated(frame.f_code):
             return Loc(filename, frame.f_lineno, frame.f_code.co_name)
         if frame.f_back is None:
             break
