@@ -22,6 +22,7 @@ from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes
 from tilepipe.machine.barriers import mbarrier
+from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
@@ -92,3 +93,50 @@ def test_a_key_says_what_a_wgmma_by_descriptor_reads() -> None:
         keys.append(StateKeys(launch, symmetry=False).of(execution))
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+
+
+def test_a_key_says_which_lane_stored_which_bytes() -> None:
+    """The same bytes by the same lanes: what a lane stores next may race in one state alone."""
+    keys = []
+    for first in (0, 0, 1):
+        launch = Launch(Variant())
+        execution = Execution(launch, [0])
+        (m,) = execution.machines.values()
+        addresses = [4 * (lane ^ first) for lane in range(32)]
+        values = np.zeros((32, 4), np.uint8)
+        store_bytes(m, m.agents[1], SITES["store c"], WARP, addresses, values)
+        keys.append(StateKeys(launch, symmetry=False).of(execution))
+    assert keys[0] == keys[1]
+    assert keys[1] != keys[2]
+
+
+def test_a_key_says_how_many_threads_a_named_barrier_waits_for() -> None:
+    keys = []
+    for threads in (64, 64, 96):
+        launch = Launch(Variant())
+        execution = Execution(launch, [0])
+        (m,) = execution.machines.values()
+        m.ctas[0].named[0].threads = threads
+        keys.append(StateKeys(launch, symmetry=False).of(execution))
+    assert keys[0] == keys[1]
+    assert keys[1] != keys[2]
+
+
+def test_the_key_of_a_fragment_says_all_that_can_decide_a_fault() -> None:
+    def changed(attribute: str, value: object) -> tuple[object, ...]:
+        frag = Frag(WarpMatrix("acc", dtypes.float32, 16, 16))
+        setattr(frag, attribute, value)
+        return frag.key
+
+    plain = Frag(WarpMatrix("acc", dtypes.float32, 16, 16)).key
+    states = {
+        "defined": 1,
+        "zero": True,
+        "writers": 1,
+        "readers": 1,
+        "loading": 1,
+        "dirty": SITES["fence"],
+    }
+    keys = [plain, *(changed(attribute, value) for attribute, value in states.items())]
+    assert len(set(keys)) == len(keys)
+    assert changed("scratch", np.zeros(1)) == plain

@@ -72,7 +72,8 @@ class FrontEnd(Protocol):
 
     def registers(self, agent: Agent) -> Hashable:
         """A key that is equal for agents of one role that go on alike: where the agent stands, and
-        the registers that it will still read and that can come to decide something.
+        the registers that it will still read and that can come to decide something. Of each `Frag`
+        that it will still use, `Frag.key` belongs to it even if its contents decide nothing.
         """
 
     def slot(self, slot: Slot) -> bytes:

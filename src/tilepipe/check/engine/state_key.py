@@ -155,6 +155,7 @@ class StateKeys:
         named = tuple(
             (
                 n.generation,
+                n.threads,
                 tuple(sorted((names[u], w) for u, w in n.arrived)),
                 bits(n.acc),
                 bits(n.known),

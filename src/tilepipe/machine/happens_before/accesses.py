@@ -44,7 +44,7 @@ from typing import Protocol
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.knowledge import Fenceable
-from tilepipe.machine.memory.byte_sets import ByteSet
+from tilepipe.machine.memory.byte_sets import ByteSet, LaneBytes
 from tilepipe.machine.sites import Site
 
 COMPACT_AT = 64  # retired bits that are worth a pass over the holders
@@ -133,7 +133,9 @@ class Access:
     def key(self) -> tuple[object, ...]:
         """What of the access two executions have in common, except the agent that made it."""
         points: tuple[object, ...] = ()
-        if isinstance(self.points, ByteSet):
+        if isinstance(self.points, LaneBytes):  # whether two of them race depends on the lanes
+            points = tuple((lane, part.lo, part.mask) for lane, part in self.points.lanes)
+        elif isinstance(self.points, ByteSet):
             points = (self.points.mask,)
         elif self.points is not None:
             points = tuple(sorted(self.points.items()))

@@ -85,6 +85,15 @@ class Frag:
         self.loading = 0
         self.dirty: Site | None = None
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The state of its registers, apart from their contents: all of it that can decide a
+        fault.
+        """
+        dirty = -1 if self.dirty is None else self.dirty.id
+        state = self.defined, bool(self.zero), self.writers, self.readers, self.loading, dirty
+        return self.ir.name, *state
+
     def by_warp(self, data: Array) -> Array:
         """A matrix of all rows as (spans, warps, rows, cols), a view."""
         rows, cols = data.shape

@@ -143,18 +143,7 @@ def value_key(value: Any, deciding: DecidingData) -> Hashable:
     """
     match value:
         case Frag():
-            dirty = -1 if value.dirty is None else value.dirty.id
-            contents = value.data.tobytes() if deciding.fragment(value.ir) else b""
-            return (
-                value.ir.name,
-                value.defined,
-                bool(value.zero),
-                value.writers,
-                value.readers,
-                value.loading,
-                dirty,
-                contents,
-            )
+            return value.key, value.data.tobytes() if deciding.fragment(value.ir) else b""
         case np.ndarray():
             return value.dtype.str, value.shape, value.tobytes()
         case tuple():
