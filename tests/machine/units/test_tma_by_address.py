@@ -17,14 +17,14 @@ from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Request, Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
-from tilepipe.machine.clusters import one_after_another
+from tilepipe.machine.clusters import one_after_another, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.byte_access import load_bytes
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units import tma
+from tilepipe.machine.units import grid, tma
 
 WARP, LANE, BAR = 0xFFFFFFFF, 1, 8192
 KINDS = (
@@ -39,6 +39,7 @@ KINDS = (
     "tma_store_wait",
     "cluster_arrive",
     "cluster_wait",
+    "clc_try_cancel",
 )
 OPS = {op.kind: op for op in ops.EVERY}
 SITES = {
@@ -51,6 +52,13 @@ ARRAY = np.arange(20 * 40, dtype=np.float16).reshape(20, 40)
 
 def run(body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas: int = 1) -> None:
     """Runs one warp in each CTA of a cluster; tensor 0 is `ARRAY`, tensor 1 is `out`."""
+    one_after_another(world_of(body, out, ctas), [0], None, lambda m: None)
+
+
+def world_of(
+    body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas: int = 1
+) -> World:
+    """The start of that run."""
     role = Role("r", warpgroups=False, alone=True)
     program = Program(
         ctas, [AgentPlan(role, 0, 0, 1)], tuple(SITES.values()), smem_bytes=8448, addressed=True
@@ -59,7 +67,7 @@ def run(body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas: int
         GlobalTensor(PlainTensor("a", dtypes.float16, 2), ARRAY, written=False, read_too=True),
         GlobalTensor(PlainTensor("c", dtypes.float16, 2), out, written=True, read_too=False),
     ]
-    one_after_another(World(program, body, H200, ctas, tensors, {}), [0], None, lambda m: None)
+    return World(program, body, H200, ctas, tensors, {})
 
 
 def loaded(box: TensorMap, coords: tuple[int, int], address: int, mask: int | None = None) -> Body:
@@ -158,6 +166,28 @@ def test_a_cta_does_not_exit_before_its_copy_has_landed() -> None:
 
     with pytest.raises(ExitError, match="a copy into shared memory can still land: tma_load"):
         run(body, np.zeros((8, 8), np.float16))
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (BAR, "writes bytes 0x2000..0x200f, which has bytes of the mbarrier at 0x2000"),
+        (8448, "accesses bytes 0x2100..0x210f of shared memory, and the CTA has 8,448 bytes"),
+    ],
+)
+def test_responses_that_are_refused(address: int, said: str) -> None:
+    """A response by address is checked as any write of bytes is."""
+
+    def body(m: Machine, agent: Agent) -> Body:
+        yield mbarrier.mbar_init, (SITES["mbar_init"], LANE, BAR, 1, 1)
+        yield rendezvous.fence_barrier_init, (SITES["fence_barrier_init"], LANE)
+        yield mbarrier.mbar_expect, (SITES["mbar_expect"], LANE, BAR, 16, True)
+        rect = (0, 1, address, address + 16)
+        yield grid.clc_try_cancel, (SITES["clc_try_cancel"], LANE, False, None, rect, BAR)
+
+    world = world_of(body, np.zeros((8, 8), np.float16))
+    with pytest.raises(SimFault, match=said):
+        together(world, [0], 1, None, lambda m: None)
 
 
 @pytest.mark.parametrize(

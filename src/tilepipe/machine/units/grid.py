@@ -20,10 +20,11 @@ from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.happens_before.global_memory import points
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import Addresses, Combine
-from tilepipe.machine.memory.byte_sets import Bytes
+from tilepipe.machine.memory.byte_access import Addresses, Combine, asynchronous
+from tilepipe.machine.memory.byte_sets import Bytes, ByteSet
 from tilepipe.machine.memory.device_memory import DeviceMemory, atomic_global
 from tilepipe.machine.memory.elements import Scalar, indices, value_of
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit
 from tilepipe.machine.units.tma import credit_copy, depart, one_lane
@@ -144,8 +145,13 @@ def clc_try_cancel(
     words = np.array([[cluster or 0, 0, 0, cluster is not None]], np.int32)
     for cta in m.ctas if multicast else [ag.cta]:
         b = remote(m, ag, site, cta.rank, bar)
-        tile = cta.bytes() if slot is None else cta.slots[slot]
-        write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
+        if slot is None:
+            tile: Slot = cta.bytes()
+            response = ByteSet.span(rect[2], rect[3] - rect[2])
+            write = asynchronous(m, ag, site, mask, cta.bytes(), response, is_write=True)
+        else:
+            tile = cta.slots[slot]
+            write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
         end = ag.time + LATENCY
         unit = ResponseUnit(ag, site, (), tile, write, site.nbytes, b, None, end, words=words)
         depart(m, unit, known)
