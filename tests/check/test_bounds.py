@@ -170,8 +170,8 @@ def test_a_fault_is_reported_within_the_time(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_fault_found_at_the_deadline_is_not_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortening performs the kernel again and again; no time is left for that."""
 
-    def too_late(launch_state: Any, error: Any, schedule: Any, shorten: bool, _: float) -> Any:
-        return shortened(launch_state, error, schedule, shorten, deadline=0.0)
+    def too_late(front_end: Any, error: Any, schedule: Any, shorten: bool, _: float) -> Any:
+        return shortened(front_end, error, schedule, shorten, deadline=0.0)
 
     performed = []
 

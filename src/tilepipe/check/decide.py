@@ -76,14 +76,14 @@ def check(
 
 def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
     """The verdict on the launch of an explorer."""
-    launch_state = explorer.launch_state
+    front_end = explorer.front_end
     with quiet_numbers():
         attempt = _Attempt()
         bound = ""
-        launch_state.guards = (
+        front_end.guards = (
             Guards()
             if explore or not explorer.reductions.partial_order
-            else launch_state.possible_guards()
+            else front_end.possible_guards()
         )
         try:
             while not _decides(explorer, explore, attempt):
@@ -94,7 +94,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
         faults: list[Fault] = []
         if found.fault is not None:
             faults.append(
-                shortened(launch_state, found.fault, found.schedule, shorten, explorer.deadline)
+                shortened(front_end, found.fault, found.schedule, shorten, explorer.deadline)
             )
         seconds = time.perf_counter() - explorer.started
         conclusion: Conclusion = "fault" if faults else "undecided" if bound else "verified"
@@ -110,7 +110,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             attempt.facts,
             bound,
             attempt.completions,
-            launch_state.grid,
+            front_end.grid,
         )
 
 
@@ -131,12 +131,12 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     wait that it guards turned out to be none; or the kernel has a fault with waits in the place of
     its tests, since tests may establish more order than the waits do.
     """
-    launch_state = explorer.launch_state
+    front_end = explorer.front_end
     attempt.method = "explored" if explore else "single-execution"
     try:
-        for lane in launch_state.lanes:
-            launch_state.elected = lane
-            first = explorer.begin(range(launch_state.clusters), 0)
+        for lane in front_end.lanes:
+            front_end.elected = lane
+            first = explorer.begin(range(front_end.clusters), 0)
             if explorer.perform(first, first.run_to_end) or explorer.has_warp_fault(first):
                 break
             attempt.completions = first.phases_completed()
@@ -145,8 +145,8 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
             explorer.found.states += len(first.causal_order.steps)
             races = first.causal_order.races
             if (
-                launch_state.shares_work
-                or launch_state.tests
+                front_end.shares_work
+                or front_end.has_tests
                 or races
                 or not explorer.reductions.partial_order
             ):
@@ -156,14 +156,14 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
                     break
             elif not explore:
                 attempt.facts = _facts(first)
-        if len(launch_state.lanes) > 1 and attempt.facts:
-            attempt.facts.append(_fact_of_lanes(launch_state.lanes))
+        if len(front_end.lanes) > 1 and attempt.facts:
+            attempt.facts.append(_fact_of_lanes(front_end.lanes))
     except NotAWaitError as error:
-        launch_state.guards = launch_state.guards.without(error.site)
+        front_end.guards = front_end.guards.without(error.site)
     else:
-        if explorer.found.fault is None or not launch_state.guards.tests:
+        if explorer.found.fault is None or not front_end.guards.tests:
             return True
-        launch_state.guards = Guards()
+        front_end.guards = Guards()
     attempt.completions, attempt.facts = {}, []
     explorer.restart()
     return False
@@ -176,9 +176,9 @@ def _explore(explorer: Explorer, first: Execution) -> None:
     A kernel that tests barriers is first explored state by state; if that takes many executions,
     by reversing races, within twice as many; and then state by state to the end.
     """
-    launch_state, every = explorer.launch_state, tuple(range(explorer.launch_state.clusters))
-    groups = [every] if launch_state.shares_work else [(c,) for c in every]
-    if explorer.reductions.partial_order and not (launch_state.shares_work or launch_state.tests):
+    front_end, every = explorer.front_end, tuple(range(explorer.front_end.clusters))
+    groups = [every] if front_end.shares_work else [(c,) for c in every]
+    if explorer.reductions.partial_order and not (front_end.shares_work or front_end.has_tests):
         groups = [
             g for g in groups if any(r.second.agent_id[0] in g for r in first.causal_order.races)
         ]
@@ -191,10 +191,10 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         again = first if len(every) == len(group) else None
         if explorer.reductions.hashing and again is not None and tickets.explore(explorer, first):
             continue
-        if not ((launch_state.tests or launch_state.polls) and explorer.reductions.hashing):
+        if not ((front_end.has_tests or front_end.polls) and explorer.reductions.hashing):
             explorer.explore_executions(group, again)
             continue
-        steps = state_search.BranchOnTests(launch_state.sites, launch_state.guards.tests)
+        steps = state_search.BranchOnTests(front_end.sites, front_end.guards.tests)
         end = state_search.explore(explorer, group, steps, STATE_SEARCH_FIRST)
         if end == "many" and not explorer.explore_executions(group, again, 2 * STATE_SEARCH_FIRST):
             end = state_search.explore(explorer, group, steps)
@@ -209,7 +209,7 @@ def _facts(first: Execution) -> list[str]:
         "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"
         " for work"
     )
-    if first.launch_state.guards.tests:
+    if first.front_end.guards.tests:
         choices = (
             "no op of the kernel depends on which agent comes first: no atomic add or request for"
             f" work, and each of {order.tests_as_waits:,} tests (try_wait) only decides whether the"

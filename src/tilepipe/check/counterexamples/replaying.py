@@ -52,7 +52,7 @@ def replay_with_steps(
 
 
 def perform(
-    launch_state: FrontEnd,
+    front_end: FrontEnd,
     schedule: Schedule,
     watcher: Recorder | None = None,
     run_to_end: bool = True,
@@ -61,15 +61,13 @@ def perform(
     """Performs a schedule on the clusters that it names, and with `run_to_end` the rest of the
     kernel: the fault and the execution. An execution that the deadline cuts off has no fault.
     """
-    launch_state.elected = next(
-        (step.agent for step in schedule if step.outcome == 2), launch_state.lanes[0]
+    front_end.elected = next(
+        (step.agent for step in schedule if step.outcome == 2), front_end.lanes[0]
     )
-    named = {step.cluster for step in schedule} & set(range(launch_state.clusters))
-    clusters = (
-        range(launch_state.clusters) if launch_state.shares_work or not named else sorted(named)
-    )
+    named = {step.cluster for step in schedule} & set(range(front_end.clusters))
+    clusters = range(front_end.clusters) if front_end.shares_work or not named else sorted(named)
     until = min(deadline, time.perf_counter() + _MAX_SECONDS)
-    execution = Execution(launch_state, clusters, limit=_MAX_STEPS, deadline=until, watcher=watcher)
+    execution = Execution(front_end, clusters, limit=_MAX_STEPS, deadline=until, watcher=watcher)
     try:
         execution.follow(schedule)
         if run_to_end:
@@ -82,20 +80,20 @@ def perform(
 
 
 def perform_with_steps(
-    launch_state: FrontEnd, schedule: Schedule, deadline: float = math.inf
+    front_end: FrontEnd, schedule: Schedule, deadline: float = math.inf
 ) -> tuple[SimFault | None, Fault | None]:
     """The fault in which a schedule ends, with the table of the steps that lead to it; (None, None)
     if it ends in none.
     """
     recorder = Recorder()
-    error, _ = perform(launch_state, schedule, recorder, deadline=deadline)
+    error, _ = perform(front_end, schedule, recorder, deadline=deadline)
     if error is None:
         return None, None
     steps, left_out = relevant_steps(recorder.steps, error)
-    if launch_state.lanes != (0,):
+    if front_end.lanes != (0,):
         elected = Step(
             "every warp",
-            f"elect.sync: lane {launch_state.elected}",
+            f"elect.sync: lane {front_end.elected}",
             "",
             "the elected lane is unspecified; in this execution it is this one",
         )

@@ -29,7 +29,7 @@ _RESERVED = 0.5
 
 
 def shortened(
-    launch_state: FrontEnd,
+    front_end: FrontEnd,
     error: SimFault,
     schedule: Schedule,
     shorten: bool,
@@ -41,8 +41,8 @@ def shortened(
     if not shorten:
         return Fault.of(error, schedule)
     deadline = max(deadline, time.perf_counter() + _RESERVED)
-    shortest = _Search(launch_state, error, schedule, deadline - _RESERVED).shortest()
-    again, fault = perform_with_steps(launch_state, shortest, deadline)
+    shortest = _Search(front_end, error, schedule, deadline - _RESERVED).shortest()
+    again, fault = perform_with_steps(front_end, shortest, deadline)
     if fault is None or not same_fault(again, error):
         return Fault.of(error, schedule)
     return fault
@@ -52,10 +52,10 @@ class _Search:
     """Looks for shorter schedules that end in the same fault with no step after them."""
 
     def __init__(
-        self, launch_state: FrontEnd, error: SimFault, schedule: Schedule, deadline: float
+        self, front_end: FrontEnd, error: SimFault, schedule: Schedule, deadline: float
     ) -> None:
         self.deadline = deadline
-        self.launch_state = launch_state
+        self.front_end = front_end
         self.error = error
         self.schedule = schedule
         self.left = _ATTEMPTS
@@ -69,7 +69,7 @@ class _Search:
         if self.exhausted:
             return False
         self.left -= 1
-        found, _ = perform(self.launch_state, candidate, run_to_end=False, deadline=self.deadline)
+        found, _ = perform(self.front_end, candidate, run_to_end=False, deadline=self.deadline)
         return same_fault(found, self.error)
 
     def shortest(self) -> Schedule:
@@ -83,7 +83,7 @@ class _Search:
         to the fault, also those that precede one step of another agent.
         """
         _, execution = perform(
-            self.launch_state, self.schedule, run_to_end=False, deadline=self.deadline
+            self.front_end, self.schedule, run_to_end=False, deadline=self.deadline
         )
         steps = execution.causal_order.steps
         last = self.schedule[-1]

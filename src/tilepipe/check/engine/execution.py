@@ -66,7 +66,7 @@ class Execution:
 
     def __init__(
         self,
-        launch_state: FrontEnd,
+        front_end: FrontEnd,
         clusters: Sequence[int],
         limit: int = UNLIMITED,
         deadline: float = math.inf,
@@ -80,9 +80,9 @@ class Execution:
             deadline: a time of `time.perf_counter`.
             watcher: records the steps.
         """
-        self.launch_state = launch_state
-        self.causal_order = CausalOrder(watcher, launch_state.adds)
-        self.world = launch_state.world(self.causal_order)
+        self.front_end = front_end
+        self.causal_order = CausalOrder(watcher, front_end.adds)
+        self.world = front_end.world(self.causal_order)
         self.limit = limit
         self.deadline = deadline
         self.world.deadline = None if deadline == math.inf else deadline
@@ -92,7 +92,7 @@ class Execution:
         self.performed: dict[AgentId, int] = {}
         self.steps = 0
         self.schedule: list[ScheduleStep] = (
-            [ScheduleStep.elect_lane(launch_state.elected)] if len(launch_state.lanes) > 1 else []
+            [ScheduleStep.elect_lane(front_end.elected)] if len(front_end.lanes) > 1 else []
         )
         self.completions: dict[int, list[int]] = {}
         self._issued: dict[AgentId, int] = {}
@@ -101,18 +101,16 @@ class Execution:
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
         self._refused: set[tuple[AgentId, int]] = set()
-        self._guards = launch_state.guards
+        self._guards = front_end.guards
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
-        self._polling = PollingAgents(self.world, launch_state, self.machines)
+        self._polling = PollingAgents(self.world, front_end, self.machines)
         self._waiting = deque(clusters)
-        if launch_state.shares_work:
+        if front_end.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
             self.world.clusters.decide = self._decide
-            self.world.clusters.resident = min(launch_state.resident, len(clusters))
+            self.world.clusters.resident = min(front_end.resident, len(clusters))
             self._waiting = self.world.clusters.waiting
-        for _ in range(
-            min(launch_state.resident if launch_state.shares_work else 1, len(clusters))
-        ):
+        for _ in range(min(front_end.resident if front_end.shares_work else 1, len(clusters))):
             self._start(self._waiting.popleft())
 
     # -- clusters ----------------------------------------------------------------------
@@ -250,7 +248,7 @@ class Execution:
         return moved
 
     def _advance(self, m: Machine, who: AgentId, ag: Agent, until: int, pause: bool) -> bool:
-        body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.kinds
+        body, causal_order, kinds = ag.body, self.causal_order, self.front_end.kinds
         assert body is not None
         polling = self._polling
         ag.parked = False

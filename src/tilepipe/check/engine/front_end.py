@@ -54,7 +54,7 @@ class FrontEnd(Protocol):
         """The lanes of which each is tried as the elected one."""
 
     @property
-    def tests(self) -> bool:
+    def has_tests(self) -> bool:
         """Whether it has a try_wait that does not count as a wait."""
 
     def possible_guards(self) -> Guards:

@@ -71,7 +71,7 @@ class LaunchState(Watch):
         self.elected = self.lanes[0]
 
     @property
-    def tests(self) -> bool:
+    def has_tests(self) -> bool:
         """Whether the kernel has a try_wait that is not treated as a wait."""
         return not self._tests <= self.guards.tests.keys()
 

@@ -78,12 +78,12 @@ class Explorer:
 
     def __init__(
         self,
-        launch_state: FrontEnd,
+        front_end: FrontEnd,
         bounds: Bounds,
         reductions: Reductions,
         progress: Progress | None,
     ) -> None:
-        self.launch_state = launch_state
+        self.front_end = front_end
         self.bounds = bounds
         self.reductions = reductions
         self.progress = progress
@@ -124,9 +124,9 @@ class Explorer:
     def begin(self, clusters: Sequence[int], left: int) -> Execution:
         """A new execution, if the bounds allow one."""
         self.count_execution(left)
-        execution = Execution(self.launch_state, clusters, self.bounds.steps, self.deadline)
+        execution = Execution(self.front_end, clusters, self.bounds.steps, self.deadline)
         if self.state_keys is None:
-            self.state_keys = StateKeys(self.launch_state, self.reductions.symmetry)
+            self.state_keys = StateKeys(self.front_end, self.reductions.symmetry)
         return execution
 
     def perform(self, execution: Execution, work: Callable[[], object]) -> bool:

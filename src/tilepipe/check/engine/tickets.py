@@ -109,7 +109,7 @@ def explore(explorer: Explorer, first: Execution) -> bool:
     A fault of one cluster is looked for in an execution of the whole grid, and kept if it occurs
     there.
     """
-    launch = explorer.launch_state
+    launch = explorer.front_end
     if not isinstance(launch, LaunchState) or launch.clusters < 2:
         return False
     counter = counter_of(launch)
@@ -361,7 +361,7 @@ class _Alone:
             _UnsuitedError: it does not occur there.
         """
         explorer = self.explorer
-        execution = explorer.begin(range(explorer.launch_state.clusters), 0)
+        execution = explorer.begin(range(explorer.front_end.clusters), 0)
         execution.pause = self.steps.op
 
         def perform() -> None:

@@ -100,7 +100,7 @@ class SharedExplorer(Explorer):
                 self.count_execution(len(work) + len(requested))
                 number = turn % self._jobs
                 turn += 1
-                begin = (self.launch_state.elected, self.launch_state.guards)
+                begin = (self.front_end.elected, self.front_end.guards)
                 self._workers[number].send(
                     (begin, clusters, alternative, self.deadline - time.perf_counter())
                 )
