@@ -46,7 +46,7 @@ class World:
         body: starts the body of an agent.
         params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent, for
             the bodies of agents.
-        counts: executions per site. blocked: role -> waits that did not pass at once.
+        counts: executions per site. blocked: those of them that did not pass at once.
         rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
         on_event: called with (agent, site, start, end), times in cycles since the CTA started,
             where a timeline is recorded.
@@ -70,7 +70,6 @@ class World:
     params: Mapping[tuple[str, int], int | float]
     rules: Rules = "practice"
     on_event: OnEvent | None = None
-    blocked: dict[str, int] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
     clusters: Clusters | None = None
@@ -83,11 +82,13 @@ class World:
     located: Located = lambda error: None
     strict: bool = field(default=False, init=False)
     counts: list[int] = field(init=False)
+    blocked: list[int] = field(init=False)
     _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.strict = self.rules == "strict"
         self.counts = [0] * len(self.program.sites)
+        self.blocked = [0] * len(self.program.sites)
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""

@@ -13,14 +13,11 @@ from random import Random
 from tilepipe.machine.actors import BLOCKED
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import mbar_try_wait, mbar_try_wait_parity
-from tilepipe.machine.barriers.rendezvous import returned, setup_barrier
+from tilepipe.machine.barriers.rendezvous import returned
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.units.acting import act
-from tilepipe.machine.units.grid import atomic_add, atomic_in_turn, clc_try_cancel
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
-# ops that may block, which the figures of a role do not count as waits
-_NO_WAITS = frozenset({atomic_add, atomic_in_turn, clc_try_cancel, setup_barrier})
 _PATIENCE = 4096  # steps of others while an agent asks the grid
 
 
@@ -38,8 +35,8 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
             op, args = request
             result = op(m, ag, *args)
             if result is BLOCKED:
-                if not ag.blocked and op not in _NO_WAITS:
-                    m.world.blocked[ag.role_name] = m.world.blocked.get(ag.role_name, 0) + 1
+                if not ag.blocked:
+                    m.world.blocked[args[0].id] += 1
                 ag.request = request
                 ag.blocked = ag.parked = True
                 return steps

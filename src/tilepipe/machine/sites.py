@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.facts import Facts, Resource, Sync, Unit
+from tilepipe.ir.facts import Facts, Group, Resource, Sync, Unit
 from tilepipe.ir.hardware.tensor_memory import Matrix, Scales
 from tilepipe.ir.location import Loc
 
@@ -25,7 +25,7 @@ class Site:
     Attributes:
         id: index into the program's table of sites, and into an agent's counts.
         loc: the line of source, for messages.
-        kind: the op's name (`tma_load`), for messages and figures alone.
+        kind: the op's name (`tma_load`), for messages and for the counts of ops by name.
         what: the op with its object, for messages (`tma_load a -> a_tiles`).
         role: the role's name, or `SETUP`.
         facts: what the op is: what performs it, which group it joins or closes, what it contends
@@ -88,6 +88,23 @@ class Site:
     def fills(self) -> bool:
         """Whether it is a TMA copy into shared memory, which credits its bytes to an mbarrier."""
         return self.facts.unit is Unit.TMA and Sync.CREDIT in self.sync
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for others, or tests whether it would have to. Where the threads of a
+        warp, or all at the end of the set-up, meet, none waits for the work of another role.
+        """
+        return (
+            bool(self.sync & (Sync.WAIT | Sync.TEST))
+            or self.facts.sync is Sync.WAIT
+            or self.facts.awaits is not None
+            or self.facts.takes is Resource.TENSOR_MEMORY
+        )
+
+    @property
+    def stores(self) -> bool:
+        """Whether it is a TMA copy out of shared memory."""
+        return self.facts.unit is Unit.TMA and self.facts.issues is Group.BULK
 
     @property
     def frees(self) -> bool:

@@ -240,29 +240,17 @@ def _role_stats(kernel: Kernel, world: World) -> list[RoleStats]:
     out = []
     for role in kernel.roles:
         kinds: dict[str, int] = {}
-        loaded = stored = flops = 0
+        loaded = stored = mmas = flops = waits = blocked = 0
         for site in world.program.sites:
             n = world.counts[site.id]
             if site.role != role.name or not n:
                 continue
             kinds[site.kind] = kinds.get(site.kind, 0) + n
-            loaded += n * site.nbytes if site.kind == "tma_load" else 0
-            stored += n * site.nbytes if site.kind == "tma_store" else 0
+            loaded += n * site.nbytes if site.fills else 0
+            stored += n * site.nbytes if site.stores else 0
+            mmas += n if site.flops else 0
             flops += n * site.flops
-        waits = sum(
-            n for kind, n in kinds.items() if "wait" in kind or kind in ("named_sync", "tmem_alloc")
-        )
-        blocked = world.blocked.get(role.name, 0)
-        out.append(
-            RoleStats(
-                role.name,
-                kinds,
-                loaded,
-                stored,
-                kinds.get("wgmma", 0) + kinds.get("tcgen05_mma", 0),
-                flops,
-                waits,
-                blocked,
-            )
-        )
+            waits += n if site.waits else 0
+            blocked += world.blocked[site.id] if site.waits else 0
+        out.append(RoleStats(role.name, kinds, loaded, stored, mmas, flops, waits, blocked))
     return out
