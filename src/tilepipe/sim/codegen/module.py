@@ -8,6 +8,7 @@ over the agent's threads, constant wherever the execution scope is static.
 
 from __future__ import annotations
 
+import re
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     runtime.at,
     runtime.tile_rect,
 )
+_OTHER_SIDE = {"full": "empty", "empty": "full"}
 # the agents of warps in no role, which execute the set-up alone
 IDLE = Role("idle warps", warpgroups=False, alone=False)
 
@@ -246,13 +248,14 @@ def _agents(kernel: Kernel) -> list[AgentPlan]:
 
 def _side(name: str, names: set[str]) -> RingSide | None:
     """What an array of mbarriers is for, by its name: pipelines call the two sides of a ring
-    `<ring>.full` and `<ring>.empty`. `names`: of all arrays.
+    `<ring>.full` and `<ring>.empty`; others call one that stands alone `q_full`, say. `names`: of
+    all arrays.
     """
-    for word, other in (("full", "empty"), ("empty", "full")):
-        if name.endswith(word):
-            ring = name.removesuffix(f".{word}")
-            return RingSide(ring if f"{ring}.{other}" in names else "", word == "full")
-    return None
+    word = re.split("[._]", name)[-1]
+    if word not in _OTHER_SIDE:
+        return None
+    ring = name.removesuffix(f".{word}")
+    return RingSide(ring if f"{ring}.{_OTHER_SIDE[word]}" in names else "", word == "full")
 
 
 def _views(buffers: Sequence[SmemBuffer]) -> tuple[tuple[int, ...], ...]:
