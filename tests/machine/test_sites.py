@@ -11,9 +11,7 @@ def sites() -> dict[str, Site]:
     """A site of each op class, all of one kind."""
     loc = Loc("ops.py", 1)
     return {
-        op.kind: Site(
-            i, loc, "an op", "an op", "r", op.facts, op.sync & ~op.facts.sync
-        )
+        op.kind: Site(i, loc, "an op", "an op", "r", op.facts, op.sync & ~op.facts.sync)
         for i, op in enumerate(ops.EVERY)
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.barriers.state import AddressedBarriers, Mbarrier, NamedState
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -9,6 +11,15 @@ from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import WarpgroupQueue
 from tilepipe.machine.wording import Wording
+
+
+class Arriver(NamedTuple):
+    """What arrives on barriers of other CTAs: the threads of agent `uid`, where `lane` is -1, or
+    the commits that one of its lanes issues.
+    """
+
+    uid: int
+    lane: int = -1
 
 
 class Cta(CtaPlace):
@@ -21,8 +32,8 @@ class Cta(CtaPlace):
             something accesses them by address. smem_bytes: how many there are.
         bars: its mbarriers; by number where the program places them in arrays, by address where it
             does not.
-        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may
-            exit only knowing of all of them.
+        arrivals: (arriver, barrier) -> the bit of its last arrival here from another CTA, or by a
+            commit, its agent and its op; a CTA may exit only knowing of all of them.
         warpgroups: number -> the wgmma groups of a warpgroup whose warps are agents of their own.
         tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores
             are free.
@@ -56,7 +67,7 @@ class Cta(CtaPlace):
         self.bars: list[Mbarrier] | AddressedBarriers = AddressedBarriers(self) if addressed else []
         self.named: list[NamedState] = []
         self.agents: list[Actor] = []
-        self.arrivals: dict[tuple[int, int], tuple[int, Actor, Site]] = {}
+        self.arrivals: dict[tuple[Arriver, int], tuple[int, Actor, Site]] = {}
         self.tma_free = 0.0
         self.tensor_free = 0.0
         self.warpgroups: dict[int, WarpgroupQueue] = {}

@@ -16,7 +16,7 @@ from tilepipe.host_arguments import did_you_mean
 from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm.validation import OUTPUTS as OUTPUTS
+from tilepipe.kernels.gemm.validation import OUTPUTS
 
 if TYPE_CHECKING:
     import torch

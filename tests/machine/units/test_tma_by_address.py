@@ -55,9 +55,7 @@ def run(body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas: int
     one_after_another(world_of(body, out, ctas), [0], None, lambda m: None)
 
 
-def world_of(
-    body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas: int = 1
-) -> World:
+def world_of(body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas: int = 1) -> World:
     """The start of that run."""
     role = Role("r", warpgroups=False, alone=True)
     program = Program(

@@ -12,6 +12,7 @@ import tilepipe as tp
 from tests.support.ops.emulated_matmul import Emulator, gpu, torch
 from tests.support.ops.torch_reference import activated, check
 from tilepipe.ir import dtypes
+from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.ops import calls
 from tilepipe.ops.matmul import call as call_side, gpu as gpu_side, plan as torch_plan
 
@@ -27,7 +28,7 @@ def exact(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     differences.
     """
     monkeypatch.setattr(call_side, "INPUTS", (*call_side.INPUTS, dtypes.float64))
-    monkeypatch.setattr(calls, "OUTPUTS", (*calls.OUTPUTS, dtypes.float64))
+    monkeypatch.setattr(calls, "OUTPUTS", (*OUTPUTS, dtypes.float64))
     return gpu
 
 

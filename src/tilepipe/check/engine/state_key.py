@@ -28,13 +28,14 @@ from tilepipe.check.engine.steps import PhaseRecord
 from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
+from tilepipe.machine.cta import Arriver
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
-from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.tiles import WHOLE, Slot
 from tilepipe.machine.units.in_flight import (
     CommitUnit,
     CopyUnit,
@@ -289,7 +290,7 @@ class StateKeys:
         )
 
     def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
-        filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()
+        filled = b"" if s.filled is None or s.state == WHOLE else s.filled.tobytes()
         live = tuple(sorted((_access_key(a, names), bits(a.bit)) for a in s.accesses))
         more: Hashable = ()
         if isinstance(s, TensorMemory):
@@ -393,14 +394,8 @@ def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
     return unit.site.id, unit.adds, operands, bits(unit.bits)
 
 
-def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:
-    """AgentId arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the
-    agent's name and the lane that issued it.
-    """
-    if who >= 0:
-        return names[who], -1
-    agent, lane = divmod(-1 - who, 128)
-    return names[agent], lane
+def _arriver(who: Arriver, names: dict[int, int]) -> tuple[int, int]:
+    return names[who.uid], who.lane
 
 
 def _knowledge(k: Knowledge, bits: _Bits) -> Hashable:

@@ -18,7 +18,6 @@ from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedu
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.machine.actors import Request
-from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 
@@ -67,10 +66,6 @@ class BranchOnTests(BranchOnVisible):
             f is not flight and not isinstance(f.unit, UnitQueue) and f.unit.bar is unit.bar
             for f in others
         )
-
-
-def _signals(flight: InFlightUnit, bar: Mbarrier) -> bool:
-    return not isinstance(flight.unit, UnitQueue) and flight.unit.bar is bar
 
 
 def explore(

@@ -16,7 +16,7 @@ from tilepipe.ir.chip import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier, Released
-from tilepipe.machine.cta import Cta
+from tilepipe.machine.cta import Arriver, Cta
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
@@ -366,13 +366,13 @@ def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> No
     """A remote arrive accesses the peer's shared memory: the peer must know of it before it
     exits.
     """
-    bit = arrival_bit(m, ag, site, ag.uid, b)
+    bit = arrival_bit(m, ag, site, Arriver(ag.uid), b)
     b.acc |= bit
     # in program order: what these threads release later, at the cluster barrier too, includes it
     ag.acquire(mask, bit)
 
 
-def arrival_bit(m: Machine, ag: Agent, site: Site, who: int, b: Mbarrier) -> int:
+def arrival_bit(m: Machine, ag: Agent, site: Site, who: Arriver, b: Mbarrier) -> int:
     """A bit for an arrival, which `Cta.arrivals` keeps; it replaces that of the last one by
     `who`.
     """

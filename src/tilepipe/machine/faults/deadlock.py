@@ -196,7 +196,7 @@ class _Report:
             or next(filter(None, (self._bytes(bar) for _, bar in self.barriers)), "")
             or next(filter(None, (self._arrivals(*one) for one in self.barriers)), "")
             or next((self._full(w.on) for w in self.waits if isinstance(w.on, TensorMemory)), "")
-            or self._story()
+            or self._when_no_wait_explains()
         )
 
     def _forgotten_peer(self) -> str:
@@ -325,7 +325,7 @@ class _Report:
         pairs = "in a pair the even CTA allocates for both, and each frees its own"
         return f"{memory.name}: its columns are given back by tcgen05.dealloc alone; {pairs}."
 
-    def _story(self) -> str:
+    def _when_no_wait_explains(self) -> str:
         """Where no single wait says what is wrong."""
         if not self._cycle():
             return "the threads that are missing above: not all that must meet here come here."

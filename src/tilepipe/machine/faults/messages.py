@@ -10,7 +10,7 @@ from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir.facts import Group, Sync, Unit
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, TmaLoadUnit
+from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier, NamedState, TmaLoadUnit
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
@@ -328,7 +328,7 @@ def _bytes(bar: Mbarrier) -> str:
 
 def not_live(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     """Use before init or after inval."""
-    state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
+    state = "after it was invalidated" if bar.state == INVALIDATED else "before it was initialised"
     raise BarrierError(
         f"{site.what}: {ag} uses {bar.where} {state}. Initialise it"
         f" {ag.cta.words['before every use']}."
@@ -350,7 +350,7 @@ def reinit(bar: Mbarrier, site: Site) -> NoReturn:
 
 def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> NoReturn:
     """More arrivals than are pending."""
-    if bar.state != 1:
+    if bar.state != LIVE:
         not_live(m, bar, site, ag)
     if n < 1:
         raise BarrierError(f"{site.what}: {ag} arrives {n} times on {bar.where}", site.loc)
@@ -361,7 +361,7 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> N
         or causes.ran_ahead(m.ctas, m.world.program.sites)
         or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives"
         " twice, for instance without having waited until the stage was free"
-        f" again.{_story(m, bar)}"
+        f" again.{_ring_cause(m, bar)}"
     )
     raise BarrierError(
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
@@ -454,7 +454,7 @@ def _before_the_first(phase: int) -> str:
     return " (the one before the first, over from the start)" if phase < 0 else ""
 
 
-def _story(m: Machine, bar: Mbarrier) -> str:
+def _ring_cause(m: Machine, bar: Mbarrier) -> str:
     """What a ring's stages say of the cause, as a line of its own."""
     story = causes.out_of_turn([m.ctas[bar.cta.rank]])
     return f"\n  {story}" if story else ""
@@ -469,7 +469,7 @@ def ahead(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRet
         " in progress: it"
         f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and"
         f" this {noun}"
-        f" would pass at once. Wait for each phase in turn.{_story(m, bar)}",
+        f" would pass at once. Wait for each phase in turn.{_ring_cause(m, bar)}",
         site.loc,
     )
 

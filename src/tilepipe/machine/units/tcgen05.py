@@ -15,7 +15,8 @@ from tilepipe.ir.hardware.tensor_memory import LANES, Scaling, half_rule, scalin
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.barriers.mbarrier import arrival_bit, arrived, named_by, remote
-from tilepipe.machine.cta import Cta, memory_of
+from tilepipe.machine.barriers.state import LIVE
+from tilepipe.machine.cta import Arriver, Cta, memory_of
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
@@ -300,10 +301,10 @@ def tcgen05_commit(
     bits = ag.publish(mask) & ~not_published_by_commits(m)
     arrivals = []
     for target in targets:
-        if target.state != 1:
+        if target.state != LIVE:
             faults.not_live(m, target, site, ag)
-        who = -1 - 128 * ag.uid - lane
-        arrivals.append((target, arrival_bit(m, ag, site, who, target)))
+        bit = arrival_bit(m, ag, site, Arriver(ag.uid, lane), target)
+        arrivals.append((target, bit))
     queue.uncommitted = 0
     queue.committed = site
     queue.end = max(queue.end, ag.time)
