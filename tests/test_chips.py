@@ -64,7 +64,7 @@ def test_the_chips_have_the_same_limits() -> None:
         ({"dram_gbps": "fast"}, "dram_gbps of a Chip is a number; got 'fast'"),
         ({"arch": 90}, "arch of a Chip is a text, such as 'sm_90a'; got 90"),
         ({"clusters": 3}, "clusters of a Chip are pairs .* got 3"),
-        ({"clusters": ((2, -1),)}, "a number in the clusters of a Chip .* got -1"),
+        ({"clusters": ((2, -1),)}, "the resident clusters of a Chip .* got -1"),
     ],
 )
 def test_chips_that_cannot_be(given: dict[str, Any], words: str) -> None:

@@ -22,16 +22,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "SharedMemBarrier.arrive_and_expect_bytes",
         "the opposite: 'True'",
     ): "pred=True is then a branch on a condition that always holds",
-    ("SharedMemBarrier.complete_transaction", "the opposite: 'True'"): "the same",
     ("TmemDeallocBarrier.signal_complete", "number +1: '0'"): (
         "the thread's two arrivals, on the peer's barrier and its own, change places; it makes"
         " both before it goes on"
     ),
-    (
-        "TmemDeallocBarrier.signal_complete",
-        "number +1: '0' (5)",
-    ): "the counts of the two arrivals, which are added, are the same",
-    ("TmemDeallocBarrier.signal_complete", "number -1: '1' (4)"): "the same",
 }
 # Our name -> tests below tests/ that also run for its small changes.
 ALSO: dict[str, tuple[str, ...]] = {

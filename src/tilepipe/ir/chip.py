@@ -73,8 +73,9 @@ class Chip:
                 "clusters of a Chip are pairs (CTAs of a cluster, clusters resident at once); got"
                 f" {shown(self.clusters)}"
             )
-        for number in (number for pair in pairs for number in pair):
-            require_int(number, "a number in the clusters of a Chip", 1)
+        for size, resident in pairs:
+            require_int(size, "a cluster's CTAs, in the clusters of a Chip,", 1)
+            require_int(resident, "the resident clusters of a Chip", 0)  # a part of a GPU has none
 
     def resident_clusters(self, size: int) -> int:
         """Clusters of `size` CTAs that run at once with one CTA on each SM: the most that a

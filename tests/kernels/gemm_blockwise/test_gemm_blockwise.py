@@ -168,11 +168,11 @@ def test_rows_that_tma_cannot_take() -> None:
         (
             {"bn": 224},
             (
-                "totals of 64×224 and partial sums of 64×224 take 224 registers of each "
-                "thread; at most 200"
+                "totals of 64×224 and partial sums of 64×224 take (64 * 224 + 64 * 224) / 128 = 224"
+                " registers of each thread; at most 200"
             ),
         ),
-        ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
+        ({"bm": 192, "consumers": 3, "bn": 144}, "= 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
         ({"bn": "64"}, "bn must be an integer, got '64'"),
@@ -253,7 +253,8 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int], out: str) -> None:
     for cfg in found:
         assert smem_bytes(cfg, problem.out_dtype) <= tp.H200.smem_per_cta
         assert cfg.stages >= 3
-    kernel = product((256, 512, 256), out, **vars(found[0])).program.kernel
+    settings = {name: getattr(found[0], name) for name in found[0].names()}
+    kernel = product((256, 512, 256), out, **settings).program.kernel
     assert kernel.smem_bytes <= smem_bytes(found[0], problem.out_dtype)
 
 

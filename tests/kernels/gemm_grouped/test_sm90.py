@@ -300,7 +300,8 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int, int], out: str) -> None
     assert chosen == heuristics.candidates(problem)[0]
     assert chosen.stages >= 3
     assert smem_bytes(chosen, tp.bfloat16) <= tp.H200.smem_per_cta
-    assert product(out=out, **vars(chosen)).program.kernel.smem_bytes <= tp.H200.smem_per_cta
+    settings = {name: getattr(chosen, name) for name in chosen.names()}
+    assert product(out=out, **settings).program.kernel.smem_bytes <= tp.H200.smem_per_cta
     if shape[0] // shape[3] <= 64:
         assert chosen.bm == 64
 
