@@ -93,7 +93,7 @@ class Kernel:
         Raises:
             PtxError: it uses an instruction that is not modelled.
         """
-        return compiled(self.function)
+        return compiled(self.function, self.module.functions)
 
     def bind(
         self,
@@ -164,6 +164,7 @@ class Launch:
     local_bytes: int = field(init=False, default=0)
     memory: DeviceMemory = field(init=False)
     rules: Rules = field(init=False, default="practice")
+    printed: list[str] = field(init=False, default_factory=list)
     advice: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -184,7 +185,7 @@ class Launch:
 
     def _place_shared(self) -> None:
         """Static variables first, in their order; dynamic ones after them, all at one address."""
-        declared = [*self.kernel.module.variables.values(), *self.kernel.function.variables]
+        declared = [*self.kernel.module.variables.values(), *self.kernel.code.function.variables]
         shared = [v for v in declared if v.space == "shared"]
         at = SYSTEM_SMEM
         for variable in shared:
@@ -207,7 +208,7 @@ class Launch:
                 array = np.zeros(max(variable.nbytes, 1), np.uint8)
                 self.addresses[variable] = self.memory.address_of(variable.name, array)
                 _initialise(variable, array)
-        for variable in self.kernel.function.variables:
+        for variable in self.kernel.code.function.variables:
             if variable.space == "local":
                 at = -(-self.local_bytes // variable.align) * variable.align
                 self.addresses[variable] = at
@@ -289,6 +290,8 @@ class Launch:
             shares_work=any(
                 s.perform.facts.takes in SHARED_BY_CLUSTERS for s in code.sites.values()
             ),
+            waits_itself=any(s.instruction.name == "griddepcontrol.wait"
+                             for s in code.sites.values()),
             pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
         )
         count = prod(self.grid)
@@ -302,7 +305,7 @@ class Launch:
 
         tensors = [*self.tensors, *self.memory.tensors]
         world = World(program, body, self._chip(), count, tensors, {}, self.rules)
-        self.advice = world.advice
+        self.advice, self.printed = world.advice, world.printed
         for instruction, register in code.early_uses:
             finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
             cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
@@ -324,7 +327,8 @@ class Launch:
     def _site(self, number: int, instruction: Any, perform: Any) -> Site:
         return Site(
             number, self._loc(instruction), instruction.name, str(instruction), "warp",
-            perform.facts, perform.sync, relaxed=perform.relaxed, parity=True, **dict(perform.site),
+            perform.facts, perform.sync, relaxed=perform.relaxed,
+            **{"parity": True, **dict(perform.site)},
         )  # fmt: skip
 
     def _loc(self, instruction: Instruction) -> Loc:

@@ -12,7 +12,7 @@ most launches run a small part of a kernel's blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import PtxError
+from tilepipe.ptx.compiler.calls import with_calls_inlined
 from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
@@ -148,13 +149,15 @@ class CompiledFunction:
         return self.function.instructions[origins[line - 1]]
 
 
-def compiled(function: Function) -> CompiledFunction:
-    """Compiles a function.
+def compiled(
+    function: Function, functions: Mapping[str, Function] | None = None
+) -> CompiledFunction:
+    """Compiles a function. `functions`: of the module, which it may call.
 
     Raises:
         PtxError: an instruction is not modelled.
     """
-    function = with_condition_code(function)
+    function = with_condition_code(with_calls_inlined(function, functions or {}))
     function = replace(function, instructions=with_constants(function.instructions))
     flow = ControlFlow(function)
     operations = [operation(i) for i in function.instructions]

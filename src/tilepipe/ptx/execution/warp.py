@@ -298,7 +298,7 @@ class Warp:
 
     def trap(self, instruction: Instruction) -> NoReturn:
         """The program has come to a `trap`."""
-        raise PtxError(f"PTX line {instruction.line}: trap")
+        raise SimFault(f"{where(instruction)}: trap")
 
     @property
     def first(self) -> int:

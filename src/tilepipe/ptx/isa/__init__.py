@@ -6,6 +6,7 @@ from tilepipe.ptx.isa import (
     arithmetic as arithmetic,
     atomics as atomics,
     barriers as barriers,
+    calls as calls,
     control as control,
     copies as copies,
     launch_control as launch_control,
