@@ -33,6 +33,7 @@ from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
 from tilepipe.ptx.definition import where
+from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import LANES, WARP
 from tilepipe.ptx.syntax import parser
@@ -290,8 +291,9 @@ class Launch:
             shares_work=any(
                 s.perform.facts.takes in SHARED_BY_CLUSTERS for s in code.sites.values()
             ),
-            waits_itself=any(s.instruction.name == "griddepcontrol.wait"
-                             for s in code.sites.values()),
+            waits_itself=any(
+                s.instruction.name == "griddepcontrol.wait" for s in code.sites.values()
+            ),
             pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
         )
         count = prod(self.grid)
@@ -352,6 +354,7 @@ class Launch:
             agent.cta.block_id // prod(self.cluster), _divided(self.grid, self.cluster)
         )
         inside = _unravel(rank, self.cluster)
+        warp.special = SpecialValues(agent, m.world.chip.clock_ghz)
         values = {
             "%ntid": self.block,
             "%nctaid": self.grid,
@@ -371,6 +374,8 @@ class Launch:
             "%warpid": agent.first_warp, "%nwarpid": -(-threads // WARP), "%smid": 0,
             "%nsmid": 1, "%gridid": 0, "%is_explicit_cluster": int(prod(self.cluster) > 1),
             "%dynamic_smem_size": self.smem, "%total_smem_size": self.smem_bytes, "WARP_SZ": WARP,
+            "%aggr_smem_size": self.smem_bytes, "%reserved_smem_offset_begin": 0,
+            "%reserved_smem_offset_end": SYSTEM_SMEM, "%reserved_smem_offset_cap": SYSTEM_SMEM,
         }  # fmt: skip
         number = first + LANES
         x, y, _ = self.block

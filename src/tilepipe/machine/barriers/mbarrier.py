@@ -203,6 +203,35 @@ def mbar_expect(
         complete(m, b, site)
 
 
+def mbar_drop(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, cta: int | None = None
+) -> None:
+    """mbarrier.arrive_drop: arrives, and lowers the count of the phases after this one."""
+    b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
+    dropped = count * mask.bit_count()
+    if b.state == LIVE and dropped > b.count:
+        raise BarrierError(
+            f"{site.what}: {ag} drops {dropped} arrivals of {b.where}, which counts {b.count}",
+            site.loc,
+        )
+    b.count -= dropped
+    mbar_arrive(m, ag, site, mask, bar, count, cta)
+
+
+def check_stays_open(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int) -> None:
+    """mbarrier.arrive.noComplete: raises BarrierError where the arrivals would complete the
+    phase.
+    """
+    b = ag.cta.bars[bar]
+    n = count * mask.bit_count()
+    if b.state == LIVE and n == b.pending and b.tx <= 0:
+        raise BarrierError(
+            f"{site.what}: {ag} arrives {n} times on {b.where}, of which {b.pending} arrivals are"
+            f" pending: that completes phase {b.phase}, and .noComplete says that it does not.",
+            site.loc,
+        )
+
+
 def mbar_arrive_each(
     m: Machine,
     ag: Agent,

@@ -86,6 +86,22 @@ def named_sync(
     return None
 
 
+def named_reduce(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, threads: int | None, votes: int
+) -> tuple[int, int] | Blocked:
+    """bar.red: a `named_sync` that returns (threads whose predicate is true, threads), of all that
+    take part. `votes`: those of this agent whose predicate is true.
+    """
+    b = ag.cta.named[bar]
+    generation = ag.ticket if ag.blocked else b.generation
+    if not ag.blocked:
+        true, total = b.votes.get(generation, (0, 0))
+        b.votes[generation] = true + votes.bit_count(), total + mask.bit_count()
+        b.votes.pop(generation - 2, None)
+    outcome = named_sync(m, ag, site, mask, bar, threads)
+    return b.votes[generation] if outcome is None else outcome
+
+
 def named_arrive(
     m: Machine, ag: Agent, site: Site, mask: int, bar: int, threads: int | None = None
 ) -> None:
@@ -101,9 +117,21 @@ def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
     meeting.arrived[ag.uid] = site
     if m.journal is not None:
         m.journal.touch(Touch.MEET, meeting, meeting.generation, ag.full)
-    meeting.acc |= ag.everything()
+    meeting.acc |= _relaxed(ag) if site.relaxed else ag.everything()
     meeting.acc_time = max(meeting.acc_time, ag.time)
     _complete_if_met(m, meeting)
+
+
+def _relaxed(ag: Agent) -> int:
+    """What a relaxed arrive at the cluster barrier publishes: what fences have, and arrivals."""
+    bits = ag.retired
+    published = ag.everything()
+    bits |= published & ag.handed_on
+    if ag.tensor is not None:
+        bits |= published & ag.tensor.published
+    for bar in ag.cta.bars:
+        bits |= published & (bar.fenced | bar.init_bit)
+    return bits
 
 
 def _complete_if_met(m: Machine, meeting: Rendezvous) -> None:
@@ -158,7 +186,7 @@ def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """barrier.cluster.arrive.release."""
+    """barrier.cluster.arrive.release, or .relaxed."""
     ag.cluster_ticket = m.cluster.generation
     _arrive(m, m.cluster, ag, site)
 
@@ -177,6 +205,13 @@ def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None
     _pass(m, ag, ag.full, m.cluster, ag.cluster_ticket)
     ag.cluster_ticket = -1
     return None
+
+
+def fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """fence.acq_rel, fence.sc and membar of the cluster or more: relaxed arrives after it publish
+    what its threads know.
+    """
+    ag.retired |= ag.publish(mask)
 
 
 def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:

@@ -8,8 +8,9 @@ and takes back what cannot be:
 - a register is uniform where all that it is computed from is, and where, if several instructions
   write it, none of them is in a block that only some lanes may run. An instruction that alone
   writes a register gives each lane that runs it the same value, whichever run;
-- a load may find something else each time: in a block that only some lanes may run, its result is
-  uniform only if nothing outside the block reads it;
+- a load may find something else each time: in a block that only some lanes may run, its result, and
+  what is computed from it, is uniform only if nothing reads it but what follows in the block (a
+  lane that has left a loop keeps the value of its last iteration);
 - a branch on a predicate that is not uniform makes those blocks divergent that it decides about.
 """
 
@@ -89,20 +90,20 @@ def _varies(leaf: Operand, varying: set[int] | frozenset[int]) -> bool:
 def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
     """Analyses a function. `operations`: of its instructions."""
     writers: dict[int, int] = {}
-    read_in: dict[int, set[int]] = {}
+    read_at: dict[int, list[int]] = {}
     for number, (instruction, op) in enumerate(zip(flow.instructions, operations, strict=True)):
-        block = flow.of_instruction[number]
         for register in results(op):
             writers[register.number] = writers.get(register.number, 0) + 1
         guards = [instruction.guard.register] if instruction.guard else []
         for leaf in (*reads(op), *guards):
             if isinstance(leaf, Register):
-                read_in.setdefault(leaf.number, set()).add(block)
+                read_at.setdefault(leaf.number, []).append(number)
     varying: set[int] = set()
     divergent: set[int] = set()
-    before = (-1, -1)
-    while before != (len(varying), len(divergent)):
-        before = len(varying), len(divergent)
+    changing: set[int] = set()  # what another execution of the same instruction may change
+    before = (-1, -1, -1)
+    while before != (len(varying), len(divergent), len(changing)):
+        before = len(varying), len(divergent), len(changing)
         for number, op in enumerate(operations):
             if not isinstance(op, Compute | Perform):
                 continue
@@ -112,12 +113,19 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
                 if register.number in varying:
                     continue
                 alone = writers[register.number] == 1
-                elsewhere = read_in.get(register.number, set()) - {block}
+                if block in divergent and (op.spread == "memory" or _of(changing, op)):
+                    changing.add(register.number)
                 if (
                     not _gives_one_value(op, register, varying)
                     or (not alone and block in divergent)
                     or (not alone and guarded and guarded.register.number in varying)
-                    or (op.spread == "memory" and block in divergent and elsewhere)
+                    or (
+                        register.number in changing
+                        and any(
+                            at <= number or flow.of_instruction[at] != block
+                            for at in read_at.get(register.number, ())
+                        )
+                    )
                 ):
                     varying.add(register.number)
         for flow_block in flow.blocks:
@@ -129,6 +137,11 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
             if splits or any(_varies(leaf, varying) for leaf in reads(op)):
                 divergent.update(flow.decided_by(flow_block))
     return Uniformity(frozenset(varying), frozenset(divergent))
+
+
+def _of(registers: set[int], operation: Compute | Perform) -> bool:
+    """Whether an operation reads one of these registers."""
+    return any(isinstance(r, Register) and r.number in registers for r in reads(operation))
 
 
 def _gives_one_value(operation: Compute | Perform, register: Register, varying: set[int]) -> bool:

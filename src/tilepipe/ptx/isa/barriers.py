@@ -6,10 +6,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tilepipe.errors import SimFault
 from tilepipe.ir.facts import WHOLE_WARP, Facts, Order, Sync
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
+from tilepipe.machine.units import grid
 from tilepipe.ptx.definition import (
+    Compute,
     Modifiers,
     Nothing,
     Operation,
@@ -20,11 +27,19 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.requests import Value, grouped, one, place
+from tilepipe.ptx.execution.requests import (
+    Value,
+    each,
+    grouped,
+    groups,
+    lanes_in,
+    one,
+    place,
+)
 from tilepipe.ptx.execution.warp import Warp
-from tilepipe.ptx.lanes import FULL, spread
+from tilepipe.ptx.lanes import FULL, WARP, Array, lane_mask, spread
 from tilepipe.ptx.numerics.types import TYPES
-from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer
+from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Sink
 
 _NOTICED = Facts(noticed=True)
 _BOOL = TYPES["pred"].dtype
@@ -37,19 +52,23 @@ def _mbarrier(instruction: Instruction) -> Operation:
     match action:
         case "init" | "inval":
             return _init(instruction, modifiers, action)
-        case "arrive":
-            return _arrive(instruction, modifiers)
+        case "arrive" | "arrive_drop":
+            return _arrive(instruction, modifiers, action)
+        case "pending_count":
+            return _pending_count(instruction, modifiers)
         case "expect_tx" | "complete_tx":
             return _transactions(instruction, modifiers, action)
         case "try_wait" | "test_wait":
-            return _test(instruction, modifiers)
+            return _test(instruction, modifiers, action)
     not_modelled(instruction, f"the modifier '.{action}'")
 
 
-def _scope(modifiers: Modifiers, *orders: str) -> tuple[str, str]:
-    """`.release.cta` and the like: (order, scope)."""
+def _scope(modifiers: Modifiers, *orders: str) -> str:
+    """`.release.cta` and the like: the order, after which a scope stands; "" where there is none."""
     order = modifiers.take("relaxed", *orders)
-    return order, modifiers.take("cta", "cluster")
+    if order:
+        modifiers.need("cta", "cluster")
+    return order
 
 
 def _init(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
@@ -77,42 +96,89 @@ def _init(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
     return Perform((), ((address, "u32"),), start_inval, None, _NOTICED, Sync.INVALIDATE)
 
 
-def _arrive(instruction: Instruction, modifiers: Modifiers) -> Operation:
-    expects = modifiers.flag("expect_tx")
-    if modifiers.flag("noComplete"):
-        not_modelled(instruction, "an arrival that may not complete the phase")
-    order, _ = _scope(modifiers, "release")
-    expects = expects or modifiers.flag("expect_tx")
-    modifiers.take("shared", "shared::cta", "shared::cluster")
+def _arrive(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
+    """mbarrier.arrive and .arrive_drop, with .expect_tx or .noComplete."""
+    form = modifiers.take("expect_tx", "noComplete")
+    order = _scope(modifiers, "release")
+    if not form:  # compilers put it on either side of the scope
+        form = modifiers.take("expect_tx")
+    space = modifiers.take("shared", "shared::cta", "shared::cluster")
     modifiers.need("b64")
     modifiers.end()
+    expects, stays_open, drops = form == "expect_tx", form == "noComplete", action == "arrive_drop"
     given = instruction.operands
-    if given and not isinstance(given[0], Address):
-        # The state of the phase: only tests with a state can read it, and these are refused. Its
-        # register stays empty, so that any other use is a fault.
-        given = given[1:]
-    address = inside(instruction, given[0])
-    count = given[1] if len(given) > 1 else Integer(1)
+    returns = bool(given) and not isinstance(given[0], Address)
+    needed = returns + 1 + (form != "")
+    given = operands(instruction, needed, needed + (form == ""))
+    state = given[0] if returns and not isinstance(given[0], Sink) else None
+    if state is not None and space == "shared::cluster":
+        not_modelled(instruction, "the state of a phase of another CTA's mbarrier")
+    address = inside(instruction, given[int(returns)])
+    count = given[returns + 1] if len(given) > returns + 1 else Integer(1)
+
+    def request(site: Site, own: int, part: int, address: int, n: int) -> list[Any]:
+        rank, offset = place(address)
+        cta = None if rank == own else rank
+        if stays_open:
+            return [
+                (mbarrier.check_stays_open, (site, part, offset, n)),
+                (mbarrier.mbar_arrive, (site, part, offset, n)),
+            ]
+        if drops:
+            first = [(mbarrier.mbar_expect, (site, part, offset, n, False, cta))] if expects else []
+            return [*first, (mbarrier.mbar_drop, (site, part, offset, 1 if expects else n, cta))]
+        if expects:
+            return [(mbarrier.mbar_expect, (site, part, offset, n, True, cta))]
+        return [(mbarrier.mbar_arrive, (site, part, offset, n, cta))]
 
     def start(w: Warp, site: Site, mask: int, at: Value, n: Value) -> Any:
-        def request(part: int, address: int, n: int) -> Any:
-            rank, offset = place(address)
-            cta = None if rank == w.rank else rank
-            if expects:
-                return mbarrier.mbar_expect, (site, part, offset, n, True, cta)
-            return mbarrier.mbar_arrive, (site, part, offset, n, cta)
-
-        return grouped(site, mask, request, at, n)
+        parts = groups(mask, at, n)
+        if state is not None:
+            return _with_states, (site, mask, [
+                (part, place(key[0])[1], 1 if expects else key[1],
+                 request(site, w.rank, part, *key)) for part, key in parts
+            ])  # fmt: skip
+        requests = [r for part, key in parts for r in request(site, w.rank, part, *key)]
+        return requests[0] if len(requests) == 1 else (each, (site, mask, requests))
 
     sync = Sync.ARRIVE | Sync.EXPECT if expects else Sync.ARRIVE
     return Perform(
-        (), ((address, "u32"), (count, "u32")), start, None, _NOTICED, sync,
-        relaxed=order == "relaxed",
+        () if state is None else ((state, "b64"),), ((address, "u32"), (count, "u32")), start,
+        None if state is None else lambda w, states: (states,), _NOTICED, sync,
+        relaxed=order == "relaxed", spread="lanes",
+    )  # fmt: skip
+
+
+def _with_states(
+    m: Machine, ag: Agent, site: Site, mask: int, parts: list[tuple[int, int, int, list[Any]]]
+) -> Array:
+    """Arrivals that return the state of the phase: its number, and the arrivals that were pending
+    before that of each thread.
+    """
+    states = np.zeros(WARP, np.uint64)
+    for part, bar, count, requests in parts:
+        b = ag.cta.bars[bar]
+        for order, lane in enumerate(lanes_in(part)):
+            states[lane] = (b.phase & 0xFFFFFFFF) << 32 | (b.pending - count * order) & 0xFFFFFFFF
+        for op, given in requests:
+            op(m, ag, *given)
+    return states
+
+
+def _pending_count(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    """The arrivals that were pending when a state was taken."""
+    modifiers.need("b64")
+    modifiers.end()
+    destination, state = operands(instruction, 2)
+    return Compute(
+        ((destination, "b32"),), ((state, "b64"),),
+        lambda values: values.astype(np.uint32), "{0} & 0xffffffff",
     )  # fmt: skip
 
 
 def _transactions(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
-    _scope(modifiers)
+    if modifiers.flag("relaxed"):
+        modifiers.need("cta", "cluster")
     modifiers.take("shared", "shared::cta", "shared::cluster")
     modifiers.need("b64")
     modifiers.end()
@@ -133,34 +199,41 @@ def _transactions(instruction: Instruction, modifiers: Modifiers, action: str) -
     return Perform((), sources, start, None, _NOTICED, sync)
 
 
-def _test(instruction: Instruction, modifiers: Modifiers) -> Operation:
+def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
+    """try_wait and test_wait: with a parity, or with the state that an arrive returned."""
     by_parity = modifiers.flag("parity")
     _scope(modifiers, "acquire")
     modifiers.take("shared", "shared::cta")
     modifiers.need("b64")
     modifiers.end()
-    if not by_parity:
-        not_modelled(instruction, "a test with the state of a phase")
-    destination, where, parity, *_ = operands(instruction, 3, 4)
+    timed = action == "try_wait"  # its last operand says how long it may wait
+    destination, where, phase, *_ = operands(instruction, 3, 3 + timed)
     address = inside(instruction, where)
+    test, wait_for = (
+        (mbarrier.mbar_try_wait_parity, mbarrier.mbar_wait_parity)
+        if by_parity
+        else (mbarrier.mbar_try_wait, mbarrier.mbar_wait)
+    )
 
     def operands_of(site: Site, mask: int, at: Value, phase: Value) -> tuple[Any, ...]:
-        return site, mask, place(one(site, mask, at))[1], one(site, mask, phase)
+        number = phase if by_parity else phase >> 32
+        return site, mask, place(one(site, mask, at))[1], one(site, mask, number)
 
     def start(w: Warp, site: Site, mask: int, at: Value, phase: Value) -> Any:
-        return mbarrier.mbar_try_wait_parity, operands_of(site, mask, at, phase)
+        return test, operands_of(site, mask, at, phase)
 
     def wait(w: Warp, site: Site, mask: int, at: Value, phase: Value) -> Any:
         if w.groups:  # others of this warp may have to run for the phase to complete
             return start(w, site, mask, at, phase)
-        return mbarrier.mbar_wait_parity, operands_of(site, mask, at, phase)
+        return wait_for, operands_of(site, mask, at, phase)
 
     def finish(w: Warp, answer: bool | None) -> Any:
         return (spread(answer is None or answer, _BOOL),)
 
     return Perform(
-        ((destination, "pred"),), ((address, "u32"), (parity, "u32")), start, finish,
-        Facts(noticed=True), Sync.WAIT, waits=wait,
+        ((destination, "pred"),), ((address, "u32"), (phase, "u32" if by_parity else "b64")),
+        start, finish, Facts(noticed=True), Sync.WAIT, waits=wait,
+        site=(("parity", by_parity),),
     )  # fmt: skip
 
 
@@ -170,9 +243,9 @@ def _test(instruction: Instruction, modifiers: Modifiers) -> Operation:
 @defines("bar", "barrier")
 def _bar(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
-    if modifiers.flag("cluster"):
+    if instruction.opcode == "barrier" and modifiers.flag("cluster"):
         return _cluster(instruction, modifiers)
-    if modifiers.flag("warp"):
+    if instruction.opcode == "bar" and modifiers.flag("warp"):
         modifiers.need("sync")
         modifiers.end()
         (members,) = operands(instruction, 1)
@@ -184,15 +257,16 @@ def _bar(instruction: Instruction) -> Operation:
     modifiers.flag("cta")
     action = modifiers.need("sync", "arrive", "red")
     if action == "red":
-        not_modelled(instruction, "a reduction at a barrier")
-    modifiers.flag("aligned")
+        return _reduction(instruction, modifiers)
+    if instruction.opcode == "barrier":
+        modifiers.flag("aligned")
     modifiers.end()
-    number, *rest = operands(instruction, 1, 2)
+    number, *rest = operands(instruction, *((1, 2) if action == "sync" else (2,)))
     op = rendezvous.named_sync if action == "sync" else rendezvous.named_arrive
 
     def start(w: Warp, site: Site, mask: int, bar: Value, threads: Value) -> Any:
         n = one(site, mask, threads) or w.cta_threads
-        return op, (site, mask, one(site, mask, bar), n)
+        return op, (site, mask, _number(site, mask, bar), n)
 
     return Perform(
         (), ((number, "u32"), (rest[0] if rest else Integer(0), "u32")), start, None,
@@ -201,9 +275,43 @@ def _bar(instruction: Instruction) -> Operation:
     )  # fmt: skip
 
 
+def _number(site: Site, mask: int, bar: Value) -> int:
+    """The number of a named barrier: a CTA has 16."""
+    found = one(site, mask, bar)
+    if found > 15:
+        raise SimFault(f"{site.what}: barrier {found}; a CTA has barriers 0 to 15", site.loc)
+    return found
+
+
+def _reduction(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    """`barrier.red.popc.u32 d, bar, threads, p`."""
+    name = modifiers.need("popc", "and", "or")
+    if instruction.opcode == "barrier":
+        modifiers.flag("aligned")
+    kind = modifiers.need("u32" if name == "popc" else "pred")
+    modifiers.end()
+    destination, number, *rest, vote = operands(instruction, 3, 4)
+
+    def start(w: Warp, site: Site, mask: int, bar: Value, threads: Value, vote: Value) -> Any:
+        n = one(site, mask, threads) or w.cta_threads
+        votes = lane_mask(vote) & mask if isinstance(vote, np.ndarray) else mask * bool(vote)
+        return rendezvous.named_reduce, (site, mask, _number(site, mask, bar), n, votes)
+
+    def finish(w: Warp, answer: tuple[int, int]) -> Any:
+        true, total = answer
+        found = {"popc": true, "and": true == total, "or": true > 0}[name]
+        return (spread(found, TYPES[kind].dtype),)
+
+    sources = (number, "u32"), (rest[0] if rest else Integer(0), "u32"), (vote, "pred")
+    return Perform(
+        ((destination, kind),), sources, start, finish, Facts(noticed=True),
+        Sync.ARRIVE | Sync.WAIT, spread="one", members=Integer(FULL),
+    )  # fmt: skip
+
+
 def _cluster(instruction: Instruction, modifiers: Modifiers) -> Operation:
     action = modifiers.need("arrive", "wait")
-    modifiers.take("release", "relaxed", "acquire")
+    order = modifiers.take(*(("release", "relaxed") if action == "arrive" else ("acquire",)))
     modifiers.flag("aligned")
     modifiers.end()
     operands(instruction, 0)
@@ -212,7 +320,9 @@ def _cluster(instruction: Instruction, modifiers: Modifiers) -> Operation:
     def start(w: Warp, site: Site, mask: int) -> Any:
         return op, (site, mask)
 
-    return Perform((), (), start, None, Facts(noticed=True), members=Integer(FULL))
+    return Perform(
+        (), (), start, None, Facts(noticed=True), relaxed=order == "relaxed", members=Integer(FULL)
+    )
 
 
 # -- fences ------------------------------------------------------------------------------
@@ -221,6 +331,13 @@ def _cluster(instruction: Instruction, modifiers: Modifiers) -> Operation:
 @defines("fence", "membar")
 def _fence(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
+    if modifiers.flag("proxy"):
+        return _proxy_fence(instruction, modifiers)
+    if instruction.opcode == "membar":
+        scope = modifiers.need("cta", "gl", "sys")
+        modifiers.end()
+        operands(instruction, 0)
+        return Nothing() if scope == "cta" else _ordinary_fence()
     if modifiers.flag("mbarrier_init"):
         modifiers.need("release")
         modifiers.need("cluster")
@@ -230,30 +347,56 @@ def _fence(instruction: Instruction) -> Operation:
             return rendezvous.fence_barrier_init, (site, mask)
 
         return Perform((), (), publish, None, Facts(orders=Order.BARRIER_INITIALISATION))
-    if modifiers.flag("proxy"):
-        kind = modifiers.need("async", "async::generic", "tensormap::generic", "alias")
-        if kind != "async":
-            not_modelled(instruction, f"fence.proxy.{kind}")
-        space = modifiers.take("global", "shared::cta", "shared::cluster")
-        modifiers.end()
-        covers = {"shared::cta": "shared", "shared::cluster": "cluster", "global": "global"}
-
-        def fence(w: Warp, site: Site, mask: int) -> Any:
-            return rendezvous.fence_proxy_async, (site, mask, covers.get(space, "all"))
-
-        return Perform((), (), fence, None, Facts(orders=Order.PROXIES))
-    modifiers.take("sc", "acq_rel", "acquire", "release", "cta", "gl", "sys")
-    modifiers.take("cta", "cluster", "gpu", "sys")
+    order = modifiers.take("sc", "acq_rel", "acquire", "release")
+    if order in ("acquire", "release"):
+        restricted = "shared::cluster" if order == "acquire" else "shared::cta"
+        if modifiers.flag(f"sync_restrict::{restricted}"):
+            modifiers.need("cluster")
+            modifiers.end()
+            return Nothing() if order == "acquire" else _ordinary_fence()
+    scope = modifiers.need("cta", "cluster", "gpu", "sys")
     modifiers.end()
-    return Nothing()
+    operands(instruction, 0)
+    return Nothing() if scope == "cta" or order == "acquire" else _ordinary_fence()
+
+
+def _ordinary_fence() -> Perform:
+    def fence(w: Warp, site: Site, mask: int) -> Any:
+        return rendezvous.fence, (site, mask)
+
+    return Perform((), (), fence, None)
+
+
+def _proxy_fence(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    kind = modifiers.need("async", "async::generic", "tensormap::generic", "alias")
+    if kind == "alias":  # virtual aliases of an address: here each byte has one address
+        modifiers.end()
+        return Nothing()
+    if kind != "async":
+        not_modelled(instruction, f"fence.proxy.{kind}")
+    space = modifiers.take("global", "shared::cta", "shared::cluster")
+    modifiers.end()
+    covers = {"shared::cta": "shared", "shared::cluster": "cluster", "global": "global"}
+
+    def fence(w: Warp, site: Site, mask: int) -> Any:
+        return rendezvous.fence_proxy_async, (site, mask, covers.get(space, "all"))
+
+    return Perform((), (), fence, None, Facts(orders=Order.PROXIES))
 
 
 @defines("griddepcontrol")
 def _griddepcontrol(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
-    modifiers.need("wait", "launch_dependents")
+    action = modifiers.need("wait", "launch_dependents")
     modifiers.end()
-    return Nothing()
+    operands(instruction, 0)
+    if action == "launch_dependents":
+        return Nothing()
+
+    def wait(w: Warp, site: Site, mask: int) -> Any:
+        return grid.grid_dependency_wait, (site, mask)
+
+    return Perform((), (), wait, None, _NOTICED, Sync.WAIT)
 
 
 @defines("setmaxnreg")

@@ -93,9 +93,7 @@ def _number(w: Warp, lane: int, at: int, size: int) -> int:
     return int.from_bytes(w.local[lane, at : at + size].tobytes(), "little")
 
 
-def _bytes(
-    m: Machine, ag: Agent, site: Site, w: Warp, lane: int, address: int, size: int
-) -> bytes:
+def _bytes(m: Machine, ag: Agent, site: Site, w: Warp, lane: int, address: int, size: int) -> bytes:
     """Bytes at a generic address, of local or global memory."""
     if address >> WINDOW_BITS == LOCAL_WINDOW >> WINDOW_BITS:
         return bytes(w.local[lane, address - LOCAL_WINDOW : address - LOCAL_WINDOW + size])
@@ -119,9 +117,7 @@ class _Values:
     size.
     """
 
-    def __init__(
-        self, m: Machine, ag: Agent, site: Site, w: Warp, lane: int, address: int
-    ) -> None:
+    def __init__(self, m: Machine, ag: Agent, site: Site, w: Warp, lane: int, address: int) -> None:
         self._where = m, ag, site, w, lane
         self._address = address
         self._at = 0
