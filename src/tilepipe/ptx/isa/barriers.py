@@ -64,7 +64,7 @@ def _mbarrier(instruction: Instruction) -> Operation:
 
 
 def _scope(modifiers: Modifiers, *orders: str) -> str:
-    """`.release.cta` and the like: the order, after which a scope stands; "" where there is none."""
+    """`.release.cta` and the like: the order, before a scope; "" where there is none."""
     order = modifiers.take("relaxed", *orders)
     if order:
         modifiers.need("cta", "cluster")
