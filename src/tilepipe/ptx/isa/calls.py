@@ -98,7 +98,7 @@ def _bytes(m: Machine, ag: Agent, site: Site, w: Warp, lane: int, address: int, 
     if address >> WINDOW_BITS == LOCAL_WINDOW >> WINDOW_BITS:
         return bytes(w.local[lane, address - LOCAL_WINDOW : address - LOCAL_WINDOW + size])
     addresses = np.full(WARP, address, np.int64)
-    return load_global(m, ag, site, 1 << lane, w.launch.memory, addresses, size)[lane].tobytes()
+    return bytes(load_global(m, ag, site, 1 << lane, w.launch.memory, addresses, size)[lane])
 
 
 def _string(m: Machine, ag: Agent, site: Site, w: Warp, lane: int, address: int) -> str:
