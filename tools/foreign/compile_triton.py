@@ -7,6 +7,7 @@ Usage: TRITON_DEFAULT_FP_FUSION=1 python -m tools.foreign.compile_triton [NAME..
 # Triton has no types of its own, and is not where the types are checked.
 
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ from tools.foreign import gluon_kernels, record, triton_kernels as kernels
 _ALIGNED = [["tt.divisibility", 16]]
 _SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
 _ELEMENTS = {"e4m3": "fp8e4nv", "e5m2": "fp8e5", "e2m1": "u8"}
+_GLUON = {
+    "bf16": gl.bfloat16, "fp16": gl.float16, "fp32": gl.float32, "i32": gl.int32, "u8": gl.uint8,
+    "fp8e4nv": gl.float8e4nv, "fp8e5": gl.float8e5,
+}  # fmt: skip
 _ROOT = Path(__file__).parents[2]
 
 
@@ -164,6 +169,8 @@ def _products(arch: int) -> Iterator[Source]:
     by_rows = tile | {"SPECIALISED": False, "TRANSPOSED": True}
     small = by_rows | {"BN": 64, "BK": 128}
     yield Source("gemm_tma_fp8", kernels.gemm_tma, _maps(small, "fp8e4nv", "fp32"), small)
+    if arch >= 100:
+        yield Source("gemm_tma_clc", kernels.gemm_tma, _maps(by_rows), by_rows, (), {"clc": True})
     wide = by_rows | {"BN": 256}
     yield Source(
         "gemm_tma_8_warps", kernels.gemm_tma, _maps(wide, "fp16"), wide, (), {"num_warps": 8}
@@ -213,6 +220,18 @@ def _scaled(arch: int) -> Iterator[Source]:
             "B_TYPE": b,
         }  # fmt: skip
         yield Source(f"gemm_{name}", kernels.gemm_scaled, signature, constants)
+        kind, blocks = scale[1:], depth // group // 4
+        for rows in (128, 256) if name in ("mxf8", "nvf4") else (128,):
+            factors = f"tensordesc<{kind}[1,{rows // 128},{blocks},2,256]>"
+            by_maps = signature | {"a_scale": f"tensordesc<{kind}[1,1,{blocks},2,256]>"}
+            by_maps |= {"b_scale": factors, "b": by_maps["b"].replace("[128,", f"[{rows},")}
+            by_maps |= {"c": f"tensordesc<fp32[128,{rows}]>"}
+            yield Source(
+                f"gemm_{name}_scales_by_tma" + f"_{rows}_columns" * (rows > 128),
+                kernels.gemm_scaled_tma,
+                by_maps,
+                constants | {"BN": rows},
+            )
 
 
 _SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b")
@@ -243,19 +262,65 @@ def _gluon(arch: int) -> Iterator[Source]:
     for kind, depth, transposed in (
         ("bf16", 64, False), ("bf16", 64, True), ("fp8e4nv", 128, True), ("fp32", 32, True)
     ):  # fmt: skip
-        element = {"bf16": gl.bfloat16, "fp8e4nv": gl.float8e4nv, "fp32": gl.float32}[kind]
-        a = gl.NVMMASharedLayout.get_default_for([256, depth], element, cga_layout=[[1, 0]])
-        shape, split = ([128, depth], [[1, 0]]) if transposed else ([depth, 128], [[0, 1]])
-        b = gl.NVMMASharedLayout.get_default_for(shape, element, cga_layout=split)
+        shape, split = ([128, depth], [1, 0]) if transposed else ([depth, 128], [0, 1])
         signature = {
-            "a": f"tensordesc<{kind}[256,{depth}],{a!r}>",
-            "b": f"tensordesc<{kind}[{shape[0]},{shape[1]}],{b!r}>", "out": "*fp32", "k": "i32",
+            "a": _described(kind, [256, depth], [1, 0]), "b": _described(kind, shape, split),
+            "out": "*fp32", "k": "i32",
         }  # fmt: skip
         constants = {"M": 256, "N": 128, "BK": depth, "TRANSPOSED": transposed, "LOAD": "32x32b"}
         name = f"pair_product_{kind}" + "_transposed" * transposed
         yield Source(
             name, gluon_kernels.pair_product, signature, constants, (), {"num_ctas": 2}, "gluon"
         )
+
+
+_SCALED = (
+    ("mxf8", "e4m3", "e4m3", 32), ("mxf8_e5m2", "e4m3", "e5m2", 32), ("mxf4", "e2m1", "e2m1", 32),
+    ("nvf4", "e2m1", "e2m1", 16),
+)  # fmt: skip
+
+
+def _described(kind: str, shape: list[int], split: list[int] | None = None, **layout) -> str:
+    """The type of a tensor map; `split`: the dimension's steps between two CTAs."""
+    halves = None if split is None else [split]
+    if layout:
+        held = gl.NVMMASharedLayout(rank=len(shape), cga_layout=halves, **layout)
+    else:
+        held = gl.NVMMASharedLayout.get_default_for(shape, _GLUON[kind], cga_layout=halves)
+    return f"tensordesc<{kind}[{','.join(map(str, shape))}],{held!r}>"
+
+
+def _gluon_pairs(arch: int) -> Iterator[Source]:
+    if arch < 100:
+        return
+    for (name, a, b, group), pair in itertools.product(_SCALED, (False, True)):
+        depth = 256 if a == "e2m1" else 128
+        packs = [1 + (t == "e2m1") for t in (a, b)]
+        m, n, kind = 256 if pair else 128, 128, "fp8e4nv" if group == 16 else "u8"
+        rows, none, whole = ([1, 0], [0, 1, 0, 0, 0], [0] * 5) if pair else (None,) * 3
+        plain = {"swizzle_byte_width": 0, "element_bitwidth": 8}
+        factors = [depth // group // 4, 2, 256]
+        signature = {
+            "a": _described(_ELEMENTS[a], [m, depth // packs[0]], rows),
+            "b": _described(_ELEMENTS[b], [n, depth // packs[1]], rows),
+            "a_scale": _described(kind, [1, m // 128, *factors], none, **plain),
+            "b_scale": _described(kind, [1, n // 128, *factors], whole, **plain),
+            "out": "*fp32", "k": "i32",
+        }  # fmt: skip
+        constants = {
+            "M": m, "N": n, "BK": depth, "GROUP": group, "A_TYPE": a, "B_TYPE": b,
+            "A_PACK": packs[0], "B_PACK": packs[1],
+        }  # fmt: skip
+        yield Source(
+            "pair_" * pair + f"scaled_product_{name}", gluon_kernels.scaled_product, signature,
+            constants, (), {"num_ctas": 2} if pair else {}, "gluon",
+        )  # fmt: skip
+    for kind in ("fp32", "bf16", "fp16", "i32"):
+        box = _described(kind, [1, 16, 32])
+        yield Source(
+            f"added_by_tma_{kind}", gluon_kernels.added_by_tma, {"x": box, "out": box},
+            {"M": 16, "N": 32, "TIMES": 2}, language="gluon",
+        )  # fmt: skip
 
 
 # (name, type, M, N, K, swizzles of A and of B, what else is not the default)
@@ -286,7 +351,7 @@ def main() -> None:
     chosen = sys.argv[1:]
     made = []
     for arch in (90, 100):
-        for family in (_elementwise, _products, _scaled, _gluon):
+        for family in (_elementwise, _products, _scaled, _gluon, _gluon_pairs):
             for source in family(arch):
                 if chosen and not any(word in source.name for word in chosen):
                     continue

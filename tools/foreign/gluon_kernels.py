@@ -9,11 +9,14 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.blackwell import (
     TensorMemoryLayout,
+    TensorMemoryScalesLayout,
     allocate_tensor_memory,
     fence_async_shared,
     mbarrier,
     tcgen05_commit,
+    tcgen05_copy,
     tcgen05_mma,
+    tcgen05_mma_scaled,
     tma,
 )
 
@@ -117,3 +120,83 @@ def pair_product(
     rows = gl.arange(0, M, gl.SliceLayout(1, plain))
     columns = gl.arange(0, N, gl.SliceLayout(0, plain))
     gl.store(out + rows[:, None] * N + columns[None, :], values)
+
+
+@gluon.jit
+def scaled_product(
+    a, b, a_scale, b_scale, out, k,
+    M: gl.constexpr, N: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
+    A_TYPE: gl.constexpr, B_TYPE: gl.constexpr, A_PACK: gl.constexpr, B_PACK: gl.constexpr,
+):  # fmt: skip
+    """D = (A * scales) @ (B * scales).T by pairs of CTAs; scales by TMA, and by tcgen05.cp."""
+    pair: gl.constexpr = gl.num_ctas() == 2
+    split: gl.constexpr = [[1, 0]] if pair else []
+    both: gl.constexpr = [[0, 0]] if pair else []
+    BLOCKS: gl.constexpr = BK // GROUP // 4
+    plain: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], split)
+    a_shared = gl.allocate_shared_memory(a.dtype, a.block_shape, a.layout)
+    b_shared = gl.allocate_shared_memory(b.dtype, b.block_shape, b.layout)
+    a_factors = gl.allocate_shared_memory(a_scale.dtype, a_scale.block_shape, a_scale.layout)
+    b_factors = gl.allocate_shared_memory(b_scale.dtype, b_scale.block_shape, b_scale.layout)
+    layout: gl.constexpr = TensorMemoryLayout(
+        [128, N], col_stride=1, cga_layout=split, two_ctas=pair
+    )
+    sums = allocate_tensor_memory(gl.float32, [M, N], layout)
+    a_held = allocate_tensor_memory(
+        a_scale.dtype, [M, BK // GROUP], TensorMemoryScalesLayout(cga_layout=split)
+    )
+    b_held = allocate_tensor_memory(
+        b_scale.dtype, [N, BK // GROUP], TensorMemoryScalesLayout(cga_layout=both)
+    )
+    full = mbarrier.allocate_mbarrier(two_ctas=pair)
+    done = mbarrier.allocate_mbarrier()
+    mbarrier.init(full, count=1)
+    mbarrier.init(done, count=1)
+    phase = 0
+    for at in range(0, k, BK):
+        block = at // GROUP // 4
+        nbytes: gl.constexpr = (
+            a.nbytes_per_cta + b.nbytes_per_cta + a_scale.nbytes_per_cta + b_scale.nbytes_per_cta
+        )
+        mbarrier.expect(full, nbytes)
+        tma.async_load(a, [0, at // A_PACK], full, a_shared)
+        tma.async_load(b, [0, at // B_PACK], full, b_shared)
+        tma.async_load(a_scale, [0, 0, block, 0, 0], full, a_factors)
+        tma.async_load(b_scale, [0, 0, block, 0, 0], full, b_factors)
+        mbarrier.wait(full, phase)
+        a_rows = a_factors.reshape((M // 128, BLOCKS, 32, 4, 4)).permute((0, 3, 2, 1, 4))
+        b_rows = b_factors.reshape((N // 128, BLOCKS, 32, 4, 4)).permute((0, 3, 2, 1, 4))
+        tcgen05_copy(a_rows.reshape((M, BK // GROUP)), a_held)
+        tcgen05_copy(b_rows.reshape((N, BK // GROUP)), b_held)
+        tcgen05_mma_scaled(
+            a_shared, b_shared.permute((1, 0)), sums, a_held, b_held, A_TYPE, B_TYPE,
+            use_acc=at != 0,
+        )  # fmt: skip
+        tcgen05_commit(done)
+        mbarrier.wait(done, phase)
+        phase ^= 1
+    mbarrier.invalidate(full)
+    mbarrier.invalidate(done)
+    loaded: gl.constexpr = sums.get_reg_layout(num_warps=4)
+    values = gl.convert_layout(sums.load(loaded), plain)
+    rows = gl.arange(0, M, gl.SliceLayout(1, plain))
+    columns = gl.arange(0, N, gl.SliceLayout(0, plain))
+    gl.store(out + rows[:, None] * N + columns[None, :], values)
+
+
+@gluon.jit
+def added_by_tma(x, out, M: gl.constexpr, N: gl.constexpr, TIMES: gl.constexpr):
+    """out += x for a box of three dimensions, by cp.reduce, several times."""
+    held = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    at = gl.program_id(0)
+    tma.async_load(x, [at, 0, 0], bar, held)
+    mbarrier.wait(bar, 0)
+    for _ in range(TIMES):
+        tma.async_atomic_add(out, [at, 0, 0], held)
+    tma.store_wait(0)
+    tma.async_store(out, [at + gl.num_programs(0), 0, 0], held)
+    tma.store_wait(0)
+    mbarrier.invalidate(bar)

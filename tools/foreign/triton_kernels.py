@@ -181,6 +181,33 @@ def gemm_scaled(
 
 
 @triton.jit
+def gemm_scaled_tma(
+    a, a_scale, b, b_scale, c, k,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    GROUP: tl.constexpr, A_TYPE: tl.constexpr, B_TYPE: tl.constexpr,
+):  # fmt: skip
+    """The same, with scales by tensor maps of five dimensions: the tensor core copies them."""
+    A_PACK: tl.constexpr = 2 if A_TYPE == "e2m1" else 1
+    B_PACK: tl.constexpr = 2 if B_TYPE == "e2m1" else 1
+    BLOCKS: tl.constexpr = BK // GROUP // 4
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    sums = tl.zeros((BM, BN), tl.float32)
+    for at in tl.range(0, k, BK, num_stages=STAGES):
+        block = at // GROUP // 4
+        a_factors = a_scale.load([0, row // 128, block, 0, 0])
+        b_factors = b_scale.load([0, column // 128, block, 0, 0])
+        a_factors = a_factors.reshape(BM // 128, BLOCKS, 32, 4, 4).trans(0, 3, 2, 1, 4)
+        b_factors = b_factors.reshape(BN // 128, BLOCKS, 32, 4, 4).trans(0, 3, 2, 1, 4)
+        left = a.load([row, at // A_PACK])
+        right = b.load([column, at // B_PACK]).T
+        sums = tl.dot_scaled(
+            left, a_factors.reshape(BM, BK // GROUP), A_TYPE,
+            right, b_factors.reshape(BN, BK // GROUP), B_TYPE, sums,
+        )  # fmt: skip
+    c.store([row, column], sums)
+
+
+@triton.jit
 def attention(
     q, k, v, out, length, scale,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, STAGES: tl.constexpr,

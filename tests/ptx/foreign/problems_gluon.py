@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.ptx.foreign.launching import Make, Problem
-from tests.ptx.foreign.problems_triton import type_of
+from tests.ptx.foreign.problems_triton import scaled_product, type_of
 
 Record = dict[str, Any]
 
@@ -33,6 +33,28 @@ def product(record: Record) -> Problem:
     return Problem((1,), values, {"out": expected})
 
 
+def scaled(record: Record) -> Problem:
+    """The problem of the kernels in Triton, whose scales lie in the same way."""
+    tile = record["constants"]
+    like_triton = record | {"constants": tile | {"BM": tile["M"], "BN": tile["N"]}}
+    found = scaled_product(like_triton)
+    values, expected = dict(found.values), found.expected["c"]
+    for name, rows in (("a_scale", tile["M"]), ("b_scale", tile["N"])):
+        values[name] = values[name].reshape(1, rows // 128, -1, 2, 256)
+    return Problem((1,), values | {"out": np.zeros_like(expected)}, {"out": expected})
+
+
+def added(record: Record) -> Problem:
+    """Three boxes, each added twice to what is there, and copied behind."""
+    dtype = type_of(record, "x")
+    random = np.random.default_rng(3)
+    x = random.integers(-8, 9, (3, 16, 32)).astype(dtype)
+    out = random.integers(-8, 9, (6, 16, 32)).astype(dtype)
+    expected = np.concatenate([out[:3] + x + x, x])
+    return Problem((3,), {"x": x, "out": out}, {"out": expected})
+
+
 BY_FUNCTION: dict[str, Make] = {
     "tensor_memory_round_trip": round_trip, "product": product, "pair_product": product,
+    "scaled_product": scaled, "added_by_tma": added,
 }  # fmt: skip

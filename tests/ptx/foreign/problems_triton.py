@@ -126,6 +126,8 @@ def scaled_product(record: Record) -> Problem:
             exponents = random.integers(-1, 3, (rows, k // group))
             scale, stored = 2.0**exponents, (exponents + 127).astype(np.uint8)
         values[f"{name}_scale"] = _blocked(stored)
+        if record["source"].endswith("_tma"):
+            values[f"{name}_scale"] = _blocked(stored).reshape(1, rows // 128, -1, 2, 256)
         factors.append(plain * np.repeat(scale, group, 1))
     expected = (factors[0] @ factors[1].T).astype(np.float32)
     values["c"] = np.zeros_like(expected)
@@ -154,5 +156,5 @@ BY_FUNCTION: dict[str, Make] = {
     "vector_add": vector_add, "softmax": softmax, "histogram": histogram, "transpose": transpose,
     "cumulative_sum": cumulative_sum, "sort_rows": sort_rows, "convert": convert,
     "gemm": product, "gemm_tma": product, "gemm_device_maps": product, "gemm_persistent": product,
-    "gemm_scaled": scaled_product, "attention": attention,
+    "gemm_scaled": scaled_product, "gemm_scaled_tma": scaled_product, "attention": attention,
 }  # fmt: skip

@@ -17,7 +17,7 @@ NAMES = sorted(records())
 RUN = [name for name in NAMES if name not in MISSING and name not in EXPANDED]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8, suite=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> None:
     record = records()[name]
@@ -30,7 +30,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
     assert any(i.position is not None for i in parsed.function.instructions)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8, suite=2)
 @pytest.mark.parametrize("name", RUN)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     given = problem(name)

@@ -52,7 +52,12 @@ class MatrixDescriptor(NamedTuple):
         Instructions").
         """
         swizzle = _TCGEN05_SWIZZLES.get(bits >> 61)
-        if bits & ~(_FIELD | _FIELD << 16 | _FIELD << 32 | 1 << 46 | 7 << 61) or swizzle is None:
+        known = _FIELD | _FIELD << 16 | _FIELD << 32 | 1 << 46 | 7 << 61
+        if swizzle == 0:
+            # The base offset says where the pattern of a swizzle begins: without one it means
+            # nothing. Triton gives bits of the address.
+            known |= 7 << 49
+        if bits & ~known or swizzle is None:
             raise SimFault(f"matrix descriptor {bits:#018x} of tcgen05: unknown bits are set")
         return _fields(bits, swizzle)
 

@@ -174,8 +174,10 @@ def _multiply(
 
 def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
     group = _pair(modifiers)
+    spread = modifiers.anywhere("warpx4")  # ptxas takes it before the shape, too
     modifiers.need("32x128b")
-    modifiers.need("warpx4")
+    if not spread:
+        not_modelled(instruction, "a copy to one warp's lanes")
     modifiers.end()
     where, descriptor = operands(instruction, 2)
 
