@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from tilepipe.bench.shapes import Choice
     from tilepipe.registry.catalog import GemmSpec, KernelSpec, Setting
 
-# The benchmarks of kernels that are not one product. Imported when one is asked for: they need
-# PyTorch.
-BESIDE = {"attention": "tilepipe.bench.attention", "gemm_grouped": "tilepipe.bench.grouped"}
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
@@ -94,7 +91,7 @@ def bench(
     from tilepipe.registry.catalog import KERNELS, GemmSpec, find
 
     spec = find(kernel)
-    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or n in BESIDE]
+    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or x.bench]
     if spec.name not in measured:
         raise BindError(
             f"there is no benchmark for '{kernel}'; there is one for: {', '.join(measured)}"
@@ -187,7 +184,7 @@ def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted:
     from tilepipe.bench import beside
     from tilepipe.bench.gemm import REGIMES_TEXT, environment
 
-    made = importlib.import_module(BESIDE[spec.name]).contests
+    made = importlib.import_module(spec.bench).contests
     found: list[beside.Contest] = made(given, wanted.shapes, chip, wanted.seed)
     head = [environment(chip), REGIMES_TEXT, f"ratio: peer's time / ours; seed {wanted.seed}"]
     wanted.heading(head)

@@ -93,4 +93,5 @@ GEMM_GROUPED = KernelSpec(
     _make,
     _choose,
     _sizes,
+    bench="tilepipe.bench.grouped",
 )

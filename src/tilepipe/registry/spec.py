@@ -50,6 +50,8 @@ class KernelSpec:
         make: a case. sizes: settings -> the extents of what is checked.
         choose: settings -> tile settings for a chip or the simulator (None), and where they come
             from.
+        bench: the module whose `contests` `tilepipe bench` measures; "" where there is none. It is
+            imported when it is asked for: it may need PyTorch.
     """
 
     name: str
@@ -60,6 +62,7 @@ class KernelSpec:
     make: Make
     choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
     sizes: Callable[[Mapping[str, Any]], Sizes]
+    bench: str = ""
 
     @functools.cached_property
     def settings(self) -> dict[str, Setting]:
