@@ -16,9 +16,8 @@ from tilepipe.kernels.attention.config import (
     SM100_TILES as TILES,
     AttentionConfig,
     Sm100AttentionConfig,
-    choose_sm90 as choose,
-    choose_sm100,
 )
+from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
 from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
 from tilepipe.registry.instances import Sizes, attention_sizes
@@ -115,4 +114,5 @@ ATTENTION = KernelSpec(
     _make,
     _choose,
     _sizes,
+    bench="tilepipe.bench.attention",
 )

@@ -16,7 +16,8 @@ import tilepipe as tp
 from tests.kernels.attention.sm100_cases import BF16, Problem, blocks, counts, grown, simulate
 from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.attention import sm100
-from tilepipe.kernels.attention.config import Sm100AttentionConfig, choose_sm100
+from tilepipe.kernels.attention.config import Sm100AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.reference import visible
 
 # (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,

@@ -33,8 +33,8 @@ from tilepipe.kernels.attention.config import (
     SM100_ROWS as ROWS,
     SM100_TILES as TILES,
     Sm100AttentionConfig,
-    choose_sm100,
 )
+from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.validation import Array, check_config

@@ -27,7 +27,8 @@ from functools import partial
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config import ROWS, AttentionConfig, choose_sm90
+from tilepipe.kernels.attention.config import ROWS, AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 from tilepipe.kernels.common.validation import Array, check_config

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention.config import AttentionConfig, choose_sm90 as choose
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
 from tilepipe.kernels.attention.validation import NAME, Extents, check_attention
 from tilepipe.ops.calls import Array, ArrayT, Settings, check_settings, configured, setting_names
 
