@@ -8,6 +8,7 @@ left out, since they are how `tilepipe.program` reaches the readers when they ar
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Literal
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src"
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src"
 API = "tilepipe"  # the public API: `import tilepipe as tp`
 BASE = {"errors", "files", "host_arguments", "_version"}
 # package (or module) of tilepipe -> the others that it may import
@@ -242,6 +244,54 @@ def test_a_late_import_spares_loading_or_breaks_a_circle(every: Imports) -> None
     assert wrong == [], "import these where the others are, or say above why not"
     listed = (LOADED_LATE, CIRCULAR)
     assert {(of, target) for table in listed for of in table for target in table[of]} == used
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table under a heading of the page on architecture, without its head."""
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.split(" | ")]
+        for line in page.split(f"## {heading}\n")[1].split("\n## ")[0].splitlines()
+        if line.startswith("| ")
+    ]
+    assert len(rows) > 5
+    return rows[1:]
+
+
+def test_the_page_says_which_package_may_import_which() -> None:
+    folders = {
+        path.name for path in (SRC / "tilepipe").iterdir() if (path / "__init__.py").exists()
+    }
+    said = {
+        package.strip("| `"): {
+            *re.findall(r"`(\w+)`", knows),
+            *([API] if "the public API" in knows else []),
+        }
+        for package, _, knows in table("Layers")
+    }
+    assert said == {name: ALLOWED[name] - BASE for name in folders}
+
+
+def test_modules_of_the_machine_import_their_own_level_and_those_above(every: Imports) -> None:
+    """The levels are those of the page on architecture."""
+    level = {}
+    for number, (_, modules, _) in enumerate(table("Inside the machine")):
+        for text in re.findall(r"`(.+?)`", modules):
+            folder, _, names = text.rpartition("/")
+            for name in names.strip("{}").split(","):
+                module = ".".join(["tilepipe", "machine", *folder.split("/"), name])
+                assert level.setdefault(module.replace("..", "."), number) == number
+    packages = {name for name, path in MODULES.items() if path.stem == "__init__"}
+    assert {n for n in MODULES if n.startswith("tilepipe.machine.")} - packages == level.keys()
+    wrong = {
+        (name, other)
+        for name, found in every.items()
+        for other in of_tilepipe(found)
+        if name in level and other in level and level[other] > level[name]
+    }
+    assert wrong == set(), (
+        "move one of them, or correct the table of docs/internals/architecture.md"
+    )
 
 
 def parts(module: str) -> set[str]:
