@@ -43,9 +43,11 @@ def page(results: Sequence[Result]) -> str:
     redundant = [r for r in results if r.fate == "redundant"]
     families = {(r.kernel, r.family) for r in results}
     kernels = {r.kernel for r in results} - {"examples"}
+    of = [_some(len(kernels), "kernel")] if kernels else []
+    of += ["the examples"] if any(r.kernel == "examples" for r in results) else []
     counts = (
-        f"**{len(results):,} mutants** of {len(families)} configurations of"
-        f" {len(kernels)} kernels and the examples:"
+        f"**{_some(len(results), 'mutant')}** of {_some(len(families), 'configuration')} of"
+        f" {' and '.join(of)}:"
         f" {_caught(results):,} caught, {len(redundant):,} redundant,"
         f" {sum(not r.reason for r in redundant)} of them without an explanation,"
         f" {sum(r.fate == 'undecided' for r in results)} undecided."
@@ -65,6 +67,10 @@ def page(results: Sequence[Result]) -> str:
         parts += ["", f"## {kernel}", "", *_operators(mine)]
     reasons = ["", "## Why redundant mutants are redundant", "", *_reasons(redundant), ""]
     return "\n".join([*parts, *reasons])
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _caught(results: Sequence[Result]) -> int:

@@ -2,8 +2,12 @@
 docs/generated/mutants.md.
 
     python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] \\
-        [--out docs/generated/mutants.md]
+        [--out docs/generated/mutants.md] [--save FILE] [--load FILE ...]
     (make mutants)
+
+The page is about all kernels: where --kernels or --sample chooses some of the mutants it is left as
+it is. To write one kernel's results anew, keep those of all (--save all.gz) and of the one
+(--kernels gemm --save gemm.gz), and --load all.gz gemm.gz --out the page.
 
 Exits with 1 when a mutant survives without an explanation, or is undecided.
 """
@@ -174,7 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.save is not None:
         with gzip.open(options.save, "wt", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
-    if options.out is not None:
+    partial = bool(options.kernels) or options.sample > 1
+    if options.out is not None and (options.load or not partial):
         options.out.write_text(page(found), encoding="utf-8")
     wanting = [
         r for r in found if r.fate == "undecided" or (r.fate == "redundant" and not r.reason)
@@ -189,6 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{len(found):,} mutants: {len(found) - survivors:,} caught, {survivors:,} redundant,"
         f" {len(wanting)} of them unexplained or undecided ({time.monotonic() - begun:.0f} s)"
     )
+    if options.out is not None and partial and not options.load:
+        console.print(f"{options.out} is not written: it is about all mutants, these are some")
     return 1 if wanting else 0
 
 

@@ -37,27 +37,24 @@ def test_every_survivor_is_explained(family: str) -> None:
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.md"
+    name = "01_two_warps_one_barrier"
+    assert main(["--kernels", name, "--jobs", "1", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"\d+ mutants: \d+ caught, \d+ redundant, 0 of them unexplained", said)
+    assert "is not written: it is about all mutants, these are some" in said.replace("\n", " ")
+    assert not out.exists()  # these are some of the mutants
+
+
+def test_a_page_of_results_that_were_kept(tmp_path: Path) -> None:
     out, kept = tmp_path / "page.md", tmp_path / "results.gz"
-    assert (
-        main(
-            [
-                "--kernels",
-                "01_two_warps_one_barrier",
-                "--jobs",
-                "1",
-                "--out",
-                str(out),
-                "--save",
-                str(kept),
-            ]
-        )
-        == 0
-    )
-    assert re.search(
-        r"\d+ mutants: \d+ caught, \d+ redundant, 0 of them unexplained", capsys.readouterr().out
-    )
-    assert "| drop wait |" in out.read_text(encoding="utf-8")
-    assert page(loaded([kept])) == out.read_text(encoding="utf-8")
+    name = "01_two_warps_one_barrier"
+    assert main(["--kernels", name, "--jobs", "1", "--save", str(kept)]) == 0
+    assert main(["--load", str(kept), "--out", str(out)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "| drop wait |" in text
+    assert text == page(loaded([kept]))
+    assert " mutants** of 1 configuration of the examples: " in text
 
 
 def test_the_page_shows_what_is_unexplained() -> None:
@@ -69,6 +66,7 @@ def test_the_page_shows_what_is_unexplained() -> None:
         "### Unexplained\n\n```text\ngemm, gemm.py:1: drop wait: dropped: it, in 2"
         " configurations\n```" in text
     )
+    assert "**2 mutants** of 1 configuration of 1 kernel: " in text
     assert "2 of them without an explanation" in text
 
 
