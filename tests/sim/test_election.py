@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.support.ballot import Ballot
 from tests.support.build import Builder
+from tests.support.stand_in_op import StandInVote
 from tests.support.tracing import from_text
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.facts import Scope
@@ -348,6 +348,6 @@ def test_each_lane_is_elected_where_the_active_lanes_are_a_result(ballot: bool) 
     with b.role("one", warps=1), b.elect():
         value = b.local("value", dtypes.uint32)
         if ballot:
-            b.do(Ballot, value)
+            b.do(StandInVote, value)
         b.store(b.element(b.tile(word), 0, 0), value if ballot else 1)
     assert len(election.lanes_of(b.finished())) == (32 if ballot else 1)

@@ -226,7 +226,8 @@ def _by_type(x: Any) -> object:
         return type(x), tuple(map(_by_type, x))
     if isinstance(x, frozenset):
         return type(x), frozenset(map(_by_type, x))
-    if is_dataclass(x) and not isinstance(x, type) and x.__dataclass_params__.eq:  # type: ignore[attr-defined]
+    made = is_dataclass(x) and not isinstance(x, type)
+    if made and x.__dataclass_params__.eq:
         return type(x), tuple(_by_type(getattr(x, f.name)) for f in fields(x))
     if isinstance(x, float | complex | np.generic):
         return type(x), x, np.asarray(x).tobytes()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.support.ballot import Ballot
 from tests.support.build import LANE, Builder, binary
+from tests.support.stand_in_op import StandInVote
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.errors import BindError, CompileError
@@ -119,7 +119,7 @@ def test_a_new_op_gets_the_mask_of_the_active_lanes() -> None:
 
     def ballot(column: int) -> None:
         lanes = b.local("ballot", dtypes.uint32)
-        b.do(Ballot, lanes)
+        b.do(StandInVote, lanes)
         b.store(b.element(b.tile(word), 0, column), lanes)
 
     with b.role("one", warps=1):

@@ -76,7 +76,7 @@ def check_array(
         said = {1: "have 1 dimension", 2: "be a matrix"}.get(rank, f"have {rank} dimensions")
         raise tp.BindError(f"{kernel}: {name} must {said}, it has shape {tuple(shape)}")
     if dtypes and tuple(shape):
-        found = mapped(kernel, name, x).dtype  # type: ignore[arg-type]  # it has a shape and a dtype
+        found = mapped(kernel, name, x).dtype  # type: ignore[arg-type]
         if found not in dtypes:
             takes = ", ".join(t.name for t in dtypes)
             raise tp.BindError(f"{kernel}: {name} is {found}; it may be {takes}")

@@ -10,12 +10,12 @@ from tilepipe.ir.ops.base import declares
 
 
 @declares(Facts(ptx="vote.sync", scope=Scope.WARP, active_lanes=True))
-class Ballot(Op):
+class StandInVote(Op):
     """Binds `result` to the mask of the active lanes of the warp."""
 
     result: Annotated[Local, BINDS]
 
 
 @emit.register
-def _(op: Ballot, ctx: Context) -> None:
+def _(op: StandInVote, ctx: Context) -> None:
     ctx.out(f"const u32 {ctx.bind(op.result)} = __ballot_sync({ctx.mask or '0xffffffff'}, true);")
