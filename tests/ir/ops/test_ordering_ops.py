@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilepipe.ir import ops
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "machine.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "machine.md"
 
 
 def orders(op: type[ops.Op]) -> bool:

@@ -1,0 +1,48 @@
+"""What every configuration refuses: values of another kind, numbers out of range, broken rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe.kernels.common.settings import Settings
+
+
+@dataclass(frozen=True)
+class Pair(Settings):
+    """Two numbers and a word."""
+
+    rows: int = 8
+    stages: int = 2
+    order: str = "row"
+
+    def _rules(self) -> dict[str, bool]:
+        return {"rows must be even": self.rows % 2 == 0}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rows": 1.0}, "rows must be an integer, got 1.0"),
+        ({"rows": True}, "rows must be an integer, got True"),
+        ({"order": 3}, "order must be a string, got 3"),
+        ({"rows": 0, "stages": -1}, "rows must be at least 1; stages must be at least 1 (Pair("),
+        ({"stages": 129}, "stages must be at most 128 (Pair("),
+        ({"rows": 7}, "rows must be even (Pair(rows=7, "),
+    ],
+)
+def test_settings_that_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(tp.BindError, match="^" + re.escape(message)):
+        Pair(**given)
+
+
+def test_settings_that_are_taken() -> None:
+    made = Pair(rows=np.int64(4))  # type: ignore[arg-type]
+    assert type(made.rows) is int
+    assert made.as_dict() == {"rows": 4, "stages": 2, "order": "row"}
+    assert made.changed(order="col") == Pair(4, order="col")
