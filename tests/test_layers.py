@@ -274,7 +274,7 @@ def test_the_page_says_which_package_may_import_which() -> None:
 
 def test_modules_of_the_machine_import_their_own_level_and_those_above(every: Imports) -> None:
     """The levels are those of the page on architecture."""
-    level = {}
+    level: dict[str, int] = {}
     for number, (_, modules, _) in enumerate(table("Inside the machine")):
         for text in re.findall(r"`(.+?)`", modules):
             folder, _, names = text.rpartition("/")

@@ -334,7 +334,10 @@ def test_every_op_that_binds_what_a_warp_finds_out_is_known() -> None:
         ops.Shuffle,  # by its value
         ops.MbarTryWait,  # whether a phase is complete, of an operand, whichever lanes ask
     }
-    assert {op for op in bind if not op.facts.active_lanes} == by_operands
+    assert {op for op in bind if not op.facts.active_lanes} == by_operands, (
+        "does the op's result depend on which lanes are active? Then its facts say active_lanes;"
+        " if the lanes' operands alone decide it, name it in by_operands"
+    )
     # A lane alone is not told which others are active.
     alone = [op for op in ops.EVERY if op.bound and op.facts.scope is not Scope.WARP]
     assert [op for op in alone if op.facts.active_lanes] == []

@@ -1,5 +1,8 @@
 """Every public member that kernels call × each of its parameters × a list of bad values: no
 traceback, no hang, no silent acceptance.
+
+A member takes from one to some seconds, so `make test` tries a sample of them. After adding one:
+`pytest tests/lang/arguments/test_members.py -k MEMBER`.
 """
 
 from __future__ import annotations
@@ -110,15 +113,20 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
         for value, plain in AS_GOOD_AS.items():
             if found[value].kind != found[plain].kind:
                 wrong.append(f"{parameter}={value}: {found[value]}, but {plain}: {found[plain]}")
-    assert wrong == []
+    assert wrong == [], (
+        "refuse what is accepted by an annotation of lang/arguments/annotations.py; if the value is"
+        " good, say so in tests/support/arguments/wanted.py"
+    )
 
 
 @pytest.mark.slow
 def test_every_public_member_is_tried() -> None:
-    """A new member wants a call, in a case of another test or in `tests.support.arguments.kernels`,
-    before it can be tried.
-    """
-    assert [member for member in TRIED if member not in calls()] == []
+    uncalled = [member for member in TRIED if member not in calls()]
+    assert uncalled == [], (
+        "call them in a case of tests/cases, in a kernel of tests/conformance, or in"
+        " tests/support/arguments/kernels.py; or, if the library alone calls them, list them in"
+        " OF_THE_LIBRARY"
+    )
     assert sorted(OF_THE_LIBRARY - set(members())) == []
     assert sum(len(parameters(member)) * len(VALUES) for member in TRIED) >= 10_000
 
