@@ -57,7 +57,7 @@ def test_what_commands_print(page: Path) -> None:
 
 def test_no_message_is_left_unchecked() -> None:
     text = TUTORIAL.read_text(encoding="utf-8")
-    commands = [(file, mistake) for _, file, mistake, _ in shown.SHOWN.findall(text)]
+    commands = [(file, mistake) for _, file, mistake, *_ in shown.SHOWN.findall(text)]
     assert commands == [("", ""), ("gemm.py", "early")]
     assert len(blocks(TUTORIAL, "text")) == 1 + len(MISTAKES) - 1 + len(commands)
     assert shown.MISTAKES["early"] == MISTAKES[EARLY]

@@ -4,7 +4,8 @@ what they print into the pages anew.
 A fenced block `text` behind a line `<!-- $ COMMAND -->` is the command's output, in a folder that
 holds the page's files: the blocks `python` behind a line `<!-- FILE.py -->`. A block behind `<!-- $
 COMMAND in FILE.py of MISTAKE -->` is of a folder in which a mistake has been made in the file:
-`MISTAKES[MISTAKE]`, (old, new). Commands of one page share the folder, so that one may replay what
+`MISTAKES[MISTAKE]`, (old, new). Where `, before WORD` ends that line, the block is what the output
+has before a line WORD. Commands of one page share the folder, so that one may replay what
 another saved.
 """
 
@@ -30,7 +31,8 @@ PAGES = (
 WIDTH = "100"
 FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(
-    r"<!-- \$ (.+?)(?: in (\w+\.py) of (\w+))? -->\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
+    r"<!-- \$ (.+?)(?: in (\w+\.py) of (\w+))?(?:, before (\w+))? -->\n\n```text\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 MISTAKES = {"early": readme.MISTAKES[readme.EARLY], "freed": readme.FREED}
 
@@ -83,14 +85,18 @@ def shown(page: str) -> list[tuple[str, str, str]]:
     """Of each command of a page: the command, what the page shows, what it prints."""
     out = []
     with tempfile.TemporaryDirectory() as name:
-        for command, file, mistake, text in SHOWN.findall(page):
+        for command, file, mistake, end, text in SHOWN.findall(page):
             for path, code in files(page).items():
                 if path == file:
                     old, new = MISTAKES[mistake]
                     assert code.count(old) == 1, f"{file} of {mistake}"
                     code = code.replace(old, new)
                 (Path(name) / path).write_text(code, encoding="utf-8")
-            out.append((command, text, output(command, Path(name))))
+            printed = output(command, Path(name))
+            if end:
+                printed, found, _ = printed.partition(f"\n{end}\n")
+                assert found, f"{command} prints no line {end}"
+            out.append((command, text, printed))
     return out
 
 
