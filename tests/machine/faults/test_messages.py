@@ -201,3 +201,112 @@ def test_a_tile_is_named_with_numbers() -> None:
     )
     assert "store [0, 0] of ring[2] rows n * 8 .. +8" in text
     assert "rows n * 8 .. +8" in printer.text(b.kernel)
+
+
+@pytest.mark.parametrize(("warps", "elect"), [(1, "ctx.elect_one()"), (4, 'ctx.elect_one("role")')])
+def test_an_arrive_by_all_threads_on_a_count_of_one(warps: int, elect: str) -> None:
+    b = Builder()
+    ready = b.barriers("ready")
+    b.setup_done()
+    with b.role("all", warps=warps) if warps == 1 else b.role("all", warpgroups=1):
+        b.arrive(b.bar(ready))
+    text = caught(b, BarrierError)
+    threads = 32 * warps
+    advice = (
+        "Arrived already: 0\n"
+        f"  On hardware this is undefined. All {threads} threads execute it: let one of them"
+        f" ({elect}), or give ready a count of {threads}."
+    )
+    assert advice in text
+
+
+def stored(
+    steps: tuple[str, ...], by_itself: bool = False
+) -> tuple[Builder, dict[str, np.ndarray]]:
+    """A tile is stored by TMA, with `steps` after that, and then written by another role, or by
+    another lane of the role.
+    """
+    b = Builder()
+    out, tile, free = (
+        b.tensor("out", dtypes.float32, box=(8, 32)),
+        b.smem("tile", 8, 32, dtype=dtypes.float32),
+        b.barriers("free"),
+    )
+    whole = b.tile(tile)
+    b.setup_done()
+    with b.role("store", warps=1):
+        with b.when(binary("eq", LANE, 0)):
+            with b.loop(8) as row, b.loop(32) as col:
+                b.store(b.element(whole, row, col), const(1.0))
+            b.do(ops.FenceProxyAsync, "shared")
+        b.do(ops.SyncWarp)
+        with b.when(binary("eq", LANE, 0)):
+            b.store_tile(out, (0, 0), whole)
+            if "commit" in steps:
+                b.do(ops.TmaStoreCommit)
+            if "wait" in steps:
+                b.do(ops.TmaStoreWait, 0, True)
+            b.arrive(b.bar(free))
+        if by_itself:
+            with b.when(binary("eq", LANE, 1)):
+                b.store(b.element(whole, 0, 0), const(2.0))
+    with b.role("write", warps=1), b.elect():
+        b.wait(b.bar(free), 0)
+        if not by_itself:
+            b.store(b.element(whole, 0, 0), const(2.0))
+    return b, {"out": np.zeros((8, 32), np.float32)}
+
+
+def test_a_store_in_no_committed_group() -> None:
+    """The wait is there; what lacks is the commit before it."""
+    b, arrays = stored(("wait",))
+    text = caught(b, RaceError, **arrays)
+    advice = (
+        "The store reads the tile until the thread that issued it has waited for its group"
+        " (ctx.tma_store_wait(..., read=True)). It is in no committed group: commit it"
+        " (ctx.tma_store_commit()) before that wait. After that wait, role 'store' must arrive on a"
+        " barrier that role 'write' waits on before its access."
+    )
+    assert advice in text
+
+
+def test_a_store_that_is_not_waited_for() -> None:
+    b, arrays = stored(("commit",))
+    text = caught(b, RaceError, **arrays)
+    assert "The store reads the tile until the thread that issued it has waited for" in text
+    assert "no committed group" not in text
+    assert "role 'store' must arrive on a barrier that role 'write' waits on" in text
+
+
+def test_a_store_that_other_lanes_of_its_warp_do_not_know_to_be_over() -> None:
+    b, arrays = stored(("commit", "wait"), by_itself=True)
+    text = caught(b, RaceError, **arrays)
+    assert "Between that wait and the second access put ctx.syncwarp()." in text
+    stored(("commit", "wait"))[0].run(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("warps", "writer", "fix", "elected"),
+    [
+        (1, 0, "put ctx.syncwarp() between the two.", True),
+        (1, 31, "put ctx.syncwarp() between the two.", False),
+        (4, 31, "put a named barrier of their warps between the two.", False),
+    ],
+)
+def test_a_race_within_one_role(warps: int, writer: int, fix: str, elected: bool) -> None:
+    """Lanes up to `writer` store an element each; then all read their neighbour's."""
+    threads = 32 * warps
+    b = Builder()
+    tile, out = b.smem("tile", 1, 256, dtype=dtypes.int32), b.tensor("out", dtypes.int32, rank=1)
+    whole = b.tile(tile)
+    b.setup_done()
+    with b.role("one", warps=1) if warps == 1 else b.role("one", warpgroups=1):
+        with b.when(binary("le", LANE, writer)):
+            b.store(b.element(whole, 0, LANE), LANE)
+        if writer == 31:
+            b.store(b.element(whole, 0, LANE), LANE)
+        read = b.load(b.element(whole, 0, binary("xor", LANE, 1) if writer == 31 else 0))
+        b.store(b.element(out, LANE), read)
+    text = caught(b, RaceError, out=np.zeros(threads, np.int32))
+    assert f"the threads that make them must meet: {fix}" in text
+    assert ("one elected lane" in text) is elected

@@ -142,7 +142,7 @@ def mbar_arrive(
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
     if n > b.pending or n < 1:
-        faults.cannot_arrive(m, b, site, ag, n)
+        faults.cannot_arrive(m, b, site, ag, n, mask)
     if site.relaxed and b.cta is not ag.cta:
         b.acc |= ag.retired
         if ag.handed_on:

@@ -15,6 +15,7 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.happens_before.knowledge import touched as warps_of
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
@@ -132,11 +133,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f" waits on.{commit}"
         )
     if facts.issues is Group.BULK:
-        return (
-            "The store reads the tile until the thread that issued it has waited for its group"
-            f" ({words['cp.async.bulk.wait_group.read']}); then the writers must learn of it: a"
-            " syncwarp or a named barrier."
-        )
+        return _store_reads(m, old, new)
     if facts.issues is not None:
         return tensor_faults.remedy(m, old, new)
     verb = "write" if old.is_write else "read"
@@ -144,17 +141,45 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         " An arrive or a copy by one elected lane speaks only for that lane until its warp has"
         f" converged ({words['bar.warp.sync']}), and never for other warps (a named barrier)."
     )
+    several = old.mask.bit_count() > 1
     if old.agent is new.agent:
+        elected = lanes if not several or new.mask.bit_count() == 1 else ""
         return (
             f"Between the {verb} and the second access, the threads that make them must"
-            f" meet.{lanes}"
+            f" meet: put {_meeting(old, new)} between the two.{elected}"
         )
-    several = old.mask.bit_count() > 1
     arrive = (
         f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on"
         " before its access."
     )
     return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
+
+
+def _meeting(old: Access, new: Access) -> str:
+    """Where the threads of one agent that make two accesses can meet."""
+    if len(warps_of(old.mask | new.mask)) > 1:
+        return "a named barrier of their warps"
+    return old.agent.cta.words["bar.warp.sync"]
+
+
+def _store_reads(m: Machine, store: Access, new: Access) -> str:
+    """What would order `new` after a TMA store has read its tile."""
+    words, queues = store.agent.cta.words, m.agents[store.agent.uid].stores.values()
+    begin = (
+        "The store reads the tile until the thread that issued it has waited for its group"
+        f" ({words['cp.async.bulk.wait_group.read']})."
+    )
+    if any(unit.read is store for queue in queues for unit in queue.open):
+        begin += (
+            f" It is in no committed group: commit it ({words['cp.async.bulk.commit_group']})"
+            " before that wait."
+        )
+    if store.agent is new.agent:
+        return f"{begin} Between that wait and the second access put {_meeting(store, new)}."
+    return (
+        f"{begin} After that wait, {store.agent} must arrive on a barrier that {new.agent} waits on"
+        " before its access."
+    )
 
 
 def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = None) -> NoReturn:
@@ -348,15 +373,19 @@ def reinit(bar: Mbarrier, site: Site) -> NoReturn:
     )
 
 
-def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> NoReturn:
-    """More arrivals than are pending."""
+def cannot_arrive(
+    m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int, mask: int = 1
+) -> NoReturn:
+    """More arrivals than are pending, all at once by the threads of `mask`."""
     if bar.state != LIVE:
         not_live(m, bar, site, ag)
     if n < 1:
         raise BarrierError(f"{site.what}: {ag} arrives {n} times on {bar.where}", site.loc)
     open_ = f"\n  The phase is still open because of its bytes: {_bytes(bar)}" if bar.tx else ""
+    arrived = f"\n{_arrivals(bar.arrivals)}" if bar.arrivals else ""
     remedy = (
-        causes.repeated_wait(m.ctas, [ag])
+        _all_arrive(bar, n, mask)
+        or causes.repeated_wait(m.ctas, [ag])
         or causes.completed_by_bytes(m, [bar])
         or causes.ran_ahead(m.ctas, m.world.program.sites)
         or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives"
@@ -367,9 +396,21 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> N
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
         f" {bar.count} arrivals are"
         f" pending in phase {bar.phase}.\n"
-        f"  Arrived already: {bar.count - bar.pending}\n{_arrivals(bar.arrivals)}{open_}\n"
+        f"  Arrived already: {bar.count - bar.pending}{arrived}{open_}\n"
         f"  On hardware this is undefined. {remedy}",
         site.loc,
+    )
+
+
+def _all_arrive(bar: Mbarrier, n: int, mask: int) -> str:
+    """The advice where one arrive, which all active threads execute, brings more than the count."""
+    threads = mask.bit_count()
+    if threads == 1 or n != threads or n <= bar.count:
+        return ""
+    elect = "elect.sync" if len(warps_of(mask)) == 1 else "elect.sync in a warp"
+    return (
+        f"All {n} threads execute it: let one of them ({bar.cta.words[elect]}), or give"
+        f" {bar.array} a count of {n}."
     )
 
 
