@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -39,15 +40,22 @@ from tilepipe.machine.units.tma import one_lane
 Array = npt.NDArray[Any]
 Words = npt.NDArray[np.uint32]
 K_BYTES = 32  # of each row that one instruction reads
-SCALE_COPIES = 4  # groups of 32 lanes, which hold the same scale factors
 
 _F16 = {0: dtypes.float16, 1: dtypes.bfloat16}
-_F8 = {0: dtypes.float8_e4m3, 1: dtypes.float8_e5m2}
+# Elements of 4 and 6 bits of kinds for 8: 16 of them stand at the start of 16 bytes of shared
+# memory (PTX ISA, "Packing formats": .b4x16_p64, .b6x16_p32).
+_EXPANDED = {
+    DType("float6_e2m3", 8, np.dtype(ml_dtypes.float6_e2m3fn), "float"): 6,
+    DType("float6_e3m2", 8, np.dtype(ml_dtypes.float6_e3m2fn), "float"): 6,
+    DType("float4_e2m1 in 8 bits", 8, np.dtype(ml_dtypes.float4_e2m1fn), "float"): 4,
+}
+_F8 = {0: dtypes.float8_e4m3, 1: dtypes.float8_e5m2, **dict(zip((3, 4, 5), _EXPANDED, strict=True))}
 # kind -> code in the instruction descriptor -> type of A and of B
 ELEMENTS: dict[str, dict[int, DType]] = {
     "f16": _F16,
     "tf32": {2: dtypes.float32},
     "f8f6f4": _F8,
+    "i8": {0: dtypes.uint8, 1: dtypes.int8},
     "mxf8f6f4": _F8,
     "mxf4": {1: dtypes.float4_e2m1},
     "mxf4nvf4": {1: dtypes.float4_e2m1},
@@ -60,6 +68,8 @@ class Shape(NamedTuple):
     Attributes:
         rows, cols: M and N of the product, of both CTAs of a pair together.
         a, b: types of the elements. a_k_major, b_k_major: whether K is contiguous.
+        accumulator: type of the accumulator: float32, float16 or int32. negated: the product is
+            taken from it. saturates: sums of integers are clamped.
         scale: type of the scale factors. a_scale, b_scale: which of the 4 bytes of a column is the
             first that is read.
     """
@@ -73,6 +83,12 @@ class Shape(NamedTuple):
     scale: DType | None = None
     a_scale: int = 0
     b_scale: int = 0
+    accumulator: DType = dtypes.float32
+    negated: bool = False
+    saturates: bool = False
+
+
+_ACCUMULATORS = {0: dtypes.float16, 1: dtypes.float32, 2: dtypes.int32}
 
 
 def shape_of(site: Site, kind: str, bits: int) -> Shape:
@@ -83,16 +99,23 @@ def shape_of(site: Site, kind: str, bits: int) -> Shape:
     """
     scaled = kind.startswith("mx")
     reserved = 0x8700004F if scaled else 0xE080004F
+    if kind == "i8":
+        reserved = reserved & ~8 | 0x6000
     wrong = bits & reserved
-    if not scaled and bits >> 4 & 3 != 1:
-        wrong = wrong or bits & 0x30 or 0x10
-    if wrong or bits >> 13 & 3:
+    accumulator = dtypes.float32 if scaled else _ACCUMULATORS.get(bits >> 4 & 3)
+    allowed = {
+        "f16": (dtypes.float16, dtypes.float32), "f8f6f4": (dtypes.float16, dtypes.float32),
+        "i8": (dtypes.int32,),
+    }.get(kind, (dtypes.float32,))  # fmt: skip
+    if wrong or accumulator not in allowed:
         raise SimFault(
             f"{site.what}: instruction descriptor {bits:#010x} of kind::{kind}: the bits"
-            f" {wrong | bits & 0x6000:#x} ask for sparsity, negation, saturation or an accumulator"
-            " that is not float32, none of which is modelled",
+            f" {wrong or bits & 0x30:#x} ask for sparsity, saturation or an accumulator that this"
+            " kind lacks, or are reserved",
             site.loc,
         )
+    assert accumulator is not None
+    negated = bool(bits >> 13 & 1) != bool(bits >> 14 & 1)
     types = ELEMENTS[kind]
     codes = bits >> 7 & 7, bits >> 10 & 7
     if any(code not in types for code in codes):
@@ -103,10 +126,20 @@ def shape_of(site: Site, kind: str, bits: int) -> Shape:
     a, b = (types[code] for code in codes)
     cols = (bits >> 17 & 63) * 8
     majors = not bits >> 15 & 1, not bits >> 16 & 1
+    for dtype, k_major in ((a, majors[0]), (b, majors[1])):
+        if dtype in _EXPANDED and not k_major:
+            raise SimFault(
+                f"{site.what}: {dtype} whose contiguous dimension is not K is not modelled",
+                site.loc,
+            )
     if not scaled:
-        return Shape((bits >> 24 & 31) * 16, cols, a, b, *majors)
+        shape = Shape((bits >> 24 & 31) * 16, cols, a, b, *majors)
+        return shape._replace(
+            accumulator=accumulator, negated=negated, saturates=kind == "i8" and bool(bits & 8)
+        )
     scale = dtypes.float8_e8m0 if bits >> 23 & 1 else dtypes.float8_e4m3
-    return Shape((bits >> 27 & 3) * 128, cols, a, b, *majors, scale, bits >> 29 & 3, bits >> 4 & 3)
+    scales = scale, bits >> 29 & 3, bits >> 4 & 3
+    return Shape((bits >> 27 & 3) * 128, cols, a, b, *majors, *scales)._replace(negated=negated)
 
 
 class Operand(NamedTuple):
@@ -126,6 +159,12 @@ class Operand(NamedTuple):
 
 def numbers(raw: npt.NDArray[np.uint8], dtype: DType) -> Array:
     """Bytes (rows, n) as float32, or of tf32 its upper 19 bits."""
+    if dtype in _EXPANDED:
+        width = _EXPANDED[dtype]
+        chunks = raw.reshape(-1, 16)[:, : 2 * width]
+        each = np.unpackbits(chunks, axis=1, bitorder="little").reshape(-1, 16, width)
+        codes = np.packbits(each, axis=2, bitorder="little")[..., 0]
+        return codes.view(dtype.numpy).astype(np.float32).reshape(len(raw), -1)
     if dtype is dtypes.float4_e2m1:
         codes = np.stack([raw & 15, raw >> 4], -1).reshape(len(raw), -1)
         return codes.view(dtype.numpy).astype(np.float32)
@@ -136,20 +175,30 @@ def numbers(raw: npt.NDArray[np.uint8], dtype: DType) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class TensorOperand:
-    """Words of tensor memory: `columns` from `column`, in the lanes of `rects`."""
+    """Words of tensor memory: `columns` from `column`, in the lanes of `rects`. `halves`: 64 rows
+    in 128 lanes, the right half of whose columns is in the upper lanes (PTX ISA, "Data path layout
+    organization": M = 128 with .cta_group::2).
+    """
 
     tm: TensorMemory
     lanes: npt.NDArray[np.int64]
     column: int
     columns: int
+    halves: bool = False
 
     def words(self) -> Words:
-        """(lanes, columns), a copy."""
+        """(rows, columns), a copy."""
         part = self.tm.columns[self.column : self.column + self.columns]
-        return np.ascontiguousarray(part[:, self.lanes].T)
+        words = np.ascontiguousarray(part[:, self.lanes].T)
+        return np.concatenate(np.split(words, 2), axis=1) if self.halves else words
 
-    def put(self, words: Words) -> None:
-        self.tm.columns[self.column : self.column + self.columns, self.lanes] = words.T
+    def put(self, words: Words, skipped: Array | None = None) -> None:
+        """Writes them; `skipped`: lanes that keep what they hold."""
+        if self.halves:
+            words = np.concatenate(np.split(words, 2, axis=1))
+        kept = slice(None) if skipped is None else ~skipped[self.lanes]
+        target = self.tm.columns[self.column : self.column + self.columns]
+        target[:, self.lanes[kept]] = words[kept].T
 
     def rects(self) -> list[Rect]:
         """What of lanes and columns it covers: 16 lanes each, or all."""
@@ -211,12 +260,16 @@ class AddressedMma(TensorUnit):
     shape: Shape
     adds: bool
     parts: list[MmaPart]
+    skipped: Array | None
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class AddressedCopy(TensorUnit):
-    """One tcgen05.cp in flight: bytes of each CTA, to its tensor memory."""
+    """One tcgen05.cp in flight: bytes of each CTA, to its tensor memory; `lanes`: those of its
+    rows, for each time that they are written.
+    """
 
+    lanes: tuple[slice, ...]
     parts: list[tuple[ByteSpace, npt.NDArray[np.int64], TensorMemory, int]]
 
 
@@ -232,10 +285,34 @@ def multiply(m: Machine, unit: AddressedMma) -> None:
             product = _scaled(unit, part, a, b)
         else:
             product = a @ b.T
-        if unit.adds:
-            product = part.acc.words().view(np.float32) + product
-        part.acc.put(product.astype(np.float32).view(np.uint32))
+        if unit.shape.negated:
+            product = -product
+        _accumulate(unit, part.acc, product)
     unit.queue.done |= unit.bits
+
+
+def _accumulate(unit: AddressedMma, acc: TensorOperand, product: Array) -> None:
+    """The accumulator gets a product, or is added to: float32, float16 in the lower half of its
+    columns, or int32.
+    """
+    kind = unit.shape.accumulator
+    if kind is dtypes.float32:
+        if unit.adds:
+            product = acc.words().view(np.float32) + product
+        acc.put(product.astype(np.float32).view(np.uint32), unit.skipped)
+    elif kind is dtypes.float16:
+        if unit.adds:
+            there = acc.words().astype(np.uint16).view(np.float16)
+            product = there.astype(np.float64) + product
+        halves = product.astype(np.float16).view(np.uint16)
+        acc.put(halves.astype(np.uint32), unit.skipped)
+    else:
+        total = product.astype(np.int64)  # exact in float32, too
+        if unit.adds:
+            total = total + acc.words().view(np.int32)
+        if unit.shape.saturates:
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+        acc.put(total.astype(np.int32).view(np.uint32), unit.skipped)
 
 
 def _scaled(unit: AddressedMma, part: MmaPart, a: Array, b: Array) -> Array:
@@ -250,10 +327,11 @@ def _scaled(unit: AddressedMma, part: MmaPart, a: Array, b: Array) -> Array:
 
 
 def copy(m: Machine, unit: AddressedCopy) -> None:
-    """A copy is made: 32 rows of 16 bytes, to all four groups of 32 lanes."""
+    """A copy is made: rows of words, each to one or several lanes."""
     for space, places, tm, column in unit.parts:
-        words = np.ascontiguousarray(space.memory[places]).view(np.uint32)  # (32, 4)
-        tm.columns[column : column + 4] = np.tile(words.T, (1, SCALE_COPIES))
+        words = np.ascontiguousarray(space.memory[places]).view(np.uint32)  # (rows, columns)
+        for lanes in unit.lanes:
+            tm.columns[column : column + words.shape[1], lanes] = words.T
     unit.queue.done |= unit.bits
 
 
@@ -352,9 +430,10 @@ def mma_by_descriptor(
     *,
     a_in_tensor_memory: bool = False,
     scaling: Scaling | None = None,
+    skipped: Array | None = None,
 ) -> None:
     """tcgen05.mma. `acc`: an address in tensor memory. `a`, `b`: matrix descriptors; A may be in
-    tensor memory, at an address.
+    tensor memory, at an address. `skipped`: lanes of the accumulator that keep what they hold.
     """
     lane = one_lane(ag, site, mask, "MMAs are issued")
     shape = shape_of(site, kind, idesc)
@@ -366,11 +445,16 @@ def mma_by_descriptor(
     start = ag.time
     for cta in _group(m, ag, site, group):
         tm = memory_of(cta)
-        target = _accumulator(ag, site, tm, acc, rows, shape.cols)
+        target = _accumulator(ag, site, tm, acc, rows, shape.cols, pair=group == 2)
         operand_b = _operand(site, cta, b, shape.b, shape.cols // group, k_major=shape.b_k_major)
         bits |= _in_shared(m, ag, site, mask, cta, operand_b.places, known)
         operand_a: Operand | TensorOperand
         if a_in_tensor_memory:
+            if shape.a in _EXPANDED or (group == 2 and rows != LANES):
+                raise SimFault(
+                    f"{site.what}: A of {shape.a}, {rows} rows, in tensor memory is not modelled",
+                    site.loc,
+                )
             operand_a = _accumulator(ag, site, tm, a, rows, K_BYTES // 4)
             bits |= _in_tensor_memory(
                 m, ag, site, mask, tm, operand_a.rects(), known, writes=False, reads=True
@@ -397,7 +481,7 @@ def mma_by_descriptor(
     queue.end = max(queue.end, end)
     queue.issued |= bits
     queue.uncommitted += 1
-    m.issue(queue, AddressedMma(site, queue, bits, shape, adds, parts))
+    m.issue(queue, AddressedMma(site, queue, bits, shape, adds, parts, skipped))
 
 
 def _check_shape(site: Site, shape: Shape, group: int) -> None:
@@ -418,10 +502,16 @@ def _check_shape(site: Site, shape: Shape, group: int) -> None:
 
 
 def _accumulator(
-    ag: Agent, site: Site, tm: TensorMemory, address: int, rows: int, columns: int
-) -> TensorOperand:
-    """The words of `rows` rows from an address: all lanes, or 16 of each 32 for 64 rows."""
+    ag: Agent, site: Site, tm: TensorMemory, address: int, rows: int, columns: int,
+    *, pair: bool = False,
+) -> TensorOperand:  # fmt: skip
+    """The words of `rows` rows from an address: all lanes, or 16 of each 32 for 64 rows; of a pair
+    with 64 rows in each CTA all lanes and half of the columns.
+    """
     lane, column = address >> 16, address & 0xFFFF
+    if pair and rows == LANES // 2 and lane == 0:
+        check_inside(ag, site, tm, column, columns // 2)
+        return TensorOperand(tm, np.arange(LANES), column, columns // 2, halves=True)
     check_inside(ag, site, tm, column, columns)
     if rows == LANES and lane == 0:
         lanes = np.arange(LANES)
@@ -458,29 +548,57 @@ def _scales(
     return found[0], found[1]
 
 
+# What tcgen05.cp copies -> (rows, bits of a row, lanes of each copy of them)
+COPIES: dict[str, tuple[int, int, tuple[slice, ...]]] = {
+    "32x128b.warpx4": (32, 128, tuple(slice(32 * i, 32 * i + 32) for i in range(4))),
+    "128x256b": (128, 256, (slice(0, 128),)),
+    "128x128b": (128, 128, (slice(0, 128),)),
+    "64x128b.warpx2::02_13": (64, 128, (slice(0, 64), slice(64, 128))),
+}
+
+
+def _rows(bits: int, rows: int, nbytes: int) -> npt.NDArray[np.int64]:
+    """The bytes of `rows` rows that a descriptor names: (rows, bytes)."""
+    descriptor = MatrixDescriptor.of_tcgen05(bits)
+    # a row of the matrix has 32 bytes: two core matrices
+    places = operand_places(descriptor, rows, 1, k_major=True)
+    return places.reshape(rows, -1)[:, :nbytes]
+
+
 def copy_by_descriptor(
-    m: Machine, ag: Agent, site: Site, mask: int, group: int, address: int, bits: int
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    group: int,
+    address: int,
+    bits: int,
+    form: str = "32x128b.warpx4",
 ) -> None:
-    """tcgen05.cp.32x128b.warpx4: 32 rows of 16 bytes to each 32 lanes of four columns."""
+    """tcgen05.cp: rows of shared memory to lanes of tensor memory. `form`: of `COPIES`."""
+    rows, width, lanes = COPIES[form]
     lane = one_lane(ag, site, mask, "copies are made")
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
-    descriptor = MatrixDescriptor.of_tcgen05(bits)
-    places = operand_places(descriptor, 32, 1, k_major=True).reshape(32, -1)[:, :16]
+    places = _rows(bits, rows, width // 8)
+    columns = width // 32
+    if address >> 16:
+        raise SimFault(f"{site.what}: a copy to lane {address >> 16}", site.loc)
     found, parts = 0, []
     for cta in _group(m, ag, site, group):
         tm = memory_of(cta)
         column = address & 0xFFFF
-        check_inside(ag, site, tm, column, 4)
+        check_inside(ag, site, tm, column, columns)
         found |= _in_shared(m, ag, site, mask, cta, places, known)
-        found |= _in_tensor_memory(
-            m, ag, site, mask, tm, [(0, LANES, column, column + 4)], known, writes=True, reads=False
-        )
+        rects = [(part.start, part.stop, column, column + columns) for part in lanes]
+        if len(rects) * rows == LANES:
+            rects = [(0, LANES, column, column + columns)]
+        found |= _in_tensor_memory(m, ag, site, mask, tm, rects, known, writes=True, reads=False)
         parts.append((cta.bytes(), places, tm, column))
     queue.end = max(queue.end, ag.time)
     queue.issued |= found
     queue.uncommitted += 1
-    m.issue(queue, AddressedCopy(site, queue, found, parts))
+    m.issue(queue, AddressedCopy(site, queue, found, lanes, parts))
 
 
 def load_words(

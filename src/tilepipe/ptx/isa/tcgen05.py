@@ -85,6 +85,8 @@ def _allocation(instruction: Instruction, modifiers: Modifiers, action: str) -> 
     modifiers.end()
     where, count = operands(instruction, 2)
     columns = constant(instruction, count)
+    if columns not in (32, 64, 128, 256, 512):
+        not_modelled(instruction, f"{columns} columns (a power of two from 32 to 512)")
     fields = (("columns", columns), ("cta_group", group))
     if action == "dealloc":
 
@@ -131,6 +133,8 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
         scales, rest = [inside(instruction, o) for o in rest[:2]], rest[2:]
     skipped: tuple[Operand, ...] = ()
     if rest and isinstance(rest[0], Vector):
+        if len(rest[0].items) != 4 * group:
+            not_modelled(instruction, f"{len(rest[0].items)} words of disabled lanes")
         skipped, rest = rest[0].items, rest[1:]
     if len(rest) != 1:
         not_modelled(instruction, f"{len(instruction.operands)} operands")
@@ -146,13 +150,18 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
         acc, a, b, idesc, adds, *factors = (one(site, mask, v) for v in values)
         lanes = factors[len(scales) :]
         del factors[len(scales) :]
+        skipped = None
         if any(lanes):
-            raise SimFault(f"{site.what}: disabled output lanes are not modelled", site.loc)
+            if group == 2:
+                raise SimFault(f"{site.what}: disabled lanes of a pair are not modelled", site.loc)
+            raw = np.array(lanes, np.uint32).view(np.uint8)
+            skipped = np.unpackbits(raw, bitorder="little").view(np.bool_)
         scaling = None
         if factors:
             scaling = by_address.Scaling(factors[0], factors[1], _VECTORS[kind, vector])
         return _multiply, (
-            site, mask, (kind, group, acc, a, b, idesc, bool(adds)), in_tensor_memory, scaling
+            site, mask, (kind, group, acc, a, b, idesc, bool(adds)), in_tensor_memory, scaling,
+            skipped,
         )  # fmt: skip
 
     return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
@@ -166,23 +175,27 @@ def _multiply(
     operands: tuple[Any, ...],
     in_tensor_memory: bool,
     scaling: Any,
+    skipped: Array | None,
 ) -> None:
     by_address.mma_by_descriptor(
-        m, ag, site, mask, *operands, a_in_tensor_memory=in_tensor_memory, scaling=scaling
-    )
+        m, ag, site, mask, *operands, a_in_tensor_memory=in_tensor_memory, scaling=scaling,
+        skipped=skipped,
+    )  # fmt: skip
 
 
 def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
     group = _pair(modifiers)
-    spread = modifiers.anywhere("warpx4")  # ptxas takes it before the shape, too
-    modifiers.need("32x128b")
-    if not spread:
-        not_modelled(instruction, "a copy to one warp's lanes")
+    # ptxas takes the warps before the shape, too
+    warps = [w for w in ("warpx4", "warpx2::02_13") if modifiers.anywhere(w)]
+    shape = modifiers.need("128x256b", "128x128b", "64x128b", "32x128b")
     modifiers.end()
+    form = ".".join([shape, *warps])
+    if form not in by_address.COPIES:
+        not_modelled(instruction, f"the shape '.{form}'")
     where, descriptor = operands(instruction, 2)
 
     def start(w: Warp, site: Site, mask: int, at: Value, bits: Value) -> Any:
-        operands = group, one(site, mask, at), one(site, mask, bits)
+        operands = group, one(site, mask, at), one(site, mask, bits), form
         return by_address.copy_by_descriptor, (site, mask, *operands)
 
     sources = ((inside(instruction, where), "u32"), (descriptor, "u64"))
@@ -246,8 +259,11 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
     modifiers.need("aligned")
     shape = modifiers.need("16x32bx2", "16x64b", "16x128b", "16x256b", "32x32b")
     count = int(modifiers.need(*(f"x{1 << i}" for i in range(8)))[1:])
+    halves = modifiers.flag("pack::16b" if action == "ld" else "unpack::16b")
     modifiers.need("b32")
     modifiers.end()
+    if shape == "16x32bx2" and halves:
+        not_modelled(instruction, "halves of 16x32bx2")
     if shape == "16x32bx2":
         first, *between, last = operands(instruction, 3)
         where, split = (between[0], last) if action == "ld" else (first, between[0])
@@ -266,10 +282,11 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
         numbers = tuple(item.number for item in items if isinstance(item, Register))
 
         def load(w: Warp, site: Site, mask: int, at: Value) -> Any:
-            return by_address.load_words, (site, mask, one(site, mask, at), rows, columns)
+            wide = columns * (1 + halves)
+            return by_address.load_words, (site, mask, one(site, mask, at), rows, wide)
 
         def keep(w: Warp, words: Array) -> tuple[()]:
-            values = words[row, col]
+            values = (_packed(words) if halves else words)[row, col]
             w.loads.append((numbers, values))
             strict = w.launch.rules == "strict"
             for number, value in zip(numbers, values, strict=True):
@@ -286,12 +303,20 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
         words = np.zeros((rows, columns), np.uint32)
         for r, value in enumerate(values):
             words[row[r], col[r]] = per_lane(value)
+        if halves:  # one half to the lower half of each column
+            words = words[..., None].view(np.uint16).reshape(rows, -1).astype(np.uint32)
         return by_address.store_words, (site, mask, one(site, mask, at), words)
 
     facts = Facts(unit=Unit.TENSOR_MEMORY, issues=Group.TMEM_STORES, together=Scope.WARP)
     return Perform(
         (), ((address, "u32"), *typed(items, "b32")), store, None, facts, members=Integer(FULL)
     )
+
+
+def _packed(words: Array) -> Array:
+    """The lower halves of two columns each as one word."""
+    halves = np.ascontiguousarray(words.astype(np.uint16))
+    return halves.view(np.uint32)
 
 
 def _wait(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
