@@ -138,8 +138,8 @@ def shape_of(site: Site, kind: str, bits: int) -> Shape:
             accumulator=accumulator, negated=negated, saturates=kind == "i8" and bool(bits & 8)
         )
     scale = dtypes.float8_e8m0 if bits >> 23 & 1 else dtypes.float8_e4m3
-    scales = scale, bits >> 29 & 3, bits >> 4 & 3
-    return Shape((bits >> 27 & 3) * 128, cols, a, b, *majors, *scales)._replace(negated=negated)
+    shape = Shape((bits >> 27 & 3) * 128, cols, a, b, *majors, scale)
+    return shape._replace(a_scale=bits >> 29 & 3, b_scale=bits >> 4 & 3, negated=negated)
 
 
 class Operand(NamedTuple):
