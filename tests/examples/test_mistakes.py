@@ -311,7 +311,7 @@ MISTAKES = {
         ExitError,
         (
             "exits while role 'mma' warpgroup",
-            "can still arrive on its inputs.empty[",
+            "can still arrive on inputs.empty[",
             "Call producer.drain()",
         ),
         ("ctx.mma_commit(",),
@@ -426,7 +426,7 @@ MISTAKES = {
         ExitError,
         (
             "exits while role 'mma' of CTA",
-            "can still arrive on its inputs.empty[",
+            "can still arrive on inputs.empty[",
             "Call producer.drain()",
         ),
         ("ctx.mma_commit(",),

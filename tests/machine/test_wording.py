@@ -38,5 +38,5 @@ def test_every_name_has_a_word_in_this_project_s_language() -> None:
 def test_a_name_without_a_word_is_that_of_the_ptx_isa() -> None:
     assert PTX["fence.proxy.async.shared::cta"] == "fence.proxy.async.shared::cta"
     launch = Launch(Variant(without=frozenset({"proxy fence"})))
-    with pytest.raises(RaceError, match=r"must execute fence\.proxy\.async\.shared::cta after it"):
+    with pytest.raises(RaceError, match=r"must execute fence\.proxy\.async\.shared::cta after the"):
         one_after_another(launch.world(None), [0], None, lambda m: None)

@@ -266,7 +266,7 @@ def test_asking_again_after_a_refusal() -> None:
 def test_leaving_without_a_drain() -> None:
     words = (
         "exits while role 'use' of CTA",
-        "can still arrive on its work.empty",
+        "can still arrive on work.empty",
         where("hand back"),
     )
     faults(bind("no drain")[0], tp.ExitError, *words, seeds=range(12))

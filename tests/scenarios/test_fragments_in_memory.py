@@ -143,7 +143,11 @@ def test_a_rank_outside_the_cluster() -> None:
         ctx.store(tile.on(ctx.cta_rank + 1), f)  # <rank 2>
 
     faults(
-        in_pair(body), tp.SimFault, "CTA rank 2 of a cluster of 2", where("rank 2"), seeds=[0, 1]
+        in_pair(body),
+        tp.SimFault,
+        "no CTA of rank 2: the cluster has 2 CTAs (ranks 0..1)",
+        where("rank 2"),
+        seeds=[0, 1],
     )
 
 
@@ -220,7 +224,7 @@ def value_a_column(ctx: Any, c: Any, staged: Any) -> None:
         (
             other_warpgroups,
             2,
-            ("race on tensor 'c'", "fragment_store_global -> c (written)", where("overlap")),
+            ("race on tensor 'c'", "writes: fragment_store_global -> c", where("overlap")),
         ),
         (
             value_a_column,

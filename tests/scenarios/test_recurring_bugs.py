@@ -394,7 +394,7 @@ def test_a_named_barrier_that_some_warps_skip() -> None:
         "role 'pair' warp 0",
         "pair.role",
         "32 of 64 threads",
-        "not all that must meet here",
+        "it counts 64, 32 have arrived (role 'pair' has 64).",
         where("only warp 0"),
     )
     faults(skipped.bind(), tp.DeadlockError, *words)

@@ -128,7 +128,7 @@ def test_a_multicast_mask_that_names_a_cta_outside_the_cluster() -> None:
 def test_a_cta_exits_while_its_peer_can_still_signal_it() -> None:
     words = (
         "exits while role 'mma' of CTA",
-        "can still arrive on its inputs.empty[",
+        "can still arrive on inputs.empty[",
         "producer.drain()",
         where("pair commit"),
     )

@@ -110,7 +110,7 @@ def test_a_guarded_sum_may_leave_its_dtype() -> None:
     np.testing.assert_array_equal(
         out, np.where(np.arange(32) < 8, 2**31 - 8 + np.arange(32), np.arange(32))
     )
-    with pytest.raises(SimFault, match="int32 overflow: 2147483648 is outside"):
+    with pytest.raises(SimFault, match="int32 overflow: 2,147,483,648 is outside"):
         lanes_of(lambda ctx, v, lane: ctx.select(lane < 9, v + lane, lane), x, out).run()
 
 

@@ -1,7 +1,7 @@
 """What the pages on Blackwell quote of the kernels: `python -m tools.docs.excerpts` writes it into
 them anew.
 
-A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in
+A quotation is a fenced block `py` after a line `<!-- FILE: WHAT -->`, FILE in
 src/tilepipe/kernels. WHAT is `function NAME`, `method CLASS.NAME`, or `set NAME ...
 NAME`, the assignments to these names from the first to the last. Behind `<!-- diff ONE OTHER -->` a
 block `diff` has what differs between two kernels.

@@ -1,8 +1,8 @@
 """What pages show of the command line: `python -m tools.docs.shown` runs the commands and writes
 what they print into the pages anew.
 
-A fenced block `text` behind a line `<!-- $ COMMAND -->` is the command's output, in a folder that
-holds the page's files: the blocks `python` behind a line `<!-- FILE.py -->`. A block behind `<!-- $
+A fenced block `text` after a line `<!-- $ COMMAND -->` is the command's output, in a folder that
+holds the page's files: the blocks `python` after a line `<!-- FILE.py -->`. A block after `<!-- $
 COMMAND in FILE.py of MISTAKE -->` is of a folder in which a mistake has been made in the file:
 `MISTAKES[MISTAKE]`, (old, new). Where `, before WORD` ends that line, the block is what the output
 has before a line WORD. Commands of one page share the folder, so that one may replay what

@@ -28,7 +28,7 @@ BROKEN_PIPE = 141
 
 
 def main() -> None:
-    """Entry point: faults exit 1, everything else wrong 2, each with one message on stderr."""
+    """Entry point. Exits 1 for a fault and 2 for any other error, with one message on stderr."""
     sys.stdout, sys.stderr = streams.guarded(sys.stdout), streams.guarded(sys.stderr)
     warnings.showwarning = _warn
     try:

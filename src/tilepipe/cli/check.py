@@ -181,7 +181,7 @@ def _save(
 
 
 def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Sensitivity:
-    """Of the last instance, whose rings are gone round twice."""
+    """The report on the last instance, in which every ring goes round twice."""
     from tilepipe.check import sensitivity
 
     last = found.instances[-1]

@@ -180,5 +180,8 @@ def dtype(spec: object) -> DType:
         except (TypeError, ValueError):
             found = None
     if found is None:
-        raise BindError(f"unknown dtype {spec!r}; known: {', '.join(t.name for t in ALL)}")
+        given = spec.__name__ if isinstance(spec, type) else repr(spec)
+        if isinstance(spec, np.dtype):
+            given = str(spec)
+        raise BindError(f"unknown dtype {given}; known: {', '.join(t.name for t in ALL)}")
     return found

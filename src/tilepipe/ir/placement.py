@@ -153,7 +153,8 @@ def _place_memory(kernel: Kernel, chip: Chip) -> None:
     kernel.smem_bytes = offset
     if offset > chip.smem_per_cta:
         rows = [f"  {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype} = {b.nbytes:,}" for b in own]
-        rows.append(f"  barriers: {sum(a.size for a in kernel.barriers)} × 8")
+        if number := sum(array.size for array in kernel.barriers):
+            rows.append(f"  barriers: {number:,}, 8 bytes each")
         raise LimitError(
             f"shared memory: {offset:,} bytes needed, {chip.smem_per_cta:,} available to a CTA"
             f" ({offset - chip.smem_per_cta:,} too many)\n"

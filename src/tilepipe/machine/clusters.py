@@ -91,8 +91,8 @@ def explained(m: Machine) -> Iterator[None]:
 def _division(world: World, error: ZeroDivisionError) -> SimFault:
     """A division by zero in a body, with the program's line."""
     return SimFault(
-        "integer division by zero. On the GPU it gives some number and no error; guard it with"
-        f" {world.program.words['a predicate']}",
+        "integer division by zero. On the GPU the result is unspecified and no error is raised;"
+        f" guard it with {world.program.words['a predicate']}",
         world.located(error),
     )
 

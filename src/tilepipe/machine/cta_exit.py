@@ -55,11 +55,9 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
         bar = cta.bars[flat]
         raise ExitError(
             f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still"
-            " arrive on its"
-            f" {bar.name}: {site.what}.\n"
+            f" arrive on {bar.name} of this CTA: {site.what}.\n"
             f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may"
-            " hit shared memory"
-            " that is gone.\n"
+            " write to shared memory that has been released.\n"
             f"  {causes.ran_ahead(m.ctas, m.world.program.sites) or _wait_for_it(m, bar)}",
             site.loc,
         )
@@ -162,6 +160,6 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
             )
     return (
         f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
-        "  A peer's access must be known to be over: meet it at a cluster barrier before the"
-        " roles end."
+        "  Order a peer's access before the exit: let both CTAs pass a cluster barrier before"
+        " the roles end."
     )

@@ -229,6 +229,12 @@ class Machine:
             if agent.copies is not None:
                 yield agent.copies
 
+    def no_cta_of(self, rank: int) -> str:
+        """The message about a rank outside the cluster."""
+        size = len(self.ctas)
+        has = "1 CTA" if size == 1 else f"{size} CTAs"
+        return f"no CTA of rank {rank}: the cluster has {has} (ranks 0..{size - 1})"
+
     def wake(self, waiters: Iterable[Actor]) -> None:
         """What agents waited for has happened: they can take a step again."""
         self.ready.extend(waiters)  # type: ignore[arg-type]  # every actor is one of its agents

@@ -22,10 +22,10 @@ class Rule:
     """A requirement of the strict rules that practice does not have.
 
     Attributes:
-        name: what messages and docs/reference/rules.md call it. asks: what strict asks for, in one
-            line.
-        source: where the PTX ISA says so, or what it leaves unsaid. practice: "advice", or "silent"
-            where it is not looked for.
+        name: what messages and docs/reference/rules.md call it.
+        asks: what strict asks for, in one line.
+        source: where the PTX ISA says so, or what it leaves unsaid.
+        practice: "advice", or "silent" where it is not looked for.
     """
 
     name: str
@@ -95,9 +95,8 @@ TENSOR_ORDER = Rule(
     "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then"
     " a copy; an MMA, then one of another"
     " accumulator or shape",
-    "PTX ISA, tcgen05 memory consistency model: pipelined are an MMA behind one of the same"
-    " accumulator and shape, and an MMA behind"
-    " a copy",
+    "PTX ISA, tcgen05 memory consistency model: the pipelined pairs are an MMA after"
+    " one of the same accumulator and shape, and an MMA after a copy",
     "silent",
 )
 LOADED_REGISTERS = Rule(

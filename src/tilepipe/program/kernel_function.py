@@ -67,12 +67,12 @@ class KernelFunction:
                 and stores), a number, or None: the kernel sees None, and decides by it while it is
                 traced.
             static: the keyword-only parameters.
-            chip: whose limits to hold it to; unless given, the GPU that the arrays are on; of NumPy
-                arrays an H200, or a B200 for a kernel with ops of Blackwell.
+            chip: whose limits to hold it to; unless given, the GPU that the arrays are on; for
+                NumPy arrays, an H200, or a B200 for a kernel with ops of Blackwell.
 
         Raises:
-            BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from
-                tracing.
+            BindError: missing, superfluous or unusable arguments.
+            TraceError, LimitError: from tracing.
         """
         if chip is not None and not isinstance(chip, Chip):
             raise BindError(f"chip= takes a tp.Chip, such as tp.H200; got {shown(chip)}")

@@ -53,7 +53,7 @@ class Program:
         progress: Callable[[int, int], None] | None = None,
         on_event: OnEvent | None = None,
     ) -> Run:
-        """Runs it on the simulated GPU, in place on its NumPy arguments.
+        """Runs the program on the simulated GPU, in place on its NumPy arguments.
 
         Args:
             seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same
@@ -65,7 +65,7 @@ class Program:
                 cycles since its CTA started.
 
         Raises:
-            SimFault: a deadlock, race, wrong count, poison read, ...: the message has the story.
+            SimFault: a deadlock, race, wrong count, poison read, ...: the message explains it.
         """
         from tilepipe import sim
 
@@ -97,18 +97,19 @@ class Program:
         instance: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> Verdict:
-        """Decides it over all its interleavings, for these arguments: verified, a fault with its
+        """Checks every interleaving of the program for these arguments: verified, a fault with its
         counterexample, or undecided.
 
-        The arrays are left as they are. Those that the kernel reads and writes, such as counters,
-        count as they were before `run` moved them, so that a check after a run is of the same
-        instance; unless something else has changed them since. What "verified" covers, and what it
-        does not, is in docs/verification-gaps.md.
+        The arrays are left as they are. Arrays the kernel both reads and writes, such as counters,
+        are checked with the values they had before `run`, unless modified since. What "verified"
+        covers, and what it does not, is in docs/verification-gaps.md.
 
         Args:
             explore: explore even where the facts of one execution would do.
-            bounds: when to give up, undecided. reductions: what an exploration may leave out.
-            rules: as for `run`. instance: what the verdict calls it.
+            bounds: when to give up, undecided.
+            reductions: what an exploration may leave out.
+            rules: as for `run`.
+            instance: what the verdict calls it.
             progress: called with (executions done, executions that are known to be left).
 
         Raises:
@@ -182,8 +183,8 @@ class Program:
         perturb: int | None = None,
         timeout_ms: float = TIMEOUT_MS,
     ) -> None:
-        """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few
-        microseconds.
+        """Runs the program on the GPU. The first call compiles and loads the kernel; further ones
+        cost a few microseconds.
 
         Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where
         they lie, and the call returns as soon as the kernel is queued; a CUDA graph can capture it.

@@ -1,4 +1,4 @@
-"""Attention on the command line."""
+"""What the commands know of attention: settings, random cases, checked instances."""
 
 from __future__ import annotations
 

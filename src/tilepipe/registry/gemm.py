@@ -1,4 +1,4 @@
-"""The GEMM on the command line."""
+"""What the commands know of the GEMM: settings, random cases, checked instances."""
 
 from __future__ import annotations
 

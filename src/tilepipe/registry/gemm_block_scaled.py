@@ -1,4 +1,4 @@
-"""The block-scaled GEMM on the command line."""
+"""What the commands know of the block-scaled GEMM: settings, random cases, checked instances."""
 
 from __future__ import annotations
 

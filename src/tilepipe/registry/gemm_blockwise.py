@@ -1,4 +1,4 @@
-"""The blockwise fp8 GEMM on the command line."""
+"""What the commands know of the blockwise fp8 GEMM: settings, random cases, checked instances."""
 
 from __future__ import annotations
 

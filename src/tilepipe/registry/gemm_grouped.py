@@ -1,4 +1,4 @@
-"""The grouped GEMM on the command line."""
+"""What the commands know of the grouped GEMM: settings, random cases, checked instances."""
 
 from __future__ import annotations
 

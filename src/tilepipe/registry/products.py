@@ -1,4 +1,4 @@
-"""What the products on the command line have in common: extents, random matrices."""
+"""What the commands know of every product: its extents and random matrices."""
 
 from __future__ import annotations
 

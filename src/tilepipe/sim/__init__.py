@@ -1,5 +1,5 @@
-"""The simulated GPU: runs a launch with exact barriers, asynchronous copies and MMAs, and
-happens-before on every access.
+"""Compiles a program to generators that drive the simulated GPU (`machine`), and runs a launch on
+it.
 
 `run(launch)` writes results into the launch's NumPy arrays or raises a `SimFault` that says what
 went wrong and where.

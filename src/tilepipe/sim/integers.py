@@ -33,8 +33,8 @@ def fits(site: Site, value: int, bits: int) -> int:
     if -high <= value < high:
         return value
     raise SimFault(
-        f"{site.what}: int{bits} overflow: {value} is outside {-high} .. {high - 1}. On the"
-        " GPU it would wrap round; use a wider dtype.",
+        f"{site.what}: int{bits} overflow: {value:,} is outside {-high:,} .. {high - 1:,}. On the"
+        " GPU it would wrap around; use a wider dtype.",
         site.loc,
     )
 

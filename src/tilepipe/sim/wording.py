@@ -46,7 +46,7 @@ TRACER = Wording(
         " barrier: it waits until every stage has been released.",
         "draining a ring at a commit": ": producer.drain() waits until every stage has been"
         " released",
-        "freeing after reads": " tp.TmemDeallocBarrier does that: signal_complete() behind the"
+        "freeing after reads": " tp.TmemDeallocBarrier does that: signal_complete() after the"
         " reads, complete_dealloc(tmem) in place of deallocate().",
         "initialising early or putting": "Initialise in set-up code, or put",
         "registers before the first wgmma": " ctx.mma puts one before the first MMA: use the"

@@ -74,9 +74,10 @@ def run(
         What each run reports, in the order of the seeds.
 
     Raises:
-        WrongResult: an element is off by more. SimFault: a run found a fault; a note names its
-        seed. BindError: `expect` does not fit the kernel, its arguments are not NumPy arrays, or
-        one of these here is not of its type.
+        WrongResult: an element is off by more.
+        SimFault: a run found a fault; a note names its seed.
+        BindError: `expect` does not fit the kernel, the kernel's arguments are not NumPy arrays, or
+            an argument has the wrong type.
     """
     outputs = _Outputs(program, "run")
     want = {} if expect is None else outputs.expected(expect)
@@ -114,12 +115,14 @@ def perturb(
     random interleaving for each seed. What the kernel writes is set back before each.
 
     Args:
-        seeds: of the delays. timeout_ms: how long a wait may take.
+        seeds: of the delays.
+        timeout_ms: how long a wait may take.
 
     Raises:
-        WrongResult: some bits differ. HangError: a wait did not end. NoDevice: no GPU to launch it
-        on, by which a test is skipped. BindError: its arguments are not NumPy arrays, or one of
-        these here is not of its type.
+        WrongResult: some bits differ.
+        HangError: a wait did not end.
+        NoDevice: no GPU to launch it on (skips the test).
+        BindError: the kernel's arguments are not NumPy arrays, or an argument has the wrong type.
     """
     if device not in ("cuda", "sim"):
         raise BindError(f"perturb: device is 'cuda' or 'sim', got {device!r}")

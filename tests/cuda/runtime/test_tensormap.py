@@ -88,7 +88,7 @@ def test_ragged_rows_are_two_dimensions() -> None:
             (104, 1),
             0,
             (257, 64),
-            "box .*257, 64.* of tensor 'a': each extent must be an integer in 1..256, got 257",
+            "box .*257, 64.* of tensor 'a': each extent must be 1..256, got 257",
         ),
         ((100, 104), (104, 1), 0, (64, 4), "4 × 2 = 8 bytes, not a multiple of 16"),
         ((100,), (1,), 0, (64, 64), "is 2-d"),

@@ -335,7 +335,8 @@ NVFP4 = BlockScaledGemmConfig(kind="nvfp4", bk=256)
             {"sfb": e8m0(64, 8)},
             "sfb has shape (64, 8), 512 scales; those of 64×256 in pieces of 128 rows × 4 "
             "blocks of 32 are"
-            " 1 · 2 · 32 · 16 = 1,024 (block_scaled_layout.to_blocked makes them)",
+            " 1 · 2 · 32 · 16 = 1,024"
+            " (tilepipe.kernels.gemm_block_scaled.layout.to_blocked makes them)",
         ),
         ({"sfa": e8m0(2, 1024)[:, ::2]}, "sfa: "),
         ({"bias": np.zeros(63, np.float32)}, "bias must have shape (64,), it has (63,)"),

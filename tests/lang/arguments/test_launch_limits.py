@@ -37,7 +37,7 @@ def roles(**sizes: str) -> str:
         ),
         (
             "tp.SMemArray(ctx, tp.SharedMemBarrier, 29057)\n" + roles(a="warps=1"),
-            ("232,456 bytes needed", "8 too many", "barriers: 29057 × 8"),
+            ("232,456 bytes needed", "8 too many", "barriers: 29,057, 8 bytes each"),
         ),
         (roles(a="warps=33"), ("1056 threads", "a 1056", "at most 1024")),
         (

@@ -9,7 +9,7 @@ import pytest
 import tilepipe as tp
 from tests.support.tracing import refused, role_from_text
 
-ADVICE = ("rebound in a traced loop", "traced once", "= ctx.var(start)")
+ADVICE = ("reassigned in a traced loop", "traced once", "= ctx.var(start)")
 
 CARRIED = {
     "local": (
@@ -197,7 +197,7 @@ CARRIED = {
         ),
     ),
     "several names": (
-        "'a', 'b' are rebound in a traced loop",
+        "'a', 'b' are reassigned in a traced loop",
         "a = b = 0\nfor i in ctx.range(4):\n    a += 1\n    b += 2",
     ),
     "nonlocal": (
@@ -409,7 +409,7 @@ def test_state_that_leaves_a_branch_is_found(where: str) -> None:
     with refused(
         tp.TraceError,
         "x",
-        "rebound in a branch",
+        "reassigned in a branch",
         "both sides are traced",
         "ctx.select",
         "ctx.var(start)",
@@ -420,8 +420,8 @@ def test_state_that_leaves_a_branch_is_found(where: str) -> None:
 def test_a_traced_value_that_leaves_a_branch_is_found_where_it_is_used() -> None:
     with refused(
         tp.TraceError,
-        "made in the branch block",
-        "which has closed",
+        "created inside the branch",
+        "which has ended",
         "ctx.var",
         "ctx.print('{}', x)",
     ):

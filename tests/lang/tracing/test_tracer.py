@@ -12,7 +12,7 @@ import pytest
 import tilepipe as tp
 from tests.support.tracing import from_text, in_role, kinds, refused, role_from_text
 
-CLOSED = ("which has closed", "no meaning", "ctx.var")
+CLOSED = ("which has ended", "not defined outside", "ctx.var")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ CLOSED = ("which has closed", "no meaning", "ctx.var")
     ],
 )
 def test_use_after_the_block(what: str, text: str) -> None:
-    with refused(tp.TraceError, f"made in the {what} block at <cell ", *CLOSED):
+    with refused(tp.TraceError, f"created inside the {what} at <cell ", *CLOSED):
         role_from_text(text, warps="warpgroups=1")
 
 
@@ -78,7 +78,7 @@ def second():
     ],
 )
 def test_use_in_another_role(made: str, used: str) -> None:
-    with refused(tp.TraceError, "made in role 'first', which has ended", used):
+    with refused(tp.TraceError, "created in role 'first', which has ended", used):
         from_text(TWO_ROLES.format(size="warpgroups=1", made=made, used=used)).bind(
             np.zeros(4, np.int32)
         )

@@ -140,7 +140,7 @@ def test_int32_overflow_is_reported_not_wrapped_silently(bound: bool) -> None:
             x = ctx.block_id + 2**30
             ctx.store(out[0], ctx.let(x * 4) if bound else x * 4)
 
-    with pytest.raises(tp.SimFault, match="overflow: 4294967296 is outside"):
+    with pytest.raises(tp.SimFault, match="overflow: 4,294,967,296 is outside"):
         in_role(body, big).run()
 
 

@@ -53,7 +53,7 @@ def test_g1_crossed_waits_are_a_cycle(seed: int) -> None:
         b.arrive(b.bar(x))
     text = message(b, DeadlockError, seed)
     assert "cycle: role 'left' -> role 'right' -> role 'left'" in text
-    assert "executed 0 time(s) — role 'right' waits at test_life_cycle.py" in text
+    assert "executed 0 times — role 'right' waits at test_life_cycle.py" in text
 
 
 @pytest.mark.parametrize("seed", SEEDS)

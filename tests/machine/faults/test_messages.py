@@ -35,7 +35,7 @@ def test_a_lapped_wait_names_who_completed_the_later_phase() -> None:
         r"test_messages\.py:\d+\n",
         text,
     )
-    assert "must first know that role 'slow' has observed phase 0" in text
+    assert "that role 'slow' arrives on after it has seen phase 0" in text
     assert "Over-arrival" not in text
     assert "tick[0]" not in text
 

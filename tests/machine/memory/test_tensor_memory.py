@@ -101,7 +101,7 @@ def test_nobody_gives_the_columns_back() -> None:
         "tensor memory",
         "64 of 512 columns, 512 held: columns 0..511 by role 'holder'",
         "tmem_dealloc",
-        "executed 0 time(s)",
+        "executed 0 times",
     )
     faults(b, DeadlockError, *words, "given back by tcgen05.dealloc alone")
 
@@ -521,7 +521,7 @@ def said(b: Tensor) -> str:
 def test_within_a_warp_the_hint_names_the_wait_alone(body: tuple[str, ...], wait: str) -> None:
     text = said(registers(*body))
     assert (
-        f"has executed ctx.tmem_wait_{wait}(): put that between the two. Behind it the same warp"
+        f"has executed ctx.tmem_wait_{wait}(): put that between the two. After it the same warp"
         " needs no fence and no barrier." in text
     )
     assert "tcgen05_fence" not in text
@@ -573,11 +573,11 @@ TELLS = "an arrive on a barrier that role 'other' waits on before its access"
 @pytest.mark.parametrize(
     ("body", "words", "silent"),
     [
-        ((), f"{OVER}; then ctx.tcgen05_fence_before() and {TELLS}.", "It has done"),
+        ((), f"{OVER}; then ctx.tcgen05_fence_before() and {TELLS}.", "It has executed"),
         (
             ("wait",),
             (
-                f"{OVER}. It has done that, but nothing behind it tells role 'other': "
+                f"{OVER}. It has executed that, but nothing after that signals role 'other': "
                 f"ctx.tcgen05_fence_before() and {TELLS} must"
             ),
             ";",
@@ -585,8 +585,8 @@ TELLS = "an arrive on a barrier that role 'other' waits on before its access"
         (
             ("wait", "fence"),
             (
-                "It has done that and ctx.tcgen05_fence_before(), but nothing behind it "
-                f"tells role 'other': {TELLS} must"
+                "It has executed that and ctx.tcgen05_fence_before(), but nothing after that "
+                f"signals role 'other': {TELLS} must"
             ),
             ";",
         ),

@@ -138,7 +138,7 @@ def test_the_end_before_a_commit_has_arrived() -> None:
         b.end(address)
     b.try_(
         ExitError,
-        "can still arrive on its done",
+        "can still arrive on done",
         "tcgen05_commit done",
         "wait for phase 0 of done, the last that completes,",
     )

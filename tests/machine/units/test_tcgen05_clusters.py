@@ -69,7 +69,7 @@ def test_a_cta_exits_while_a_peers_commit_can_arrive() -> None:
     b.try_(
         ExitError,
         "exits while role 'mma' of CTA",
-        "can still arrive on its done",
+        "can still arrive on done",
         *LAST_PHASE,
         grid=2,
     )

@@ -183,7 +183,7 @@ TAKE_MISTAKES: list[tuple[Any, tuple[str, ...]]] = [
     ),
     (read_after_release, (CONSUMER, "loaded after its release")),
     (freed_by_one_lane, (CONSUMER, "released in a nested elect block")),
-    (freed_twice, (CONSUMER, "signalled twice: it arrives")),
+    (freed_twice, (CONSUMER, "signalled twice: it already arrives")),
     (freed_on_some_paths, (CONSUMER, "signalled on some paths only")),
 ]
 

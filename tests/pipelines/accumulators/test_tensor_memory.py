@@ -277,7 +277,7 @@ def test_freed_while_the_epilogue_reads() -> None:
 
     cure = (
         "arrive on a barrier that role 'mma'",
-        "tp.TmemDeallocBarrier does that: signal_complete() behind the reads, complete_dealloc(",
+        "tp.TmemDeallocBarrier does that: signal_complete() after the reads, complete_dealloc(",
     )
     broken(
         tp.RaceError,

@@ -139,7 +139,7 @@ def committed_in_a_branch(ctx: tp.Context, stage: Any, acc: Any) -> None:
             committed_in_a_branch,
             ("committed in a nested branch block", "Commit in the block that acquired it"),
         ),
-        (arrived_twice, ("signalled twice", "it arrives at test_input_stages.py:")),
+        (arrived_twice, ("signalled twice", "it already arrives at test_input_stages.py:")),
     ],
 )
 @pytest.mark.parametrize("lag", [0, 1])

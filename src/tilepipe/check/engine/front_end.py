@@ -82,7 +82,9 @@ class FrontEnd(Protocol):
         """
 
     def tensor(self, tensor: GlobalTensor) -> bytes:
-        """The same of a tensor in global memory."""
+        """The contents of a tensor in global memory where they can decide something; else
+        nothing.
+        """
 
     # -- loops that poll ---------------------------------------------------------------
 

@@ -101,8 +101,10 @@ def broken_coordinate_rule(
 def broken_extent_rule(box: Sequence[int]) -> str | None:
     """The rule that the extents of a box, in elements, break."""
     for extent in box:
-        if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent <= MAX_BOX:
-            return f"each extent must be an integer in 1..{MAX_BOX}, got {extent!r}"
+        integer = isinstance(extent, int) and not isinstance(extent, bool)
+        if not integer or not 1 <= extent <= MAX_BOX:
+            kind = "" if integer else "an integer in "
+            return f"each extent must be {kind}1..{MAX_BOX}, got {extent!r}"
     return None
 
 

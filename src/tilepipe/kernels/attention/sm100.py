@@ -337,10 +337,10 @@ def softmax(shared: Shared, i: int, scale: tp.Value, lse: tp.GlobalTensor | None
 
 
 def correct(shared: Shared, out: tp.GlobalTensor) -> None:
-    """The correction role: O of a tile is multiplied by a factor where a row's maximum has grown,
-    so that the softmax warpgroups, which time is short for, need not. It leaves out the factors of
-    1, which most are (`rescale_above`). In the end it scales O by 1 / sum, and stores it through
-    the tiles of Q, which no MMA reads any more.
+    """The correction role: multiplies O by a factor where a row's maximum has grown, because the
+    softmax warpgroups have no time to. It skips factors of 1, which most are (`rescale_above`). At
+    the end it scales O by 1 / sum, and stores it through the tiles of Q, which no MMA reads any
+    more.
     """
     ctx, work, o = shared.ctx, shared.work, shared.o
     q_tiles, factors, factor_rings = shared.q_tiles, shared.factors, shared.factor_rings

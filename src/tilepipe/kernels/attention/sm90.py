@@ -185,7 +185,7 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
                     there = k_ring.get_k(qk_stage=part, e=1)
                     ctx.tma_load(k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar)
             k_ring.commit_step()
-            # Behind the first keys: their slots are free before the queries of the tile before
+            # After the first keys: their slots are free before the queries of the tile before
             # have been read.
             with ctx.when(i == 0), shared.queries.produce() as stage, ctx.elect_one():
                 stage.mbar().expect_bytes(shared.q_tile.nbytes)

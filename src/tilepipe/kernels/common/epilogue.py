@@ -29,7 +29,8 @@ def activate(name: str, x: tp.Fragment) -> tp.FragmentValue:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What the sums of a tile are scaled by and added to; None for what a product has not.
+    """What scales the sums of a tile and what is added to them; None for a term that the product
+    does not have.
 
     `scales`: what `a_scale` and `b_scale` are of: "none", the whole "tensor", or each "row".
     """
@@ -251,7 +252,7 @@ class Epilogue:
     def _row_scales(
         self, tile: tp.WorkTile, first_row: tp.Value | int, blocks: int
     ) -> list[tp.Fragment | tp.Value | None]:
-        """Of each block of rows: one factor a row, one for all, or None."""
+        """For each block of rows: a factor for each row, one factor for all, or None."""
         ctx, a_scale, b_scale = self._ctx, self._terms.a_scale, self._terms.b_scale
         if a_scale is None or b_scale is None:
             return [None] * blocks

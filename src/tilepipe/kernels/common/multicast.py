@@ -39,8 +39,8 @@ class Share:
 
     @classmethod
     def of_all(cls, ctx: tp.Context, parts: int) -> Share:
-        """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, this
-        CTA loads all of it.
+        """The share of a tile that every CTA of a cluster of `parts` needs; with one CTA, the whole
+        tile.
         """
         return cls(parts, ctx.cta_rank, (1 << parts) - 1) if parts > 1 else cls(1)
 
@@ -52,9 +52,9 @@ class Share:
         at: Place,
         barrier: tp.MbarPtr,
     ) -> None:
-        """Loads all of a `tile` that is too small to be divided, whose first element is at (outer
-        index, line, 0): the first of the CTAs that share it does, for all. What the box has not of
-        the tile follows at the next outer index.
+        """Loads a whole `tile` that is too small to divide, from element (outer index, line, 0):
+        the first CTA that shares it loads it for all. Lines beyond the end of the box come from the
+        next outer index.
         """
         outer, line, column = at
         assert tensor.box is not None

@@ -14,7 +14,7 @@ LANES = 8
 
 
 class OnlineSoftmax:
-    """Of one warpgroup's rows; in base 2, the factor log2(e) being in the scale.
+    """The running softmax of one warpgroup's rows, in base 2: the scale includes log2(e).
 
     `update` turns the scores of a tile into weights exp2(scale · (score - largest)) and gives the
     factor for what was computed with the largest score so far; `result` gives what the sums of

@@ -74,21 +74,34 @@ class Sm90Tiling(Settings):
     def _rules(self) -> dict[str, bool]:
         if self.consumers not in MAX_ACCUMULATOR:  # what follows divides by it, or looks it up
             return {"consumers must be 1, 2 or 3": False}
+        choices = {
+            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
+            f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
+            f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
+        }
+        if not all(choices.values()):
+            return choices
         promotes = self.accumulate == "promote"
         registers = self.rows * self.bn // 128 * (2 if promotes else 1)
         what, times = ("two accumulators", " * 2") if promotes else ("an accumulator", "")
         limit = MAX_ACCUMULATOR[self.consumers]
         names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
         shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
+        each = (
+            "for a tile of 1 warpgroup"
+            if self.sharers == 1
+            else f"for each of the {self.sharers} warpgroups of a tile"
+        )
         return {
-            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             "schedule pingpong takes 2 consumers": (
                 self.schedule != "pingpong" or self.consumers == 2
             ),
             "split_k above 1 takes schedule cooperative": (
                 self.split_k == 1 or self.schedule != "pingpong"
             ),
-            f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": (
+            f"bm must be 64 or 128 rows {each}": (
                 self.rows in (64, 128) and self.bm % self.sharers == 0
             ),
             "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": (
@@ -104,10 +117,6 @@ class Sm90Tiling(Settings):
             "bn / split_k must be a multiple of 16, of 32 where bn is above 256": (
                 self.split_k == 1 or self.block_cols % (16 * self.split_k) == 0
             ),
-            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
-            f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
-            f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
-            f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
             f"{what} of {self.rows}×{self.bn} float32 {'take' if promotes else 'takes'}"
             f" {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
             f" at most {limit} leave room for the rest: lower bm or bn": registers <= limit,
@@ -148,7 +157,7 @@ class Sm90Tiling(Settings):
 
     @property
     def fragment_layout(self) -> str:
-        """Of accumulators."""
+        """Layout of the fragments that hold accumulators."""
         return "wgmma"
 
 
@@ -240,7 +249,7 @@ class Sm100Tiling(Settings):
 
     @property
     def fragment_layout(self) -> str:
-        """Of what comes from tensor memory."""
+        """Layout of the fragments that are loaded from tensor memory."""
         return "tmem"
 
     consumers: ClassVar[int] = 1

@@ -136,8 +136,8 @@ def predicted_us(
 
 
 def _step_us(problem: Problem, cfg: Sm90Tiling, ctas: int, model: Model) -> float:
-    """Of one K tile: what is slowest of the tensor cores and the ways to them, while `ctas` CTAs
-    run.
+    """Microseconds of one K tile while `ctas` CTAs run: the slowest of the tensor cores and the
+    ways to them.
     """
     line = cfg.bk * problem.dtype.nbytes
     mma = cfg.bm / 64 * cfg.bn / 2 * (line / MMA_K_BYTES) / model.tensor_mhz
@@ -156,7 +156,7 @@ def _step_us(problem: Problem, cfg: Sm90Tiling, ctas: int, model: Model) -> floa
 
 
 def _store_us(problem: Problem, cfg: Sm90Tiling, model: Model) -> float:
-    """Of one epilogue."""
+    """Microseconds of one epilogue."""
     width = store_width(problem.out_dtype, cfg)
     slices = cfg.rows / BLOCK_ROWS * (cfg.bn / cfg.split_k / width)
     skew = model.skewed_store if _off_line(problem.n * problem.out_dtype.nbytes) < 2 else 1.0

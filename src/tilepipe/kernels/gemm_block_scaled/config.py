@@ -85,7 +85,7 @@ class BlockScaledGemmConfig(Sm100Tiling):
 
     @property
     def tile_bytes(self) -> int:
-        """Of one K tile of A and B and their scales, in one CTA."""
+        """Bytes in one CTA of a K tile of A and B, with their scales."""
         elements = tp.dtype(self.format.elements[0]).bytes_of((self.bm + self.b_rows) * self.bk)
         return elements + LINES * LINE * self.scale_columns // PIECE_COLUMNS
 

@@ -139,7 +139,9 @@ def _blocks(x: Array, block: int) -> npt.NDArray[np.float64]:
 
 
 def _largest(blocks: npt.NDArray[np.float64]) -> tuple[Array, Array]:
-    """Of each block: whether all of it is finite, and the largest magnitude, 0 where it is not."""
+    """For each block, whether all of it is finite, and its largest magnitude (0 where it is
+    not).
+    """
     finite: Array = np.asarray(np.isfinite(blocks).all(-1))
     return finite, np.where(
         finite, np.abs(np.where(finite[..., None], blocks, 0)).max(-1, initial=0), 0

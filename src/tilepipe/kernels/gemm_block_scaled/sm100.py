@@ -6,7 +6,7 @@ before it multiplies.
         + bias[n] + beta · source[m, n])
 
 MXFP8, MXFP4 and NVFP4: each 32, or 16, elements of a row of A and B share a scale. The scales are
-in the layout of `block_scaled_layout.to_blocked`. C bfloat16, float16 or float32, row-major.
+in the layout of `layout.to_blocked`. C bfloat16, float16 or float32, row-major.
 Simulated, checked and compiled; it has not been run on a Blackwell GPU.
 """
 
@@ -108,8 +108,8 @@ def issue(
 
 
 def first_row(n: tp.Value, cfg: BlockScaledGemmConfig) -> tp.Value | int:
-    """Of the scales that are loaded for the tiles with index `n`, the first row that is theirs: 0,
-    or 64 where bn is no multiple of 128 and the tile begins inside a piece.
+    """The first row of tile `n` within the scales that are loaded for it: 0, or 64 where bn is no
+    multiple of 128 and the tile begins inside a piece.
     """
     return n % 2 * (cfg.bn % PIECE_ROWS) if cfg.bn % PIECE_ROWS else 0
 
@@ -136,7 +136,7 @@ def bind(
 
     Args:
         sfa, sfb: the scales of a and b, float8_e8m0 (one for 32 along k) or of NVFP4 float8_e4m3
-            (for 16), as `block_scaled_layout.to_blocked` lays out those of (m, k blocks) and (n, k
+            (for 16), as `layout.to_blocked` lays out those of (m, k blocks) and (n, k
             blocks); any shape with as many elements. Padding must be no NaN. The sign of a scale of
             float8_e4m3 is not looked at by the hardware.
         bias: (n,), added to every row. source: like c, added times beta.

@@ -63,8 +63,8 @@ def operand_map(name: str, x: Array, cfg: BlockScaledGemmConfig, rows: int) -> t
 
 def scales_map(name: str, x: Scales, rows: int, k: int, cfg: BlockScaledGemmConfig) -> tp.TensorMap:
     """The tensor map of the scales of a matrix (rows, k), as (pieces along the rows, lines along K,
-    256): an array of `block_scaled_layout.blocked_shape`, or of any shape with as many elements,
-    one after the other.
+    256): an array of `layout.blocked_shape`, or of any shape with as many elements, one after the
+    other.
 
     Raises:
         BindError: another dtype or number of elements, or gaps between them.
@@ -82,7 +82,7 @@ def scales_map(name: str, x: Scales, rows: int, k: int, cfg: BlockScaledGemmConf
             f"{NAME}: {name} has shape {tuple(x.shape)}, {prod(x.shape):,} scales; those of"
             f" {rows}×{k} in pieces of 128 rows × 4 blocks of"
             f" {cfg.format.block} are {' · '.join(map(str, pieces))} = {prod(pieces):,}"
-            " (block_scaled_layout.to_blocked makes them)"
+            " (tilepipe.kernels.gemm_block_scaled.layout.to_blocked makes them)"
         )
     layout = tp.scale_factor_k_major(rows, cfg.format.scales_of(k))
     try:

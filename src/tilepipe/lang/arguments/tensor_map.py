@@ -123,7 +123,7 @@ def tensor_map(
     if isinstance(box, tuple | list):
         plain = ((extent, plain_int(extent)) for extent in box)
         box = tuple(extent if found is None else found for extent, found in plain)
-    _check_box(box, rank, kind)
+    _check_box(box, tuple(array.shape), kind)
     lines, contiguous = (1, *box)[-2:] if order == "row" else (box[-1], box[-2])
     if swizzle is None:
         swizzle = default_swizzle(contiguous, lines, kind)
@@ -157,7 +157,8 @@ def _element_type(array: Any, wanted: object) -> DType:
     return kind
 
 
-def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
+def _check_box(box: tuple[int, ...], shape: tuple[int, ...], dtype: DType) -> None:
+    rank = len(shape)
     if not isinstance(box, tuple | list):
         raise BindError(
             f"a box is a tuple of {rank} extents, one for each dimension; got {shown(box)}"
@@ -166,7 +167,7 @@ def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
         raise BindError(f"box {shown(box)} has {len(box)} dimensions, the array {rank}")
     broken = broken_extent_rule(box)
     if broken is not None:
-        raise BindError(f"box {tuple(box)}: {broken}")
+        raise BindError(f"box={tuple(box)} for an array of shape {shape}: {broken}")
     if dtype.kind == "bool" or dtype.bits > 64:
         raise BindError(f"TMA does not move {dtype}")
 

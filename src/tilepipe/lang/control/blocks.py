@@ -150,7 +150,7 @@ def _side(
             continue
         name = rebinding.path_name(path)
         raise TraceError(
-            f"'{name}' is rebound in a branch: both sides are traced, so after it '{name}' would"
+            f"'{name}' is reassigned in a branch: both sides are traced, so after it '{name}' would"
             " be what the branch made it, taken or not."
             f" Keep it in a variable of the kernel (`{name} = ctx.var(start)`, then"
             f" `{name}.set(...)`), or use `ctx.select`.",

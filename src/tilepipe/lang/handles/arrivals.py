@@ -208,7 +208,7 @@ def _settle(account: Account) -> int:
             return typed
         raise CountError(
             f"no role arrives on '{array.name}', so a wait on it would never pass."
-            f" {_MISSING[account.side]}",
+            f" {_MISSING[account.side, account.flat]}",
             array.loc,
         )
     if typed is not None and typed != derived:
@@ -225,13 +225,18 @@ def _settle(account: Account) -> int:
     return derived
 
 
+# (side, whether the pipeline has no handles) -> what is missing where the side never arrives
 _MISSING = {
-    "producer": "Its producer must announce what it loads (expect_bytes; `get_tile(e=1)`,"
+    ("producer", False): "Its producer must announce what it loads (`expect_bytes`), arrive, or"
+    " commit.",
+    ("producer", True): "Its producer must announce what it loads (`get_tile(e=1)`,"
     " `get_k(..., e=1)`), arrive, or commit.",
-    "epilogue": "Each epilogue thread must signal that it has finished with tensor memory:"
+    ("epilogue", False): "Each epilogue thread must signal that it has finished with tensor memory:"
     " signal_complete().",
-    "consumer": "Its consumer must release what it has waited for (release, release_k,"
-    " release_v), arrive, or commit its MMAs.",
+    ("consumer", False): "Its consumer must release what it has waited for (`release`), arrive, or"
+    " commit its MMAs.",
+    ("consumer", True): "Its consumer must release what it has waited for (`release`, `release_k`,"
+    " `release_v`), arrive, or commit its MMAs.",
 }
 
 

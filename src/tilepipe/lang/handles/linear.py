@@ -63,9 +63,9 @@ class Handle(Held):
         for earlier, where, loc in self._signalled:
             if earlier == verb and _on_the_way(where, scope) and _overlap(where, scope):
                 raise HandleError(
-                    f"{self.describe()} is signalled twice: it {verb} at {loc.short} already. One"
-                    " stage is one phase: a second time would"
-                    " complete, or count towards, the next.",
+                    f"{self.describe()} is signalled twice: it already {verb} at {loc.short}. One"
+                    " stage is one phase: a second signal would complete, or count toward, the"
+                    " next phase.",
                     caller(),
                 )
         self._signalled.append((verb, scope, caller()))

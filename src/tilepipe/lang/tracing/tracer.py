@@ -179,11 +179,10 @@ class Tracer:
         if scope.kind == "role" and scope.role is not None:
             where = f"in role '{scope.role.name}', which has ended"
         else:
-            where = f"in the {scope.kind} block at {scope.loc.short}, which has closed"
+            where = f"inside the {scope.kind} at {scope.loc.short}, which has ended"
         raise TraceError(
-            f"this {what} was made {where}; outside it has no meaning. Keep what must survive in"
-            " `ctx.var(...)`,"
-            " an accumulator or shared memory.",
+            f"this {what} was created {where}; it is not defined outside. Keep what must survive"
+            " in `ctx.var(...)`, an accumulator or shared memory.",
             caller(),
         )
 
@@ -338,8 +337,8 @@ def rebound_message(*names: str) -> str:
     listed, them = ", ".join(f"'{name}'" for name in names), "it" if len(names) == 1 else "each"
     first = "x" if "(" in names[0] else names[0]
     return (
-        f"{listed} {'is' if len(names) == 1 else 'are'} rebound in a traced loop and read before"
-        " that: the body is traced once, so the"
+        f"{listed} {'is' if len(names) == 1 else 'are'} reassigned in a traced loop and read"
+        " earlier in its body: the body is traced once, so the"
         f" second iteration would not see the new value. Keep {them} in a variable of the kernel:"
         f" `{first} = ctx.var(start)` before the"
         f" loop, `{first}.set(...)` or `{first} += ...` in it."

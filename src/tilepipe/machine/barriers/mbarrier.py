@@ -373,7 +373,7 @@ def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
     threads of this agent.
     """
     if not 0 <= cta < len(m.ctas):
-        raise BarrierError(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
+        raise BarrierError(f"{site.what}: {m.no_cta_of(cta)}", site.loc)
     b = m.ctas[cta].bars[bar]
     if b.cta is not ag.cta and not b.fenced & (ag.everything() if ag.split else ag.k):
         faults.not_visible(b, site, ag)

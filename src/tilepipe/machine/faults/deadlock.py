@@ -156,7 +156,7 @@ class _Report:
                 own = ": the same agent would have to arrive after its own wait"
                 states = {self._state(waiting) + own}
             doing = "; ".join(sorted(states)[:4]) or role
-            lines.append(f"{kind} at {where}, executed {runs:,} time(s) — {doing}")
+            lines.append(f"{kind} at {where}, executed {runs:,} time{'s' * (runs != 1)} — {doing}")
         return lines
 
     def _state(self, agent: Agent) -> str:
@@ -328,7 +328,12 @@ class _Report:
     def _when_no_wait_explains(self) -> str:
         """Where no single wait says what is wrong."""
         if not self._cycle():
-            return "the threads that are missing above: not all that must meet here come here."
+            named = next(((w, w.on) for w in self.waits if isinstance(w.on, NamedState)), None)
+            return (
+                "the threads that are missing above: not all that must meet here come here."
+                if named is None
+                else self._too_few(*named)
+            )
         return (
             causes.passed_over(self.m.ctas)
             or self._starts_late()
@@ -336,6 +341,23 @@ class _Report:
                 "the cycle above: each of its members waits before it has done what the one"
                 " before it waits for."
             )
+        )
+
+    def _too_few(self, wait: Wait, named: NamedState) -> str:
+        """The threads that a named barrier counts, and those that the roles with it have."""
+        roles = {site.role for site in self.m.world.program.sites if site.named == named.name}
+        sizes = {
+            role: sum(
+                agent.full.bit_count()
+                for agent in self.m.agents
+                if agent.cta is wait.agent.cta and agent.role_name == role
+            )
+            for role in sorted(roles)
+        }
+        has = ", ".join(f"role '{role}' has {size}" for role, size in sizes.items() if size)
+        return (
+            "not every thread that the barrier counts reaches it: it counts"
+            f" {named.threads}, {named.threads - named.missing} have arrived{has and f' ({has})'}."
         )
 
     def _starts_late(self) -> str:

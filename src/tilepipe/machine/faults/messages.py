@@ -97,8 +97,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     if m.poison_at is old:
         return (
             f"When the first access ran, nothing had been written there yet: {old.agent} must"
-            " wait for a barrier"
-            " that says the data have come before it reads."
+            " wait, before reading, on a barrier that signals the data is there."
             f" {causes.only_arrives(m, old.agent)}".rstrip()
         )
     facts = old.site.facts
@@ -207,14 +206,14 @@ def proxy_race(
         place: what both touch. lines: both accesses. fence: the instruction that orders them.
         reach: why another form of it does not, or "".
     """
-    verb = "write" if old.is_write else "read"
+    verb, doing = ("write", "writing") if old.is_write else ("read", "reading")
     raise RaceError(
         f"race between proxies on {place}: the accesses are ordered, but no"
         " fence.proxy.async of that memory stands between.\n"
         f"  first:  {lines[0]}\n"
         f"  second: {lines[1]}\n"
-        f"  Every thread that made the {verb} must execute {fence} after it and before it arrives,"
-        f" or before the asynchronous access where it issues that itself.{reach}",
+        f"  Every {doing} thread must execute {fence} after the {verb}: before it arrives, or, if"
+        f" it issues the async access itself, before that access.{reach}",
         site.loc,
     )
 
@@ -245,7 +244,7 @@ def ordered_by_commit_alone(
         f"only a tcgen05.commit orders {site.what} at {site.loc.short} ({second}) after the"
         f" ordinary {verb} of {place} by {first} at"
         f" {old.site.loc.short}; a commit waits for MMAs and copies, not for {kind}", site.loc,
-        f"Let {first} also arrive on a barrier behind that access, and {second} wait for it.",
+        f"Let {first} also arrive on a barrier after that access, and {second} wait for it.",
     )  # fmt: skip
 
 
@@ -262,9 +261,9 @@ def global_race(
     raise RaceError(
         f"race on tensor '{tensor}': nothing orders the second access to common elements after"
         " the first.\n"
-        f"  first:  {event.who}: {event.site.what} ({verb})\n"
+        f"  first:  {event.who} {'writes' if event.is_write else 'reads'}: {event.site.what}\n"
         f"          at {event.site.loc}\n"
-        f"  second: {ag}: {site.what}\n"
+        f"  second: {ag} {'writes' if site.writes else 'reads'}: {site.what}\n"
         f"          at {site.loc}\n"
         f"  {_global_remedy(m, event, ag)}",
         site.loc,
@@ -451,11 +450,10 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
 def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
     frees = bar.side is not None and not bar.side.fills
-    known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
-    afterwards = "afterwards" if frees else "afterwards (an empty barrier)"
+    seen = f"after it has seen phase {phase}" if phase >= 0 else "once it has begun"
     unknown = (
-        f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on"
-        f" which it arrives {afterwards}."
+        f"The arriving role ran ahead: it must wait on {'a' if frees else 'an (empty)'} barrier"
+        f" that {ag} arrives on {seen}."
     )
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
     remedy = (
@@ -537,8 +535,8 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     )
     cure = (
         f"The thread that initialises it must execute {words['fence.mbarrier_init']} (or"
-        f" {words['fence.proxy.async.shared::cta']}) behind that, before a barrier"
-        f" lets {ag} go on: TMA may see what the memory held before."
+        f" {words['fence.proxy.async.shared::cta']}) after that and before the barrier that lets"
+        f" {ag} go on: TMA may see what the memory held before."
     )
     if bar.reinitialised:
         raise BarrierError(f"{text}.\n  {cure}", site.loc)

@@ -112,8 +112,8 @@ def refilled(ctas: Iterable[Cta], copy: Access) -> str:
             phase, who = _latest(empty)
             if phase >= 0:
                 return (
-                    f"The second copy was let in by phase {phase} of {empty.where} ({who}), which"
-                    " knew nothing of the first."
+                    f"Phase {phase} of {empty.where} ({who}) freed the stage for the second copy"
+                    " without waiting for the first."
                     f" {_ONE_RELEASE.format(full.name)}"
                 )
     return ""

@@ -269,22 +269,21 @@ def _warp(a: Access) -> int:
 
 
 def _after_registers(old: Access, new: Access) -> str:
-    """What is missing between a load or a store of a warp and `new`: of the wait, the fence before
-    the arrive, and the barrier those alone that `old`'s warp has not executed. Within a warp
-    program order suffices after the wait; a dealloc needs no fence.
+    """Which of the wait, the fence and the barrier `old`'s warp has yet to execute before `new`.
+    Within a warp program order suffices after the wait; a dealloc needs no fence.
     """
     what = "store to" if old.is_write else "load from"
     over = f"A {what} tensor memory is over when its warp has executed {_wait(old)}"
     frees, library = new.site.frees, _dealloc(new.agent.cta.words)
     if old.agent is new.agent and _warp(old) == _warp(new):
         others = (
-            " Where other warps read, too, they must tell the one that"
+            " Where other warps read, too, they must signal the one that"
             f" frees{':' if library else '.'}{library}"
             if frees
             else ""
         )
         return (
-            f"{over}: put that between the two. Behind it the same warp needs no fence and no"
+            f"{over}: put that between the two. After it the same warp needs no fence and no"
             f" barrier.{others}"
         )
     known, others = old.agent.known(old.mask), library if frees else ""
@@ -297,13 +296,13 @@ def _after_registers(old: Access, new: Access) -> str:
         return f"{over}; then {missing}.{others}"
     done = "that" if steps or frees else f"that and {fence}"
     return (
-        f"{over}. It has done {done}, but nothing behind it tells {who}: {missing} must"
+        f"{over}. It has executed {done}, but nothing after that signals {who}: {missing} must"
         f" follow.{others}"
     )
 
 
 def _dealloc(words: Wording) -> str:
-    """What of the front end's library does all that a dealloc after others' reads needs."""
+    """The front end's own way to free columns that others read; empty where it has none."""
     return words.get("freeing after reads", "")
 
 

@@ -50,7 +50,9 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
 def check_global_proxy(
     m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int
 ) -> None:
-    """The same of an ordinary access to global memory before one by TMA."""
+    """Raises RaceError unless a fence.proxy.async stands between an ordinary access to global
+    memory and a later one by TMA.
+    """
     if old.fenced & known:
         return
     words, place = ag.cta.words, f"tensor '{tensor}'"

@@ -147,7 +147,7 @@ def store_bytes(
         lane = active[int(np.nonzero(differs.any(axis=1))[0][0])]
         raise RaceError(
             f"{site.what}: thread {lane} of {ag} and another one store different values to"
-            f" {addresses[lane]:#x} in one instruction; which one stays is not defined",
+            f" {addresses[lane]:#x} in one instruction; which value wins is undefined",
             site.loc,
         )
 

@@ -86,7 +86,7 @@ def cta_of(m: Machine, ag: Agent, site: Site, rank: int | None) -> Cta:
     if rank is None:
         return ag.cta
     if not 0 <= rank < len(m.ctas):
-        raise SimFault(f"{site.what}: CTA rank {rank} of a cluster of {len(m.ctas)}", site.loc)
+        raise SimFault(f"{site.what}: {m.no_cta_of(rank)}", site.loc)
     return m.ctas[rank]
 
 
@@ -172,8 +172,8 @@ def _one_value_each(
         if other != x and not (other != other and x != x):  # NaN
             raise RaceError(
                 f"{site.what}: threads {first} and {lane} of {ag} store different values ({other}"
-                f" and {x}) to"
-                f" element {element} of {name} in one instruction; which one stays is not defined",
+                f" and {x}) to element {element} of {name} in one instruction; which value wins is"
+                " undefined",
                 site.loc,
             )
 

@@ -59,8 +59,7 @@ def _in_flight(frag: Frag, ag: Agent, site: Site, verb: str, users: int) -> NoRe
             which = f"{len(loose)} of them, the last at {last}, are"
         remedy = (
             f"{which} in no committed group, and a wait covers committed groups only. Close"
-            " the group behind"
-            f" the MMA ({words['wgmma.commit_group']}), then wait for it:"
+            f" the group after the MMA ({words['wgmma.commit_group']}), then wait for it:"
             f" {words['wgmma.wait_group 0']}."
         )
     users_are = f"1 wgmma that {use}s it is" if users == 1 else f"{users} wgmmas that {use} it are"

@@ -50,9 +50,7 @@ class OneTile:
 
 @lru_cache(maxsize=256)
 def _offsets(buffer: TileArray) -> npt.NDArray[np.int64]:
-    """Of each byte of each element, where it lies in the tile: (rows, cols, bytes of an
-    element).
-    """
+    """The offset in the tile of each byte of each element: (rows, cols, bytes of an element)."""
     first = byte_offsets(buffer, np.arange(buffer.rows)[:, None], np.arange(buffer.cols)[None, :])
     return first[..., None] + np.arange(max(buffer.dtype.bits // 8, 1))
 
@@ -118,7 +116,7 @@ def encode(buffer: TileArray, base: int, rect: Rect, values: Array, memory: Byte
 
 
 def _high_half(buffer: TileArray) -> npt.NDArray[np.int64]:
-    """Of each 4-bit element, 1 where it is the high half of its byte."""
+    """1 for each 4-bit element in the high half of its byte, else 0."""
     inner = (
         np.arange(buffer.cols)[None, :]
         if buffer.order == "row"

@@ -49,7 +49,7 @@ class ArrayKind(NamedTuple):
 @dataclass(frozen=True)
 class Recipe:
     """A product a (m, k) @ b (k, n) and what its scales are of: "tensor", "row" (of a, and columns
-    of b), "block" (of 1×128 and 128×128), or one of `block_scaled_layout.KINDS`.
+    of b), "block" (of 1×128 and 128×128), or one of `layout.KINDS`.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""PyTorch's dispatcher: the operators `tilepipe::NAME` that it, the compiler and autograd see, and
-what observes tensors so that it must not be left out.
+"""The operators `tilepipe::NAME`, as PyTorch's dispatcher, compiler and autograd see them, and
+whether a call must go through them.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class OutputStage:
     Attributes:
         index: its number in the ring.
         tmem: its stage of tensor memory.
-        pipeline: for its barriers (the page's original has a snapshot here: never step it).
+        pipeline: for its barriers (the API page's original has a snapshot here: never step it).
     """
 
     def __init__(self, handle: AccumulatorStage) -> None:

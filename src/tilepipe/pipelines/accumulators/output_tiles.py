@@ -31,7 +31,7 @@ from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 
 
 class OutputTilePipeline(AccumulatorRing):
-    """Accumulators in tensor memory between an MMA warp and the epilogue's warps (seed page
+    """Accumulators in tensor memory between an MMA warp and the epilogue's warps (API page
     OutputTilePipeline).
 
     Attributes:
@@ -198,7 +198,7 @@ class OutputTilePipeline(AccumulatorRing):
         return self.view(OutputConsumer, "consumer view", self.acquire_epilogue_linear)
 
     def per_k(self) -> OutputKPipeline:
-        """The view of kernels that hand over each step of K, see `pipelines.per_k`."""
+        """The view of kernels that hand over each step of K, see `accumulators.per_k`."""
         return OutputKPipeline(self)
 
     def per_k_epilogue(

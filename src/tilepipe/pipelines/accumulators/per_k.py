@@ -193,8 +193,8 @@ class EpilogueKContext(StageContext[EpilogueKStage]):
 
 
 class BlockwiseFP8Accumulator:
-    """The total, in registers, of products whose steps of K have scales; the `accum` of the page's
-    example.
+    """The total, in registers, of products whose steps of K have scales; the `accum` of the API
+    page's example.
 
     `total`: a float32 fragment (rows, cols) of layout "tmem".
     """

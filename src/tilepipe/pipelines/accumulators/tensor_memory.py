@@ -33,7 +33,7 @@ class TmemAllocation:
 
     Made in set-up code, where it takes one word of shared memory. The MMA warp calls `allocate()`;
     the other roles call `from_shared()` after a barrier that follows it. Each role that uses it
-    calls one of the two (seed page OutputTilePipeline, comptime member Tmem).
+    calls one of the two (API page OutputTilePipeline, comptime member Tmem).
     """
 
     def __init__(

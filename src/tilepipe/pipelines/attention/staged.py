@@ -26,7 +26,7 @@ from tilepipe.pipelines.state import PipelineState
 
 
 class StagedPipeline(BarrierRing):
-    """`num_kv_stages` stages of `num_qk_stages` parts each (seed page TMAProducerPipeline, field
+    """`num_kv_stages` stages of `num_qk_stages` parts each (API page TMAProducerPipeline, field
     `pipeline`).
 
     `KPipeline`, `VPipeline` and `KVPipeline` are this class; V has one part.
@@ -258,7 +258,7 @@ class StagedPipeline(BarrierRing):
         commit(self.consumer_mbar(idx, qk_stage=self.num_qk_stages - 1), e)
 
 
-# The seed page's names for it.
+# The API page's names for it.
 KPipeline = StagedPipeline
 VPipeline = StagedPipeline
 KVPipeline = StagedPipeline

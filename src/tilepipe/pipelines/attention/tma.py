@@ -15,7 +15,7 @@ from tilepipe.pipelines.barriers.pairs import truth
 
 
 class TMAProducerPipeline(TilePipeline):
-    """The load warp's side (seed page TMAProducerPipeline): `acquire`, `get_tile(e=1)`, a copy, for
+    """The load warp's side (API page TMAProducerPipeline): `acquire`, `get_tile(e=1)`, a copy, for
     each part; then `commit_step`.
 
     Its state starts at phase 1, so that the first lap does not wait. `expect_bytes` is the one

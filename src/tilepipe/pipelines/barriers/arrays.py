@@ -27,7 +27,7 @@ E = TypeVar("E", SharedMemBarrier, ElementRef)
 class SMemArray(Generic[E]):
     """`size` elements of one type in shared memory; `array[i]` is a pointer to element i.
 
-    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in
+    `len(array)` counts elements and `storage_size` bytes (the API page's original counted bytes in
     both). For `SharedMemBarrier` the elements are barriers; for a dtype, scalars for `ctx.load` and
     `ctx.store`.
     """

@@ -242,7 +242,7 @@ class SharedMemBarrier(View):
         """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier
         wait(1) passes and wait(0) blocks.
 
-        `ticks`: the limit of one hardware try in nanoseconds. It has no effect here; the seed page
+        `ticks`: the limit of one hardware try in nanoseconds. It has no effect here; the API page
         has it.
         """
         require_whole_warpgroup_waits(self._tracer, "a wait")

@@ -45,7 +45,7 @@ from tilepipe.pipelines.rings.stage_commits import commit_by_one_lane, require_b
 
 
 class InputTilePipeline(OverRing[ProducerConsumerPipeline]):
-    """Input tiles between a TMA producer and an MMA consumer (seed page InputTilePipeline).
+    """Input tiles between a TMA producer and an MMA consumer (API page InputTilePipeline).
 
     Attributes:
         pipeline: the barriers and cursors.
@@ -140,7 +140,7 @@ class InputTilePipeline(OverRing[ProducerConsumerPipeline]):
 
     def try_acquire_consumer(self) -> Value:
         """Whether the next consumer stage is filled; give the result to `wait_producer_if_needed`
-        (the page's example crosses the two).
+        (the API page's example crosses the two).
         """
         return self.pipeline.try_wait_producer()
 
@@ -301,7 +301,7 @@ def require_full_barrier(inputs: InputTilePipeline, stage: Value, barrier: objec
 
 
 class InputConsumerStage(InputStage):
-    """A stage to use. `release()` steps; Where the body has neither committed nor arrived on
+    """A stage to use. `release()` steps. Where the body has neither committed nor arrived on
     `mbar()`, the release signals too: by a commit of the MMAs that read the stage if any did, else
     by an arrive of the role's threads.
     """
@@ -371,7 +371,7 @@ class InputConsumerStage(InputStage):
 
 
 class ProducerTiles(InputProducerStage, Entered):
-    """`with producer.acquire() as tiles:` an InputProducerStage that releases itself (seed page
+    """`with producer.acquire() as tiles:` an InputProducerStage that releases itself (API page
     ProducerTiles).
     """
 

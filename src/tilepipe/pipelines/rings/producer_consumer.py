@@ -36,11 +36,11 @@ from tilepipe.pipelines.state import PipelineState
 
 
 class ProducerConsumerPipeline(BarrierRing):
-    """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
+    """`num_stages` stages between producer and consumer warps (API page ProducerConsumerPipeline).
 
-    `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and
-    `empty[s]`. Every role has its own cursors; `copy()` gives a second set at the same positions.
-    `p2 = p` is the same pipeline.
+    `full`, `empty`: pointers to the barriers that the producer and the consumer, respectively,
+    signal, `full[s]` and `empty[s]`. Every role has its own cursors; `copy()` gives a second
+    set at the same positions. `p2 = p` is the same pipeline.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ProducerConsumerPipeline(BarrierRing):
         return 2 * num_stages * BARRIER_BYTES
 
     def smem_bytes(self: ProducerConsumerPipeline | int) -> int:
-        """Shared memory of the barriers, bytes: `pipe.smem_bytes()`, or, as the page's static
+        """Shared memory of the barriers, bytes: `pipe.smem_bytes()`, or, as the API page's static
         method, before there is a pipeline: `ProducerConsumerPipeline.smem_bytes(num_stages)`.
         """
         return ProducerConsumerPipeline.smem_bytes_for(
@@ -398,7 +398,9 @@ def check_announced(handle: StageHandle) -> None:
 
 
 class ConsumerStage(StageHandle):
-    """A stage to use. `release()` arrives on `mbar()`, unless the body has, and steps."""
+    """A stage the consumer has acquired. `release()` advances to the next stage, after arriving on
+    `mbar()` unless the body already did.
+    """
 
     def __init__(self, pipe: ProducerConsumerPipeline, stage: Value) -> None:
         super().__init__(pipe, stage, "consumer")

@@ -1,4 +1,4 @@
-"""Arrays of tiles in shared memory, by the names of the seed pages, and the layout of the scale
+"""Arrays of tiles in shared memory, by the names of the API pages, and the layout of the scale
 factors of block-scaled MMAs.
 """
 

@@ -191,7 +191,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`_`: a result that nobody wants."""
+    """`_`: a result that is not used."""
 
     def __str__(self) -> str:
         return "_"

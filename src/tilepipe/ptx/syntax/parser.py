@@ -45,7 +45,7 @@ _MOST_DIGITS = 66  # 0b and 64 bits
 _LINKING = {".extern", ".visible", ".weak", ".common"}
 _SPACES = {f".{space}": space for space in ("global", "const", "shared", "local", "param")}
 _BRANCHES = {"bra", "brx"}
-# Set by the hardware, and declared by nobody (PTX ISA, "Special Registers").
+# Set by the hardware, and never declared (PTX ISA, "Special Registers").
 _SPECIAL = {
     "%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "%ctaid", "%nctaid", "%smid", "%nsmid",
     "%gridid", "%is_explicit_cluster", "%clusterid", "%nclusterid", "%cluster_ctaid",
