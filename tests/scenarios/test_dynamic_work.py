@@ -163,7 +163,7 @@ def test_a_cta_that_does_not_listen() -> None:
     words = (
         (
             "CTA 1 (rank 1 in its cluster) exits while role 'schedule' of CTA 0 can still "
-            "arrive on its work.full"
+            "arrive on work.full"
         ),
         where("arm"),
     )
