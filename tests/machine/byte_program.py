@@ -271,7 +271,7 @@ class Launch:
     def world(self, journal: Journal | None) -> World:
         self.arguments.c[...] = 0
         tensors = self.arguments.tensors()
-        world = World(self.variant.program(), self.variant.body, H200, 1, tensors, {})
+        world = World(self.variant.program(), self.variant.body, H200, 1, tensors)
         world.journal = journal
         return world
 

@@ -77,7 +77,7 @@ def run(*warps: list[Request], seed: int = 0) -> list[Any]:
         named=(("bar 0", 32 * len(warps)),),
         smem_bytes=4096,
     )
-    world = World(program, body, H200, 1, [], {})
+    world = World(program, body, H200, 1, [])
     one_after_another(world, [0], Random(seed) if seed else None, lambda m: None)
     return results
 

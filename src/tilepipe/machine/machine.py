@@ -5,7 +5,7 @@ between their accesses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilepipe.errors import NotModelledError, PoisonError, RaceError, SimFault
@@ -44,8 +44,6 @@ class World:
 
     Attributes:
         body: starts the body of an agent.
-        params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent, for
-            the bodies of agents.
         counts: executions per site. blocked: those of them that did not pass at once.
         rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
         on_event: called with (agent, site, start, end), times in cycles since the CTA started,
@@ -67,7 +65,6 @@ class World:
     chip: Chip
     grid: int
     tensors: list[GlobalTensor]
-    params: Mapping[tuple[str, int], int | float]
     rules: Rules = "practice"
     on_event: OnEvent | None = None
     advice: list[str] = field(default_factory=list)

@@ -306,7 +306,7 @@ class Launch:
             return warp
 
         tensors = [*self.tensors, *self.memory.tensors]
-        world = World(program, body, self._chip(), count, tensors, {}, self.rules)
+        world = World(program, body, self._chip(), count, tensors, self.rules)
         self.advice, self.printed = world.advice, world.printed
         for instruction, register in code.early_uses:
             finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"

@@ -13,9 +13,8 @@ import numpy as np
 
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, Launch, TensorArg
-from tilepipe.machine.actors import Body
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules
 from tilepipe.sim.analysis.data_flow import (
     TENSOR_MEMORY as TENSOR_MEMORY,
@@ -25,11 +24,9 @@ from tilepipe.sim.analysis.data_flow import (
 )
 from tilepipe.sim.analysis.interchangeable import interchangeable
 from tilepipe.sim.analysis.live_locals import place
-from tilepipe.sim.codegen.module import compile_kernel
+from tilepipe.sim.codegen.module import Params as Params, StartBody as StartBody, compile_kernel
 from tilepipe.sim.run import occupancy, world_of
 from tilepipe.sim.sites import OpSite as OpSite
-
-StartBody = Callable[[Machine, Agent], Body]
 
 
 class KernelFrontEnd(DecidingData):

@@ -20,7 +20,7 @@ from tilepipe.machine.machine import Machine, OnEvent, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
-from tilepipe.sim.codegen.module import Compiled, compile_kernel
+from tilepipe.sim.codegen.module import Compiled, Params, compile_kernel
 
 THREADS_PER_SM = 2048
 
@@ -182,11 +182,10 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
     tensors, params = _arguments(launch, compiled)
     return World(
         compiled.program,
-        compiled.body,
+        compiled.bound(params),
         launch.chip,
         launch.grid,
         tensors,
-        params,
         rules,
         on_event,
         elected=compiled.lanes[0],
@@ -195,9 +194,7 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
     )
 
 
-def _arguments(
-    launch: Launch, compiled: Compiled
-) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:
+def _arguments(launch: Launch, compiled: Compiled) -> tuple[list[GlobalTensor], Params]:
     """The tensors of a launch, and the values of its parameters."""
     tensors: list[GlobalTensor] = []
     params: dict[tuple[str, int], Any] = {}

@@ -28,6 +28,6 @@ def test_several_barriers_lie_eight_bytes_apart() -> None:
         yield mbarrier.mbar_init, (site, LANE, FIRST, 3, 5)
         found.extend((bar.address, bar.pending) for bar in m.ctas[0].bars)
 
-    world = World(program, body, H200, 1, [], {})
+    world = World(program, body, H200, 1, [])
     one_after_another(world, [0], None, lambda m: None)
     assert found == [(FIRST, 5), (FIRST + 8, 5), (FIRST + 16, 5)]

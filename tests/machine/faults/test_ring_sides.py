@@ -47,8 +47,6 @@ def test_a_release_out_of_turn(ring: str | None) -> None:
         smem_bytes=128,
     )
     with pytest.raises(DeadlockError) as caught:
-        one_after_another(
-            World(program, released_twice, H200, 1, [], {}), [0], None, lambda m: None
-        )
+        one_after_another(World(program, released_twice, H200, 1, []), [0], None, lambda m: None)
     told = "Released out of turn: the arrival in phase 0 of free (role 'r' at ring.ptx:2)"
     assert (told in str(caught.value)) is (ring is not None)

@@ -65,7 +65,7 @@ def world_of(body: Callable[[Machine, Agent], Body], out: npt.NDArray[Any], ctas
         GlobalTensor(PlainTensor("a", dtypes.float16, 2), ARRAY, written=False, read_too=True),
         GlobalTensor(PlainTensor("c", dtypes.float16, 2), out, written=True, read_too=False),
     ]
-    return World(program, body, H200, ctas, tensors, {})
+    return World(program, body, H200, ctas, tensors)
 
 
 def loaded(box: TensorMap, coords: tuple[int, int], address: int, mask: int | None = None) -> Body:

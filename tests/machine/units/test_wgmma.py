@@ -101,7 +101,7 @@ def product(
     role = Role("mma", warpgroups=not by_warp, alone=not by_warp)
     agents = [AgentPlan(role, i, i, warps) for i in range(4 // warps)]
     program = Program(1, agents, tuple(SITES.values()), smem_bytes=32768, addressed=True)
-    one_after_another(World(program, body, H200, 1, [], {}), [0], None, lambda m: None)
+    one_after_another(World(program, body, H200, 1, []), [0], None, lambda m: None)
     return out
 
 

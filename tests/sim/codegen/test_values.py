@@ -363,7 +363,7 @@ def test_generated_source_is_readable_and_cached() -> None:
         b.arrive(b.bar(full, i))
     assert b.run().steps == 4
     text = sim.source(b.kernel)
-    assert "def one(m, ag):" in text
+    assert "def one(m, ag, params):" in text
     assert "yield mbar_arrive, (S" in text
     assert "# test_values.py:" in text
     assert sim.source(b.kernel) is text

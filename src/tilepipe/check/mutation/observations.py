@@ -23,7 +23,7 @@ from tilepipe.machine.actors import Body
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import phase_of
 from tilepipe.machine.machine import Machine
-from tilepipe.sim.front_end import StartBody, listen
+from tilepipe.sim.front_end import Params, StartBody, listen
 
 Phase = tuple[int, int, int, int]  # run, CTA of the grid, mbarrier of the CTA, phase
 
@@ -71,8 +71,8 @@ class Observations:
     def _listening(self, body: StartBody) -> StartBody:
         """A body with a listener between it and the machine."""
 
-        def listening(m: Machine, ag: Agent) -> Generator[Any, Any, None]:
-            inner: Body = body(m, ag)
+        def listening(m: Machine, ag: Agent, params: Params) -> Generator[Any, Any, None]:
+            inner: Body = body(m, ag, params)
             result: Any = None
             while True:
                 try:

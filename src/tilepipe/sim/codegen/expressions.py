@@ -29,7 +29,7 @@ from tilepipe.ir.printer import INFIX
 
 Text = tuple[str, bool]  # source, and whether its value is an array
 
-_RESERVED = {"m", "ag", "np"}  # names in every function
+_RESERVED = {"m", "ag", "params", "np"}  # names in every function
 _WRAPS = ("add", "sub", "mul", "shl", "neg", "not")  # of unsigned integers
 
 
@@ -227,7 +227,7 @@ class Expressions:
             case e.Const():
                 return self._const(x), False
             case e.Param():
-                key = f"m.world.params[{x.name!r}, {x.axis}]"
+                key = f"params[{x.name!r}, {x.axis}]"
                 return self.hoist(
                     key, x.name if x.axis < 0 else f"{x.name}_shape{x.axis}", True
                 ), False

@@ -91,7 +91,7 @@ class Function:
 
     def lines(self) -> list[tuple[str, Loc | None]]:
         """The function, line by line, each with the kernel's line it comes from."""
-        head = [f"def {self.name}(m, ag):", *(f"    {line}" for line in self.x.prologue)]
+        head = [f"def {self.name}(m, ag, params):", *(f"    {line}" for line in self.x.prologue)]
         out: list[tuple[str, Loc | None]] = [(line, None) for line in head]
         for depth, text, loc in self.body:
             tail = f"  # {loc.short}" if loc is not None else ""

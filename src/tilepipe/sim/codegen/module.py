@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from tilepipe.ir.numbers import from_float, shl, shr
 from tilepipe.ir.program import WARP, Kernel, walk
 from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragment_access import read_registers
 from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.program import AgentPlan, BarrierPlan, Program, RingSide
@@ -59,6 +60,9 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     runtime.tile_rect,
 )
 _OTHER_SIDE = {"full": "empty", "empty": "full"}
+# (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent
+Params = Mapping[tuple[str, int], int | float]
+StartBody = Callable[[Machine, Agent, Params], Body]
 # the agents of warps in no role, which execute the set-up alone
 IDLE = Role("idle warps", warpgroups=False, alone=False)
 
@@ -83,7 +87,7 @@ class Compiled:
     source: str = ""
     lines: dict[int, Loc] = field(default_factory=dict)
     sites: list[OpSite] = field(default_factory=list)
-    bodies: dict[str, Callable[[Any, Agent], Body]] = field(default_factory=dict)
+    bodies: dict[str, StartBody] = field(default_factory=dict)
     names: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
     bar_base: dict[str, int] = field(default_factory=dict)
     slot_base: dict[str, int] = field(default_factory=dict)
@@ -92,9 +96,13 @@ class Compiled:
     tensor_uses: tuple[set[str], set[str]] = field(init=False)
     proxies: tuple[set[str], set[str]] = field(init=False)
 
-    def body(self, m: Any, ag: Agent) -> Body:
-        """The body of an agent, at its start."""
-        return self.bodies[SETUP if ag.role is IDLE else ag.role.name](m, ag)
+    def bound(self, params: Params) -> Callable[[Machine, Agent], Body]:
+        """What starts the body of an agent in a launch with these parameters."""
+
+        def body(m: Machine, ag: Agent) -> Body:
+            return self.bodies[SETUP if ag.role is IDLE else ag.role.name](m, ag, params)
+
+        return body
 
     def located(self, error: BaseException) -> Loc | None:
         """The kernel's line whose generated code has raised an exception."""
