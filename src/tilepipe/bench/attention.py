@@ -170,8 +170,8 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     for text in texts:
         if text not in SUITES:
             raise BindError(
-                f"--shapes of attention takes {' or '.join(SUITES)}, got {text!r}; other"
-                " shapes: -s s_q=4096 -s s_kv=4096 ..."
+                f"--shapes of attention takes {' or '.join(SUITES)}, got {text!r}; other shapes: -s"
+                " s_q=4096 -s s_kv=4096 ..."
             )
     heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
     depths = [given["d"]] if "d" in given else [128, 64]

@@ -24,15 +24,13 @@ from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 
 REGIMES_TEXT = (
     f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about"
-    f" {timing.BLOCK_S * 1e3:.0f} ms, kernels in random order,"
-    f" median; steady: one kernel alone, {timing.SETTLE_S:.1f} s to settle and"
-    f" {timing.TIMED_S:.1f} s timed, in turns, median of 3"
+    f" {timing.BLOCK_S * 1e3:.0f} ms, kernels in random order, median; steady: one kernel alone,"
+    f" {timing.SETTLE_S:.1f} s to settle and {timing.TIMED_S:.1f} s timed, in turns, median of 3"
 )
 DATA_TEXT = (
-    f"standard normal operands, rotated through at least {timing.ROTATE_BYTES / 1e6:.0f} MB;"
-    " ratio: peer's time / ours; error: ours,"
-    " relative Frobenius, against float32 torch.matmul of the same values; both results of the"
-    " timed launches are verified"
+    f"standard normal operands, rotated through at least {timing.ROTATE_BYTES / 1e6:.0f} MB; ratio:"
+    " peer's time / ours; error: ours, relative Frobenius, against float32 torch.matmul of the same"
+    " values; both results of the timed launches are verified"
 )
 
 
@@ -46,8 +44,7 @@ def environment(chip: tp.Chip) -> str:
     limit, version = _nvidia_smi()
     return (
         f"NVIDIA {chip.name} ({chip.sms} SMs{limit}){version}, CUDA {torch.version.cuda}, NVRTC"
-        f" {nvrtc_version()},"
-        f" torch {torch.__version__}, tilepipe {tp.__version__},"
+        f" {nvrtc_version()}, torch {torch.__version__}, tilepipe {tp.__version__},"
         f" {datetime.date.today().isoformat()}"
     )
 

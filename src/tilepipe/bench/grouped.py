@@ -176,8 +176,8 @@ def parse(text: str) -> tuple[int, int, int, int, str]:
         m, n, k, groups = map(int, parts[:4])
         return m, n, k, groups, (*parts[4:], "random")[0]
     raise BindError(
-        f"--shapes of gemm_grouped takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or"
-        f" standard; got {text!r}"
+        f"--shapes of gemm_grouped takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or standard;"
+        f" got {text!r}"
     )
 
 

@@ -21,8 +21,8 @@ from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 Config = GemmConfig | BlockwiseGemmConfig
 CONFIG_LEGEND = (
     "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c"
-    " cluster M×N; k CTAs that split K;"
-    " o output slots, unless 2; g group of the raster; / columns of one wgmma"
+    " cluster M×N; k CTAs that split K; o output slots, unless 2; g group of the raster; / columns"
+    " of one wgmma"
 )
 
 

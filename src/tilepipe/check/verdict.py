@@ -54,8 +54,8 @@ class Bounds:
         seconds = plain(self.seconds)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
             raise BindError(
-                "Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such"
-                f" bound; got {shown(seconds)}"
+                "Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such bound;"
+                f" got {shown(seconds)}"
             )
         object.__setattr__(self, "seconds", seconds)
 

@@ -31,9 +31,8 @@ What = Annotated[
     ),
 ]
 MEANING = (
-    "Verified means: these instances of this configuration, in every interleaving of the model"
-    " that docs/verification-gaps.md describes;"
-    " never other shapes."
+    "Verified means: these instances of this configuration, in every interleaving of the model that"
+    " docs/verification-gaps.md describes; never other shapes."
 )
 
 

@@ -74,8 +74,7 @@ def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
         does = "is measured on" if archs else "exists for"
         raise UnavailableError(
             f"kernel '{spec.name}' {does} {', '.join(archs or spec.archs)}; device 0 is a"
-            f" {chip.name}"
-            f" ({chip.arch})"
+            f" {chip.name} ({chip.arch})"
         )
     return chip
 

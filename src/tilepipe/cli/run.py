@@ -95,8 +95,8 @@ def run(
     else:
         wall, simulated_us = launch(case), None
         did = (
-            f"launched on {chip.name}: {wall * 1e6:.1f} µs with its synchronisation,"
-            f" {case.tiles} tiles"
+            f"launched on {chip.name}: {wall * 1e6:.1f} µs with its synchronisation, {case.tiles}"
+            " tiles"
         )
     comparison = case.verify()
     if as_json:
@@ -183,8 +183,8 @@ def demo() -> None:
         f" {config['bm']}×{config['bn']}×{config['bk']},"
     )
     out.print(
-        f"{config['stages']} stages between one TMA warp and {config['consumers']} MMA"
-        " warpgroups, on a simulated GPU.\n"
+        f"{config['stages']} stages between one TMA warp and {config['consumers']} MMA warpgroups,"
+        " on a simulated GPU.\n"
     )
     wall, result = _simulate(case, 0, quiet=False)
     table = Table("role", "what it did", title="What each role did")

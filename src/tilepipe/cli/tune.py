@@ -76,8 +76,8 @@ def tune(
     if forget:
         if given and not stated:
             raise BindError(
-                "tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all"
-                " of this chip"
+                "tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all of"
+                " this chip"
             )
         chip = _whose(chip_name)
         count = tuned.forget(problem if stated else None, chip)

@@ -75,6 +75,5 @@ def array_order(array: Any) -> str:
         return (fit or able)[0]
     raise BindError(
         f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its"
-        " last two dimensions;"
-        " TMA needs one with a stride of one element. Make a contiguous copy."
+        " last two dimensions; TMA needs one with a stride of one element. Make a contiguous copy."
     )

@@ -38,8 +38,8 @@ class DType:
         """
         if self.bits < 8:
             raise BindError(
-                f"{self.name} has {self.bits} bits: one element has no address and no bytes of"
-                " its own"
+                f"{self.name} has {self.bits} bits: one element has no address and no bytes of its"
+                " own"
             )
         return self.bits // 8
 
@@ -150,9 +150,8 @@ def broken_register_rule(t: DType) -> str | None:
     if t.in_registers:
         return None
     return (
-        f"threads do not compute with {t}, which TMA moves and tensor cores read; to load or"
-        " store its bytes, pass the array a second"
-        " time as uint8"
+        f"threads do not compute with {t}, which TMA moves and tensor cores read; to load or store"
+        " its bytes, pass the array a second time as uint8"
     )
 
 

@@ -44,8 +44,7 @@ def _place_roles(kernel: Kernel, chip: Chip) -> None:
         padded = f", padded to {kernel.threads}" if kernel.warps != warp else ""
         raise LimitError(
             f"kernel '{kernel.name}' needs {warp * WARP} threads ({terms}){padded}; a CTA has at"
-            f" most {chip.max_threads}."
-            " Use fewer warps or warpgroups.",
+            f" most {chip.max_threads}. Use fewer warps or warpgroups.",
             kernel.loc,
         )
     _check_registers(kernel, chip)
@@ -87,12 +86,11 @@ def broken_pool_rule(kernel: Kernel, registers: int) -> str | None:
     if total <= pool:
         return None
     return (
-        f"registers: the warpgroups ask for 128 × ({' + '.join(map(str, groups))}) = {total:,},"
-        f" but a CTA of {kernel.threads} threads is"
-        f" launched with {allocated} a thread, {kernel.threads} × {allocated} = {pool:,}:"
-        " setmaxnreg.inc would wait for the other"
-        f" {total - pool:,} for ever. Lower registers= of the roles to a sum of"
-        f" {pool // WARPGROUP} over the warpgroups."
+        f"registers: the warpgroups ask for 128 × ({' + '.join(map(str, groups))}) = {total:,}, but"
+        f" a CTA of {kernel.threads} threads is launched with {allocated} a thread,"
+        f" {kernel.threads} × {allocated} = {pool:,}: setmaxnreg.inc would wait for the other"
+        f" {total - pool:,} for ever. Lower registers= of the roles to a sum of {pool // WARPGROUP}"
+        " over the warpgroups."
     )
 
 
@@ -113,8 +111,7 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
         if len(set(wanted.values())) > 1:
             raise LimitError(
                 f"roles {wanted} share the warpgroup of warps {first}..{first + 3} but ask for"
-                " different register counts;"
-                " setmaxnreg is per warpgroup: make them agree",
+                " different register counts; setmaxnreg is per warpgroup: make them agree",
                 kernel.loc,
             )
     groups = group_registers(kernel)
@@ -127,8 +124,8 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
             if r.registers is None and groups[r.first_warp // 4] is None
         ]
         raise LimitError(
-            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each"
-            " warpgroup a register count",
+            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each warpgroup"
+            " a register count",
             kernel.loc,
         )
     if broken := broken_pool_rule(kernel, launch_registers(kernel.threads, chip)):

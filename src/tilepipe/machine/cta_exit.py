@@ -70,13 +70,13 @@ def _wait_for_it(m: Machine, bar: Mbarrier) -> str:
         return drain
     if bar.pending == bar.count:
         return (
-            f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last"
-            " that completes, before it ends."
+            f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that"
+            " completes, before it ends."
         )
     return (
         f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that"
-        f" phase has {bar.count - bar.pending} of"
-        f" {bar.count} arrivals: leave this one out, or bring the others too."
+        f" phase has {bar.count - bar.pending} of {bar.count} arrivals: leave this one out, or"
+        " bring the others too."
     )
 
 
@@ -91,9 +91,8 @@ def _check_credits(cta: Cta, known: int) -> None:
             ):
                 raise ExitError(
                     f"CTA {cta.block_id} exits while a copy of {unit.agent} can still credit its"
-                    f" bytes to its {bar.name}:"
-                    f" {unit.site.what}, and no role of it has waited for the phase they"
-                    " complete.\n"
+                    f" bytes to its {bar.name}: {unit.site.what}, and no role of it has waited for"
+                    " the phase they complete.\n"
                     "  Wait for it, or do not issue the copy.",
                     unit.site.loc,
                 )
@@ -116,16 +115,14 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     match facts.issues or facts.unit:
         case Unit.TMA:
             return (
-                f"{name} exits while a copy into {slot.name} can still land: {what} and no role"
-                " has waited for the"
-                " phase it completes.\n"
+                f"{name} exits while a copy into {slot.name} can still land: {what} and no role has"
+                " waited for the phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
         case Unit.LAUNCH_CONTROL:
             return (
-                f"{name} exits while a response can still arrive in {slot.name}: {what} and no"
-                " role of it has waited for the phase it"
-                " completes.\n"
+                f"{name} exits while a response can still arrive in {slot.name}: {what} and no role"
+                " of it has waited for the phase it completes.\n"
                 "  Every CTA of the cluster must read every response, the one that says no"
                 " included."
             )
@@ -141,25 +138,25 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
             return (
                 f"{name} exits while a TMA store may still read {slot.name}: {what} has not been"
                 " waited for.\n"
-                f"  Call {words['cp.async.bulk.wait_group 0']} in the thread that issued it"
-                " before the role ends."
+                f"  Call {words['cp.async.bulk.wait_group 0']} in the thread that issued it before"
+                " the role ends."
             )
         case Group.TCGEN05:
             return tensor_faults.over_at_exit(m, access, name, slot.name)
         case Group.TMEM_LOADS | Group.TMEM_STORES:
             wait = words["tcgen05.wait::st" if access.is_write else "tcgen05.wait::ld"]
             return (
-                f"{name} exits while a warp may still use {slot.name}: {what} was never waited"
-                f" for. Call {wait} before the role ends."
+                f"{name} exits while a warp may still use {slot.name}: {what} was never waited for."
+                f" Call {wait} before the role ends."
             )
         case Group.WGMMA:
             return (
-                f"{name} exits while the tensor cores may still read {slot.name}: {what} was"
-                " never waited for.\n"
+                f"{name} exits while the tensor cores may still read {slot.name}: {what} was never"
+                " waited for.\n"
                 f"  Commit it and call {words['wgmma.wait_group 0']} before the role ends."
             )
     return (
         f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
-        "  Order a peer's access before the exit: let both CTAs pass a cluster barrier before"
-        " the roles end."
+        "  Order a peer's access before the exit: let both CTAs pass a cluster barrier before the"
+        " roles end."
     )

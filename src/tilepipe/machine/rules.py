@@ -36,32 +36,31 @@ class Rule:
 
 READER_FENCE = Rule(
     "reader-side fence",
-    "fence.proxy.async is executed by every thread that made the ordinary access, before it"
-    " hands over",
+    "fence.proxy.async is executed by every thread that made the ordinary access, before it hands"
+    " over",
     "PTX ISA, Causality order: proxy-preserved base causality order has no clause for"
     " fence.proxy.async",
 )
 READ_REFILL = Rule(
     "read before refill",
-    "fence.proxy.async between an ordinary read and the asynchronous write that refills what"
-    " was read",
+    "fence.proxy.async between an ordinary read and the asynchronous write that refills what was"
+    " read",
     "PTX ISA, Async Proxy: accesses through several proxies need a cross-proxy fence; its example"
-    " of clusterlaunchcontrol.try_cancel"
-    " fences a read",
+    " of clusterlaunchcontrol.try_cancel fences a read",
     "silent",
 )
 ALLOCATION_REFILL = Rule(
     "allocation refill",
-    "fence.proxy.async between the write of the address by tcgen05.alloc and an asynchronous"
-    " write over it",
-    "PTX ISA, tcgen05.alloc: it does not say in which proxy it writes the address; Triton's"
-    " kernels copy operands over it after bar.sync alone",
+    "fence.proxy.async between the write of the address by tcgen05.alloc and an asynchronous write"
+    " over it",
+    "PTX ISA, tcgen05.alloc: it does not say in which proxy it writes the address; Triton's kernels"
+    " copy operands over it after bar.sync alone",
     "silent",
 )
 ONE_VALUE = Rule(
     "one value",
-    "order between ordinary stores of several warps, even where one store instruction writes"
-    " what is there already",
+    "order between ordinary stores of several warps, even where one store instruction writes what"
+    " is there already",
     "PTX ISA, Memory Consistency Model: conflicting stores that nothing orders are a data race,"
     " whatever they write; Triton's warp-specialised kernels store the state of their warps so",
     "silent",
@@ -69,41 +68,38 @@ ONE_VALUE = Rule(
 INIT_FENCE = Rule(
     "mbarrier-init fence",
     "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first"
-    " mbarrier.init in a role and a copy that"
-    " signals it",
-    "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the"
-    " initialisation; Triton has bar.sync alone",
+    " mbarrier.init in a role and a copy that signals it",
+    "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the initialisation;"
+    " Triton has bar.sync alone",
 )
 COMMIT_RELEASE = Rule(
     "commit as a release",
-    "an arrive or a barrier of its own by the thread that made an ordinary access, besides"
-    " its tcgen05.commit",
-    "PTX ISA, tcgen05.commit: its signal tracks the thread's tcgen05 operations; of other"
-    " accesses, and of release, it says nothing",
+    "an arrive or a barrier of its own by the thread that made an ordinary access, besides its"
+    " tcgen05.commit",
+    "PTX ISA, tcgen05.commit: its signal tracks the thread's tcgen05 operations; of other accesses,"
+    " and of release, it says nothing",
 )
 TENSOR_FENCES = Rule(
     "tcgen05 fences",
-    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync after the"
-    " wait, between accesses of tensor memory",
+    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync after the wait,"
+    " between accesses of tensor memory",
     "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed"
-    " mbarrier operations; that"
-    " mbarriers which release and acquire do without, it leaves at 'the standard"
-    " synchronization mechanisms also apply'",
+    " mbarrier operations; that mbarriers which release and acquire do without, it leaves at 'the"
+    " standard synchronization mechanisms also apply'",
 )
 TENSOR_ORDER = Rule(
     "tensor-core order",
-    "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then"
-    " a copy; an MMA, then one of another"
-    " accumulator or shape",
-    "PTX ISA, tcgen05 memory consistency model: the pipelined pairs are an MMA after"
-    " one of the same accumulator and shape, and an MMA after a copy",
+    "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then a"
+    " copy; an MMA, then one of another accumulator or shape",
+    "PTX ISA, tcgen05 memory consistency model: the pipelined pairs are an MMA after one of the"
+    " same accumulator and shape, and an MMA after a copy",
     "silent",
 )
 LOADED_REGISTERS = Rule(
     "loaded registers",
     "tcgen05.wait::ld before the first use of a register that tcgen05.ld writes",
-    "PTX ISA, tcgen05.wait: until it returns, a tcgen05.ld may not be over; Triton's epilogues"
-    " use the registers before, and leave the wait to the hardware's scoreboard",
+    "PTX ISA, tcgen05.wait: until it returns, a tcgen05.ld may not be over; Triton's epilogues use"
+    " the registers before, and leave the wait to the hardware's scoreboard",
 )
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,

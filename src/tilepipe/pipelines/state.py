@@ -37,8 +37,8 @@ class PipelineState:
     def _cursor(self) -> Cursor:
         if self._tracer.scope.role is None:
             raise TraceError(
-                f"'{self._name}' is read or stepped in set-up code, which all warps run; a"
-                " position in a ring belongs to a role",
+                f"'{self._name}' is read or stepped in set-up code, which all warps run; a position"
+                " in a ring belongs to a role",
                 caller(),
             )
         cursors = self._tracer.role.cursors

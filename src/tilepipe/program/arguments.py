@@ -76,9 +76,8 @@ def refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
             if other != written and np.shares_memory(arrays[written], array):
                 raise BindError(
                     f"arguments '{written}', which kernel '{kernel.name}' writes, and '{other}'"
-                    " share memory: accesses through the two"
-                    " would not be ordered against each other. Pass one argument for both, or a"
-                    " copy."
+                    " share memory: accesses through the two would not be ordered against each"
+                    " other. Pass one argument for both, or a copy."
                 )
 
 

@@ -53,8 +53,8 @@ def extents(settings: Mapping[str, Any]) -> Extents:
         raise BindError(f"setting d must be {' or '.join(map(str, HEAD_DIMS))}, got {d}")
     if heads % kv_heads:
         raise BindError(
-            f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys"
-            " and values"
+            f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys and"
+            " values"
         )
     return Extents(batch, s_q, s_kv, heads, kv_heads, d, dtype, 1 / np.sqrt(d))
 
@@ -106,8 +106,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 ATTENTION = KernelSpec(
     "attention",
-    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or"
-    " not: wgmma, or tcgen05.mma (arch=sm100; never run on a GPU)",
+    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or not:"
+    " wgmma, or tcgen05.mma (arch=sm100; never run on a GPU)",
     _CONFIGS,
     _EXTENTS | _OTHERS,
     frozenset({"s_q", "s_kv"}),

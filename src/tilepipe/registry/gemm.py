@@ -101,8 +101,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 GEMM = GemmSpec(
     "gemm",
-    "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, multicast; wgmma,"
-    " or tcgen05.mma in CTA pairs (arch=sm100; never run on a GPU)",
+    "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, multicast; wgmma, or tcgen05.mma in"
+    " CTA pairs (arch=sm100; never run on a GPU)",
     _CONFIGS,
     EXTENTS | _WORK,
     MNK,

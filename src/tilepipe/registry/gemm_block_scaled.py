@@ -89,8 +89,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 GEMM_BLOCK_SCALED = KernelSpec(
     "gemm_block_scaled",
-    "C = A · Bᵀ of MXFP8, MXFP4 or NVFP4 (kind=), a scale for each 32 or 16 along K; never run"
-    " on a GPU",
+    "C = A · Bᵀ of MXFP8, MXFP4 or NVFP4 (kind=), a scale for each 32 or 16 along K; never run on a"
+    " GPU",
     _CONFIGS,
     EXTENTS | _WORK,
     MNK,

@@ -84,8 +84,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 GEMM_BLOCKWISE = GemmSpec(
     "gemm_blockwise",
-    "C = A · Bᵀ of fp8 e4m3, a scale for each 1×128 of A and 128×128 of B: wgmma, or"
-    " tcgen05.mma (arch=sm100; never run on a GPU)",
+    "C = A · Bᵀ of fp8 e4m3, a scale for each 1×128 of A and 128×128 of B: wgmma, or tcgen05.mma"
+    " (arch=sm100; never run on a GPU)",
     _CONFIGS,
     EXTENTS | {"out_dtype": "bfloat16"},
     MNK,

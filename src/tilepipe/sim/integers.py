@@ -114,14 +114,13 @@ def _undefined(site: Site, a: int, b: int, bits: int, sign: str, who: str) -> Si
     if b == 0:
         return SimFault(
             f"{site.what}: integer {kind} by zero{who}: {a} {sign} 0. On the GPU it gives some"
-            " number and no error;"
-            " guard it with ctx.when(...) or ctx.select(...).",
+            " number and no error; guard it with ctx.when(...) or ctx.select(...).",
             site.loc,
         )
     return SimFault(
-        f"{site.what}: int{bits} overflow{who}: {a} {sign} {b} divides the least integer by -1,"
-        f" and {1 << (bits - 1)} is"
-        " no such integer. On the GPU the result is undefined; use a wider dtype.",
+        f"{site.what}: int{bits} overflow{who}: {a} {sign} {b} divides the least integer by -1, and"
+        f" {1 << (bits - 1)} is no such integer. On the GPU the result is undefined; use a wider"
+        " dtype.",
         site.loc,
     )
 

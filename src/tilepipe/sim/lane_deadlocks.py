@@ -73,14 +73,12 @@ def undecided(
                 lanes = "1 lane" if args[1].bit_count() == 1 else f"{args[1].bit_count()} lanes"
                 return NotModelledError(
                     f"not modelled: {agent} waits at {site.loc.short} with {lanes}, and nothing"
-                    " else can act; but"
-                    " other lanes of the same warp, which need not wait there, could go on to"
-                    f" {place.op.loc.short}, which {found.where}"
-                    " waits for. Put what the other lanes do before the wait, let the whole warp"
-                    " wait, or use two roles. On a GPU the"
-                    " lanes of a warp proceed on their own until they converge, so this kernel"
-                    " may end there; the simulator runs the"
-                    " lanes of a warp in program order and cannot tell.",
+                    " else can act; but other lanes of the same warp, which need not wait there,"
+                    f" could go on to {place.op.loc.short}, which {found.where} waits for. Put what"
+                    " the other lanes do before the wait, let the whole warp wait, or use two"
+                    " roles. On a GPU the lanes of a warp proceed on their own until they converge,"
+                    " so this kernel may end there; the simulator runs the lanes of a warp in"
+                    " program order and cannot tell.",
                     site.loc,
                 )
     return None

@@ -148,8 +148,8 @@ def run(
     except SimFault as fault:
         if compiled.lanes != (0,):  # the kernel names lanes in a role which elects
             fault.add_note(
-                f"In this run elect.sync elected lane {world.elected} wherever it was active;"
-                " which lane it is, is not known."
+                f"In this run elect.sync elected lane {world.elected} wherever it was active; which"
+                " lane it is, is not known."
             )
         raise
     dram = sum(t.array.nbytes for t in world.tensors)

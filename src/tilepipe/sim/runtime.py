@@ -60,10 +60,9 @@ def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:
     """
     if mask != span:
         raise SimFault(
-            f"{site.what}: {mask.bit_count()} of {span.bit_count()} threads of {ag} execute it,"
-            " but all threads of the"
-            f" {unit} must, together: take it out of the branch on a lane condition or the"
-            " ctx.elect_one() around it.",
+            f"{site.what}: {mask.bit_count()} of {span.bit_count()} threads of {ag} execute it, but"
+            f" all threads of the {unit} must, together: take it out of the branch on a lane"
+            " condition or the ctx.elect_one() around it.",
             site.loc,
         )
 
@@ -94,8 +93,8 @@ def tile_rect(
     """The rectangle of a tile, which must lie within its buffer's tile of (height, width)."""
     if row < 0 or col < 0 or row + rows > height or col + cols > width:
         raise SimFault(
-            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of"
-            f" a {height}×{width} tile",
+            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of a"
+            f" {height}×{width} tile",
             site.loc,
         )
     return row, row + rows, col, col + cols
@@ -163,9 +162,8 @@ def turns(m: Machine, ag: Agent, site: Site) -> Iterator[bool]:
     for _ in trips(m, range(MAX_TURNS)):
         yield True
     raise SimFault(
-        f"this loop of {ag} has run {MAX_TURNS:,} times and its variable still holds: it may"
-        " never end. Whatever sets the variable must"
-        " come to set it to False",
+        f"this loop of {ag} has run {MAX_TURNS:,} times and its variable still holds: it may never"
+        " end. Whatever sets the variable must come to set it to False",
         site.loc,
     )
 

@@ -157,8 +157,8 @@ def _fitting(name: str, given: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDA
         return np.broadcast_to(found, shape)
     except ValueError:
         raise BindError(
-            f"{name}= is a number, or an array that broadcasts to the output's {shape}; got one"
-            f" of {found.shape}"
+            f"{name}= is a number, or an array that broadcasts to the output's {shape}; got one of"
+            f" {found.shape}"
         ) from None
 
 

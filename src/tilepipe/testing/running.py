@@ -217,8 +217,7 @@ class _Outputs:
             if len(self.arrays) != 1:
                 raise BindError(
                     f"expect= is one array, and kernel '{self._kernel.name}' writes"
-                    f" {', '.join(self.arrays) or 'nothing'}:"
-                    " give a dict from names to arrays"
+                    f" {', '.join(self.arrays) or 'nothing'}: give a dict from names to arrays"
                 )
             named = {next(iter(self.arrays)): expect}
         want = {}
@@ -264,9 +263,9 @@ def _wrong(
     at = found.worst_at
     right = f" Right with {_seeds(done)}: it depends on the order." if done else ""
     return (
-        f"{program.kernel.name}, seed {seed}: '{name}' is wrong in {found.wrong:,} of"
-        f" {got.size:,} elements; the worst is {list(at)}:"
-        f" {got[at]}, expected {want[at]}, {found.worst:.3g} times what is allowed.{right}"
+        f"{program.kernel.name}, seed {seed}: '{name}' is wrong in {found.wrong:,} of {got.size:,}"
+        f" elements; the worst is {list(at)}: {got[at]}, expected {want[at]}, {found.worst:.3g}"
+        f" times what is allowed.{right}"
     )
 
 
@@ -277,11 +276,10 @@ def _differs(
     at = tuple(int(i) for i in np.unravel_index(int(elements.argmax()), before.shape))
     return (
         f"{program.kernel.name}, {how}: '{name}' has other bits in {int(elements.sum()):,} of"
-        f" {before.size:,} elements than without"
-        f" delays; the first is {list(at)}: {now[at]}, before {before[at]}.\n"
+        f" {before.size:,} elements than without delays; the first is {list(at)}: {now[at]}, before"
+        f" {before[at]}.\n"
         "  Either something is not ordered (tilepipe.testing.check(program) looks for it), or the"
-        " kernel adds in an order that may"
-        " vary, as atomic adds do."
+        " kernel adds in an order that may vary, as atomic adds do."
     )
 
 

@@ -174,8 +174,8 @@ def read(path: Path) -> Saved:
     try:
         if _field(report, "version", int) != VERSION:
             raise BindError(
-                f"{path} is of version {report['version']}; this tilepipe reads version"
-                f" {VERSION}. {again}"
+                f"{path} is of version {report['version']}; this tilepipe reads version {VERSION}."
+                f" {again}"
             )
         return _parsed(report, path.resolve().parent)
     except _Damaged as error:

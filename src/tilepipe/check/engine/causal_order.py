@@ -427,8 +427,8 @@ class CausalOrder:
     def unobserved_phases(self) -> list[str]:
         """Advice about barriers with waits, some phases of which completed without a wait."""
         return [
-            f"phase {r.unobserved[0]} of {name_of(r.name)} completed, and the one after it, and"
-            " no agent had waited for it: nothing is ordered after it, and a wait for it would be"
+            f"phase {r.unobserved[0]} of {name_of(r.name)} completed, and the one after it, and no"
+            " agent had waited for it: nothing is ordered after it, and a wait for it would be"
             " lapped"
             for r in self.barriers.values()
             if r.awaited and r.unobserved

@@ -48,8 +48,8 @@ class LaunchState(Watch):
             for other, kept in self._given.items():
                 if other != name and kept is not array and np.may_share_memory(kept, array):
                     raise BindError(
-                        f"arguments '{name}' and '{other}' share memory, and the kernel writes"
-                        " one of them: pass copies"
+                        f"arguments '{name}' and '{other}' share memory, and the kernel writes one"
+                        " of them: pass copies"
                     )
             copies.setdefault(id(array), array.copy(order="K"))
         self._copies = {n: copies[id(a)] for n, a in self._given.items()}

@@ -214,8 +214,8 @@ def warp_fault(race: Race, bar: Mbarrier) -> BarrierError:
         )
     what = "waits for" if race.kind == "ahead" else "counts in"
     return BarrierError(
-        f"{bar.where}: {step} {what} phase {race.phase + 1}, and its warp cannot know"
-        f" that phase {race.phase} is complete: it does not follow the step of {late} in that phase"
+        f"{bar.where}: {step} {what} phase {race.phase + 1}, and its warp cannot know that phase"
+        f" {race.phase} is complete: it does not follow the step of {late} in that phase"
         f" ({first.loc.short}); only another warp has waited for that.\n"
         "  Let every warp wait, or synchronise the warps in between (ctx.sync_warpgroup(), or a"
         " ctx.named_barrier).",

@@ -199,8 +199,8 @@ _REASONS: tuple[tuple[str | Callable[[Question], str], Callable[[Question], obje
     ),
     (
         (
-            "a drain protects arrivals from other CTAs: every arrival on these barriers is made"
-            " by the CTA itself, which ends with the last of its warps"
+            "a drain protects arrivals from other CTAs: every arrival on these barriers is made by"
+            " the CTA itself, which ends with the last of its warps"
         ),
         lambda q: _drains(q, stores=False) and q.kernel.cluster_size == 1,
     ),
@@ -224,8 +224,8 @@ _REASONS: tuple[tuple[str | Callable[[Question], str], Callable[[Question], obje
     ),
     (
         (
-            "all that it orders is ordered already: in no run did it add to what happens before"
-            " its threads' next steps, nor did it have anything to fence"
+            "all that it orders is ordered already: in no run did it add to what happens before its"
+            " threads' next steps, nor did it have anything to fence"
         ),
         _adds_nothing,
     ),
@@ -260,15 +260,15 @@ _REASONS: tuple[tuple[str | Callable[[Question], str], Callable[[Question], obje
     ),
     (
         (
-            "all that it publishes are reads of MMAs that have been waited for, or fenced"
-            " accesses of tensor memory: relaxed semantics suffice"
+            "all that it publishes are reads of MMAs that have been waited for, or fenced accesses"
+            " of tensor memory: relaxed semantics suffice"
         ),
         lambda q: q.operator == "arrive order",
     ),
     (
         (
-            "relinquishing the permit to allocate lets another CTA of the SM allocate sooner;"
-            " this CTA does not allocate again"
+            "relinquishing the permit to allocate lets another CTA of the SM allocate sooner; this"
+            " CTA does not allocate again"
         ),
         lambda q: q.verb == "drop" and isinstance(q.op, ops.TmemRelinquish),
     ),
@@ -285,15 +285,15 @@ _REASONS: tuple[tuple[str | Callable[[Question], str], Callable[[Question], obje
     ),
     (
         (
-            "the stores go into the group that the thread's next commit closes, and are waited"
-            " for with it"
+            "the stores go into the group that the thread's next commit closes, and are waited for"
+            " with it"
         ),
         lambda q: q.operator == "drop commit" and isinstance(q.op, ops.TmaStoreCommit),
     ),
     (
         (
-            "these turns are for speed: what the roles access before and after the wait has"
-            " nothing in common"
+            "these turns are for speed: what the roles access before and after the wait has nothing"
+            " in common"
         ),
         lambda q: (
             q.operator == "drop wait"
@@ -319,8 +319,8 @@ _REASONS: tuple[tuple[str | Callable[[Question], str], Callable[[Question], obje
     ),
     (
         (
-            "the two CTAs of a pair free their tensor memory together, when each has waited for"
-            " its own"
+            "the two CTAs of a pair free their tensor memory together, when each has waited for its"
+            " own"
         ),
         lambda q: (
             q.operator == "mask"

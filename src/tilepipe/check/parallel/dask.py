@@ -64,8 +64,8 @@ def run_on_cluster(
                 record(
                     number,
                     Failure(
-                        f"its worker died, alone with it and more than once ({raised}). The"
-                        " others are not affected"
+                        f"its worker died, alone with it and more than once ({raised}). The others"
+                        " are not affected"
                     ),
                 )
             else:
@@ -80,6 +80,6 @@ def _submitted(client: Any, name: str, recipe: Any, options: Options) -> Any:
         return client.submit(check_instance, name, recipe, options, pure=False)
     except TypeError as error:
         raise BindError(
-            f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function"
-            " that binds the kernel there."
+            f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function that"
+            " binds the kernel there."
         ) from error

@@ -158,6 +158,6 @@ def pickled(name: str, recipe: Recipe) -> bytes:
     except Exception as error:  # pickle raises what the objects raise
         raise BindError(
             f"the recipe of instance '{name}' cannot go to another process ({error}). Give a"
-            " function of a module, or functools.partial"
-            " of one with numbers and texts, which binds the kernel there; or check with jobs=1."
+            " function of a module, or functools.partial of one with numbers and texts, which binds"
+            " the kernel there; or check with jobs=1."
         ) from error

@@ -66,9 +66,8 @@ def broken_scaled_mma_rule(
     if scaling is None or sfa.dtype is not sfb.dtype:
         return (
             "block-scaled are float8_e4m3 and float8_e5m2 in any mix, or float4_e2m1, with scale"
-            " factors of float8_e8m0 (blocks of 32); and"
-            f" float4_e2m1 with float8_e4m3 (blocks of 16); got {left} with {sfa.dtype} and"
-            f" {right} with {sfb.dtype}"
+            " factors of float8_e8m0 (blocks of 32); and float4_e2m1 with float8_e4m3 (blocks of"
+            f" 16); got {left} with {sfa.dtype} and {right} with {sfb.dtype}"
         )
     if a.cols % scaling.k:
         return f"k = {a.cols} must be a multiple of {scaling.k}, the K of one instruction of {left}"
@@ -88,8 +87,8 @@ def broken_scaled_mma_rule(
             )
             return (
                 f"{name} has {scales.rows} rows × {scales.blocks} blocks; {matrix} has {rows}"
-                f" rows{whole}, and k = {a.cols} in blocks of"
-                f" {scaling.block} is {a.cols // scaling.block}"
+                f" rows{whole}, and k = {a.cols} in blocks of {scaling.block} is"
+                f" {a.cols // scaling.block}"
             )
     return broken_tiles_rule("tcgen05.mma", a, b)
 
@@ -103,16 +102,16 @@ def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:
         or dst.stride != PIECE_COLUMNS * -(-dst.rows // PIECE_ROWS)
     ):
         return (
-            "scale factors are copied by whole pieces of 128 rows: copy to the whole matrix, not"
-            " to part of its rows"
+            "scale factors are copied by whole pieces of 128 rows: copy to the whole matrix, not to"
+            " part of its rows"
         )
     if b.dtype is not dst.dtype:
         return f"scale factors of {dst.dtype} are copied from a tile of {b.dtype}; they must agree"
     if src.nbytes != count * PIECE_BYTES:
         return (
-            f"scale factors of {dst.rows} rows × {dst.blocks} blocks are {count} pieces (128 rows"
-            f" × 4 blocks) of {PIECE_BYTES} bytes; the"
-            f" tile {src.rows}×{src.cols} of '{b.name}' has {src.nbytes}"
+            f"scale factors of {dst.rows} rows × {dst.blocks} blocks are {count} pieces (128 rows ×"
+            f" 4 blocks) of {PIECE_BYTES} bytes; the tile {src.rows}×{src.cols} of '{b.name}' has"
+            f" {src.nbytes}"
         )
     if (
         b.swizzle
@@ -123,7 +122,6 @@ def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:
     ):
         return (
             "tcgen05.cp reads whole rows of an unswizzled row-major tile of this CTA, from a"
-            f" multiple of {MATRIX_ROW} bytes; '{b.name}' is"
-            f" {b.order} order, swizzle {b.swizzle}"
+            f" multiple of {MATRIX_ROW} bytes; '{b.name}' is {b.order} order, swizzle {b.swizzle}"
         )
     return None

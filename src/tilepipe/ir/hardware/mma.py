@@ -85,8 +85,7 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     if not multiplied_together(left, right):
         return (
             "wgmma takes bfloat16, float16 or float32 (read as tf32), the same for A and B, or"
-            " float8_e4m3 and float8_e5m2 in any mix;"
-            f" got {left} and {right}"
+            f" float8_e4m3 and float8_e5m2 in any mix; got {left} and {right}"
         )
     if isinstance(a, Fragment) and left.nbytes != 2:
         return (
@@ -116,8 +115,8 @@ def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
         return f"cta_group is 1, or 2 for a pair of CTAs; got {cta_group!r}"
     if cta_group == 2 and cluster_size % 2:
         return (
-            f"cta_group=2 pairs CTAs 2 i and 2 i + 1 of a cluster; a cluster of {cluster_size}"
-            " has no pairs"
+            f"cta_group=2 pairs CTAs 2 i and 2 i + 1 of a cluster; a cluster of {cluster_size} has"
+            " no pairs"
         )
     return None
 
@@ -149,8 +148,7 @@ def broken_tcgen05_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> s
     if not multiplied_together(left, right):
         return (
             "tcgen05.mma takes bfloat16, float16 or float32 (read as tf32), the same for A and B,"
-            " or float8_e4m3 and float8_e5m2 in"
-            f" any mix; got {left} and {right}"
+            f" or float8_e4m3 and float8_e5m2 in any mix; got {left} and {right}"
             + (
                 ", which takes scale factors: sfa=, sfb="
                 if left is right is dtypes.float4_e2m1
@@ -173,8 +171,8 @@ def broken_tcgen05_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> s
     if acc.cols % step or acc.cols > MAX_N:
         pair = " of a pair" if cta_group == 2 else ""
         return (
-            f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} where an"
-            f" accumulator{pair} has {acc.rows} rows"
+            f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} where an accumulator{pair}"
+            f" has {acc.rows} rows"
         )
     return broken_tiles_rule("tcgen05.mma", a, b)
 

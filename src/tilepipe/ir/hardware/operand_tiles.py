@@ -85,13 +85,12 @@ def _where(x: Expr, unit: int, what: str) -> str:
     """The part of a message that `x` is not a multiple of `unit`, or not known to be one."""
     if isinstance(x, e.Const):
         return (
-            f"it starts at {what} {x.value}, which is no multiple of {unit} ({x.value} mod {unit}"
-            f" = {int(x.value) % unit})"
+            f"it starts at {what} {x.value}, which is no multiple of {unit} ({x.value} mod {unit} ="
+            f" {int(x.value) % unit})"
         )
     return (
         f"it starts at {what} {text(x)}, which is not known to be a multiple of {unit}; write the"
-        f" offset as `i * {unit}`,"
-        f" or as `i // {unit} * {unit}`"
+        f" offset as `i * {unit}`, or as `i // {unit} * {unit}`"
     )
 
 
@@ -121,10 +120,9 @@ def broken_tma_rule(t: Tile) -> str | None:
     line_bytes, panel_text = b.dtype.bytes_of(panel), in_bytes(panel, b.dtype)
     if b.swizzle == 0 and count > 1 and extent != panel:
         return (
-            f"TMA lays the {count} lines of a box one after the other,"
-            f" {in_bytes(extent, b.dtype)} apart; those of"
-            f" {_part(t)} are {panel_text} apart. Take all its {inner}s, or give each part a"
-            " buffer of its own."
+            f"TMA lays the {count} lines of a box one after the other, {in_bytes(extent, b.dtype)}"
+            f" apart; those of {_part(t)} are {panel_text} apart. Take all its {inner}s, or give"
+            " each part a buffer of its own."
         )
     if b.swizzle and extent % panel:
         return (
@@ -143,8 +141,7 @@ def broken_tma_rule(t: Tile) -> str | None:
     if not is_multiple(line, unit):
         return (
             f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes, {unit} lines of"
-            f" {line_bytes}, in {_part(t)}:"
-            f" {_where(line, unit, outer)}"
+            f" {line_bytes}, in {_part(t)}: {_where(line, unit, outer)}"
         )
     unit = TMA_ALIGNMENT * 8 // gcd(TMA_ALIGNMENT * 8, at)
     return (
@@ -180,8 +177,8 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
             f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {k}"
         )
         return (
-            f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have"
-            f" {has}. {remedy}."
+            f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {has}."
+            f" {remedy}."
         )
     if not is_multiple(line, ATOM):
         return (
@@ -229,8 +226,7 @@ def broken_stmatrix_rule(t: Tile) -> str | None:
     if line_bytes % MATRIX_ROW:
         return (
             f"stmatrix writes to multiples of {MATRIX_ROW} bytes; the lines of {_part(t)} are"
-            f" {line_bytes} bytes apart."
-            f" Pad its {inner}s to a multiple of {unit}."
+            f" {line_bytes} bytes apart. Pad its {inner}s to a multiple of {unit}."
         )
     if not is_multiple(start, unit):
         return (

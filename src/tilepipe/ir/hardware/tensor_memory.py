@@ -132,9 +132,8 @@ def half_rule(a_lane: int, acc_lane: int) -> str:
     """
     return (
         f"A of 64 rows begins at lane {a_lane} of tensor memory, the accumulator at lane"
-        f" {acc_lane}; with m = 64 the tensor core uses"
-        " one half of each 32 lanes, 0..15 or 16..31, for both (PTX ISA, data path layout F of"
-        " tcgen05.mma). Put A into the half of"
-        f" the accumulator: {'add 16 << 16 to' if acc_lane else 'take 16 << 16 off'} its address"
+        f" {acc_lane}; with m = 64 the tensor core uses one half of each 32 lanes, 0..15 or 16..31,"
+        " for both (PTX ISA, data path layout F of tcgen05.mma). Put A into the half of the"
+        f" accumulator: {'add 16 << 16 to' if acc_lane else 'take 16 << 16 off'} its address"
         " (`col=` of `tmem.tensor`)"
     )

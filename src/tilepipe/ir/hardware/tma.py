@@ -68,8 +68,7 @@ def broken_array_rule(
             )
             return (
                 f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40;"
-                f" dimension {axis} has a stride of"
-                f" {stride} bytes. {advice}."
+                f" dimension {axis} has a stride of {stride} bytes. {advice}."
             )
     return None
 
@@ -85,15 +84,14 @@ def broken_coordinate_rule(
     if coords[inner] % unit:
         at = "" if coords[inner] % dtype.per_byte else f", {in_bytes(coords[inner], dtype)}"
         return (
-            f"TMA copies from and to multiples of {ALIGNMENT} bytes along the contiguous"
-            " dimension; the box starts at element"
-            f" {coords[inner]}{at}. Start at a multiple of {unit} elements."
+            f"TMA copies from and to multiples of {ALIGNMENT} bytes along the contiguous dimension;"
+            f" the box starts at element {coords[inner]}{at}. Start at a multiple of {unit}"
+            " elements."
         )
     if store and min(coords) < 0:
         return (
             "a TMA store may reach beyond the end of a tensor, where it is clipped, but not start"
-            " before it: its box starts at"
-            f" {tuple(coords)}"
+            f" before it: its box starts at {tuple(coords)}"
         )
     return None
 

@@ -110,8 +110,7 @@ def tensor_map(
         boxed = "a box" if box is not None else "no box"
         raise BindError(
             f"a ragged map is of an array of rank 2..{MAX_RANK - 1} in row order, and has a box;"
-            f" this one is of rank {rank} in {order}"
-            f" order, with {boxed}"
+            f" this one is of rank {rank} in {order} order, with {boxed}"
         )
     if kind.per_byte > 1 and order != "row":
         raise BindError(
@@ -150,9 +149,8 @@ def _element_type(array: Any, wanted: object) -> DType:
     if found.per_byte > 1 and isinstance(array, np.ndarray):
         raise BindError(
             f"a NumPy array of {found} has a byte for each element, but TMA moves two to a byte."
-            " Pack each two neighbours along the last"
-            " dimension, the first in the low half, and pass those bytes:"
-            f" tensor_map(uint8_array, dtype={found.name!r}, ...)"
+            " Pack each two neighbours along the last dimension, the first in the low half, and"
+            f" pass those bytes: tensor_map(uint8_array, dtype={found.name!r}, ...)"
         )
     return kind
 

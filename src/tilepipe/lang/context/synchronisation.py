@@ -60,8 +60,8 @@ class NamedBarrier:
         if cause is not None:
             raise TraceError(
                 f"{self._bar.name}.{what}() under the {cause.kind} block at {cause.loc.short}: a"
-                " named barrier counts whole warps, and in a"
-                " role of warpgroups whole warpgroups. Move it out of that block.",
+                " named barrier counts whole warps, and in a role of warpgroups whole warpgroups."
+                " Move it out of that block.",
                 caller(),
             )
 
@@ -92,9 +92,8 @@ class SynchronisationMembers:
         split, cause = divergence(self.tracer)
         if split is exprs.Vary.LANE and self.tracer.scope.active is None and cause is not None:
             raise TraceError(
-                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take"
-                " part depends on data."
-                " Move it out of that block.",
+                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take part"
+                " depends on data. Move it out of that block.",
                 caller(),
             )
         self.tracer.emit(ops.SyncWarp(caller()))
@@ -153,8 +152,8 @@ class SynchronisationMembers:
         if not isinstance(space, str) or space not in ops.PROXY_SPACES:
             names = ", ".join(map(repr, ops.PROXY_SPACES))
             raise TraceError(
-                f"fence_proxy_async takes the memory whose accesses it orders, one of {names};"
-                f" got {space!r}",
+                f"fence_proxy_async takes the memory whose accesses it orders, one of {names}; got"
+                f" {space!r}",
                 caller(),
             )
         _ = self.tracer.role
@@ -221,8 +220,7 @@ def _require_response(tile: SmemTile, what: str) -> None:
         or buffer.swizzle
     ):
         raise TraceError(
-            f"{what}: a response is a row of 4 int32 of a tile that is not swizzled,"
-            " `ctx.smem((n, 4), tp.int32, swizzle=0)[0].rows(i, 1)`;"
-            f" got {tile!r}",
+            f"{what}: a response is a row of 4 int32 of a tile that is not swizzled, `ctx.smem((n,"
+            f" 4), tp.int32, swizzle=0)[0].rows(i, 1)`; got {tile!r}",
             caller(),
         )

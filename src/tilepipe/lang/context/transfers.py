@@ -99,8 +99,8 @@ class TransferMembers:
         require_one_lane(self.tracer, "atomic_add")
         if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
             raise TraceError(
-                "atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not"
-                f" to {ref!r}",
+                "atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to"
+                f" {ref!r}",
                 caller(),
             )
         if ref.dtype not in (dtypes.int32, dtypes.uint32):
@@ -297,8 +297,8 @@ def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
     for name, (theirs, ours) in facts.items():
         if theirs != ours:
             raise TraceError(
-                f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of"
-                f" '{buffer.name}' is {ours}; they must agree",
+                f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}'"
+                f" is {ours}; they must agree",
                 caller(),
             )
     require_rule(geometry.broken_tma_rule(tile._tile), what)

@@ -62,8 +62,8 @@ def refuse_jumps(what: str, consequence: str) -> None:
     jump = python_source.leaves_block(frame) if frame is not None else None
     if jump is not None:
         raise TraceError(
-            f"`{jump[0]}` at line {jump[1]} leaves a `with {what}(...)` block: {consequence}."
-            " Put the rest of the body under `with ctx.otherwise():`.",
+            f"`{jump[0]}` at line {jump[1]} leaves a `with {what}(...)` block: {consequence}. Put"
+            " the rest of the body under `with ctx.otherwise():`.",
             caller(),
         )
 
@@ -151,9 +151,8 @@ def _side(
         name = rebinding.path_name(path)
         raise TraceError(
             f"'{name}' is reassigned in a branch: both sides are traced, so after it '{name}' would"
-            " be what the branch made it, taken or not."
-            f" Keep it in a variable of the kernel (`{name} = ctx.var(start)`, then"
-            f" `{name}.set(...)`), or use `ctx.select`.",
+            " be what the branch made it, taken or not. Keep it in a variable of the kernel"
+            f" (`{name} = ctx.var(start)`, then `{name}.set(...)`), or use `ctx.select`.",
             scope.loc,
         )
 

@@ -132,8 +132,8 @@ def _while(
     python_source.require_driven_by_for(sys._getframe(1))
     if not isinstance(more, Var) or more.variable.dtype is not dtypes.boolean:
         raise TraceError(
-            "a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`),"
-            f" got {more!r}",
+            "a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`), got"
+            f" {more!r}",
             caller(),
         )
     if more.variable.vary > _at_most(tracer):
@@ -180,9 +180,8 @@ def _body(
                 if sys.exc_info()[0] is GeneratorExit and not tracer.deferred:
                     tracer.deferred = TraceError(
                         "a traced loop was left by `break` or `return`: its body is traced once,"
-                        " for all iterations, so there"
-                        " is nothing to leave. Bound the loop, or guard the rest of the body with"
-                        " `ctx.when`.",
+                        " for all iterations, so there is nothing to leave. Bound the loop, or"
+                        " guard the rest of the body with `ctx.when`.",
                         loc,
                     )
                 raise

@@ -33,12 +33,10 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
     expr = to_expr(tracer, x)
     if expr.vary > Vary.UNIFORM:
         raise TraceError(
-            f"a scalar that varies by {expr.vary.name.lower()} cannot be combined with a"
-            " fragment, whose layout"
-            " alone decides which elements a thread holds."
-            " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one"
-            " (`ctx.load_global`); others go through a"
-            " shared tile (`fragment.load`).",
+            f"a scalar that varies by {expr.vary.name.lower()} cannot be combined with a fragment,"
+            " whose layout alone decides which elements a thread holds. Values of a row come from a"
+            " (m, 1) fragment, those of a column from a (1, n) one (`ctx.load_global`); others go"
+            " through a shared tile (`fragment.load`).",
             caller(),
         )
     return expr
@@ -87,8 +85,7 @@ class FragmentValue(Operators["FragmentValue"]):
             if fragment.version != version:
                 raise TraceError(
                     f"this expression reads '{fragment._ir.name}', which was written after the"
-                    " expression was made; keep the value first"
-                    " with `ctx.fragment(expression)`",
+                    " expression was made; keep the value first with `ctx.fragment(expression)`",
                     caller(),
                 )
         return self._expr
@@ -181,8 +178,8 @@ class FragmentValue(Operators["FragmentValue"]):
         if x.shape[0] == 1:
             raise TraceError(
                 f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one"
-                " value a column: its rows are shared by"
-                " all. Combine it with a fragment of m rows first.",
+                " value a column: its rows are shared by all. Combine it with a fragment of m rows"
+                " first.",
                 caller(),
             )
         result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row", self.layout)
@@ -207,8 +204,8 @@ def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
     if len(by_layout) > 1:
         named = ", ".join(f"'{f.name}' has layout \"{layout}\"" for layout, f in by_layout.items())
         raise TraceError(
-            f"these fragments hold different rows in the same registers: {named}. Make them"
-            " alike: `layout=`.",
+            f"these fragments hold different rows in the same registers: {named}. Make them alike:"
+            " `layout=`.",
             caller(),
         )
     return reads
@@ -261,9 +258,8 @@ class Fragment(FragmentValue):
         high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
         if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):
             raise TraceError(
-                "a fragment has a multiple of 64 rows and of 8 columns; or 1 column, for one"
-                " value a row; or 1 row, for one value a column;"
-                f" got {rows}×{cols}",
+                "a fragment has a multiple of 64 rows and of 8 columns; or 1 column, for one value"
+                f" a row; or 1 row, for one value a column; got {rows}×{cols}",
                 caller(),
             )
         if layout not in ("wgmma", "tmem") or (layout == "tmem" and rows > 128):

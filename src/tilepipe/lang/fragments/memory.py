@@ -35,9 +35,8 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
     if not isinstance(tile, SmemTile):
         raise TraceError(
             "ctx.store writes one element (`tile[r, c]`, `tensor[i, j]`) or a whole shared tile,"
-            f" not {tile!r}."
-            " A fragment reaches global memory through a shared tile and ctx.tma_store, or by"
-            " ctx.store_global.",
+            f" not {tile!r}. A fragment reaches global memory through a shared tile and"
+            " ctx.tma_store, or by ctx.store_global.",
             caller(),
         )
     if not isinstance(value, FragmentValue):
@@ -105,8 +104,7 @@ def _place(
     if isinstance(shape, tuple) and len(shape) == 2 and 1 not in shape and tensor.rank < 2:
         raise TraceError(
             f"{what}: a fragment {shape[0]}×{shape[1]} lies in the last two dimensions, but"
-            f" {tensor!r} has one; one value a column is"
-            " (1, n), one value a row (m, 1)",
+            f" {tensor!r} has one; one value a column is (1, n), one value a row (m, 1)",
             caller(),
         )
     return tensor, exprs

@@ -154,12 +154,11 @@ class Ledger:
         for site in account.sites:
             if site.role is role and not site.arrivals.same(arrivals):
                 raise CountError(
-                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on"
-                    f" '{array.name}' for a stage"
-                    f" {'signalled' if account.flat else 'taken'} at"
-                    f" {site.loc.short}, but {arrivals.per_stage} times for one"
-                    f" {'signalled' if account.flat else 'taken'} here; every"
-                    " stage must cause the same number of arrivals",
+                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on '{array.name}'"
+                    f" for a stage {'signalled' if account.flat else 'taken'} at {site.loc.short},"
+                    f" but {arrivals.per_stage} times for one"
+                    f" {'signalled' if account.flat else 'taken'} here; every stage must cause the"
+                    " same number of arrivals",
                     loc,
                 )
         if not any(site.role is role for site in account.sites):
@@ -189,10 +188,9 @@ def _settle(account: Account) -> int:
             return typed
         line = account.loose or next(site.loc for site in account.sites if not site.arrivals.known)
         raise CountError(
-            f"the arrival count of '{array.name}' cannot be derived: {line.short} arrives outside"
-            " a stage handle, or under a"
-            " condition that is not a function of lane, warp and CTA rank. Give the count yourself"
-            f" ({account.side}_arrivals=...).",
+            f"the arrival count of '{array.name}' cannot be derived: {line.short} arrives outside a"
+            " stage handle, or under a condition that is not a function of lane, warp and CTA rank."
+            f" Give the count yourself ({account.side}_arrivals=...).",
             line,
         )
     totals = [_total(site) for site in account.sites]
@@ -247,8 +245,7 @@ def _total(site: Site) -> int:
     if len(distinct) > 1:
         raise CountError(
             "the CTAs of a cluster get different numbers of arrivals from one stage, by rank"
-            f" {per_cta.tolist()};"
-            " one count cannot be right for all",
+            f" {per_cta.tolist()}; one count cannot be right for all",
             site.loc,
         )
     return int(per_cta.max(initial=0))

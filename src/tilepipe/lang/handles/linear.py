@@ -64,8 +64,8 @@ class Handle(Held):
             if earlier == verb and _on_the_way(where, scope) and _overlap(where, scope):
                 raise HandleError(
                     f"{self.describe()} is signalled twice: it already {verb} at {loc.short}. One"
-                    " stage is one phase: a second signal would complete, or count toward, the"
-                    " next phase.",
+                    " stage is one phase: a second signal would complete, or count toward, the next"
+                    " phase.",
                     caller(),
                 )
         self._signalled.append((verb, scope, caller()))
@@ -81,10 +81,9 @@ class Handle(Held):
         self.check_held("released")
         if self._tracer.scope is not self.home:
             raise HandleError(
-                f"{self.describe()} is released in a nested {self._tracer.scope.kind} block: on"
-                " the other paths, or in other"
-                " iterations, it would be released never or twice. Release it in the block that"
-                " acquired it.",
+                f"{self.describe()} is released in a nested {self._tracer.scope.kind} block: on the"
+                " other paths, or in other iterations, it would be released never or twice. Release"
+                " it in the block that acquired it.",
                 caller(),
             )
 

@@ -63,8 +63,8 @@ class GlobalTensor:
 
     def __iter__(self) -> NoReturn:
         raise TraceError(
-            f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and"
-            " index it",
+            f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and index"
+            " it",
             caller(),
         )
 

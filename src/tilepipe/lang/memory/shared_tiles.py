@@ -91,9 +91,9 @@ class SmemTile(View):
             extent % t.buffer.dtype.per_byte or not is_multiple(offset, t.buffer.dtype.per_byte)
         ):
             raise TraceError(
-                f"two {t.buffer.dtype} share a byte: a part of '{t.buffer.name}' starts at an"
-                f" even {what}, known to be one, and has an even"
-                f" number of them; got {extent} from {expr_text(offset)}",
+                f"two {t.buffer.dtype} share a byte: a part of '{t.buffer.name}' starts at an even"
+                f" {what}, known to be one, and has an even number of them; got {extent} from"
+                f" {expr_text(offset)}",
                 caller(),
             )
         for what, offset, extent, limit in (
@@ -208,8 +208,8 @@ class SmemTileArray:
         if made.buffer.tile_bytes > base.step or made.buffer.align > base.align:
             raise TraceError(
                 f"a view of '{base.name}': a tile {shape[0]}×{shape[1]} {b.dtype} has"
-                f" {made.buffer.tile_bytes:,} bytes, aligned to"
-                f" {made.buffer.align}; the slots have {base.step:,}, aligned to {base.align}",
+                f" {made.buffer.tile_bytes:,} bytes, aligned to {made.buffer.align}; the slots have"
+                f" {base.step:,}, aligned to {base.align}",
                 caller(),
             )
         made.buffer.shares = base
@@ -260,8 +260,8 @@ def allocate(
     t = dtypes.dtype(dtype)
     if len(shape) != 2 or any(not isinstance(x, int) or x < 1 for x in (*shape, count)):
         raise TraceError(
-            f"a shared tile needs a static shape (rows, cols) >= 1 and a count >= 1, got {shape}"
-            f" × {count}",
+            f"a shared tile needs a static shape (rows, cols) >= 1 and a count >= 1, got {shape} ×"
+            f" {count}",
             caller(),
         )
     if order not in ("row", "col"):
@@ -295,8 +295,7 @@ def allocate(
         raise TraceError(
             f"each of several tiles must be a multiple of {align} bytes"
             f" ({'8 lines of the swizzle' if swizzle else 'what TMA aligns to'}), one of"
-            f" {shape[0]}×{shape[1]} {t}"
-            f" has {buffer.tile_bytes}. For a few scalars use SMemArray.",
+            f" {shape[0]}×{shape[1]} {t} has {buffer.tile_bytes}. For a few scalars use SMemArray.",
             caller(),
         )
     tracer.kernel.buffers.append(buffer)

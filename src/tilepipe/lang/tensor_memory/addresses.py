@@ -33,8 +33,8 @@ class TmemAddress:
         """
         if not isinstance(addr, Value) or not addr.dtype.is_integer:
             raise TraceError(
-                "an address in tensor memory is a traced uint32, such as stage.tmem_offset();"
-                f" got {addr!r}",
+                "an address in tensor memory is a traced uint32, such as stage.tmem_offset(); got"
+                f" {addr!r}",
                 caller(),
             )
         self.addr = addr.to(dtypes.uint32)

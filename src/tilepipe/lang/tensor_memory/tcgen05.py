@@ -42,9 +42,8 @@ def require_even_cta(tracer: Tracer, what: str) -> None:
     active = tracer.scope.active
     if tracer.kernel.cta_group == 2 and active is not None and active[1::2].any():
         raise TraceError(
-            f"{what}: of a pair of CTAs (cta_group 2) the even one issues it for both, but the"
-            " odd one executes this too: put it under"
-            " `with ctx.when(tp.elect_one_cta(ctx)):`",
+            f"{what}: of a pair of CTAs (cta_group 2) the even one issues it for both, but the odd"
+            " one executes this too: put it under `with ctx.when(tp.elect_one_cta(ctx)):`",
             caller(),
         )
 

@@ -47,8 +47,8 @@ class TmemTensor(View):
             or not all(type(x) is int for x in shape)
         ):
             raise TraceError(
-                "the shape of a matrix in tensor memory is (rows, cols), two static integers,"
-                f" got {shape!r}",
+                "the shape of a matrix in tensor memory is (rows, cols), two static integers, got"
+                f" {shape!r}",
                 caller(),
             )
         rows, cols = shape
@@ -65,9 +65,8 @@ class TmemTensor(View):
             or cols * kind.nbytes // 4 > tensor_memory.COLUMNS
         ):
             raise TraceError(
-                "a matrix in tensor memory has 64 or 128 rows and a multiple of 8 columns, at"
-                f" most {tensor_memory.COLUMNS} columns of 32"
-                f" bits; got {rows}×{cols} {kind}",
+                "a matrix in tensor memory has 64 or 128 rows and a multiple of 8 columns, at most"
+                f" {tensor_memory.COLUMNS} columns of 32 bits; got {rows}×{cols} {kind}",
                 caller(),
             )
         super().__init__(tracer, owner)
@@ -121,8 +120,8 @@ class TmemTensor(View):
         ):
             raise TraceError(
                 f"columns [{expr(at)}, {expr(at)} + {count}) of a matrix of {t.cols}: need"
-                " multiples of 8 inside it, and a traced start"
-                " that is known to be one, such as `i * 8`",
+                " multiples of 8 inside it, and a traced start that is known to be one, such as `i"
+                " * 8`",
                 caller(),
             )
         to_columns = exprs.const(4 // t.dtype.nbytes)  # elements of a 32-bit column
@@ -250,9 +249,9 @@ class TmemScales(View):
             or first + count > s.rows
         ):
             raise TraceError(
-                f"rows [{expr(at)}, {expr(at)} + {count}) of scale factors of {s.rows} rows: need"
-                f" a multiple of {step} inside them, and a"
-                f" traced start that is known to be one, such as `i * {step}`",
+                f"rows [{expr(at)}, {expr(at)} + {count}) of scale factors of {s.rows} rows: need a"
+                f" multiple of {step} inside them, and a traced start that is known to be one, such"
+                f" as `i * {step}`",
                 caller(),
             )
         part = TmemScales(self._tracer, s.address, (count, s.blocks), s.dtype, self._owner)

@@ -67,11 +67,11 @@ def require_whole_warp(tracer: Tracer) -> None:
     split, cause = divergence(tracer)
     if split is Vary.LANE and cause is not None:
         raise TraceError(
-            f"a test of a barrier under the {cause.kind} block at {cause.loc.short}, where not"
-            " all lanes of a warp are active: the lanes of a warp test together and vote, so that"
-            " all of them have one result; lanes that test separately have one each, and where"
-            " some then wait and others do not, the kernel may hang. Test outside that block,"
-            " `ready = bar.try_wait(phase)`, and use the result in it.",
+            f"a test of a barrier under the {cause.kind} block at {cause.loc.short}, where not all"
+            " lanes of a warp are active: the lanes of a warp test together and vote, so that all"
+            " of them have one result; lanes that test separately have one each, and where some"
+            " then wait and others do not, the kernel may hang. Test outside that block, `ready ="
+            " bar.try_wait(phase)`, and use the result in it.",
             caller(),
         )
 
@@ -105,9 +105,8 @@ def refuse_divergent_effects(role: Role) -> None:
             )
             raise TraceError(
                 f"{type(op).__name__} {where}, in warpgroup role '{role.name}': each of the four"
-                " warps of a warpgroup has its own"
-                " result, so some would do this and others not. In a warpgroup only waits may"
-                " depend on a result"
+                " warps of a warpgroup has its own result, so some would do this and others not. In"
+                " a warpgroup only waits may depend on a result"
                 " (`pipe.wait_producer_if_needed(ready)`). Test in a role of warps (`warps=`), or"
                 " wait.",
                 op.loc,

@@ -75,8 +75,7 @@ def _require(
     if split > allowed and cause is not None:
         raise TraceError(
             f"{what} is executed by {whom} together, but the {cause.kind} block at"
-            f" {cause.loc.short} lets only some of them reach it."
-            " Move it out of that block.",
+            f" {cause.loc.short} lets only some of them reach it. Move it out of that block.",
             caller(),
         )
 
@@ -92,10 +91,9 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
         # a warp that need not wait has acquired
         if scope.splits is Vary.WARP and not (scope.on_test and what == "a wait"):
             raise TraceError(
-                f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of"
-                f" warpgroup role '{role.name}' share their place"
-                " in a ring and wait together. Give warps that wait apart a role of their own"
-                " (`warps=`).",
+                f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of warpgroup"
+                f" role '{role.name}' share their place in a ring and wait together. Give warps"
+                " that wait apart a role of their own (`warps=`).",
                 caller(),
             )
 
@@ -120,8 +118,7 @@ def require_one_lane(tracer: Tracer, what: str) -> None:
     elect = "ctx.elect_one()" if role.warps == 1 else 'ctx.elect_one("role")'
     raise TraceError(
         f"{what} must be executed by one lane, but here every active lane of role '{role.name}'"
-        " would. Put it under"
-        f" `with {elect}:`"
+        f" would. Put it under `with {elect}:`"
         + (
             ""
             if role.warps == 1

@@ -88,8 +88,8 @@ def explain_none(what: str, given: Mapping[str, object]) -> Iterator[None]:
         last = traceback.extract_tb(error.__traceback__)[-1]
         names = ", ".join(f"'{name}'" for name in absent)
         raise BindError(
-            f"argument{'s' if len(absent) > 1 else ''} {names}"
-            f" {'are' if len(absent) > 1 else 'is'} None, which {what} uses: {error}",
+            f"argument{'s' if len(absent) > 1 else ''} {names} {'are' if len(absent) > 1 else 'is'}"
+            f" None, which {what} uses: {error}",
             Loc(last.filename, last.lineno or 0, last.name),
         ) from None
 
@@ -107,8 +107,7 @@ def _call(
     except UnboundLocalError as error:
         error.add_note(
             "An in-place update (`x += ...`) of a name from an enclosing function makes the name"
-            " local: write `x.set(...)`, or"
-            " `nonlocal x` first."
+            " local: write `x.set(...)`, or `nonlocal x` first."
         )
         raise
 

@@ -127,9 +127,8 @@ def require_for_statement(frame: FrameType | None) -> None:
         return
     raise TraceError(
         "a traced loop is iterated by a `for` statement of its own, `for i in ctx.range(n):`; its"
-        " body is traced once, for all iterations."
-        " enumerate, zip, map, list, iter, next and unpacking would take that one iteration for"
-        " the first or only one. The index that"
+        " body is traced once, for all iterations. enumerate, zip, map, list, iter, next and"
+        " unpacking would take that one iteration for the first or only one. The index that"
         " ctx.range gives is the count: write `xs[i]` or `start + i` in the body, and nest loops"
         " for pairs.",
         caller(),
@@ -150,9 +149,8 @@ def require_driven_by_for(frame: FrameType | None) -> None:
         if frame is not None and (_opcode(frame).startswith("CALL") or _wrapped(frame)):
             raise TraceError(
                 "a traced loop in a generator is iterated by something other than a `for`"
-                " statement: its body is traced once, for all"
-                " iterations, so enumerate, zip, list and the like would take one item for all."
-                " Write `for ... in` the generator.",
+                " statement: its body is traced once, for all iterations, so enumerate, zip, list"
+                " and the like would take one item for all. Write `for ... in` the generator.",
                 caller(),
             )
 

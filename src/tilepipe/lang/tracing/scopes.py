@@ -126,8 +126,8 @@ class Scope:
                 continue
             if times is None:
                 raise HandleError(
-                    f"{handle.describe()} is signalled inside a loop: once an iteration, not once"
-                    " a stage. Signal it outside the loop.",
+                    f"{handle.describe()} is signalled inside a loop: once an iteration, not once a"
+                    " stage. Signal it outside the loop.",
                     child.loc,
                 )
             self.note_signal(handle, arrivals * times)
@@ -153,8 +153,8 @@ class Scope:
             if a is None or b is None or not a.same(b):
                 raise HandleError(
                     f"{handle.describe()} is signalled on some paths only: the branch at"
-                    f" {op.loc.short} arrives and the other does not"
-                    " (or arrives differently). A phase needs its arrivals on every path.",
+                    f" {op.loc.short} arrives and the other does not (or arrives differently). A"
+                    " phase needs its arrivals on every path.",
                     op.loc,
                 )
             self.note_signal(handle, a)

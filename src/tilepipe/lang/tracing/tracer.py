@@ -102,10 +102,9 @@ class Tracer:
         else:
             how = "another thread traces that kernel"
         raise TraceError(
-            f"this uses the ctx of {whose}, or something made from it, while {how}: it would"
-            " become part of no kernel. A ctx and its tiles,"
-            " barriers, pipelines, handles and values are good for one trace, in the thread that"
-            " runs it. Make them from the ctx that this"
+            f"this uses the ctx of {whose}, or something made from it, while {how}: it would become"
+            " part of no kernel. A ctx and its tiles, barriers, pipelines, handles and values are"
+            " good for one trace, in the thread that runs it. Make them from the ctx that this"
             " kernel function is given, and keep none in a global, a closure or a default"
             " argument.",
             caller(),
@@ -181,8 +180,8 @@ class Tracer:
         else:
             where = f"inside the {scope.kind} at {scope.loc.short}, which has ended"
         raise TraceError(
-            f"this {what} was created {where}; it is not defined outside. Keep what must survive"
-            " in `ctx.var(...)`, an accumulator or shared memory.",
+            f"this {what} was created {where}; it is not defined outside. Keep what must survive in"
+            " `ctx.var(...)`, an accumulator or shared memory.",
             caller(),
         )
 
@@ -303,11 +302,10 @@ class Tracer:
             )
         for commit in (c for group in scope.groups for c in group):
             raise TraceError(
-                f"mma_commit binds {commit.describe()} to the MMAs before it, but no"
-                " ctx.wgmma_wait in the same block retires"
-                " them, so the arrival would never be made. (The release of a staged ring is such"
-                " a commit.) Wait in this block, or consume"
-                " through `inputs.consumer(lag=n)`.",
+                f"mma_commit binds {commit.describe()} to the MMAs before it, but no ctx.wgmma_wait"
+                " in the same block retires them, so the arrival would never be made. (The release"
+                " of a staged ring is such a commit.) Wait in this block, or consume through"
+                " `inputs.consumer(lag=n)`.",
                 commit.loc,
             )
 
@@ -338,10 +336,9 @@ def rebound_message(*names: str) -> str:
     first = "x" if "(" in names[0] else names[0]
     return (
         f"{listed} {'is' if len(names) == 1 else 'are'} reassigned in a traced loop and read"
-        " earlier in its body: the body is traced once, so the"
-        f" second iteration would not see the new value. Keep {them} in a variable of the kernel:"
-        f" `{first} = ctx.var(start)` before the"
-        f" loop, `{first}.set(...)` or `{first} += ...` in it."
+        " earlier in its body: the body is traced once, so the second iteration would not see the"
+        f" new value. Keep {them} in a variable of the kernel: `{first} = ctx.var(start)` before"
+        f" the loop, `{first}.set(...)` or `{first} += ...` in it."
     )
 
 

@@ -67,16 +67,15 @@ def _require(scope: Scope, state: RoleState, op: ops.Op, x: Expr, what: str) -> 
         )
         raise TraceError(
             f"{what}, {text(x)}, varies by lane, but the lanes of a warp execute"
-            f" {type(op).__name__} together: it must be the same in every"
-            f" thread of a warp.{element}",
+            f" {type(op).__name__} together: it must be the same in every thread of a"
+            f" warp.{element}",
             op.loc,
         )
     if role.is_warpgroup and scope.inside("per_warp") is None:
         raise TraceError(
-            f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role"
-            f" '{role.name}' execute {type(op).__name__} together."
-            " Put it under `with ctx.per_warp() as w:`, where each warp runs on its own, w is"
-            " 0..3, and it may depend on w.",
+            f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role '{role.name}'"
+            f" execute {type(op).__name__} together. Put it under `with ctx.per_warp() as w:`,"
+            " where each warp runs on its own, w is 0..3, and it may depend on w.",
             op.loc,
         )
 

@@ -102,10 +102,9 @@ class Value(Operators["Value"]):
     def __bool__(self) -> NoReturn:
         raise TraceError(
             "the truth of a traced value is not known while the kernel is traced: `if`, `while`,"
-            " `and`, `or`, `not`, `in` and"
-            " `a < b < c` cannot use it. Write `with ctx.when(cond):` / `with ctx.otherwise():`,"
-            " `ctx.select(cond, x, y)`,"
-            " and `&`, `|`, `~` for and, or, not.",
+            " `and`, `or`, `not`, `in` and `a < b < c` cannot use it. Write `with ctx.when(cond):`"
+            " / `with ctx.otherwise():`, `ctx.select(cond, x, y)`, and `&`, `|`, `~` for and, or,"
+            " not.",
             caller(),
         )
 

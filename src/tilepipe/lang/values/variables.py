@@ -63,8 +63,8 @@ class Var(Operators[Value]):
             by = x.vary.name.lower()
             raise TraceError(
                 f"variable '{self._var.name}' was created with a value that every thread shares,"
-                f" and is set to one that varies by {by};"
-                f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
+                f" and is set to one that varies by {by}; create it from a value that varies by"
+                f" {by} as well (`ctx.var(ctx.lane * 0)`)",
                 caller(),
             )
         split, cause = divergence(self._tracer, self._home)
@@ -72,10 +72,8 @@ class Var(Operators[Value]):
             by = split.name.lower()
             raise TraceError(
                 f"variable '{self._var.name}' has one value for all threads, but the {cause.kind}"
-                f" block at {cause.loc.short} lets"
-                f" only some of them set it. Create it from a value that varies by {by}"
-                " (`ctx.var(ctx.lane * 0)`), or set it outside"
-                " that block.",
+                f" block at {cause.loc.short} lets only some of them set it. Create it from a value"
+                f" that varies by {by} (`ctx.var(ctx.lane * 0)`), or set it outside that block.",
                 caller(),
             )
         self._tracer.emit(ops.Assign(caller(), self._var, x))

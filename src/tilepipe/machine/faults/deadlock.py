@@ -58,8 +58,8 @@ class _Report:
         tests = any(w.agent.spins is not None for w in waits)
         doing = "wait, or test without success" if tests else "wait"
         head = (
-            f"deadlock: {len(waits)} of {total} agents of {where} {doing}, and nothing in"
-            " flight could wake one."
+            f"deadlock: {len(waits)} of {total} agents of {where} {doing}, and nothing in flight"
+            " could wake one."
         )
         rows = [
             ("agent", "at", "waits for", "phase", "reached", "missing"),
@@ -209,8 +209,8 @@ class _Report:
                     mask = bar.cta.words["a multicast mask"]
                     return (
                         f"{bar.where} is of the odd CTA of a pair, and the commit at"
-                        f" {site.loc.short} arrives only in the even one, which"
-                        f" issues it: give it {mask} with both CTAs."
+                        f" {site.loc.short} arrives only in the even one, which issues it: give it"
+                        f" {mask} with both CTAs."
                     )
         return ""
 
@@ -220,8 +220,8 @@ class _Report:
         if bar.tx > 0 and not bar.pending:
             landed = sum(u.nbytes for u in bar.copies if u.landed)
             number = (
-                f"the number given to {words['mbarrier.arrive.expect_tx']} is {bar.tx:,} too"
-                " large, or a copy is missing."
+                f"the number given to {words['mbarrier.arrive.expect_tx']} is {bar.tx:,} too large,"
+                " or a copy is missing."
             )
             return (
                 f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies"
@@ -234,8 +234,8 @@ class _Report:
         if only and bar.expected and bar.pending == bar.count:
             return (
                 f"{bar.where} got bytes but no arrival: {words['mbarrier.expect_tx']}"
-                f" ({only[0].loc.short}) announces bytes but"
-                f" does not arrive; use {words['mbarrier.arrive.expect_tx']}."
+                f" ({only[0].loc.short}) announces bytes but does not arrive; use"
+                f" {words['mbarrier.arrive.expect_tx']}."
             )
         early = sum(u.nbytes for u in bar.copies)
         if early and bar.tx < 0:
@@ -253,8 +253,8 @@ class _Report:
         if not sources:
             expect = bar.cta.words["mbarrier.arrive.expect_tx"]
             return (
-                f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an"
-                f" {expect} is missing."
+                f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an {expect} is"
+                " missing."
             )
         if who and all(c.done for c in who):
             never = not any(self.m.world.counts[s.id] for s in sources)
@@ -263,15 +263,14 @@ class _Report:
                 " was not taken."
             )
             return (
-                f"every role that arrives on {bar.where} has returned, {bar.pending} of"
-                f" {bar.count} arrivals"
-                " short: trip counts of the roles differ, or the count is too high."
-                f"{untaken if never else ''}"
+                f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count}"
+                " arrivals short: trip counts of the roles differ, or the count is too"
+                f" high.{untaken if never else ''}"
             )
         if not who and bar.pending == bar.count:
             return (
-                f"only {wait.agent} arrives on {bar.where}: the same agent would have to"
-                " arrive after its own wait."
+                f"only {wait.agent} arrives on {bar.where}: the same agent would have to arrive"
+                " after its own wait."
             )
         if bar.pending < bar.count:
             return (
@@ -287,26 +286,24 @@ class _Report:
         if not spin.name:
             return (
                 f"{agent} goes round the loop at {where} and nothing changes from one round to the"
-                " next: no other role may write what it reads"
-                " there (that would be a race). Wait on a barrier for whoever is to end the loop,"
-                f" or poll with {agent.cta.words['an atom.add of 0']}."
+                " next: no other role may write what it reads there (that would be a race). Wait on"
+                " a barrier for whoever is to end the loop, or poll with"
+                f" {agent.cta.words['an atom.add of 0']}."
             )
         clusters, size = m.world.clusters, len(m.ctas)
         if clusters is not None and clusters.waiting:
             left, total = len(clusters.waiting), m.num_clusters
             return (
                 f"{agent} waits at {where} until others change {spin.name}, and {left * size} of"
-                f" the {total * size} CTAs of the grid have not"
-                f" started: only {clusters.resident * size} of {total * size} CTAs can be"
-                " resident, and each of these waits. CTAs that wait for"
-                f" each other must all be resident: launch at most {clusters.resident * size}, or"
-                " let each do the work of several."
+                f" the {total * size} CTAs of the grid have not started: only"
+                f" {clusters.resident * size} of {total * size} CTAs can be resident, and each of"
+                " these waits. CTAs that wait for each other must all be resident: launch at most"
+                f" {clusters.resident * size}, or let each do the work of several."
             )
         return (
-            f"{agent} tests {spin.name} at {where} until it holds something else than"
-            f" {spin.value}, and no remaining agent changes it: too few"
-            " add to it, or it starts at another value than the loop takes for granted (is it set"
-            " back to 0 before each launch?)."
+            f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"
+            " and no remaining agent changes it: too few add to it, or it starts at another value"
+            " than the loop takes for granted (is it set back to 0 before each launch?)."
         )
 
     def _full(self, memory: TensorMemory) -> str:
@@ -318,9 +315,9 @@ class _Report:
             if held.agent in waiting:
                 return (
                     f"{held.agent} holds {held.columns} columns ({held.site.loc.short}) and waits"
-                    f" at {waiting[held.agent].site.loc.short} before it"
-                    " frees them, for an agent that needs columns first: allocate once for both,"
-                    " or let it free them before it waits."
+                    f" at {waiting[held.agent].site.loc.short} before it frees them, for an agent"
+                    " that needs columns first: allocate once for both, or let it free them before"
+                    " it waits."
                 )
         pairs = "in a pair the even CTA allocates for both, and each frees its own"
         return f"{memory.name}: its columns are given back by tcgen05.dealloc alone; {pairs}."
@@ -338,8 +335,8 @@ class _Report:
             causes.passed_over(self.m.ctas)
             or self._starts_late()
             or (
-                "the cycle above: each of its members waits before it has done what the one"
-                " before it waits for."
+                "the cycle above: each of its members waits before it has done what the one before"
+                " it waits for."
             )
         )
 
@@ -356,8 +353,8 @@ class _Report:
         }
         has = ", ".join(f"role '{role}' has {size}" for role, size in sizes.items() if size)
         return (
-            "not every thread that the barrier counts reaches it: it counts"
-            f" {named.threads}, {named.threads - named.missing} have arrived{has and f' ({has})'}."
+            f"not every thread that the barrier counts reaches it: it counts {named.threads},"
+            f" {named.threads - named.missing} have arrived{has and f' ({has})'}."
         )
 
     def _starts_late(self) -> str:
@@ -368,10 +365,9 @@ class _Report:
                 parity = bar.cta.words["parity 1"]
                 return (
                     f"{wait.agent} waits for phase 0 of {bar.where}, the first release, before it"
-                    " has filled anything, and nothing has arrived: its"
-                    " phases start one too late. Every stage is free at the start: the first wait"
-                    " of a producer is for the phase before the"
-                    f" first ({parity}), and passes."
+                    " has filled anything, and nothing has arrived: its phases start one too late."
+                    " Every stage is free at the start: the first wait of a producer is for the"
+                    f" phase before the first ({parity}), and passes."
                 )
         return ""
 

@@ -35,8 +35,8 @@ def _who(a: Access) -> str:
     r0, r1, c0, c1 = a.rect
     verb = "writes" if a.is_write else "reads"
     return (
-        f"{a.agent} {verb} lanes {r0}..{r1 - 1}, {_columns(c0, c1 - c0)}: {a.site.what}\n     "
-        f"     at {a.site.loc}"
+        f"{a.agent} {verb} lanes {r0}..{r1 - 1}, {_columns(c0, c1 - c0)}: {a.site.what}\n"
+        f"          at {a.site.loc}"
     )
 
 
@@ -57,8 +57,8 @@ def outside(ag: Actor, site: Site, tm: TensorMemory, t: Matrix | Scales, address
     lanes = (0,) if t.rows == LANES or isinstance(t, Scales) else (0, 16)
     head = (
         f"{site.what}: {ag} addresses {t.rows} rows and {_columns(column, t.columns)} of tensor"
-        f" memory: address {address:#x} is lane"
-        f" {lane}, column {column}; {held} take {t.columns} columns of 32 bits."
+        f" memory: address {address:#x} is lane {lane}, column {column}; {held} take {t.columns}"
+        " columns of 32 bits."
     )
     within = next(
         (a for a in tm.allocations.values() if a.column <= column < a.column + a.columns), None
@@ -68,8 +68,8 @@ def outside(ag: Actor, site: Site, tm: TensorMemory, t: Matrix | Scales, address
     elif within is not None:
         end = within.column + within.columns
         why = (
-            f"The allocation holds {_held(within)}: {column} + {t.columns} ="
-            f" {column + t.columns} is {column + t.columns - end} too many."
+            f"The allocation holds {_held(within)}: {column} + {t.columns} = {column + t.columns}"
+            f" is {column + t.columns - end} too many."
         )
     else:
         before = next(
@@ -91,34 +91,32 @@ def not_allocated(ag: Actor, site: Site, tm: TensorMemory, address: int, columns
     found, freed = tm.allocations.get(address), tm.freed.get(address)
     if found is not None and found.columns != columns:
         return (
-            f"{head}, but the allocation there has {found.columns}: {_held(found)}. Free all of"
-            " it, once, with the number it was"
-            " allocated with."
+            f"{head}, but the allocation there has {found.columns}: {_held(found)}. Free all of it,"
+            " once, with the number it was allocated with."
         )
     if found is not None:
         return (
-            f"{head}, which the even CTA of the pair has allocated, but whose address no alloc"
-            " of this CTA has given yet."
+            f"{head}, which the even CTA of the pair has allocated, but whose address no alloc of"
+            " this CTA has given yet."
         )
     if freed is not None:
         by, where = freed[1], freed[2]
         return (
-            f"{head} a second time: {by} freed them at {where.loc.short}. Free an allocation"
-            " once, by one warp."
+            f"{head} a second time: {by} freed them at {where.loc.short}. Free an allocation once,"
+            " by one warp."
         )
     return (
-        f"{head}, where no allocation starts: {holders(tm)}. Free the address that the"
-        " allocation wrote."
+        f"{head}, where no allocation starts: {holders(tm)}. Free the address that the allocation"
+        " wrote."
     )
 
 
 def unequal_pair(one: Call, given: Allocation) -> str:
     """The two allocs of a pair disagree."""
     return (
-        f"{one.site.what}: the even CTA of a pair allocates tensor memory for both, but"
-        f" {one.agent} asks for {one.columns} columns and"
-        f" {given.agent} has allocated {given.columns} ({given.site.loc.short}). Give the same"
-        " number in both."
+        f"{one.site.what}: the even CTA of a pair allocates tensor memory for both, but {one.agent}"
+        f" asks for {one.columns} columns and {given.agent} has allocated {given.columns}"
+        f" ({given.site.loc.short}). Give the same number in both."
     )
 
 
@@ -131,11 +129,10 @@ def freed_before_the_peer(ag: Actor, site: Site, found: Allocation, peer: Tensor
         whose = f"{twin.agent} ({twin.site.loc.short})"
     return (
         f"{site.what}: {ag} frees {_columns(found.column, found.columns)}, but nothing says that"
-        f" the alloc of {whose} is through: nothing"
-        " orders the one after the other.\n"
-        "  With cta_group=2 the even CTA allocates for both and does not wait for the odd one,"
-        " and a dealloc waits for no CTA; freed before"
-        " the odd CTA's alloc has returned, the launch fails (NVIDIA/cutlass issue 3435).\n"
+        f" the alloc of {whose} is through: nothing orders the one after the other.\n"
+        "  With cta_group=2 the even CTA allocates for both and does not wait for the odd one, and"
+        " a dealloc waits for no CTA; freed before the odd CTA's alloc has returned, the launch"
+        " fails (NVIDIA/cutlass issue 3435).\n"
         f"  Behind its alloc, CTA {peer.cta.block_id} must arrive on a barrier that {ag} waits on"
         f" before it frees.{_dealloc(ag.cta.words)}"
     )
@@ -155,8 +152,8 @@ def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
     """A CTA ends with columns allocated."""
     return (
         f"tensor memory leak: {name} exits with {allocation.columns} columns allocated:"
-        f" {_held(allocation)}. They are lost to the CTAs"
-        " that come to this SM later, whose allocations then wait for ever.\n"
+        f" {_held(allocation)}. They are lost to the CTAs that come to this SM later, whose"
+        " allocations then wait for ever.\n"
         "  Free them before the role ends (tcgen05.dealloc), when every access to them is over."
     )
 
@@ -165,8 +162,8 @@ def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
     """What an alloc that blocks is missing."""
     if peer is not None and tm.cta.rank & 1:
         return (
-            f"the alloc of CTA {peer.cta.block_id}, the even one of the pair, which allocates"
-            " for both"
+            f"the alloc of CTA {peer.cta.block_id}, the even one of the pair, which allocates for"
+            " both"
         )
     full = max(
         (tm, *([] if peer is None else [peer])),
@@ -187,8 +184,8 @@ def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
         _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"),
         new.site.loc,
         f"{_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the"
-        " access must execute"
-        f" {tm.cta.words['tcgen05.fence::before_thread_sync']} before it arrives.",
+        f" access must execute {tm.cta.words['tcgen05.fence::before_thread_sync']} before it"
+        " arrives.",
     )
 
 
@@ -198,9 +195,8 @@ def not_received(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None
         rules.TENSOR_FENCES,
         _between(m, tm, old, new, "after_thread_sync", "the wait and the second"),
         new.site.loc,
-        f"{_FENCES}: {new.agent} must execute"
-        f" {tm.cta.words['tcgen05.fence::after_thread_sync']} after the wait by which it"
-        " learns of the first.",
+        f"{_FENCES}: {new.agent} must execute {tm.cta.words['tcgen05.fence::after_thread_sync']}"
+        " after the wait by which it learns of the first.",
     )
 
 
@@ -214,8 +210,8 @@ def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
         "the order of issue alone orders the two accesses, and these ops form no pipeline",
     )
     m.world.finding(rules.TENSOR_ORDER, text, new.site.loc,
-        f"Let {new.agent} wait for a commit of the first before it issues the second, or give"
-        " the two columns of their own.",
+        f"Let {new.agent} wait for a commit of the first before it issues the second, or give the"
+        " two columns of their own.",
     )  # fmt: skip
 
 
@@ -257,9 +253,8 @@ def remedy(m: Machine, old: Access, new: Access) -> str:
     )
     return other_thread(m, old) or (
         f"The tensor core {works} until a commit by the same thread has arrived"
-        f" ({old.agent.cta.words['tcgen05.commit']}):"
-        f" {new.agent} must wait for the"
-        " barrier of that commit."
+        f" ({old.agent.cta.words['tcgen05.commit']}): {new.agent} must wait for the barrier of that"
+        " commit."
     )
 
 
@@ -319,10 +314,9 @@ def _freeing(m: Machine, old: Access, new: Access) -> str:
     read = ", ".join(f"role '{role}' ({line})" for role, line in readers.items())
     return (
         "The tensor core works on the columns until a commit by the same thread has arrived"
-        f" ({old.agent.cta.words['tcgen05.commit']}), and then they are still to be"
-        f" read: {read}. Every role that reads must wait for that commit, read, and arrive on a"
-        f" barrier that {new.agent} waits on before"
-        f" it frees.{_dealloc(new.agent.cta.words)}"
+        f" ({old.agent.cta.words['tcgen05.commit']}), and then they are still to be read: {read}."
+        " Every role that reads must wait for that commit, read, and arrive on a barrier that"
+        f" {new.agent} waits on before it frees.{_dealloc(new.agent.cta.words)}"
     )
 
 
@@ -338,10 +332,9 @@ def other_thread(m: Machine, old: Access) -> str:
         for other, queue in (agent.tensor.queues if agent.tensor is not None else {}).items():
             if queue.committed is not None and (agent, other) != (old.agent, lane):
                 return (
-                    f"{old.site.what} was issued by lane {lane % 32} of {old.agent}, and"
-                    f" committed by lane {other % 32} of {agent}"
-                    f" ({queue.committed.loc.short}): a commit covers only what its own thread"
-                    " issued. Issue and commit under one"
+                    f"{old.site.what} was issued by lane {lane % 32} of {old.agent}, and committed"
+                    f" by lane {other % 32} of {agent} ({queue.committed.loc.short}): a commit"
+                    " covers only what its own thread issued. Issue and commit under one"
                     f" {agent.cta.words['elect.sync']}, or the same lane condition."
                 )
     return ""
@@ -367,10 +360,10 @@ def poison(a: Access) -> str:
     if a.is_write:
         return (
             "The MMA adds to them: let the first one overwrite"
-            f" ({a.agent.cta.words['scale-d false']})."
-            " Columns hold nothing when they are allocated."
+            f" ({a.agent.cta.words['scale-d false']}). Columns hold nothing when they are"
+            " allocated."
         )
     return (
-        "Wait for the commit of the MMA, or for the store, that fills them. Columns hold"
-        " nothing when they are allocated."
+        "Wait for the commit of the MMA, or for the store, that fills them. Columns hold nothing"
+        " when they are allocated."
     )

@@ -240,9 +240,8 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
         m.world.incomplete = f"{LIMIT:,} live accesses of a cluster to tensor '{order.name}'"
         m.world.advise(
             f"tensor '{order.name}': a cluster has more than {LIMIT:,} accesses to it that not"
-            " every role knows of;"
-            " the oldest are no longer compared with later ones, so a race with them would"
-            " not be seen"
+            " every role knows of; the oldest are no longer compared with later ones, so a race"
+            " with them would not be seen"
         )
     order.present.live = keep
     order.present.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
@@ -272,11 +271,10 @@ def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> 
     if not m.requests.waited & ag.known(mask):
         wait = ag.cta.words["griddepcontrol.wait"]
         raise RaceError(
-            f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may"
-            f" still use it: no {wait}"
-            " is ordered before this write.\n"
-            "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in"
-            " the role that writes, before its first"
-            " write, or let that role learn of the call through a barrier.",
+            f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may still"
+            f" use it: no {wait} is ordered before this write.\n"
+            "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in the"
+            " role that writes, before its first write, or let that role learn of the call through"
+            " a barrier.",
             site.loc,
         )

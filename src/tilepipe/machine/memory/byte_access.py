@@ -59,8 +59,8 @@ def _checked(
     cta = m.ctas[space.cta.rank]
     if touched.lo < 0 or touched.hi > space.size:
         raise SimFault(
-            f"{site.what}: {ag} accesses {touched} of shared memory, and the CTA has"
-            f" {space.size:,} bytes of it, 0x0..{space.size - 1:#x}.",
+            f"{site.what}: {ag} accesses {touched} of shared memory, and the CTA has {space.size:,}"
+            f" bytes of it, 0x0..{space.size - 1:#x}.",
             site.loc,
         )
     _check_barriers(cta, ag, site, touched, is_write)

@@ -192,8 +192,8 @@ def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tup
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
             raise SimFault(
                 f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor"
-                f" '{tensor.param.name}' of"
-                f" shape {tensor.shape}. Guard it with {ag.cta.words['a predicate']}.",
+                f" '{tensor.param.name}' of shape {tensor.shape}. Guard it with"
+                f" {ag.cta.words['a predicate']}.",
                 site.loc,
             )
     return out

@@ -36,9 +36,9 @@ _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
 def _check_loaded(frag: Frag, ag: Agent, site: Site, warp: int | None, verb: str) -> None:
     if frag.loading if warp is None else frag.loading >> warp & 1:
         raise RaceError(
-            f"{site.what}: {ag} {verb} fragment '{frag.ir.name}' while a load from tensor"
-            " memory into its registers is in flight."
-            f" Wait for it first: {ag.cta.words['tcgen05.wait::ld']}.",
+            f"{site.what}: {ag} {verb} fragment '{frag.ir.name}' while a load from tensor memory"
+            " into its registers is in flight. Wait for it first:"
+            f" {ag.cta.words['tcgen05.wait::ld']}.",
             site.loc,
         )
 
@@ -58,8 +58,8 @@ def _in_flight(frag: Frag, ag: Agent, site: Site, verb: str, users: int) -> NoRe
         else:
             which = f"{len(loose)} of them, the last at {last}, are"
         remedy = (
-            f"{which} in no committed group, and a wait covers committed groups only. Close"
-            f" the group after the MMA ({words['wgmma.commit_group']}), then wait for it:"
+            f"{which} in no committed group, and a wait covers committed groups only. Close the"
+            f" group after the MMA ({words['wgmma.commit_group']}), then wait for it:"
             f" {words['wgmma.wait_group 0']}."
         )
     users_are = f"1 wgmma that {use}s it is" if users == 1 else f"{users} wgmmas that {use} it are"
@@ -97,9 +97,8 @@ def readable(
     if wanted & ~frag.defined:
         raise PoisonError(
             f"{site.what}: {ag} reads fragment '{frag.ir.name}', of which"
-            f" {(wanted & ~frag.defined).bit_count()}"
-            f" of {width} columns were never set. Set it first, for instance with"
-            f" {ag.cta.words['mov of 0']}.",
+            f" {(wanted & ~frag.defined).bit_count()} of {width} columns were never set. Set it"
+            f" first, for instance with {ag.cta.words['mov of 0']}.",
             site.loc,
         )
 

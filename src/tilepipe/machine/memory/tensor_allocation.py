@@ -95,17 +95,15 @@ def _may_allocate(tm: TensorMemory, ag: Agent, site: Site, columns: int) -> None
         who, where = tm.relinquished
         raise SimFault(
             f"{site.what}: {ag} allocates {columns} columns of tensor memory after {who} gave up"
-            f" the right to at {where.loc.short}"
-            " (tcgen05.relinquish_alloc_permit holds for the whole CTA). Relinquish after the"
-            " last allocation.",
+            f" the right to at {where.loc.short} (tcgen05.relinquish_alloc_permit holds for the"
+            " whole CTA). Relinquish after the last allocation.",
             site.loc,
         )
     if columns > tm.smallest:
         raise SimFault(
-            f"{site.what}: {ag} allocates {columns} columns of tensor memory after an allocation"
-            f" of {tm.smallest}; the number of"
-            " columns must not grow from one allocation of a CTA to the next. Allocate the"
-            " larger part first.",
+            f"{site.what}: {ag} allocates {columns} columns of tensor memory after an allocation of"
+            f" {tm.smallest}; the number of columns must not grow from one allocation of a CTA to"
+            " the next. Allocate the larger part first.",
             site.loc,
         )
     tm.smallest = columns

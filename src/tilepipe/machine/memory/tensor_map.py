@@ -46,8 +46,8 @@ class TensorMap:
             )
         if inner % ROW_MULTIPLE or (self.swizzle and inner > self.swizzle):
             raise LimitError(
-                f"the inner extent of a box is a multiple of {ROW_MULTIPLE} bytes, and no more"
-                f" than its swizzle; got {inner} bytes of swizzle {self.swizzle}"
+                f"the inner extent of a box is a multiple of {ROW_MULTIPLE} bytes, and no more than"
+                f" its swizzle; got {inner} bytes of swizzle {self.swizzle}"
             )
 
     @property

@@ -235,17 +235,16 @@ class ScalePlace:
                 f"{site.what}: the scale factor of row {row}, block {block} is"
                 f" {codes[row, block]:#x} in lanes 0..31 of tensor memory and"
                 f" {groups[group, row, block]:#x} in lanes {32 * group}..{32 * group + 31}; all"
-                " four groups of 32 lanes must hold the same."
-                f" {tm.cta.words['tcgen05.cp.warpx4']} writes them so.",
+                f" four groups of 32 lanes must hold the same. {tm.cta.words['tcgen05.cp.warpx4']}"
+                " writes them so.",
                 site.loc,
             )
         if s.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():
             row, block = (int(i[0]) for i in np.nonzero(codes & 0x80))
             raise SimFault(
                 f"{site.what}: the scale factor of row {row}, block {block} is"
-                f" {codes[row, block]:#x}, a negative float8_e4m3; the tensor"
-                " core reads ue4m3, which has no sign (PTX ISA, .kind::mxf4nvf4). Put the"
-                " sign into the elements.",
+                f" {codes[row, block]:#x}, a negative float8_e4m3; the tensor core reads ue4m3,"
+                " which has no sign (PTX ISA, .kind::mxf4nvf4). Put the sign into the elements.",
                 site.loc,
             )
         return np.ascontiguousarray(codes).view(s.dtype.numpy).astype(np.float64)

@@ -126,10 +126,9 @@ def clc_try_cancel(
         first = requests.refused_at.loc.short if requests.refused_at is not None else ""
         raise SimFault(
             f"{site.what}: {ag} asks for another cluster although it has seen a request (made at"
-            f" {first}) refused; what then happens is"
-            " undefined (PTX ISA, clusterlaunchcontrol.try_cancel). The role that asks must read"
-            " each response, and stop at the first"
-            " that is not valid.",
+            f" {first}) refused; what then happens is undefined (PTX ISA,"
+            " clusterlaunchcontrol.try_cancel). The role that asks must read each response, and"
+            " stop at the first that is not valid.",
             site.loc,
         )
     if not _may_act(m, ag):

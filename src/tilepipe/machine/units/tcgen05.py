@@ -150,9 +150,9 @@ def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
         return [ag.cta]
     if ag.cta.rank & 1:
         raise SimFault(
-            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with cta_group=2 the even"
-            f" CTA of a pair, rank {ag.cta.rank - 1},"
-            f" issues for both. Put it under {ag.cta.words['a predicate on %cluster_ctarank']}.",
+            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with cta_group=2 the even CTA"
+            f" of a pair, rank {ag.cta.rank - 1}, issues for both. Put it under"
+            f" {ag.cta.words['a predicate on %cluster_ctarank']}.",
             site.loc,
         )
     return m.ctas[ag.cta.rank : ag.cta.rank + 2]

@@ -94,9 +94,8 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
     if mask & (mask - 1):
         raise SimFault(
             f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()}"
-            f" {made}."
-            f" Put it inside {ag.cta.words['elect.sync in a warp']} or a condition that one lane"
-            " satisfies.",
+            f" {made}. Put it inside {ag.cta.words['elect.sync in a warp']} or a condition that one"
+            " lane satisfies.",
             site.loc,
         )
     return mask.bit_length() - 1
@@ -195,9 +194,9 @@ def tma_load(
     end = _occupy(ag, nbytes)
     if leader is not None and leader >> 1 != ag.cta.rank >> 1:
         raise BarrierError(
-            f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank}"
-            f" is paired with rank {ag.cta.rank ^ 1}: a"
-            " copy of a pair signals one of its own two CTAs.",
+            f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank} is"
+            f" paired with rank {ag.cta.rank ^ 1}: a copy of a pair signals one of its own two"
+            " CTAs.",
             site.loc,
         )
     ctas = [ag.cta] if multicast is None else named_by(m, site, multicast, "multicast mask")

@@ -74,8 +74,8 @@ def _extents(a: ArrayT, b: ArrayT, offsets: ArrayT) -> Extents:
         )
     if tuple(offsets.shape) != (groups,):
         raise BindError(
-            f"{NAME}: b has {groups} groups and offsets {offsets.shape[0]} elements; each group"
-            " has one, the row after its last"
+            f"{NAME}: b has {groups} groups and offsets {offsets.shape[0]} elements; each group has"
+            " one, the row after its last"
         )
     return Extents(m, n, k, groups)
 

@@ -31,9 +31,9 @@ from tilepipe.ops.torch.tensors import torch_dtype
 
 OPERATOR = "tilepipe::matmul"
 SCHEMA = (
-    "(Tensor a, Tensor b, Tensor? bias=None, Tensor? source=None, str? activation=None,"
-    " float alpha=1.0, float? beta=None, ScalarType? out_dtype=None, str? precision=None,"
-    " str settings='()') -> Tensor"
+    "(Tensor a, Tensor b, Tensor? bias=None, Tensor? source=None, str? activation=None, float"
+    " alpha=1.0, float? beta=None, ScalarType? out_dtype=None, str? precision=None, str"
+    " settings='()') -> Tensor"
 )
 INPUTS = 10  # arguments of the schema: backward returns as many gradients
 Gradient: TypeAlias = torch.Tensor | None
@@ -299,6 +299,6 @@ def _dispatched(call: Call) -> torch.Tensor:
 def _refuse_out(call: Call) -> None:
     if call.out is not None:
         raise BindError(
-            "matmul: out= has no gradient, and an operand requires one; leave out= away, or call"
-            " it under torch.no_grad()"
+            "matmul: out= has no gradient, and an operand requires one; leave out= away, or call it"
+            " under torch.no_grad()"
         )

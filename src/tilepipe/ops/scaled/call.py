@@ -130,8 +130,8 @@ def _check_kind(kind: str, scale_a: ArrayKind, scale_b: ArrayKind, m: int, n: in
         if x.shape not in (natural, pieces, (prod(pieces),)):
             raise BindError(
                 f"{NAME}: {name} has shape {x.shape}; scales of {kind} of this product are"
-                f" {natural}, or in the layout of the tensor cores"
-                f" (32_4_4) {pieces} or ({prod(pieces)},)"
+                f" {natural}, or in the layout of the tensor cores (32_4_4) {pieces} or"
+                f" ({prod(pieces)},)"
             )
 
 
@@ -171,8 +171,7 @@ def _of_float32(
         return "block"
     raise BindError(
         f"{NAME}: a is {a}, b {b}; scale_a has shape {scale_a.shape} and scale_b {scale_b.shape},"
-        " which is no recipe. One number for each"
-        f" tensor: one element each. For each row of a and column of b: {(m, 1)} and {(1, n)}."
-        " For each 1×128 of a and 128×128 of b:"
-        f" {blocks[0]} and {blocks[1]}"
+        " which is no recipe. One number for each tensor: one element each. For each row of a and"
+        f" column of b: {(m, 1)} and {(1, n)}. For each 1×128 of a and 128×128 of b: {blocks[0]}"
+        f" and {blocks[1]}"
     )

@@ -39,8 +39,8 @@ from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = ScaledCall[torch.Tensor]
 SCHEMA = (
-    "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None,"
-    " ScalarType? out_dtype=None, str settings='()') -> Tensor"
+    "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, ScalarType?"
+    " out_dtype=None, str settings='()') -> Tensor"
 )
 ONLY_SIMULATED = (
     f"{NAME} of {', '.join(KINDS)} needs the tensor cores of Blackwell (tcgen05.mma with scale"

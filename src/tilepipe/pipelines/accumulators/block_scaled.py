@@ -65,9 +65,9 @@ class BlockScaledTmem(TmemAllocation):
         if used > tensor_memory.COLUMNS:
             raise TraceError(
                 f"{config.num_stages} accumulators × {config.stage_stride_cols} columns +"
-                f" {self.sfa_cols} of SFA + {self.sfb_cols} of SFB ="
-                f" {used}, but tensor memory has {tensor_memory.COLUMNS}: fewer accumulators, a"
-                " smaller n, or a K tile of fewer blocks",
+                f" {self.sfa_cols} of SFA + {self.sfb_cols} of SFB = {used}, but tensor memory has"
+                f" {tensor_memory.COLUMNS}: fewer accumulators, a smaller n, or a K tile of fewer"
+                " blocks",
                 caller(),
             )
         super().__init__(

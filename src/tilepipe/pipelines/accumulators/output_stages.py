@@ -57,8 +57,8 @@ class OutputPipelineConfig:
         used = self.num_stages * self.stage_stride_cols
         if used > tensor_memory.COLUMNS:
             raise TraceError(
-                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but"
-                f" tensor memory has {tensor_memory.COLUMNS}",
+                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but tensor"
+                f" memory has {tensor_memory.COLUMNS}",
                 caller(),
             )
 

@@ -137,9 +137,8 @@ class EpilogueKStage:
         inputs = self._part.inputs
         if inputs is None:
             raise TraceError(
-                f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which"
-                " have no tiles: give it the InputTilePipeline,"
-                " or take the tiles from its payload,"
+                f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which have"
+                " no tiles: give it the InputTilePipeline, or take the tiles from its payload,"
                 " `inputs.payload.get_tile(step.input_stage_index, k_group_size=1)`",
                 caller(),
             )
@@ -178,8 +177,8 @@ class EpilogueKContext(StageContext[EpilogueKStage]):
         if isinstance(inputs, InputTilePipeline) and inputs.k_group_size != 1:
             raise TraceError(
                 f"per_k_epilogue takes one tile of K a step, but '{inputs.name}' has"
-                f" k_group_size={inputs.k_group_size}: the scales of the"
-                " others would never be read",
+                f" k_group_size={inputs.k_group_size}: the scales of the others would never be"
+                " read",
                 caller(),
             )
         tiles = inputs if isinstance(inputs, InputTilePipeline) else None
@@ -228,8 +227,8 @@ class BlockwiseFP8Accumulator:
         columns = b_scale if isinstance(b_scale, FragmentValue) else None
         if columns is not None and columns.shape != (1, cols):
             raise TraceError(
-                f"promote: b_scale has shape {columns.shape}; need a scalar, or one value a"
-                f" column, (1, {cols})",
+                f"promote: b_scale has shape {columns.shape}; need a scalar, or one value a column,"
+                f" (1, {cols})",
                 caller(),
             )
         held = (

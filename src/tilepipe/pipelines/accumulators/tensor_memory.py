@@ -93,9 +93,8 @@ class TmemAllocation:
         ):
             raise TraceError(
                 f"tcgen05: {what} of '{self.name}' is executed by one whole warp; role"
-                f" '{self._tracer.role.name}' executes it with another"
-                " number of threads. Give the role one warp, or write `with ctx.when(ctx.warp =="
-                " 0):`.",
+                f" '{self._tracer.role.name}' executes it with another number of threads. Give the"
+                " role one warp, or write `with ctx.when(ctx.warp == 0):`.",
                 caller(),
             )
 
@@ -110,9 +109,8 @@ class TmemAllocation:
         if address is None:
             raise TraceError(
                 f"role '{self._tracer.role.name}' does not know where '{self.name}' is: call"
-                f" {self.name}.allocate() in the role that owns"
-                " it, and in the others, after a barrier, from_shared() (`with"
-                " outputs.epilogue_warp():` does both)",
+                f" {self.name}.allocate() in the role that owns it, and in the others, after a"
+                " barrier, from_shared() (`with outputs.epilogue_warp():` does both)",
                 caller(),
             )
         columns = self._held.get(self._tracer.role)
@@ -155,8 +153,8 @@ class TmemAllocation:
     def _check_inside(self, first: int, columns: int) -> None:
         if first < 0 or first + columns > self.columns:
             raise TraceError(
-                f"columns [{first}, {first + columns}) of '{self.name}', which has"
-                f" {self.columns} columns of 32 bits",
+                f"columns [{first}, {first + columns}) of '{self.name}', which has {self.columns}"
+                " columns of 32 bits",
                 caller(),
             )
 
@@ -197,8 +195,8 @@ class TmemColumns(Handle):
     """
 
     how_to_release = (
-        "Free it: deallocate() when the epilogue has finished, or use `with"
-        " outputs.mma_warp():`, which does."
+        "Free it: deallocate() when the epilogue has finished, or use `with outputs.mma_warp():`,"
+        " which does."
     )
 
     def __init__(self, allocation: TmemAllocation) -> None:
@@ -250,8 +248,8 @@ class TmemStage:
         if self._stride and end > self._stride:
             raise TraceError(
                 f"{t!r} ends at column {end} of a stage of {self._stride} columns"
-                " (stage_stride_cols), in the next stage: make"
-                " stage_stride_cols at least as large as an accumulator",
+                " (stage_stride_cols), in the next stage: make stage_stride_cols at least as large"
+                " as an accumulator",
                 caller(),
             )
 

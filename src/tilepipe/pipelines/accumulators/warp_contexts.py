@@ -84,9 +84,8 @@ class EpilogueWarpContext(_WarpContext):
         if threads > expected:
             raise TraceError(
                 f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}'"
-                " synchronise with the MMA warp, but the barrier is for"
-                f" {expected}: give the role {expected}, or OutputTilePipeline.allocate"
-                f" epilogue_threads={threads}",
+                f" synchronise with the MMA warp, but the barrier is for {expected}: give the role"
+                f" {expected}, or OutputTilePipeline.allocate epilogue_threads={threads}",
                 caller(),
             )
         self._published.sync()

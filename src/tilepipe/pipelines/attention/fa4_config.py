@@ -80,8 +80,7 @@ class FA4Config:
             ]
             raise BindError(
                 "FA4Config: numbers are integers of at least 0, depth and BM of at least 1,"
-                " swizzle_mode one of 0, 32, 64, 128; got"
-                f" {', '.join(wrong)}"
+                f" swizzle_mode one of 0, 32, 64, 128; got {', '.join(wrong)}"
             )
         self._set("ov_depth", self.ov_depth or self.depth)
         self._set("BN", self.BN or self._derived_bn())
@@ -276,12 +275,12 @@ class FA4Config:
             and 16 <= self.BN <= MAX_BN,
             f"the padded depth of Q and K, {qk}, is not divisible by num_qk_stages ="
             f" {self.num_qk_stages}": qk % self.num_qk_stages == 0,
-            f"a part of K is {qk} / {self.num_qk_stages} = {self.BK0} deep, which is no multiple"
-            f" of the {self.swizzle_elems} elements that"
-            f" swizzle_mode = {self.swizzle_mode} spans": self.BK0 % self.swizzle_elems == 0,
-            f"pair_cta halves BN = {self.BN} and the depth {self.padded_ov_depth};"
-            f" {self.v_cols_per_cta()} columns of V are no multiple of"
+            f"a part of K is {qk} / {self.num_qk_stages} = {self.BK0} deep, which is no multiple of"
             f" the {self.swizzle_elems} elements that swizzle_mode = {self.swizzle_mode}"
+            " spans": self.BK0 % self.swizzle_elems == 0,
+            f"pair_cta halves BN = {self.BN} and the depth {self.padded_ov_depth};"
+            f" {self.v_cols_per_cta()} columns of V are no multiple of the {self.swizzle_elems}"
+            f" elements that swizzle_mode = {self.swizzle_mode}"
             " spans": not self.pair_cta or self.v_cols_per_cta() % self.swizzle_elems == 0,
             f"BN = {self.BN} and page_size = {self.page_size}: one must divide the"
             " other": not self.page_size
@@ -291,9 +290,9 @@ class FA4Config:
             " type": not self._rope_apart,
             "one ring for K and V has whole tiles: num_qk_stages must be 1, not"
             f" {self.num_qk_stages}": not fused or self.num_qk_stages == 1,
-            f"num_kv_stages = {self.num_kv_stages}: a ring{why} needs at least {least}, or the"
-            " load of the next tile and the MMAs of this"
-            " one wait for each other": self.num_kv_stages >= least,
+            f"num_kv_stages = {self.num_kv_stages}: a ring{why} needs at least {least}, or the load"
+            " of the next tile and the MMAs of this one wait for each"
+            " other": self.num_kv_stages >= least,
             f"tensor memory: 2 × S + 2 × O = 2 × {self.BN} + 2 × {self.padded_ov_depth} ="
             f" {self.tmem_used()} columns, more than"
             f" {tensor_memory.COLUMNS}": self.tmem_used() <= tensor_memory.COLUMNS,

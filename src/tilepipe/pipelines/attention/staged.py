@@ -64,8 +64,8 @@ class StagedPipeline(BarrierRing):
         )
         if have != need:
             raise TraceError(
-                f"'{name}' needs 2 × {num_kv_stages} stages × {num_qk_stages} parts ="
-                f" {need} barriers (full and empty), the array has {have}",
+                f"'{name}' needs 2 × {num_kv_stages} stages × {num_qk_stages} parts = {need}"
+                f" barriers (full and empty), the array has {have}",
                 caller(),
             )
         self.num_stages = num_kv_stages * num_qk_stages
@@ -183,9 +183,9 @@ class StagedPipeline(BarrierRing):
         """
         if type(qk_stage) is not int or not 0 <= qk_stage < self.num_qk_stages:
             raise TraceError(
-                f"qk_stage={qk_stage!r}: a stage of '{self.name}' has {self.num_qk_stages} parts,"
-                f" 0 to {self.num_qk_stages - 1},"
-                " chosen while tracing: loop over them with a Python range",
+                f"qk_stage={qk_stage!r}: a stage of '{self.name}' has {self.num_qk_stages} parts, 0"
+                f" to {self.num_qk_stages - 1}, chosen while tracing: loop over them with a Python"
+                " range",
                 caller(),
             )
         return qk_stage
@@ -203,9 +203,8 @@ class StagedPipeline(BarrierRing):
         if not self._phase:
             raise TraceError(
                 "producer_acquire with a state that starts at phase 0: the first lap of"
-                f" '{self.name}' would wait for a release of tiles"
-                " that have never been loaded. A producer starts at phase 1: take"
-                " `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
+                f" '{self.name}' would wait for a release of tiles that have never been loaded. A"
+                " producer starts at phase 1: take `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
                 caller(),
             )
         self._wait(self._empty, qk_stage)
@@ -219,10 +218,9 @@ class StagedPipeline(BarrierRing):
         """
         if self._phase:
             raise TraceError(
-                "consumer_wait with a state that starts at phase 1: the first lap of"
-                f" '{self.name}' would pass before anything has"
-                " landed. A consumer starts at phase 0: take `pipe.copy(phase=0)`, or a"
-                " TMAConsumerPipeline.",
+                f"consumer_wait with a state that starts at phase 1: the first lap of '{self.name}'"
+                " would pass before anything has landed. A consumer starts at phase 0: take"
+                " `pipe.copy(phase=0)`, or a TMAConsumerPipeline.",
                 caller(),
             )
         self._wait(self._full, qk_stage)

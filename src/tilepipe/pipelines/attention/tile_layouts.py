@@ -47,8 +47,7 @@ class TileLayout:
         ):
             raise TraceError(
                 f"swizzle {self.swizzle} must be one of {SWIZZLES} and divide the contiguous"
-                f" extent: {extent} × {self.dtype.nbytes} ="
-                f" {extent * self.dtype.nbytes} bytes",
+                f" extent: {extent} × {self.dtype.nbytes} = {extent * self.dtype.nbytes} bytes",
                 caller(),
             )
 
@@ -149,9 +148,9 @@ class KVTiles:
         """
         if not isinstance(config, FA4Config) or not config.use_fused_kv:
             raise TraceError(
-                f"KVTiles are of an FA4Config with use_fused_kv; got {config!r}. Where K and V"
-                " have rings of their own, each has an array"
-                " of tiles: tile_layout_k_major(...).allocate, tile_layout_mn_major(...).allocate",
+                f"KVTiles are of an FA4Config with use_fused_kv; got {config!r}. Where K and V have"
+                " rings of their own, each has an array of tiles:"
+                " tile_layout_k_major(...).allocate, tile_layout_mn_major(...).allocate",
                 caller(),
             )
         kind, c = config.qkv_dtype if dtype is None else dtypes.dtype(dtype), config

@@ -76,9 +76,9 @@ class TilePipeline(OverRing[StagedPipeline]):
         require_rule(config.broken_rule(), type(self).__name__)
         if config.use_fused_kv and not isinstance(pipeline, StagedPipeline):
             raise TraceError(
-                f"{type(self).__name__}: with use_fused_kv K and V take turns in one ring and"
-                " share one position, so both take the same"
-                " StagedPipeline: make it first, and pass it to both",
+                f"{type(self).__name__}: with use_fused_kv K and V take turns in one ring and share"
+                " one position, so both take the same StagedPipeline: make it first, and pass it to"
+                " both",
                 caller(),
             )
         if not isinstance(pipeline, StagedPipeline):
@@ -115,9 +115,9 @@ class TilePipeline(OverRing[StagedPipeline]):
         )
         if have != want:
             raise TraceError(
-                f"{type(self).__name__}: '{pipeline.name}' has {have[0]} stages of {have[1]}"
-                " parts; the config says num_kv_stages ="
-                f" {want[0]} and, of {'K' if self.is_k else 'V'}, {want[1]} parts",
+                f"{type(self).__name__}: '{pipeline.name}' has {have[0]} stages of {have[1]} parts;"
+                f" the config says num_kv_stages = {want[0]} and, of {'K' if self.is_k else 'V'},"
+                f" {want[1]} parts",
                 caller(),
             )
         return pipeline
@@ -127,9 +127,9 @@ class TilePipeline(OverRing[StagedPipeline]):
             smem = smem.k if self.is_k else smem.v
         elif self.config.use_fused_kv:
             raise TraceError(
-                f"{type(self).__name__}: with use_fused_kv a slot holds a tile of K and one of V"
-                " in turn; its tiles are"
-                " `tp.KVTiles.allocate(ctx, config)`, given to the pipelines of both",
+                f"{type(self).__name__}: with use_fused_kv a slot holds a tile of K and one of V in"
+                " turn; its tiles are `tp.KVTiles.allocate(ctx, config)`, given to the pipelines of"
+                " both",
                 caller(),
             )
         tiles = (
@@ -150,8 +150,8 @@ class TilePipeline(OverRing[StagedPipeline]):
         if len(tiles) < need:
             raise TraceError(
                 f"{type(self).__name__}: '{tiles.buffer.name}' has {len(tiles)} tiles;"
-                f" {self.config.num_kv_stages} stages of"
-                f" {self.num_qk_stages_effective} parts need {need}",
+                f" {self.config.num_kv_stages} stages of {self.num_qk_stages_effective} parts need"
+                f" {need}",
                 caller(),
             )
         return tiles
@@ -209,8 +209,8 @@ class TilePipeline(OverRing[StagedPipeline]):
         if self.is_k is not is_k:
             k, v = ("K", "V") if self.is_k else ("V", "K")
             raise TraceError(
-                f"{what} is of {v}; '{self.pipeline.name}' is a pipeline of {k}"
-                f" (is_k={self.is_k}): call {_other(what, self.is_k)}",
+                f"{what} is of {v}; '{self.pipeline.name}' is a pipeline of {k} (is_k={self.is_k}):"
+                f" call {_other(what, self.is_k)}",
                 caller(),
             )
 

@@ -68,9 +68,9 @@ class TMAProducerPipeline(TilePipeline):
         first = self.pipeline._drained.setdefault(role, (self.is_k, caller()))
         if self.config.use_fused_kv and first[0] is not self.is_k:
             raise TraceError(
-                f"'{self.pipeline.name}' is drained at {first[1].short} already: K and V share"
-                " this ring, and a second drain would wait for"
-                " tiles that are never loaded. Drain one of the two views.",
+                f"'{self.pipeline.name}' is drained at {first[1].short} already: K and V share this"
+                " ring, and a second drain would wait for tiles that are never loaded. Drain one of"
+                " the two views.",
                 caller(),
             )
         self.pipeline.drain_producer()
@@ -127,8 +127,7 @@ class TMAConsumerPipeline(TilePipeline):
         if qk_stage is None and parts > 1:
             raise TraceError(
                 f"get() without qk_stage: a stage of '{self.pipeline.name}' has {parts} parts,"
-                " waited for and released one by one:"
-                " get(qk_stage=part)",
+                " waited for and released one by one: get(qk_stage=part)",
                 caller(),
             )
         return self._tile(self.pipeline.state.index(), qk_stage or 0)

@@ -120,8 +120,8 @@ class SMemArray(Generic[E]):
             return pointer(barriers, int(i.value))
         if len(barriers.segments) > 1:
             raise TraceError(
-                "an array that a pipeline has split into full and empty takes constant indices;"
-                " use the pipeline's methods",
+                "an array that a pipeline has split into full and empty takes constant indices; use"
+                " the pipeline's methods",
                 caller(),
             )
         barriers.note_use()
@@ -161,8 +161,8 @@ def array_of(ptr: object, count: int | None, what: str) -> tuple[BarrierStorage,
         return storage, start, have if count is None else count
     if not isinstance(ptr, SMemArray) or ptr.barriers is None:
         raise TraceError(
-            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a"
-            f" pointer into one; got {ptr!r}",
+            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a pointer"
+            f" into one; got {ptr!r}",
             caller(),
         )
     return ptr.barriers, 0, ptr.size

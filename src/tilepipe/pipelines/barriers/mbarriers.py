@@ -216,8 +216,8 @@ class SharedMemBarrier(View):
         n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
         if isinstance(n, exprs.Const) and not 0 <= n.value <= MAX_TX_BYTES:
             raise TraceError(
-                f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less"
-                " in one stage",
+                f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in"
+                " one stage",
                 caller(),
             )
         if arrive:

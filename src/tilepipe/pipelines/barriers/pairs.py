@@ -85,8 +85,7 @@ def commit(mbar: MbarPtr, e: object = None) -> None:
         if e is not None and not isinstance(e, int):
             raise TraceError(
                 "e elects the lane that commits a tcgen05 MMA; here the kernel has no tensor"
-                " memory, and a group of wgmmas is closed by the"
-                " whole warpgroup: leave e out",
+                " memory, and a group of wgmmas is closed by the whole warpgroup: leave e out",
                 caller(),
             )
         ctx.mma_commit(mbar)

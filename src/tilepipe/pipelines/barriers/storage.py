@@ -61,8 +61,7 @@ class BarrierStorage:
         if self._taken is not None:
             raise TraceError(
                 f"a barrier of this array was used at {self._taken.short}, before a pipeline"
-                " divides the array into full and empty:"
-                " use it afterwards",
+                " divides the array into full and empty: use it afterwards",
                 caller(),
             )
         base, whole = around

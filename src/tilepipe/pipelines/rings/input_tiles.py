@@ -294,8 +294,8 @@ def require_full_barrier(inputs: InputTilePipeline, stage: Value, barrier: objec
     if barrier != inputs.producer_mbar(stage):
         raise TraceError(
             f"the barrier of a producer stage is full[stage] of '{inputs.name}', on which its"
-            f" consumers wait; got {barrier!r} for stage"
-            f" {stage!r}. Pass `inputs.producer_mbar(stage)`, or leave it out.",
+            f" consumers wait; got {barrier!r} for stage {stage!r}. Pass"
+            " `inputs.producer_mbar(stage)`, or leave it out.",
             caller(),
         )
 
@@ -332,8 +332,8 @@ class InputConsumerStage(InputStage):
         if scope is not self.home:
             raise HandleError(
                 f"{self.describe()} is committed in a nested {scope.kind} block: on the other"
-                " paths, or in other iterations, it would be"
-                " signalled never or twice. Commit in the block that acquired it.",
+                " paths, or in other iterations, it would be signalled never or twice. Commit in"
+                " the block that acquired it.",
                 commit.loc,
             )
         self._commit = commit
@@ -437,9 +437,8 @@ class InputConsumer:
     def __init__(self, inputs: InputTilePipeline, lag: int, shared: bool) -> None:
         if not isinstance(lag, int) or not 0 <= lag < inputs.num_group_stages:
             raise TraceError(
-                f"lag={lag!r}: the stages still being read are held, so lag must be at least 0"
-                f" and less than the {inputs.num_group_stages}"
-                f" stages of '{inputs.name}'",
+                f"lag={lag!r}: the stages still being read are held, so lag must be at least 0 and"
+                f" less than the {inputs.num_group_stages} stages of '{inputs.name}'",
                 caller(),
             )
         self._inputs = inputs

@@ -389,10 +389,8 @@ def check_announced(handle: StageHandle) -> None:
     ):
         raise HandleError(
             f"{handle.describe()} is released, but nothing has arrived on its full barrier: the"
-            " consumer would wait for"
-            f" '{handle.pipe._full.name}' forever. Call expect_bytes(n) on the stage before its"
-            " TMA loads (it is the arrival), or"
-            " mbar().arrive().",
+            f" consumer would wait for '{handle.pipe._full.name}' forever. Call expect_bytes(n) on"
+            " the stage before its TMA loads (it is the arrival), or mbar().arrive().",
             caller(),
         )
 

@@ -64,8 +64,8 @@ class RolePipeline:
         if not producer_mbars or not consumer_mbars or len(lengths) != 1:
             raise TraceError(
                 f"'{name}': each side has an array of barriers for each of its sub-stages, all as"
-                " long as the ring; got"
-                f" {[len(x) for x in producer_mbars]} and {[len(x) for x in consumer_mbars]}",
+                f" long as the ring; got {[len(x) for x in producer_mbars]} and"
+                f" {[len(x) for x in consumer_mbars]}",
                 caller(),
             )
         self.producer_mbars, self.consumer_mbars = tuple(producer_mbars), tuple(consumer_mbars)

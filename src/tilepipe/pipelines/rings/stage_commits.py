@@ -36,10 +36,9 @@ def require_both_signalled(handle: StageHandle) -> None:
             signalled = even + int(pair[1] > 0)
             raise CountError(
                 f"{handle.describe()} is signalled in CTA rank {signalled} of the cluster and not"
-                f" in rank {signalled ^ 1}, the other of the pair"
-                f" (arrivals by rank: {by_rank.tolist()}), whose roles would wait for ever."
-                " Commit to both:"
-                " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to"
-                " the release.",
+                f" in rank {signalled ^ 1}, the other of the pair (arrivals by rank:"
+                f" {by_rank.tolist()}), whose roles would wait for ever. Commit to both:"
+                " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to the"
+                " release.",
                 caller(),
             )

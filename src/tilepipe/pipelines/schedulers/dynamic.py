@@ -84,9 +84,8 @@ class DynamicScheduler(TileOrder):
         if scope in self._throttled:
             raise TraceError(
                 "throttle_signal() is called twice for one tile: each call permits one more"
-                " request,"
-                " and the role would wait for requests that are"
-                " not made. Call it once, before the loads of the tile",
+                " request, and the role would wait for requests that are not made. Call it once,"
+                " before the loads of the tile",
                 caller(),
             )
         self._throttled.append(scope)
@@ -103,8 +102,8 @@ class DynamicScheduler(TileOrder):
 
     def _static(self, name: str, why: str) -> NoReturn:
         raise TraceError(
-            f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for"
-            " tile in work:`",
+            f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for tile"
+            " in work:`",
             caller(),
         )
 

@@ -197,8 +197,7 @@ class TileOrder:
             shape = "×".join(map(str, self._cluster))
             raise TraceError(
                 f"the scheduler's cluster is {shape} tiles, but CTAs 2 i and 2 i + 1, which share"
-                " an MMA, must be neighbours along M: its"
-                " first extent must be even",
+                " an MMA, must be neighbours along M: its first extent must be even",
                 caller(),
             )
         batch = None
