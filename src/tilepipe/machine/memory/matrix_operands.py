@@ -106,7 +106,7 @@ class MatrixOperand(NamedTuple):
     Attributes:
         descriptor: where it lies. dtype: of its elements.
         rows: its extent in M or N. first: the first row meant, and the rest are left out before it.
-        k_major: whether K is the contiguous dimension.
+        k_major: whether K is the contiguous dimension. negated: the numbers are.
     """
 
     descriptor: MatrixDescriptor
@@ -114,13 +114,14 @@ class MatrixOperand(NamedTuple):
     rows: int
     k_major: bool = True
     first: int = 0
+    negated: bool = False
 
     def of_warp(self, warp: int) -> MatrixOperand:
         """The rows of A that belong to a warp, 0..3, of the warpgroup (PTX ISA, wgmma register
         fragments).
         """
         first = WARP_ROWS * warp
-        return MatrixOperand(self.descriptor, self.dtype, first + WARP_ROWS, self.k_major, first)
+        return self._replace(rows=first + WARP_ROWS, first=first)
 
     def touched(self) -> ByteSet:
         """The bytes that are read."""
@@ -128,7 +129,8 @@ class MatrixOperand(NamedTuple):
 
     def values(self, memory: Bytes) -> Array:
         """The numbers, (rows, elements along K), in storage form."""
-        return gather(memory, _places(self), self.dtype.numpy).astype(storage(self.dtype))
+        found = gather(memory, _places(self), self.dtype.numpy).astype(storage(self.dtype))
+        return -found if self.negated else found
 
 
 def _places(operand: MatrixOperand) -> npt.NDArray[np.int64]:

@@ -129,7 +129,8 @@ Source = tuple[Slot, Rect | MatrixOperand] | Frag
 @dataclass(eq=False, repr=False, slots=True)
 class WgmmaUnit:
     """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what an agent that waits for it learns:
-    its reads, and what they were ordered after. `dtype`: of the elements of B.
+    its reads, and what they were ordered after. `dtype`: of the elements of B. `saturates`: sums of
+    integers are clamped.
     """
 
     site: Site
@@ -140,6 +141,7 @@ class WgmmaUnit:
     adds: bool
     bits: int
     end: float = 0.0
+    saturates: bool = False
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead

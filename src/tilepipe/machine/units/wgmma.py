@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.errors import PoisonError, RaceError, SimFault
-from tilepipe.ir.dtypes import DType
+from tilepipe.ir.dtypes import DType, float16, float32
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
@@ -46,6 +46,9 @@ def _multiply(unit: WgmmaUnit) -> None:
     if unit.dtype.name == "float32":
         a, b = truncated(a), truncated(b)
     acc = unit.acc
+    if acc.ir.dtype is not float32:
+        _multiply_narrow(unit, a, b)
+        return
     if acc.zero or not unit.adds:
         np.matmul(a, b.T, out=acc.data)
         acc.zero = False
@@ -53,6 +56,20 @@ def _multiply(unit: WgmmaUnit) -> None:
     if acc.scratch is None:
         acc.scratch = np.empty_like(acc.data)
     acc.data += np.matmul(a, b.T, out=acc.scratch)
+
+
+def _multiply_narrow(unit: WgmmaUnit, a: Array, b: Array) -> None:
+    """A product in an accumulator of float16, or of int32: exact in float64, and rounded once."""
+    acc = unit.acc
+    total = a.astype(np.float64) @ b.astype(np.float64).T
+    if unit.adds:
+        total += acc.data
+    if acc.ir.dtype is float16:
+        acc.data = total.astype(np.float16).astype(np.float32)
+        return
+    if unit.saturates:
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+    acc.data = total.astype(np.int64).astype(np.int32)
 
 
 def truncated(x: Array) -> Array:
@@ -92,6 +109,7 @@ def wgmma(
     b: int | MatrixOperand,
     rect_b: Rect | None,
     adds: bool,
+    saturates: bool = False,
 ) -> None:
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the agent's open group.
 
@@ -113,7 +131,7 @@ def wgmma(
     else:
         source_a, _, bits = _read_shared(m, ag, site, mask, a, rect_a, known)
     source_b, dtype, bits_b = _read_shared(m, ag, site, mask, b, rect_b, known)
-    unit = WgmmaUnit(site, acc, source_a, source_b, dtype, adds, bits | bits_b)
+    unit = WgmmaUnit(site, acc, source_a, source_b, dtype, adds, bits | bits_b, saturates=saturates)
     acc.writers += 1
     start = ag.cta.tensor_free
     if ag.time > start:

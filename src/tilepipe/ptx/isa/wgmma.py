@@ -39,14 +39,16 @@ from tilepipe.ptx.definition import (
 )
 from tilepipe.ptx.execution.requests import Value, one, per_lane
 from tilepipe.ptx.execution.warp import IN_FLIGHT, Warp
-from tilepipe.ptx.lanes import FULL
+from tilepipe.ptx.lanes import FULL, WARP
 from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Register, Vector
 
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 _TYPES: dict[str, DType] = {
     "f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32,
-    "e4m3": dtypes.float8_e4m3, "e5m2": dtypes.float8_e5m2,
+    "e4m3": dtypes.float8_e4m3, "e5m2": dtypes.float8_e5m2, "s8": dtypes.int8, "u8": dtypes.uint8,
 }  # fmt: skip
+_FAMILIES = ({"f16"}, {"bf16"}, {"tf32"}, {"e4m3", "e5m2"}, {"s8", "u8"})
+_ACCUMULATORS = {"f32": dtypes.float32, "f16": dtypes.float16, "s32": dtypes.int32}
 _ROWS = 16
 _MMA = Facts(unit=Unit.TENSOR_CORE, issues=Group.WGMMA, together=Scope.WARPGROUP)
 
@@ -90,7 +92,11 @@ def _wgmma(instruction: Instruction) -> Operation:
 def _retire(w: Warp, answer: None) -> tuple[()]:
     """After a wgmma.wait_group: the accumulators of finished wgmma are back in their registers."""
     for numbers in [n for n, frag in w.fragments.items() if not frag.writers]:
-        values = to_registers(w.fragments.pop(numbers).data)
+        frag = w.fragments.pop(numbers)
+        values = to_registers(frag.data)
+        if frag.ir.dtype is dtypes.float16:  # two columns in each register
+            pairs = values.astype(np.float16).reshape(-1, 2, WARP).transpose(0, 2, 1)
+            values = np.ascontiguousarray(pairs).view(np.uint32)[..., 0]
         for number, value in zip(numbers, values, strict=True):
             w.registers[number] = value.view(w.code.content[number])
     return ()
@@ -98,45 +104,65 @@ def _retire(w: Warp, answer: None) -> tuple[()]:
 
 def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     shape = _SHAPE.fullmatch(modifiers.any())
-    to, a_type, b_type = modifiers.any(), modifiers.any(), modifiers.any()
+    saturates = modifiers.flag("satfinite")
+    to = modifiers.need(*_ACCUMULATORS)
+    a_type, b_type = modifiers.need(*_TYPES), modifiers.need(*_TYPES)
     modifiers.end()
-    if shape is None or to != "f32" or a_type not in _TYPES or b_type not in _TYPES:
+    dtype, dtype_a, dtype_b = _ACCUMULATORS[to], _TYPES[a_type], _TYPES[b_type]
+    cols, depth = (int(shape[1]), int(shape[2])) if shape is not None else (0, 0)
+    integers = dtype_a.is_integer
+    if (
+        not (8 <= cols <= 256 and cols % 8 == 0 and depth == 32 // dtype_a.nbytes)
+        or not any({a_type, b_type} <= family for family in _FAMILIES)
+        or (to == "s32") != integers or (saturates and not integers)
+        or (to == "f16" and a_type in ("bf16", "tf32"))
+        or (integers and cols > 32 and cols % 16)
+    ):  # fmt: skip
         not_modelled(instruction, "this combination of shape and types")
-    cols, depth = int(shape[1]), int(shape[2])
     accumulator, a, b, *rest = instruction.operands
     registers = accumulator.items if isinstance(accumulator, Vector) else ()
     numbers = tuple(r.number for r in registers if isinstance(r, Register))
-    if len(numbers) != cols // 2:
+    if len(numbers) != cols // (4 if to == "f16" else 2):
         not_modelled(instruction, f"an accumulator of {len(registers)} registers")
     adds: Operand = rest[0] if rest else Integer(1)
     constants = [constant(instruction, o) for o in rest[1:]]
-    if constants[:2] not in ([], [1, 1]):
-        not_modelled(instruction, "a negated operand")
-    transposed = constants[2:]
     a_in_registers = isinstance(a, Vector)
+    turned = 0 if dtype_a.nbytes != 2 else 1 if a_in_registers else 2
+    if len(constants) not in ((0,) if integers else (0, 2, 2 + turned)):
+        not_modelled(instruction, f"{len(instruction.operands)} operands")
+    if any(c not in (1, -1) for c in constants[:2]) or any(c not in (0, 1) for c in constants[2:]):
+        not_modelled(instruction, f"the constants {constants}")
+    negated = [c == -1 for c in constants[:2]] or [False, False]
+    transposed = constants[2:]
     b_is_transposed = bool(transposed[-1]) if transposed else False
     a_is_transposed = bool(transposed[0]) if len(transposed) == 2 else False
     a_operands = a.items if isinstance(a, Vector) else (a,)
-    dtype_a, dtype_b = _TYPES[a_type], _TYPES[b_type]
+    if a_in_registers and len(a_operands) != 4:
+        not_modelled(instruction, f"A in {len(a_operands)} registers")
 
     def start(w: Warp, site: Site, mask: int, add: Value, b_bits: Value, *a_values: Value) -> Any:
         operand_b = _operand(site, mask, b_bits, dtype_b, cols, b_is_transposed)
         operand_a: MatrixOperand | Frag
         if a_in_registers:
             operand_a = _fragment_a(a_values, dtype_a, depth)
+            if negated[0]:
+                operand_a.data = -operand_a.data
         else:
             operand_a = _operand(site, mask, a_values[0], dtype_a, 64, a_is_transposed)
+            operand_a = operand_a._replace(negated=negated[0])
+        operand_b = operand_b._replace(negated=negated[1])
         frag = w.fragments.get(numbers)
         adding = bool(one(site, mask, add))
         if frag is None:
-            frag = w.fragments[numbers] = _accumulator(w, numbers, cols, adding)
-        return wgmma.wgmma, (site, mask, frag, operand_a, None, operand_b, None, adding)
+            frag = w.fragments[numbers] = _accumulator(w, numbers, dtype, cols, adding)
+        operands = frag, operand_a, None, operand_b, None, adding, saturates
+        return wgmma.wgmma, (site, mask, *operands)
 
     add_type = "pred" if isinstance(adds, Register) else "u32"
     kind = "b32" if a_in_registers else "u64"
     return Perform(
         (), ((adds, add_type), (b, "u64"), *typed(a_operands, kind)), start, None, _MMA,
-        in_place=typed(registers, "f32"), members=Integer(FULL),
+        in_place=typed(registers, "b32" if to == "f16" else to), members=Integer(FULL),
         site=(("flops", 2 * 16 * cols * depth),),
     )  # fmt: skip
 
@@ -148,16 +174,21 @@ def _operand(
     return MatrixOperand(descriptor, dtype, rows, not transposed)
 
 
-def _accumulator(w: Warp, numbers: tuple[int, ...], cols: int, adding: bool) -> Frag:
+def _accumulator(w: Warp, numbers: tuple[int, ...], dtype: DType, cols: int, adding: bool) -> Frag:
     """The registers of an accumulator, from now on the tensor core's."""
-    frag = Frag(WarpMatrix("accumulator", dtypes.float32, _ROWS, cols))
+    frag = Frag(WarpMatrix("accumulator", dtype, _ROWS, cols))
     values = [w.registers[n] for n in numbers]
     if adding:
         if any(v is IN_FLIGHT for v in values):
             raise SimFault(
                 "some registers of the accumulator belong to another one that is in flight"
             )
-        frag.data = from_registers(np.stack([v.view(np.float32) for v in values]))
+        if dtype is dtypes.float16:
+            raw = np.stack([v.view(np.uint32) for v in values])[..., None].view(np.float16)
+            elements = raw.transpose(0, 2, 1).reshape(-1, WARP).astype(np.float32)
+        else:
+            elements = np.stack([v.view(dtype.numpy) for v in values])
+        frag.data = from_registers(elements)
         frag.defined = frag.all_columns
     for n in numbers:
         w.registers[n] = IN_FLIGHT
