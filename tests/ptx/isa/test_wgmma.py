@@ -58,8 +58,8 @@ def _numbers(kind: str, rows: int) -> Array:
 
 
 def _product(
-    cols: int, to: str, a_type: str, b_type: str, *, constants: str = "", in_registers: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+    cols: int, to: str, a_type: str, b_type: str, constants: str, *, in_registers: bool = False
+) -> tuple[Array, Array]:
     """(the accumulator after two wgmma, A · Bᵀ)."""
     a, b = _numbers(a_type, 64), _numbers(b_type, cols)
     memory = np.zeros(_B + 8192, np.uint8)
@@ -117,7 +117,7 @@ def _product(
     ],
 )  # fmt: skip
 def test_types_and_accumulators(cols: int, to: str, a: str, b: str, constants: str) -> None:
-    got, product = _product(cols, to, a, b, constants=constants)
+    got, product = _product(cols, to, a, b, constants)
     np.testing.assert_array_equal(got, 2 * product)
 
 
@@ -126,7 +126,7 @@ def test_types_and_accumulators(cols: int, to: str, a: str, b: str, constants: s
 )
 def test_a_in_registers(kind: str, constants: str) -> None:
     to = "s32" if kind == "s8" else "f32"
-    got, product = _product(16, to, kind, kind, constants=constants, in_registers=True)
+    got, product = _product(16, to, kind, kind, constants, in_registers=True)
     np.testing.assert_array_equal(got, 2 * product)
 
 
@@ -135,7 +135,7 @@ def test_a_in_registers(kind: str, constants: str) -> None:
 )
 def test_negated_operands(a: int, b: int, in_registers: bool) -> None:
     constants = f", {a}, {b}, 0" + (", 0" if not in_registers else "")
-    got, product = _product(8, "f32", "f16", "f16", constants=constants, in_registers=in_registers)
+    got, product = _product(8, "f32", "f16", "f16", constants, in_registers=in_registers)
     np.testing.assert_array_equal(got, 2 * a * b * product)
 
 
