@@ -36,7 +36,7 @@ ALLOWED = {
     # nothing of `cuda`: the reader checks what the printer prints
     "ptx": BASE | {"ir", "machine"},
     "check": BASE | {"ir", "machine", "sim"},
-    "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda"},
+    "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda", "ptx"},
     "kernels": BASE | {API},
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
     "testing": BASE | {API, "ir", "machine", "sim", "check", "program"},
@@ -51,6 +51,7 @@ ALLOWED = {
         "sim",
         "check",
         "cuda",
+        "ptx",
         "kernels",
         "registry",
         "bench",
@@ -83,6 +84,7 @@ LOADED_LATE = {
         "tilepipe.check",
         "tilepipe.cuda",
         "tilepipe.machine",
+        "tilepipe.ptx",
         "tilepipe.registry",
         "tilepipe.sim",
         "torch",
@@ -91,7 +93,14 @@ LOADED_LATE = {
     "files": {"fcntl", "tempfile"},
     "kernels": {"json", "torch"},
     "ops": {"_typeshed", "tilepipe.cuda", "torch"},
-    "program": {"tilepipe.check", "tilepipe.cuda", "tilepipe.machine", "tilepipe.sim"},
+    "program": {
+        "tilepipe.check",
+        "tilepipe.cuda",
+        "tilepipe.machine",
+        "tilepipe.program",
+        "tilepipe.ptx",
+        "tilepipe.sim",
+    },
     "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.sim"},
 }
 # - those of a module that imports the importer

@@ -34,15 +34,17 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.byte_access import store_bytes
+from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.memory.fragment_access import read_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix, accumulator_places, to_registers
-from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
+from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
-from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMap
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tma, wgmma
+from tilepipe.machine.units.tma_by_address import Completion, load_tensor, store_tensor
 
 M = N = BK = 64
 TILES, K_STEPS, STAGES = 2, 3, 2  # tiles of C along M, steps along K, stages of the ring
@@ -52,9 +54,6 @@ SMEM_BYTES = 0xC000
 WARP, LANE = 0xFFFFFFFF, 1  # masks
 WARPS = 4  # of the warpgroup
 FIRST_ON_C = 4  # the first step whose stage has the bytes of the first tile's C
-A_MAP = TensorMap(0, dtypes.bfloat16, (M, BK), swizzle=128)
-B_MAP = TensorMap(1, dtypes.bfloat16, (N, BK), swizzle=128)
-C_MAP = TensorMap(2, dtypes.float32, (M, N))
 
 BARRIER, MEETS = Facts(noticed=True), Sync.ARRIVE | Sync.WAIT
 LOADS = Facts(unit=Unit.TMA, noticed=True)
@@ -135,13 +134,13 @@ class Variant:
             1, plans, tuple(SITES.values()), named=named, smem_bytes=SMEM_BYTES, addressed=True
         )
 
-    def body(self, m: Machine, agent: Agent) -> Body:
+    def body(self, given: Arguments, agent: Agent) -> Body:
         """The instructions of a warp."""
-        requests = self._load() if agent.role is LOAD else self._mma(agent)
+        requests = self._load(given) if agent.role is LOAD else self._mma(given, agent)
         return _Chosen(requests, self.without)
 
-    def _load(self) -> Iterator[Request]:
-        s = SITES
+    def _load(self, given: Arguments) -> Iterator[Request]:
+        s, memory, a_map, b_map = SITES, given.memory, given.a_map, given.b_map
         for address, count in ((FULL, 1), (EMPTY, WARPS), (DRAINED, 1)):
             for i in range(1 if address == DRAINED else STAGES):
                 yield mbarrier.mbar_init, (s["init"], LANE, address + 8 * i, 1, count)
@@ -155,12 +154,14 @@ class Variant:
             yield mbarrier.mbar_wait_parity, (s["wait empty"], WARP, empty, lap & 1 ^ 1)
             if n == FIRST_ON_C:
                 yield mbarrier.mbar_wait_parity, (s["wait drained"], WARP, DRAINED, 0)
-            nbytes = A_MAP.nbytes + B_MAP.nbytes
+            nbytes = a_map.nbytes + b_map.nbytes
+            to = Completion(0, full)
             yield mbarrier.mbar_expect, (s["expect"], LANE, full, nbytes, True)
-            yield tma.tma_load, (s["load a"], LANE, (M * tile, BK * k), at, A_MAP, full)
-            yield tma.tma_load, (s["load b"], LANE, (0, BK * k), at + B_AT, B_MAP, full)
+            a_at, b_at = (BK * k, M * tile), (BK * k, 0)
+            yield load_tensor, (s["load a"], LANE, memory, a_map, a_at, at, to)
+            yield load_tensor, (s["load b"], LANE, memory, b_map, b_at, at + B_AT, to)
 
-    def _mma(self, agent: Agent) -> Iterator[Request]:
+    def _mma(self, given: Arguments, agent: Agent) -> Iterator[Request]:
         s, warp = SITES, agent.first_warp - WARPS
         acc = Frag(WarpMatrix("acc", dtypes.float32, M // WARPS, N))
         yield rendezvous.named_sync, (s["begin mma"], WARP, 0)
@@ -189,7 +190,9 @@ class Variant:
             yield rendezvous.fence_proxy_async, (s["proxy fence"], WARP, "shared")
             yield rendezvous.named_sync, (s["meet"], WARP, 1)
             if warp == 0:
-                yield tma.tma_store, (s["write c"], LANE, (M * tile, 0), self.c_at, C_MAP)
+                to = (0, M * tile)
+                operands = given.memory, given.c_map, to, self.c_at
+                yield store_tensor, (s["write c"], LANE, *operands)
                 yield tma.tma_store_commit, (s["commit c"], LANE)
                 yield tma.tma_store_wait, (s["wait c"], LANE, 0, True)
                 yield mbarrier.mbar_arrive, (s["drained"], LANE, DRAINED, 1)
@@ -219,11 +222,15 @@ class _Chosen:
 
 @dataclass
 class Arguments:
-    """The tensors of a launch."""
+    """The tensors of a launch, and their tensor maps."""
 
     a: npt.NDArray[Any] = field(init=False)
     b: npt.NDArray[Any] = field(init=False)
     c: npt.NDArray[Any] = field(init=False)
+    memory: DeviceMemory = field(init=False)
+    a_map: TensorMap = field(init=False)
+    b_map: TensorMap = field(init=False)
+    c_map: TensorMap = field(init=False)
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(1)
@@ -231,20 +238,22 @@ class Arguments:
         self.a = rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
         self.b = rng.standard_normal((N, shape[1])).astype(ml_dtypes.bfloat16)
         self.c = np.zeros((TILES * M, N), np.float32)
+        self.memory = DeviceMemory(1 << 40)
+        self.a_map = self._map("A", self.a, "bf16", (BK, M), 3)
+        self.b_map = self._map("B", self.b, "bf16", (BK, N), 3)
+        self.c_map = self._map("C", self.c, "f32", (N, M), 0)
+
+    def _map(
+        self, name: str, array: npt.NDArray[Any], kind: str, box: tuple[int, int], swizzle: int
+    ) -> TensorMap:
+        address = self.memory.address_of(name, array)
+        rows, cols = array.shape
+        strides = (array.strides[0],)
+        return TensorMap(BY_NAME[kind], address, (cols, rows), strides, box, swizzle=swizzle)
 
     @property
     def want(self) -> npt.NDArray[np.float64]:
         return self.a.astype(np.float64) @ self.b.astype(np.float64).T
-
-    def tensors(self) -> list[GlobalTensor]:
-        given = (("A", self.a, dtypes.bfloat16), ("B", self.b, dtypes.bfloat16))
-        read = [
-            GlobalTensor(PlainTensor(n, t, 2), x, written=False, read_too=True) for n, x, t in given
-        ]
-        written = GlobalTensor(
-            PlainTensor("C", dtypes.float32, 2), self.c, written=True, read_too=False
-        )
-        return [*read, written]
 
 
 class Launch:
@@ -269,9 +278,12 @@ class Launch:
         return Guards()
 
     def world(self, journal: Journal | None) -> World:
-        self.arguments.c[...] = 0
-        tensors = self.arguments.tensors()
-        world = World(self.variant.program(), self.variant.body, H200, 1, tensors)
+        self.arguments = given = Arguments()
+
+        def body(m: Machine, agent: Agent) -> Body:
+            return self.variant.body(given, agent)
+
+        world = World(self.variant.program(), body, H200, 1, given.memory.tensors)
         world.journal = journal
         return world
 

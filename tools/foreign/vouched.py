@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.ptx.foreign import launching
-from tests.ptx.foreign.missing import EXPANDED, MISSING
 from tests.ptx.foreign.problems import problem
 from tests.ptx.test_print_families import FAMILY_LIST
 from tests.support.printed_ptx import printed
@@ -166,7 +165,7 @@ def foreign_modes(names: Iterable[str] = ()) -> dict[Mode, list[str]]:
     """Mode -> the recorded kernels for sm_100a that use it and computed right results."""
     found: dict[Mode, list[str]] = {}
     for name in sorted(names) or sorted(launching.records()):
-        if name in MISSING or name in EXPANDED or launching.records()[name]["arch"] != ARCH:
+        if launching.records()[name]["arch"] != ARCH:
             continue
         modes: set[Mode] = set()
         with recorded(modes):

@@ -1,4 +1,5 @@
-"""The command line: `tilepipe kernels | run | check | replay | compile | demo | bench | tune`.
+"""The command line: `tilepipe kernels | run | check | replay | compile | ptx | demo | bench |
+tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
 have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
@@ -15,6 +16,7 @@ import warnings
 from tilepipe.cli import (
     check as check,
     measure as measure,
+    ptx as ptx,
     replay as replay,
     run as run,
     streams,

@@ -27,6 +27,13 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Source(StrEnum):
+    """What of a kernel the simulator runs."""
+
+    program = "program"
+    ptx = "ptx"
+
+
 class Emit(StrEnum):
     """What to write."""
 
@@ -78,22 +85,37 @@ def run(
             help="Seed of the data and the interleaving; 0 is one deterministic order.", min=0
         ),
     ] = 0,
+    source: Annotated[
+        Source,
+        typer.Option(
+            "--from",
+            help="What is simulated: the program itself, or the PTX that its printed CUDA compiles"
+            " to, instruction by instruction.",
+        ),
+    ] = Source.program,
     as_json: Json = False,
 ) -> None:
     """Runs a kernel on random data and verifies the result against float64."""
     from tilepipe.registry.catalog import find
 
+    if source is Source.ptx and device is Device.cuda:
+        raise BindError("--from ptx simulates: it goes with --device sim")
     spec = find(kernel)
     given = spec.parse(settings or [])
     chip = gpu(spec) if device is Device.cuda else None
     config, origin = spec.configure(given, chip)
     case = spec.make(config, seed)
-    if chip is None:
+    simulated_us: float | None = None
+    if source is Source.ptx:
+        target = spec.target(given)
+        wall, steps = _read(case, target, seed)
+        did = f"ran its PTX for {target} in {wall:.3f} s, {steps:,} steps, {case.tiles} tiles"
+    elif chip is None:
         wall, result = _simulate(case, seed, quiet=as_json)
-        simulated_us: float | None = result.simulated_us
+        simulated_us = result.simulated_us
         did = f"simulated in {wall:.3f} s, {case.tiles} tiles, modelled time {simulated_us:.1f} µs"
     else:
-        wall, simulated_us = launch(case), None
+        wall = launch(case)
         did = (
             f"launched on {chip.name}: {wall * 1e6:.1f} µs with its synchronisation, {case.tiles}"
             " tiles"
@@ -104,6 +126,7 @@ def run(
             "kernel": kernel,
             "config": config,
             "device": device.value,
+            "from": source.value,
             "ok": comparison.ok,
             "rel_error": comparison.rel_error,
             "wall_s": wall,
@@ -209,6 +232,14 @@ def demo() -> None:
         "Next: `tilepipe kernels`, `tilepipe run gemm -s m=512`, `tilepipe compile gemm --emit"
         " cuda`, examples/."
     )
+
+
+def _read(case: Case, arch: str, seed: int) -> tuple[float, int]:
+    """Runs the PTX of a case: seconds without printing and compiling it, and steps."""
+    launch = case.program.ptx(arch)
+    started = time.perf_counter()
+    steps = launch.run(seed=seed)
+    return time.perf_counter() - started, steps
 
 
 def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:

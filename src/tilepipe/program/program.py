@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tilepipe.cuda.runtime.loading import BoundLaunch
     from tilepipe.machine.machine import OnEvent
     from tilepipe.machine.rules import Rules
+    from tilepipe.ptx.launch import Launch as PtxLaunch
     from tilepipe.sim import Run
 
 TIMEOUT_MS = 2000
@@ -244,6 +245,23 @@ class Program:
         from tilepipe import cuda
 
         return cuda.compile(self.kernel, arch=arch, emit=emit)
+
+    def ptx(self, arch: str | None = None) -> PtxLaunch:
+        """The PTX that NVRTC makes of its printed CUDA, bound to its arguments: `.run(seed=)` runs
+        it on the simulated machine, instruction by instruction, and writes into the same arrays.
+
+        The reader of PTX shares no code with the printer, so that a result which is right here as
+        well says that what is printed is right. `arch`: as for `source`.
+
+        Raises:
+            BindError: an argument is no NumPy array. PtxError: the reader does not model an
+            instruction.
+        """
+        from tilepipe.program.printed import printed_launch
+
+        if self.kernel.requirements:
+            check_zeros(self.launch_args)
+        return printed_launch(self.launch_args, arch)
 
     def __str__(self) -> str:
         return printer.text(self.kernel)

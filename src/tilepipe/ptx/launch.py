@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError, PtxError, SimFault
-from tilepipe.ir import dtypes
 from tilepipe.ir.chip import B200, H200, Chip
-from tilepipe.ir.dtypes import DType
 from tilepipe.ir.facts import SHARED_BY_CLUSTERS
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Role
@@ -25,7 +23,6 @@ from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
-from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
 from tilepipe.machine.sites import Site
@@ -57,18 +54,88 @@ _AXES = "xyz"
 class TensorMap:
     """A tensor map as an argument: what `cuTensorMapEncodeTiled` is given.
 
+    All tuples are in the order of the array's dimensions, the contiguous one last; the driver's
+    call has them in the reverse order.
+
     Attributes:
-        array: the tensor, in its logical shape, innermost dimension last; strides as NumPy has
-        them. box: extents of a copy in elements, in the order of the array's dimensions. swizzle:
-        in bytes: 0, 32, 64 or 128.
+        array: memory that the tensor lies in. box: extents of a copy in elements.
+        swizzle: in bytes, 0, 32, 64 or 128; with the bytes that stay together where these are not
+            16: "128/32", "128/64", or "128/32 flipped".
+        element: its type as PTX names it ("u8", "bf16", "tf32", "b4x16_p64"); that of the array
+            unless given.
+        shape: extents in elements, strides: in bytes; the array's unless given.
+        before: bytes from the tensor's first element to the array's.
+        steps: traversal strides, in elements. nan: what lies out of bounds reads as NaN.
+        promotion: bytes that L2 fetches: 0, 64, 128 or 256.
     """
 
     array: npt.NDArray[Any]
     box: tuple[int, ...]
-    swizzle: int = 0
+    swizzle: int | str = 0
+    element: str | None = None
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    before: int = 0
+    steps: tuple[int, ...] | None = None
+    nan: bool = False
+    promotion: int = 0
+
+    def at(self, address: int, name: str) -> tensor_map.TensorMap:
+        """The tensor map, given the address of the array.
+
+        Raises:
+            BindError: there is no such tensor map.
+        """
+        element = tensor_map.BY_NAME.get(self.element or _element(self.array.dtype, name))
+        code = _SWIZZLES.get(str(self.swizzle))
+        if element is None or code is None or self.promotion not in _PROMOTIONS:
+            known = ", ".join(tensor_map.BY_NAME)
+            raise BindError(
+                f"parameter '{name}': a tensor map has an element type of {known}, a swizzle of"
+                f" {', '.join(_SWIZZLES)} and fetches 0, 64, 128 or 256 bytes; got {self.element},"
+                f" {self.swizzle}, {self.promotion}"
+            )
+        found = tensor_map.TensorMap(
+            element,
+            address - self.before,
+            tuple(reversed(self.array.shape if self.shape is None else self.shape)),
+            tuple(reversed((self.array.strides if self.strides is None else self.strides)[:-1])),
+            tuple(reversed(self.box)),
+            tuple(reversed(self.steps or ())),
+            swizzle=code[0],
+            atom=code[1],
+            nan=self.nan,
+            promotion=_PROMOTIONS.index(self.promotion),
+            name=f"the tensor map '{name}'",
+        )
+        if broken := found.broken_rule():
+            raise BindError(f"parameter '{name}': no such tensor map is possible: {broken}")
+        return found
 
 
-Argument = int | float | bytes | TensorMap | npt.NDArray[Any]
+# What a swizzle is called -> its code, and that of what it keeps together
+_SWIZZLES = {
+    "0": (0, 0), "32": (1, 0), "64": (2, 0), "128": (3, 0), "128/32": (3, 1),
+    "128/32 flipped": (3, 2), "128/64": (3, 3),
+}  # fmt: skip
+_PROMOTIONS = (0, 64, 128, 256)
+
+
+def _element(dtype: np.dtype[Any], name: str) -> str:
+    """The element type of an array: one of 8 bits where tensor maps have none of its own."""
+    if dtype.itemsize == 1:
+        return "u8"
+    kind = dtype.name if dtype.name == "bfloat16" else f"{dtype.kind}{8 * dtype.itemsize}"
+    found = {
+        "bfloat16": "bf16", "f16": "f16", "f32": "f32", "f64": "f64", "u16": "u16", "i16": "u16",
+        "u32": "u32", "i32": "s32", "u64": "u64", "i64": "s64",
+    }.get(kind)  # fmt: skip
+    if found is None:
+        raise BindError(f"parameter '{name}': a tensor map has no elements of {dtype}")
+    return found
+
+
+Argument = int | float | bytes | np.generic | TensorMap | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -134,7 +201,10 @@ def load(source: str | Path) -> dict[str, Kernel]:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise PtxError(f"{path}: {error.strerror}") from None
-        module, file = parser.parse(text), str(path)
+        try:
+            module, file = parser.parse(text), str(path)
+        except PtxError as error:
+            raise PtxError(f"{path}: {error}") from None
     else:
         module, file = parser.parse(source), "<ptx>"
     return {f.name: Kernel(module, f, file) for f in module.entries}
@@ -145,10 +215,11 @@ class Launch:
     """A kernel with arguments.
 
     Attributes:
-        parameters: the bytes of its parameters. tensor_maps: offset among them -> map.
-        tensors: of the launch, those of tensor maps. smem_bytes: of each CTA's shared memory,
-            with what the system has of it. addresses: of variables. rules, advice: of the latest
-            run; advice is what only the strict rules refuse.
+        parameters: the bytes of its parameters. smem_bytes: of each CTA's shared memory, with
+            what the system has of it. addresses: of variables. rules, advice: of the latest run;
+            advice is what only the strict rules refuse. fenced_maps: (CTA, address of a tensor
+            map) -> how many accesses to its allocation there had been at the CTA's last
+            fence.proxy.tensormap on it.
     """
 
     kernel: Kernel
@@ -158,12 +229,11 @@ class Launch:
     cluster: Extents
     smem: int
     parameters: bytes = field(init=False)
-    tensor_maps: dict[int, tensor_map.TensorMap] = field(init=False, default_factory=dict)
-    tensors: list[GlobalTensor] = field(init=False, default_factory=list)
     addresses: dict[Variable, int] = field(init=False, default_factory=dict)
     smem_bytes: int = field(init=False)
     local_bytes: int = field(init=False, default=0)
     memory: DeviceMemory = field(init=False)
+    fenced_maps: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
     rules: Rules = field(init=False, default="practice")
     printed: list[str] = field(init=False, default_factory=list)
     advice: list[str] = field(init=False, default_factory=list)
@@ -226,36 +296,57 @@ class Launch:
         for variable, argument in zip(declared, self.args, strict=True):
             raw += bytes(-len(raw) % variable.align)
             self.addresses[variable] = len(raw)
-            raw += self._bytes_of(variable, argument, len(raw))
+            raw += self._bytes_of(variable, argument)
         self.parameters = bytes(raw)
 
-    def _bytes_of(self, variable: Variable, argument: Argument, at: int) -> bytes:
-        size = variable.nbytes
+    def _bytes_of(self, variable: Variable, argument: Argument) -> bytes:
+        size, name = variable.nbytes, variable.name
         match argument:
             case bytes():
                 found = argument
             case TensorMap():
-                self.tensor_maps[at] = self._machine_map(variable.name, argument)
-                found = bytes(128)
+                at = self.memory.address_of(name, argument.array)
+                found = tensor_map.encode(argument.at(at, name))
             case np.ndarray():
-                found = self.memory.address_of(variable.name, argument).to_bytes(8, "little")
-            case float():
-                found = np.array([argument], f"f{size}").tobytes()
-            case int():
+                found = self.memory.address_of(name, argument).to_bytes(8, "little")
+            case np.generic():
+                found = argument.tobytes()
+            case bool() | int():
+                if not -(1 << 8 * size - 1) <= argument < 1 << 8 * size:
+                    raise BindError(
+                        f"parameter '{name}' (.{variable.type}, {size} bytes): {argument} does not"
+                        " fit"
+                    )
                 found = (argument & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+            case float():
+                if size not in (2, 4, 8):
+                    raise BindError(
+                        f"parameter '{name}' has {size} bytes, and a floating-point number 2, 4 or"
+                        " 8"
+                    )
+                found = np.array([argument], f"f{size}").tobytes()
             case _:
-                raise BindError(f"parameter '{variable.name}': {type(argument).__name__}")
+                raise BindError(
+                    f"parameter '{name}' ({size} bytes): expected an array, a ptx.TensorMap, a"
+                    f" number or bytes; got {type(argument).__name__}"
+                )
         if len(found) != size:
             raise BindError(
-                f"parameter '{variable.name}' has {size} bytes, and its argument {len(found)}"
+                f"parameter '{name}' has {size} bytes, and its argument"
+                f" ({type(argument).__name__}) {len(found)}"
             )
         return found
 
-    def _machine_map(self, name: str, given: TensorMap) -> tensor_map.TensorMap:
-        dtype = _dtype_of(given.array.dtype)
-        plain = PlainTensor(name, dtype, given.array.ndim)
-        self.tensors.append(GlobalTensor(plain, given.array, written=True, read_too=True))
-        return tensor_map.TensorMap(len(self.tensors) - 1, dtype, given.box, given.swizzle)
+    # -- tensor maps -------------------------------------------------------------------
+
+    def map_bytes(self, address: int) -> tuple[bytes, str]:
+        """The 128 bytes at an offset among the parameters, and what messages call them."""
+        for variable in self.kernel.function.parameters:
+            begin = self.addresses[variable]
+            if begin <= address < begin + variable.nbytes:
+                raw = self.parameters[address : address + tensor_map.MAP_BYTES]
+                return raw, f"the tensor map '{variable.name}'"
+        return b"", "no parameter"
 
     # -- running -----------------------------------------------------------------------
 
@@ -297,6 +388,8 @@ class Launch:
             pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
         )
         count = prod(self.grid)
+        self.memory.forget()
+        self.fenced_maps.clear()
 
         clock = Clock.of(timeout)
 
@@ -305,7 +398,7 @@ class Launch:
             warp.clock = clock
             return warp
 
-        tensors = [*self.tensors, *self.memory.tensors]
+        tensors = self.memory.tensors
         world = World(program, body, self._chip(), count, tensors, self.rules)
         self.advice, self.printed = world.advice, world.printed
         for instruction, register in code.early_uses:
@@ -439,10 +532,3 @@ def _unravel(number: int, extents: Extents) -> Extents:
 def _divided(a: Extents, b: Extents) -> Extents:
     x, y, z = (i // j for i, j in zip(a, b, strict=True))
     return x, y, z
-
-
-def _dtype_of(dtype: np.dtype[Any]) -> DType:
-    for candidate in vars(dtypes).values():
-        if isinstance(candidate, DType) and candidate.numpy == dtype and candidate.bits >= 8:
-            return candidate
-    raise BindError(f"a tensor map of {dtype}")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.machine.byte_program import (
-    A_MAP,
     B_AT,
-    B_MAP,
     FULL,
     LANE,
     SITES,
     SMEM_BYTES,
     STAGE_BYTES,
     WARP,
+    Arguments,
     Launch,
     Variant,
 )
@@ -27,7 +28,10 @@ from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
 from tilepipe.machine.memory.tensor_map import TensorMap
-from tilepipe.machine.units import tma, wgmma
+from tilepipe.machine.units import wgmma
+from tilepipe.machine.units.tma_by_address import Completion, load_tensor
+
+GIVEN = Arguments()
 
 
 @pytest.mark.parametrize("tensors", [True, False])
@@ -48,22 +52,25 @@ def test_a_key_says_at_which_address_a_barrier_is(tensors: bool) -> None:
 @pytest.mark.parametrize(
     ("box", "address"),
     [
-        (B_MAP, 0),  # another tensor
-        (TensorMap(0, A_MAP.dtype, A_MAP.box, 0), 0),  # another place for each element
-        (A_MAP, STAGE_BYTES),
+        (GIVEN.b_map, 0),  # another tensor
+        (replace(GIVEN.a_map, swizzle=0), 0),  # another place for each element
+        (GIVEN.a_map, STAGE_BYTES),
     ],
 )
 def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMap, address: int) -> None:
     """Also once nothing compares its write with later accesses any more."""
     keys = []
-    for tensor_map, at in ((A_MAP, 0), (A_MAP, 0), (box, address)):
+    a_map = GIVEN.a_map
+    for tensor_map, at in ((a_map, 0), (a_map, 0), (box, address)):
         launch = Launch(Variant())
         execution = Execution(launch, [0])
         (m,) = execution.machines.values()
         agent = m.agents[0]
         mbarrier.mbar_init(m, agent, SITES["init"], LANE, FULL, 1, 1)
-        mbarrier.mbar_expect(m, agent, SITES["expect"], LANE, FULL, A_MAP.nbytes, True)
-        tma.tma_load(m, agent, SITES["load a"], LANE, (0, 0), at, tensor_map, FULL)
+        mbarrier.mbar_expect(m, agent, SITES["expect"], LANE, FULL, a_map.nbytes, True)
+        memory, to = launch.arguments.memory, Completion(0, FULL)
+        site = SITES["load a"]
+        load_tensor(m, agent, site, LANE, memory, tensor_map, (0, 0), at, to)
         execution._collect(m, (0, agent.uid))
         for slot in m.ctas[0].slots:
             slot.accesses.clear()

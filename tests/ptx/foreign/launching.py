@@ -99,7 +99,11 @@ def _argument(parameter: dict[str, Any], record: dict[str, Any], problem: Proble
         case "pointer":
             return value
         case "map":
-            return TensorMap(value, tuple(parameter["box"]), parameter["swizzle"])
+            box = tuple(parameter["box"])
+            if parameter.get("padded_fp4"):  # two elements to a byte of the array
+                shape = (*value.shape[:-1], 2 * value.shape[-1])
+                return TensorMap(value, box, parameter["swizzle"], "b4x16_p64", shape)
+            return TensorMap(value, box, parameter["swizzle"])
         case "extent":
             return int(value.shape[parameter["axis"]])
         case "stride":

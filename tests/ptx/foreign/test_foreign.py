@@ -9,12 +9,9 @@ from __future__ import annotations
 import pytest
 
 from tests.ptx.foreign.launching import kernel, launch, records, text
-from tests.ptx.foreign.missing import EXPANDED, MISSING
 from tests.ptx.foreign.problems import problem
-from tilepipe.errors import PtxError, SimFault
 
 NAMES = sorted(records())
-RUN = [name for name in NAMES if name not in MISSING and name not in EXPANDED]
 
 
 @pytest.mark.sampled(8, suite=2)
@@ -31,7 +28,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
 
 
 @pytest.mark.sampled(8, suite=2)
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     given = problem(name)
     launch(name, given).run()
@@ -40,22 +37,8 @@ def test_a_kernel_computes_what_numpy_does(name: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_the_same_in_any_order(name: str, seed: int) -> None:
     given = problem(name)
     launch(name, given).run(seed)
     given.verify()
-
-
-@pytest.mark.parametrize("name", sorted(MISSING))
-def test_what_is_not_modelled_is_named(name: str) -> None:
-    """Where this fails because nothing is missing any more, the line of `MISSING` goes."""
-    with pytest.raises(PtxError) as refusal:
-        _ = kernel(name).code
-    assert MISSING[name] in str(refusal.value)
-
-
-@pytest.mark.parametrize("name", sorted(EXPANDED))
-def test_maps_that_expand_numbers_are_noticed(name: str) -> None:
-    with pytest.raises(SimFault, match=EXPANDED[name]):
-        launch(name, problem(name)).run()

@@ -44,6 +44,7 @@ from tilepipe.machine.units.in_flight import (
     TensorQueue,
     WgmmaUnit,
 )
+from tilepipe.machine.units.tma_by_address import CopyIn
 
 
 class _Bits:
@@ -82,9 +83,7 @@ def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
         e.site.id,
         e.mask,
         kind,
-        e.box or (),
-        tuple(sorted(e.points.items())),
-        e.layout or (),
+        e.key,
     )
 
 
@@ -236,9 +235,9 @@ class StateKeys:
         stores = tuple(
             (
                 lane,
-                tuple(bits(u.read.bit) for u in q.open),
-                tuple(tuple(bits(u.read.bit) for u in g) for g in q.groups),
-                tuple(tuple(bits(u.write.bit) for u in g) for g in q.unwritten),
+                tuple(bits(u.read_bits) for u in q.open),
+                tuple(tuple(bits(u.read_bits) for u in g) for g in q.groups),
+                tuple(tuple(bits(u.written_bits) for u in g) for g in q.unwritten),
             )
             for lane, q in sorted(a.stores.items())
         )
@@ -317,7 +316,7 @@ class StateKeys:
                 unit.site.id,
                 unit.coords,
                 _tile(unit.slot),
-                unit.write.rect if unit.box is None else unit.box.key,
+                unit.key if isinstance(unit, CopyIn) else unit.write.rect,
                 unit.bar.flat,
                 unit.bar.cta.rank,
                 bits(unit.write.bit),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
-from tilepipe.machine.memory.tensor_map import Box
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import RingSide
 from tilepipe.machine.sites import Site
@@ -26,9 +25,8 @@ class TmaLoadUnit:
         coords: where its box begins in the tensor. slot, write: the tile, or the bytes, that it
             writes, and the access.
         nbytes: what it credits. bar: to which barrier.
-        seen: its read of a tensor that is also written.
+        seen: its read of a tensor that is also written, or of shared memory.
         end: when it has landed, by the cost model. landed: its bytes have arrived.
-        box: of a copy to an address.
     """
 
     agent: Actor
@@ -38,9 +36,8 @@ class TmaLoadUnit:
     write: Access
     nbytes: int
     bar: Mbarrier
-    seen: Event | None
+    seen: Event | Access | None
     end: float
-    box: Box | None = None
     landed: bool = field(default=False, init=False)
 
 

@@ -96,6 +96,23 @@ class Event:
         inside = [(lo <= at) & (at < hi) for at, (lo, hi) in zip(places, box, strict=True)]
         return bool(np.logical_and.reduce(inside).any())
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Which elements it touches, as two executions have it in common."""
+        return self.box or (), tuple(sorted(self.points.items())), self.layout or ()
+
+    def by_same_lanes(self, old: Event, common: set[int] | bool) -> bool:
+        """Whether each of the elements in `common` is touched by one and the same lane in both
+        events.
+        """
+        if old.box is not None:
+            return False
+        if old.mask == self.mask and old.mask.bit_count() == 1:
+            return True
+        return isinstance(common, set) and all(
+            old.points[p] == self.points[p] and old.points[p].bit_count() == 1 for p in common
+        )
+
     def covers(self, old: Event) -> bool:
         """Whether every element of `old` is one of this event's."""
         if self.box is None:
@@ -110,6 +127,7 @@ class Present:
     """The record of one running cluster's accesses to a tensor: see `GlobalOrder`."""
 
     live: list[Event] = field(default_factory=list)
+    written: bool = False
     latest: dict[tuple[int, int, int], Event] = field(default_factory=dict)
     sweep_at: int = SWEEP
 
@@ -120,8 +138,8 @@ class GlobalOrder:
     Attributes:
         history: every event of the launch; the maps hold 1 + the index of one.
         present: of the cluster that runs: `live`, its events that a later access may still conflict
-            with; `latest`, by agent, lanes and site; `sweep_at`, how many live ones are worth a
-            sweep.
+            with; `written`, whether there has been a write; `latest`, by agent, lanes and site;
+            `sweep_at`, how many live ones are worth a sweep.
         mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the
             strict rules, reads), so that proxy fences matter.
     """

@@ -17,6 +17,7 @@ from tilepipe.errors import RaceError
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import GLOBAL
+from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Runs
 from tilepipe.machine.happens_before.events import (
     LIMIT,
     MANY,
@@ -103,6 +104,47 @@ def points(
         ag.made(part, event.bit | event.release_bit)
 
 
+def runs(
+    m: Machine,
+    order: ByteOrder,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    touched: Runs,
+    is_write: bool,
+    *,
+    atomic: bool = False,
+    asynchronous: bool = False,
+    later: bool = False,
+) -> ByteEvent:
+    """An access to bytes of an allocation, by TMA (`asynchronous`) or by threads of one warp.
+    `later`: these do not know of it yet, as it happens after the instruction.
+    """
+    if is_write and m.world.program.waits_itself:
+        _check_waited(m, ag, site, mask, order.name)
+    where = (order.where(touched),)
+    _across_clusters(m, order, ag, site, where, is_write, atomic)
+    event = ByteEvent(ag, site, mask, is_write, m.cluster_id, touched)
+    event.atomic = atomic
+    event.asynchronous = asynchronous
+    if is_write or order.present.written:
+        _within_cluster(m, order, ag, event, ag.known(mask))
+    if asynchronous or later:
+        _record(m, order, event, where)
+        return event
+    latest = order.present.latest
+    before = latest.get((ag.uid, mask, site.id))
+    same = before is not None and before.bit and before.epoch == ag.released
+    if same and isinstance(before, ByteEvent) and before.fences == ag.fences:
+        before.add(touched)
+        _mark(order, before, where)
+        return before
+    _record(m, order, event, where)
+    latest[ag.uid, mask, site.id] = event
+    ag.made(mask, event.bit | event.release_bit)
+    return event
+
+
 # -- checks ------------------------------------------------------------------------
 
 
@@ -187,6 +229,7 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
     if m.world.program.commits and not event.asynchronous:
         m.order.add_release_bit(event)
     present.live.append(event)
+    present.written |= event.is_write
     order.history.append(event)
     event.number = len(order.history)
     _mark(order, event, where)
@@ -210,6 +253,8 @@ def _merged(
     """A map after a read, or an atomic write: MANY where another cluster has made one to the
     element as well.
     """
+    if not seen.any():
+        return event.number
     before = [int(i) for i in np.unique(seen) if i]
     others = [i for i in before if i == MANY or order.history[i - 1].cluster != event.cluster]
     return (
@@ -255,13 +300,7 @@ def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
         return False
     if old.layout is not None and old.layout == new.layout and old.mask == new.mask:
         return True
-    if old.box is not None:
-        return False
-    if old.mask == new.mask and old.mask.bit_count() == 1:
-        return True
-    return isinstance(common, set) and all(
-        old.points[p] == new.points[p] and old.points[p].bit_count() == 1 for p in common
-    )
+    return new.by_same_lanes(old, common)
 
 
 def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> None:

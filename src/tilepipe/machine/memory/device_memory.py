@@ -1,22 +1,23 @@
 """Global memory by address: allocations, and ordinary and atomic accesses to their bytes.
 
-An allocation is a `GlobalTensor` of one dimension, so that the order between accesses is kept as
-for a tensor that a program names: element by element, where an element is what the array of the
-argument has. Accesses to parts of one element count as accesses to all of it.
+All accesses to an allocation, ordinary ones and those of copies, have one order, byte by byte
+(`happens_before.byte_events`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import SimFault
+from tilepipe.errors import BindError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.happens_before.global_memory import points
+from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
+from tilepipe.machine.happens_before.global_memory import runs
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine
@@ -25,7 +26,6 @@ from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.sites import Site
 
 GAP = 2 << 20  # bytes between allocations, so that an access beyond one meets no other
-_ELEMENTS = {1: dtypes.uint8, 2: dtypes.float16, 4: dtypes.uint32, 8: dtypes.uint64}
 
 
 class Allocation(NamedTuple):
@@ -35,6 +35,16 @@ class Allocation(NamedTuple):
     start: int
     data: Bytes
     tensor: GlobalTensor
+
+    @property
+    def order(self) -> ByteOrder:
+        found = self.tensor.order
+        assert isinstance(found, ByteOrder)
+        return found
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
 
 
 class DeviceMemory:
@@ -52,44 +62,66 @@ class DeviceMemory:
         return [a.tensor for a in self._allocations]
 
     def address_of(self, name: str, array: npt.NDArray[Any]) -> int:
-        """The address of an array's first element; arrays that share a buffer share addresses."""
+        """The address of an array's first element; arrays that share a buffer share addresses.
+
+        Raises:
+            BindError: the array is no view of a contiguous buffer.
+        """
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         low, high = np.lib.array_utils.byte_bounds(owner)
         found = self._by_buffer.get(low)
-        if found is None:
+        if found is None or len(found.data) < high - low:
             found = self._by_buffer[low] = self._allocate(name, owner, high - low)
         return found.start + int(array.__array_interface__["data"][0]) - low
 
     def _allocate(self, name: str, owner: npt.NDArray[Any], nbytes: int) -> Allocation:
         flat = owner.reshape(-1, order="A") if owner.flags.forc else None
         if flat is None or not np.shares_memory(flat, owner):
-            raise SimFault(f"the array of '{name}' is no contiguous buffer, nor a view of one")
-        element = _ELEMENTS.get(flat.itemsize, dtypes.uint8)
-        data = flat.view(np.uint8)
-        tensor = GlobalTensor(
-            PlainTensor(name, element, 1), flat.view(element.numpy), flat.flags.writeable, True
-        )
+            raise BindError(f"the array of '{name}' is no contiguous buffer, nor a view of one")
+        bytes_ = flat.view(np.uint8)
+        tensor = GlobalTensor(PlainTensor(name, dtypes.uint8, 1), bytes_, False, True)
+        tensor.order = ByteOrder(name, nbytes)
         start = self._next
         self._next += -(-(nbytes + GAP) // GAP) * GAP
-        made = Allocation(name, start, data, tensor)
+        made = Allocation(name, start, bytes_, tensor)
         self._allocations.append(made)
         self._starts.append(start)
         return made
 
+    def forget(self) -> None:
+        """A new launch: no access has been made."""
+        for made in self._allocations:
+            made.tensor.order = ByteOrder(made.name, len(made.data))
+
+    def at(self, address: int, end: int) -> Allocation | None:
+        """The allocation that has all bytes from an address up to another."""
+        number = bisect_right(self._starts, address) - 1
+        found = self._allocations[number] if number >= 0 else None
+        return found if found is not None and end <= found.end else None
+
+    def missing(self, address: int) -> str:
+        """What is wrong with an address at which no allocation has all bytes of an access."""
+        number = bisect_right(self._starts, address) - 1
+        if number < 0 or address >= self._allocations[number].end + GAP:
+            return "where there is no allocation"
+        found = self._allocations[number]
+        over = found.end - address
+        end = f"{over} bytes after" if over > 0 else f"{-over} bytes before"
+        return f"which is not all of '{found.name}': it ends {end} that address"
+
     def find(self, ag: Agent, site: Site, lane: int, address: int, nbytes: int) -> Allocation:
-        """The allocation that has all bytes of an access.
+        """The allocation that has all bytes of an ordinary access.
 
         Raises:
             SimFault: none has, or the address is no multiple of the size.
         """
-        number = bisect_right(self._starts, address) - 1
-        found = self._allocations[number] if number >= 0 else None
-        if found is None or address + nbytes > found.start + len(found.data):
+        found = self.at(address, address + nbytes)
+        if found is None:
             raise SimFault(
                 f"{site.what}: thread {lane} of {ag} accesses {nbytes} bytes at {address:#x} of"
-                f" global memory, {_nearest(found, address)}.",
+                f" global memory, {self.missing(address)}.",
                 site.loc,
             )
         if address % nbytes:
@@ -100,12 +132,85 @@ class DeviceMemory:
             )
         return found
 
+    def span(self, what: str, address: int, nbytes: int, site: Site) -> Region:
+        """Consecutive bytes that a copy moves. `what`: who does, for the message.
 
-def _nearest(allocation: Allocation | None, address: int) -> str:
-    if allocation is None or address - allocation.start > len(allocation.data) + GAP:
-        return "where there is no allocation"
-    over = address - allocation.start - len(allocation.data)
-    return f"which is not all of '{allocation.name}': it ends {-over} bytes after that address"
+        Raises:
+            SimFault: no allocation has them.
+        """
+        return self.region(what, address, (), (), nbytes, site)
+
+    def region(
+        self,
+        what: str,
+        address: int,
+        counts: Sequence[int],
+        strides: Sequence[int],
+        nbytes: int,
+        site: Site,
+    ) -> Region:
+        """Rows of `nbytes` that lie `strides` apart, as many as `counts` has in each dimension.
+
+        Raises:
+            SimFault: no allocation has all of them.
+        """
+        last = sum((n - 1) * s for n, s in zip(counts, strides, strict=True))
+        found = self.at(address, address + last + nbytes)
+        if found is None:
+            there = address if self.at(address, address + nbytes) is None else address + last
+            raise SimFault(
+                f"{site.what}: {what} accesses {nbytes} bytes at {there:#x} of global memory,"
+                f" {self.missing(there)}.",
+                site.loc,
+            )
+        return Region(found, address - found.start, tuple(counts), tuple(strides), nbytes)
+
+
+class Region(NamedTuple):
+    """Rows of bytes of an allocation that a copy moves.
+
+    Attributes:
+        offset: of the first byte. counts, strides: how many rows, and how many bytes apart, in each
+            dimension, outermost first. size: bytes of a row.
+    """
+
+    allocation: Allocation
+    offset: int
+    counts: tuple[int, ...]
+    strides: tuple[int, ...]
+    size: int
+
+    @property
+    def view(self) -> Bytes:
+        """The bytes, (*counts, size)."""
+        return np.lib.stride_tricks.as_strided(
+            self.allocation.data[self.offset :],
+            (*self.counts, self.size),
+            (*self.strides, 1),
+            writeable=self.allocation.data.flags.writeable,
+        )
+
+    def starts(self) -> Offsets:
+        """Where the rows begin in the allocation."""
+        at = np.array([self.offset], np.int64)
+        for count, stride in zip(self.counts, self.strides, strict=True):
+            at = (at[:, None] + stride * np.arange(count)).reshape(-1)
+        return at
+
+    def ordered(
+        self, m: Machine, ag: Agent, site: Site, mask: int, is_write: bool, atomic: bool = False
+    ) -> ByteEvent:
+        """Orders the access of a copy to these bytes.
+
+        Raises:
+            RaceError: nothing orders it after a conflicting access.
+        """
+        if is_write:
+            check_writable(ag, site, self.allocation)
+        return runs(
+            m, self.allocation.order, ag, site, mask, Runs(self.starts(), self.size), is_write,
+            atomic=atomic, asynchronous=True,
+        )  # fmt: skip
 
 
 def load_global(
@@ -122,10 +227,9 @@ def load_global(
     those that are not active. `strong`: a volatile, relaxed or acquiring load.
     """
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
-    for allocation, part, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
-        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=False, atomic=strong)
-        where = np.asarray(offsets, np.int64)[:, None] + np.arange(nbytes)
-        out[lanes_of(part)] = allocation.data[where]
+    for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
+        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=False, atomic=strong)
+        out[lanes] = allocation.data[offsets[:, None] + np.arange(nbytes)]
     return out
 
 
@@ -143,11 +247,10 @@ def store_global(
     volatile, relaxed or releasing store.
     """
     nbytes = values.shape[1]
-    for allocation, part, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
-        _check_writable(ag, site, allocation)
-        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=True, atomic=strong)
-        where = np.asarray(offsets, np.int64)[:, None] + np.arange(nbytes)
-        allocation.data[where] = values[lanes_of(part)]
+    for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
+        check_writable(ag, site, allocation)
+        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, atomic=strong)
+        allocation.data[offsets[:, None] + np.arange(nbytes)] = values[lanes]
 
 
 def atomic_global(
@@ -165,10 +268,10 @@ def atomic_global(
     `combine` makes of them. Returns what each thread found.
     """
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
-    for allocation, part, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
-        _check_writable(ag, site, allocation)
-        _order(m, ag, site, part, allocation, offsets, nbytes, is_write=True, atomic=True)
-        for lane, offset in zip(lanes_of(part), offsets, strict=True):
+    for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
+        check_writable(ag, site, allocation)
+        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, atomic=True)
+        for lane, offset in zip(lanes, offsets.tolist(), strict=True):
             if m.journal is not None:
                 m.journal.in_turn((allocation.start, offset), 1 << lane, True)
             there = allocation.data[offset : offset + nbytes]
@@ -177,7 +280,8 @@ def atomic_global(
     return out
 
 
-def _check_writable(ag: Agent, site: Site, allocation: Allocation) -> None:
+def check_writable(ag: Agent, site: Site, allocation: Allocation) -> None:
+    """Raises SimFault for a write to an array that is read-only."""
     if not allocation.data.flags.writeable:
         raise SimFault(
             f"{site.what}: {ag} writes to '{allocation.name}', whose array is read-only", site.loc
@@ -186,34 +290,41 @@ def _check_writable(ag: Agent, site: Site, allocation: Allocation) -> None:
 
 def _by_allocation(
     ag: Agent, site: Site, mask: int, memory: DeviceMemory, addresses: Addresses, nbytes: int
-) -> list[tuple[Allocation, int, list[int]]]:
+) -> list[tuple[Allocation, list[int], Offsets]]:
     """The active threads by the allocation that they access, and where in it each does."""
-    found: dict[int, tuple[Allocation, int, list[int]]] = {}
-    for lane in lanes_of(mask):
-        address = int(addresses[lane])
-        allocation = memory.find(ag, site, lane, address, nbytes)
-        _, part, offsets = found.get(allocation.start, (allocation, 0, []))
-        offsets.append(address - allocation.start)
-        found[allocation.start] = allocation, part | 1 << lane, offsets
-    return list(found.values())
+    active = lanes_of(mask)
+    where = np.asarray(addresses).astype(np.int64)[active]
+    low, high = int(where.min()), int(where.max())
+    one = memory.at(low, high + nbytes)
+    if one is not None and not (where % nbytes).any():
+        return [(one, active, where - one.start)]
+    found: dict[int, tuple[Allocation, list[int]]] = {}
+    for lane in active:
+        allocation = memory.find(ag, site, lane, int(addresses[lane]), nbytes)
+        found.setdefault(allocation.start, (allocation, []))[1].append(lane)
+    return [
+        (a, lanes, np.array([int(addresses[lane]) - a.start for lane in lanes], np.int64))
+        for a, lanes in found.values()
+    ]
 
 
-def _order(
+def order_lanes(
     m: Machine,
     ag: Agent,
     site: Site,
-    mask: int,
     allocation: Allocation,
-    offsets: list[int],
+    lanes: Sequence[int],
+    offsets: Offsets,
     nbytes: int,
     *,
     is_write: bool,
-    atomic: bool,
+    atomic: bool = False,
 ) -> None:
-    order = allocation.tensor.order
-    if order is None:
-        return
-    size = allocation.tensor.array.itemsize
-    for element in range(max(nbytes // size, 1)):
-        where = ([offset // size + element for offset in offsets],)
-        points(m, order, ag, site, mask, where, is_write, atomic)
+    """Orders the accesses of threads, a warp at a time, to `nbytes` at an offset of each."""
+    for warp in range(ag.warps):
+        mine = [i for i, lane in enumerate(lanes) if lane // 32 == warp]
+        if mine:
+            part = tuple(lanes[i] for i in mine)
+            touched = Runs(offsets if len(mine) == len(lanes) else offsets[mine], nbytes, part)
+            mask = sum(1 << lane for lane in part)
+            runs(m, allocation.order, ag, site, mask, touched, is_write, atomic=atomic)

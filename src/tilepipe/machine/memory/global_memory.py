@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BindError, NotModelledError, SimFault
+from tilepipe.errors import BindError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.machine.happens_before.events import GlobalOrder, Index
@@ -52,7 +52,7 @@ class Tensor(Protocol):
 
 
 class PlainTensor(NamedTuple):
-    """A tensor of which tensor maps say what a copy moves (`tensor_map.TensorMap`)."""
+    """A tensor whose contiguous dimension is the last."""
 
     name: str
     dtype: DType
@@ -184,28 +184,6 @@ class GlobalTensor:
         self.array[(*outer, slice(last.start // 2, last.stop // 2))] = (
             codes[..., ::2] | codes[..., 1::2] << 4
         )
-
-    def read_raw(self, coords: Coords, box: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-        """The bytes of a box at `coords`, in its order; zero out of bounds."""
-        self._needs_whole_bytes()
-        there, here, _ = self.clip(coords, box)
-        out = np.zeros(box, self.array.dtype)
-        out[here] = self.array[there]
-        return out.view(np.uint8).reshape(-1)
-
-    def write_raw(
-        self, coords: Coords, box: tuple[int, ...], values: npt.NDArray[np.uint8]
-    ) -> None:
-        """Writes the bytes of a box at `coords`; out of bounds is clipped."""
-        self._needs_whole_bytes()
-        there, here, _ = self.clip(coords, box)
-        self.array[there] = values.view(self.array.dtype).reshape(box)[here]
-
-    def _needs_whole_bytes(self) -> None:
-        if self.param.dtype.per_byte > 1:
-            raise NotModelledError(
-                f"tensor '{self.param.name}': copies of 4-bit elements by address are not modelled"
-            )
 
     def _source(self) -> Array:
         """The elements as they are now."""

@@ -15,6 +15,7 @@ from tilepipe.machine.units import (
     tcgen05_by_address,
     thread_copies,
     tma,
+    tma_by_address,
     wgmma,
 )
 from tilepipe.machine.units.in_flight import (
@@ -45,6 +46,8 @@ _ACTS: dict[type, Callable[[Machine, Any], None]] = {
     ThreadCopies: _oldest,
     thread_copies.ThreadCopyUnit: thread_copies.copy,
     thread_copies.ThreadArrivalUnit: thread_copies.arrive,
+    tma_by_address.CopyIn: tma_by_address.land,
+    tma_by_address.CopyOut: tma_by_address.write_out,
     UnitQueue: _oldest,
     WarpgroupQueue: _oldest,
     TensorQueue: _oldest,

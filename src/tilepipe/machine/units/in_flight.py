@@ -20,7 +20,6 @@ from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.storage import Array
-from tilepipe.machine.memory.tensor_map import Box
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
@@ -43,8 +42,8 @@ class ResponseUnit(TmaLoadUnit):
 
 @dataclass(eq=False, repr=False, slots=True)
 class TmaStoreUnit:
-    """One store in flight. `read` is its access to the tile, `write` the event in global memory;
-    `rows`: how many it writes; `box`: of a store from an address.
+    """One store in flight. `read` is its access to the tile, `write` the event in global memory,
+    if it writes any; `rows`: how many it writes.
     """
 
     agent: Actor
@@ -52,11 +51,20 @@ class TmaStoreUnit:
     coords: tuple[int, ...]
     tile: Slot
     read: Access
-    write: Event
+    write: Event | None
     end: float
     rows: int
-    box: Box | None
-    done: bool = False
+    done: bool = field(default=False, init=False)
+
+    @property
+    def read_bits(self) -> int:
+        """The bits of what it reads."""
+        return self.read.bit
+
+    @property
+    def written_bits(self) -> int:
+        """The bit of what it writes."""
+        return self.write.bit if self.write is not None else 0
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -14,7 +14,6 @@ from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import credit, named_by, remote
 from tilepipe.machine.barriers.state import LIVE, TmaLoadUnit
-from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
@@ -23,26 +22,19 @@ from tilepipe.machine.happens_before.global_memory import box as order_box
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
 from tilepipe.machine.memory.storage import rounded
-from tilepipe.machine.memory.tensor_map import Box, TensorMap
-from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
 
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
     """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
-    site, slot, box = unit.site, unit.slot, unit.box
-    if box is None:
-        r0, r1, c0, c1 = unit.write.rect
-        tensor = m.world.tensors[site.tensor]
-        slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
-        slot.written(unit.write.rect)
-    else:
-        raw = m.world.tensors[box.map.tensor].read_raw(unit.coords, box.map.box)
-        box.space.put(box.places(), raw)
+    site, slot = unit.site, unit.slot
+    r0, r1, c0, c1 = unit.write.rect
+    tensor = m.world.tensors[site.tensor]
+    slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
+    slot.written(unit.write.rect)
     credit_copy(m, unit)
 
 
@@ -64,20 +56,18 @@ def credit_copy(m: Machine, unit: TmaLoadUnit) -> None:
 
 
 def write_out(m: Machine, unit: TmaStoreUnit) -> None:
-    """A store reads shared memory and writes the tensor; out of bounds is clipped. Whoever waits
-    for its group may go on.
-    """
-    box = unit.box
-    if box is None:
-        r0, r1, c0, c1 = unit.read.rect
-        tensor = m.world.tensors[unit.site.tensor]
-        values = unit.tile.data[r0 : min(r0 + unit.rows, r1), c0:c1]
-        if unit.tile.buffer.dtype is not tensor.param.dtype:
-            values = rounded(values, tensor.param.dtype)
-        tensor.write(unit.coords, values)
-    else:
-        raw = box.space.memory[box.places()]
-        m.world.tensors[box.map.tensor].write_raw(unit.coords, box.map.box, raw)
+    """A store reads shared memory and writes the tensor; out of bounds is clipped."""
+    r0, r1, c0, c1 = unit.read.rect
+    tensor = m.world.tensors[unit.site.tensor]
+    values = unit.tile.data[r0 : min(r0 + unit.rows, r1), c0:c1]
+    if unit.tile.buffer.dtype is not tensor.param.dtype:
+        values = rounded(values, tensor.param.dtype)
+    tensor.write(unit.coords, values)
+    finished(m, unit)
+
+
+def finished(m: Machine, unit: TmaStoreUnit) -> None:
+    """A store has written: its thread may go on, if it waits for the group."""
     unit.done = True
     agent = unit.agent
     if agent.parked and agent.request is not None and agent.request[0] is tma_store_wait:
@@ -101,15 +91,9 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
     return mask.bit_length() - 1
 
 
-def _checked_tensor(
-    m: Machine, site: Site, coords: Coords, at: int, part: Rect | TensorMap, *, store: bool
-) -> GlobalTensor:
+def _checked_tensor(m: Machine, site: Site, coords: Coords, *, store: bool) -> GlobalTensor:
     """The tensor of a copy. Raises SimFault where the hardware would refuse the copy."""
-    if isinstance(part, TensorMap):
-        tensor = m.world.tensors[part.tensor]
-        part.check(site, coords, at, len(tensor.shape))
-    else:
-        tensor = m.world.tensors[site.tensor]
+    tensor = m.world.tensors[site.tensor]
     param = tensor.param
     broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype, store=store)
     if broken is not None:
@@ -133,26 +117,7 @@ def _order_tensor(
     return order_box(m, tensor.order, ag, site, mask, where, is_write, asynchronous=True)
 
 
-def _shared_part(
-    m: Machine,
-    ag: Agent,
-    site: Site,
-    mask: int,
-    cta: Cta,
-    at: int,
-    part: Rect | TensorMap,
-    is_write: bool,
-) -> tuple[Slot, Access, Box | None]:
-    """The access of a copy to shared memory, and to what; of a copy by address its box."""
-    if isinstance(part, TensorMap):
-        box = Box(part, at, cta.bytes())
-        access = asynchronous(m, ag, site, mask, box.space, box.touched(), is_write)
-        return box.space, access, box
-    access = Access(ag, site, mask, part, is_write, True, m.order.new_bit())
-    return cta.slots[at], access, None
-
-
-def _occupy(ag: Agent, nbytes: int) -> float:
+def occupy(ag: Agent, nbytes: int) -> float:
     """When a copy is over, by the cost model: the TMA unit of the CTA sends one after another."""
     start = ag.cta.tma_free
     if ag.time > start:
@@ -171,27 +136,27 @@ def tma_load(
     mask: int,
     coords: Coords,
     at: int,
-    part: Rect | TensorMap,
+    rect: Rect,
     bar: int,
     multicast: int | None = None,
     leader: int | None = None,
 ) -> None:
     """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask.
 
-    `coords`: in elements, outermost dimension first. `at`, `part`: the number of a tile and a
-    rectangle of it, or an address and a tensor map. `leader`: a CTA of this one's pair. The barrier
+    `coords`: in elements, outermost dimension first. `at`, `rect`: the number of a tile and a
+    rectangle of it. `leader`: a CTA of this one's pair. The barrier
     credited is that of the CTA in the destination's pair which has the same place there (PTX ISA,
     cp.async.bulk.tensor, .cta_group::2).
     """
     one_lane(ag, site, mask)
-    tensor = _checked_tensor(m, site, coords, at, part, store=False)
+    tensor = _checked_tensor(m, site, coords, store=False)
     known = ag.known(mask) if ag.split else ag.k
-    nbytes = part.nbytes if isinstance(part, TensorMap) else site.nbytes
+    nbytes = site.nbytes
     seen = None
     if tensor.order is not None:
-        extents = part.box if isinstance(part, TensorMap) else tensor.box(site.rows, site.cols)
+        extents = tensor.box(site.rows, site.cols)
         seen = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=False)
-    end = _occupy(ag, nbytes)
+    end = occupy(ag, nbytes)
     if leader is not None and leader >> 1 != ag.cta.rank >> 1:
         raise BarrierError(
             f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank} is"
@@ -206,8 +171,9 @@ def tma_load(
         else:
             rank = cta.rank if leader is None else cta.rank & ~1 | leader & 1
             there = remote(m, ag, site, rank, bar)
-        slot, write, box = _shared_part(m, ag, site, mask, cta, at, part, is_write=True)
-        depart(m, TmaLoadUnit(ag, site, coords, slot, write, nbytes, there, seen, end, box), known)
+        write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
+        unit = TmaLoadUnit(ag, site, coords, cta.slots[at], write, nbytes, there, seen, end)
+        depart(m, unit, known)
 
 
 def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
@@ -236,25 +202,23 @@ def tma_store(
     mask: int,
     coords: Coords,
     at: int,
-    part: Rect | TensorMap,
+    rect: Rect,
     rows: int | None = None,
 ) -> None:
-    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `at`, `part`: as
+    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `at`, `rect`: as
     of `tma_load`. `rows`: how many rows of the tile at most.
     """
     lane = one_lane(ag, site, mask)
-    tensor = _checked_tensor(m, site, coords, at, part, store=True)
+    tensor = _checked_tensor(m, site, coords, store=True)
     known = ag.known(mask) if ag.split else ag.k
-    slot, record, box = _shared_part(m, ag, site, mask, ag.cta, at, part, is_write=False)
+    slot = ag.cta.slots[at]
+    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     read(m, slot, record, known)
-    if isinstance(part, TensorMap):
-        count, extents, nbytes = part.box[0], part.box, part.nbytes
-    else:
-        count = site.rows if rows is None else min(max(rows, 0), site.rows)
-        extents, nbytes = tensor.box(count, site.cols), site.nbytes
+    count = site.rows if rows is None else min(max(rows, 0), site.rows)
+    extents = tensor.box(count, site.cols)
     event = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=True)
-    end = _occupy(ag, nbytes)
-    unit = TmaStoreUnit(ag, site, coords, slot, record, event, end, count, box)
+    end = occupy(ag, site.nbytes)
+    unit = TmaStoreUnit(ag, site, coords, slot, record, event, end, count)
     ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
     m.pending.append(unit)
     if m.world.on_event is not None:
@@ -287,14 +251,14 @@ def tma_store_wait(
         for _ in range(len(queue.groups) - pending):
             group = queue.groups.pop(0)
             for unit in group:
-                bits |= unit.read.bit
+                bits |= unit.read_bits
                 ag.time = max(ag.time, unit.end)
             queue.unwritten.append(group)
         if not reading:
             ready = len(queue.unwritten) + len(queue.groups) - pending
             for group in queue.unwritten[: max(ready, 0)]:
                 for unit in group:
-                    bits |= unit.write.bit
+                    bits |= unit.written_bits
             del queue.unwritten[: max(ready, 0)]
         if bits:
             ag.acquire(1 << lane, bits)

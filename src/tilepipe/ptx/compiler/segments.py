@@ -149,6 +149,18 @@ class CompiledFunction:
         return self.function.instructions[origins[line - 1]]
 
 
+def prepared(function: Function, functions: Mapping[str, Function] | None = None) -> Function:
+    """A function as its instructions are defined for: calls are inlined, the condition code is a
+    register, and operands that are constants are numbers. `functions`: of the module, which it may
+    call.
+
+    Raises:
+        PtxError: a call cannot be inlined.
+    """
+    function = with_condition_code(with_calls_inlined(function, functions or {}))
+    return replace(function, instructions=with_constants(function.instructions))
+
+
 def compiled(
     function: Function, functions: Mapping[str, Function] | None = None
 ) -> CompiledFunction:
@@ -157,8 +169,7 @@ def compiled(
     Raises:
         PtxError: an instruction is not modelled.
     """
-    function = with_condition_code(with_calls_inlined(function, functions or {}))
-    function = replace(function, instructions=with_constants(function.instructions))
+    function = prepared(function, functions)
     flow = ControlFlow(function)
     operations = [operation(i) for i in function.instructions]
     return CompiledFunction(function, flow, operations, uniformity(flow, operations))

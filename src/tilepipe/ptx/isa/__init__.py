@@ -14,6 +14,7 @@ from tilepipe.ptx.isa import (
     memory as memory,
     moves as moves,
     tcgen05 as tcgen05,
+    tensor_maps as tensor_maps,
     warp as warp,
     wgmma as wgmma,
 )

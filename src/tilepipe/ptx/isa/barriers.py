@@ -37,6 +37,7 @@ from tilepipe.ptx.execution.requests import (
     place,
 )
 from tilepipe.ptx.execution.warp import Warp
+from tilepipe.ptx.isa import tensor_maps
 from tilepipe.ptx.lanes import FULL, WARP, Array, lane_mask, spread
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Sink
@@ -372,6 +373,8 @@ def _proxy_fence(instruction: Instruction, modifiers: Modifiers) -> Operation:
     if kind == "alias":  # virtual aliases of an address: here each byte has one address
         modifiers.end()
         return Nothing()
+    if kind == "tensormap::generic":
+        return tensor_maps.fence(instruction, modifiers)
     if kind != "async":
         not_modelled(instruction, f"fence.proxy.{kind}")
     space = modifiers.take("global", "shared::cta", "shared::cluster")
