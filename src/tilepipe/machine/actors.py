@@ -56,12 +56,14 @@ class Role(NamedTuple):
 
     Attributes:
         name: for messages, and to find the role's sites. warpgroups: its agents are warpgroups,
-            not warps. alone: there is only one of them.
+            not warps. alone: there is only one of them. unnamed: messages call an agent by its
+            number alone.
     """
 
     name: str
     warpgroups: bool
     alone: bool
+    unnamed: bool = False
 
 
 class Actor(Knowledge):
@@ -128,6 +130,8 @@ class Actor(Knowledge):
     def __str__(self) -> str:
         part = "" if self.role.alone else f" {self.part}"
         cta = f" of CTA {self.cta.block_id}" if self.cta.grid > 1 else ""
+        if self.role.unnamed:
+            return f"{self.part}{cta}"
         return f"role '{self.role.name}'{part}{cta}"
 
     def forget(self, dead: int) -> None:

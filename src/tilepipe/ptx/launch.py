@@ -43,6 +43,7 @@ from tilepipe.ptx.syntax.nodes import (
     Module,
     Variable,
 )
+from tilepipe.ptx.wording import PTX
 
 Extents = tuple[int, int, int]
 _NAMED_BARRIERS = 16
@@ -367,7 +368,7 @@ class Launch:
         self.rules = require_rules(rules)
         sites = [self._site(s.number, s.instruction, s.perform) for s in code.sites.values()]
         warps = -(-prod(self.block) // WARP)
-        role = Role("warp", warpgroups=False, alone=warps == 1)
+        role = Role("warp", warpgroups=False, alone=warps == 1, unnamed=True)
         program = Program(
             prod(self.cluster),
             [AgentPlan(role, warp, warp, 1) for warp in range(warps)],
@@ -375,6 +376,7 @@ class Launch:
             named=[(f"barrier {i}", prod(self.block)) for i in range(_NAMED_BARRIERS)],
             smem_bytes=self.smem_bytes,
             addressed=True,
+            words=PTX,
             tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
             commits=any(
                 s.instruction.name.startswith("tcgen05.commit") for s in code.sites.values()
@@ -420,8 +422,11 @@ class Launch:
         return B200 if targets and targets[0].startswith("sm_10") else H200
 
     def _site(self, number: int, instruction: Any, perform: Any) -> Site:
+        what = str(instruction)
+        if instruction.position is not None:  # else the line of the location is that of the text
+            what += f" (PTX line {instruction.line})"
         return Site(
-            number, self._loc(instruction), instruction.name, str(instruction), "warp",
+            number, self._loc(instruction), instruction.name, what, "warp",
             perform.facts, perform.sync, relaxed=perform.relaxed,
             **{"parity": True, **dict(perform.site)},
         )  # fmt: skip
