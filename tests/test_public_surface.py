@@ -64,6 +64,7 @@ SUBPACKAGES = {
     "ops",
     "pipelines",
     "program",
+    "ptx",
 }
 SUBPACKAGES |= {"machine", "registry", "sim", "public_members", "testing", "trace"}
 
@@ -104,6 +105,7 @@ def test_public_members() -> None:
         "compile",
         "launch",
         "launcher",
+        "ptx",
         "replay",
         "run",
         "sensitivity",
