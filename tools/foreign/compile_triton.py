@@ -109,7 +109,10 @@ def compiled(source: Source, arch: int) -> record.Recorded:
         cluster=[metadata.num_ctas, 1, 1],
         smem=metadata.shared,
         parameters=_parameters(names, signature, source.constants, metadata),
-        constants=source.constants,
+        constants={
+            name: value if isinstance(value, int | str) else str(value)
+            for name, value in source.constants.items()
+        },
         # The compiler notes where the source lay; what is kept is relative to the repository.
         ptx=made.asm["ptx"].replace(f"{_ROOT}/", ""),
     )
@@ -274,6 +277,12 @@ def _gluon(arch: int) -> Iterator[Source]:
         )
 
 
+# (type, box, swizzle)
+_BOXES = (
+    ("u8", [2, 8, 16], 0), ("u8", [2, 16, 128], 128), ("bf16", [16, 16], 32),
+    ("bf16", [16, 32], 64), ("fp32", [16, 16], 0), ("fp32", [4, 2, 8, 16], 64),
+    ("bf16", [2, 2, 2, 4, 64], 128),
+)  # fmt: skip
 _SCALED = (
     ("mxf8", "e4m3", "e4m3", 32), ("mxf8_e5m2", "e4m3", "e5m2", 32), ("mxf4", "e2m1", "e2m1", 32),
     ("nvf4", "e2m1", "e2m1", 16),
@@ -315,6 +324,23 @@ def _gluon_pairs(arch: int) -> Iterator[Source]:
             "pair_" * pair + f"scaled_product_{name}", gluon_kernels.scaled_product, signature,
             constants, (), {"num_ctas": 2} if pair else {}, "gluon",
         )  # fmt: skip
+    for kind, shape, swizzle in _BOXES:
+        bits = _GLUON[kind].primitive_bitwidth
+        box = _described(kind, shape, swizzle_byte_width=swizzle, element_bitwidth=bits)
+        inner = [1] * (len(shape) - 2)
+        registers = gl.BlockedLayout(
+            [1] * len(shape), [*inner, 4, 8], [*inner, 4, 1], list(reversed(range(len(shape))))
+        )
+        yield Source(
+            f"passed_through_{len(shape)}d_{kind}_{swizzle}", gluon_kernels.passed_through,
+            {"x": box, "out": box, "value": "i32"},
+            {"AT": [0] * len(shape), "REGISTERS": registers}, ("value",), language="gluon",
+        )  # fmt: skip
+    yield Source(
+        "sent_to_all", gluon_kernels.sent_to_all,
+        {"x": _described("bf16", [64, 64], [0, 0]), "out": "*bf16"}, {"M": 64, "N": 64}, (),
+        {"num_ctas": 2}, "gluon",
+    )  # fmt: skip
     for kind in ("fp32", "bf16", "fp16", "i32"):
         box = _described(kind, [1, 16, 32])
         yield Source(

@@ -11,6 +11,7 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
     TensorMemoryLayout,
     TensorMemoryScalesLayout,
     allocate_tensor_memory,
+    cluster,
     fence_async_shared,
     mbarrier,
     tcgen05_commit,
@@ -200,3 +201,39 @@ def added_by_tma(x, out, M: gl.constexpr, N: gl.constexpr, TIMES: gl.constexpr):
     tma.async_store(out, [at + gl.num_programs(0), 0, 0], held)
     tma.store_wait(0)
     mbarrier.invalidate(bar)
+
+
+@gluon.jit
+def passed_through(x, out, value, AT: gl.constexpr, REGISTERS: gl.constexpr):
+    """out = x + value for one box: TMA into shared memory, registers, shared memory, TMA out. The
+    threads find the elements where the swizzle has put them.
+    """
+    held = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    tma.async_load(x, AT, bar, held)
+    mbarrier.wait(bar, 0)
+    values = held.load(REGISTERS)
+    held.store((values + value.to(x.dtype)).to(x.dtype))
+    fence_async_shared()
+    tma.async_store(out, AT, held)
+    tma.store_wait(0)
+    mbarrier.invalidate(bar)
+
+
+@gluon.jit
+def sent_to_all(x, out, M: gl.constexpr, N: gl.constexpr):
+    """Both CTAs of a cluster get one tile by a multicast copy, and both store it."""
+    halves: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], [[0, 0]])
+    held = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    cluster.barrier()
+    tma.async_load(x, [0, 0], bar, held, multicast=True)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    rows = gl.arange(0, M, gl.SliceLayout(1, halves))
+    columns = gl.arange(0, N, gl.SliceLayout(0, halves))
+    gl.store(out + rows[:, None] * N + columns[None, :], held.load(halves))

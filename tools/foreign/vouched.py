@@ -58,8 +58,11 @@ def _name(instruction: Instruction) -> str:
     opcode, kept = instruction.opcode, [m for m in instruction.modifiers if m not in _PLAIN]
     if opcode == "barrier" and "cluster" not in kept:
         opcode = "bar"  # without .aligned, which is a promise
-    if opcode == "bar" and "arrive" not in kept:
+    if opcode == "bar" and "arrive" not in kept and "warp" not in kept:
         kept = ["sync", *kept]
+    if "tensor" in kept and "multicast::cluster" not in kept:
+        # The address is of the CTA that executes it, whatever the name of the space.
+        kept = ["shared::cta" if m == "shared::cluster" else m for m in kept]
     kept = [m for m in kept if not _REPEATED.fullmatch(m)]
     kept = ["shared::cta" if m == "shared" else m for m in kept]
     kept.sort(key=lambda m: (m.startswith("cta_group"), m.startswith("multicast")))
@@ -143,22 +146,28 @@ def recorded(found: set[Mode]) -> Iterator[None]:
 
 
 def printed_modes() -> set[Mode]:
-    """The modes that the printed families and cases for sm_100a use."""
+    """The modes that the printed families for sm_100a use, and the cases of tensor memory and of
+    block scales.
+    """
     found: set[Mode] = set()
     with recorded(found):
         for family in FAMILY_LIST:
             if family.arch == ARCH:
                 printed(family.case().program, ARCH).run()
         for key, case in doors.cases():
-            if key.split("/")[0] == "mma":
-                continue  # of wgmma
-            program = case.make(np.random.default_rng(0))[0]
-            try:
-                printed(program, ARCH).run()
-            except PtxError as error:
-                if "is not modelled" not in str(error):
-                    raise
+            if key.split("/")[0] in ("tmem", "block_scale"):
+                run_case(case)
     return found
+
+
+def run_case(case: Any) -> None:
+    """Runs what is printed of a case, unless the reader does not model a part of it."""
+    program = case.make(np.random.default_rng(0))[0]
+    try:
+        printed(program, ARCH).run()
+    except PtxError as error:
+        if "is not modelled" not in str(error):
+            raise
 
 
 def foreign_modes(names: Iterable[str] = ()) -> dict[Mode, list[str]]:
@@ -190,8 +199,8 @@ that the reader is right? Kernels that are written in Triton, Gluon and CuTe DSL
 the reader (`tests/ptx/foreign/`), and the addresses, descriptors and layouts in it are their
 compilers', not ours.
 
-Below is each mode in which a printed kernel or case uses an instruction that acts on memory,
-barriers or the tensor core, and the kernels of others that used the same mode. N of an MMA, and how
+Below is each mode in which a printed family, or a case of tensor memory or block scales, uses an
+instruction that acts on memory, barriers or the tensor core, and the kernels of others that used the same mode. N of an MMA, and how
 often the shape of a load or store is repeated, stand in a column of their own: what the kernels of
 others had, where it is not the same, is in brackets. '{alone}' means that no such kernel has used
 the mode: only the text of the PTX ISA stands for the reader there.

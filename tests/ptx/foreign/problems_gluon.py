@@ -54,7 +54,24 @@ def added(record: Record) -> Problem:
     return Problem((3,), {"x": x, "out": out}, {"out": expected})
 
 
+def passed_through(record: Record) -> Problem:
+    """A tensor of twice the box: the other half stays as it is."""
+    (box,) = [p["box"] for p in record["parameters"] if p["kind"] == "map" and p["name"] == "x"]
+    shape = 2 * box[0], *box[1:]
+    x = np.random.default_rng(4).integers(0, 100, shape).astype(type_of(record, "x"))
+    expected = np.zeros_like(x)
+    expected[: box[0]] = x[: box[0]] + np.array(7, x.dtype)
+    values = {"x": x, "out": np.zeros_like(x), "value": 7}
+    return Problem((1,), values, {"out": expected})
+
+
+def sent_to_all(record: Record) -> Problem:
+    x = np.random.default_rng(5).integers(-9, 9, (64, 64)).astype(type_of(record, "x"))
+    return Problem((1,), {"x": x, "out": np.zeros_like(x)}, {"out": x})
+
+
 BY_FUNCTION: dict[str, Make] = {
     "tensor_memory_round_trip": round_trip, "product": product, "pair_product": product,
     "scaled_product": scaled, "added_by_tma": added,
+    "passed_through": passed_through, "sent_to_all": sent_to_all,
 }  # fmt: skip
