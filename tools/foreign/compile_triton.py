@@ -258,12 +258,14 @@ def _gluon(arch: int) -> Iterator[Source]:
             "M": m, "N": n, "K": k, "A_SWIZZLE": a, "B_SWIZZLE": b, "A_BY_COLUMNS": False,
             "B_BY_COLUMNS": True, "A_IN_TENSOR_MEMORY": False, "LOAD": "32x32b", **changes,
         }  # fmt: skip
-        signature = {"a": f"*{kind}", "b": f"*{kind}", "out": "*fp32"}
+        first, _, second = kind.partition(" ")
+        signature = {"a": f"*{first}", "b": f"*{second or first}", "out": "*fp32"}
         yield Source(
             f"product_{name}", gluon_kernels.product, signature, constants, language="gluon"
         )
     for kind, depth, transposed in (
-        ("bf16", 64, False), ("bf16", 64, True), ("fp8e4nv", 128, True), ("fp32", 32, True)
+        ("bf16", 64, False), ("bf16", 64, True), ("fp16", 64, True), ("fp8e4nv", 128, True),
+        ("fp8e5", 128, True), ("fp32", 32, True),
     ):  # fmt: skip
         shape, split = ([128, depth], [1, 0]) if transposed else ([depth, 128], [0, 1])
         signature = {
@@ -281,7 +283,11 @@ def _gluon(arch: int) -> Iterator[Source]:
 _BOXES = (
     ("u8", [2, 8, 16], 0), ("u8", [2, 16, 128], 128), ("bf16", [16, 16], 32),
     ("bf16", [16, 32], 64), ("fp32", [16, 16], 0), ("fp32", [4, 2, 8, 16], 64),
-    ("bf16", [2, 2, 2, 4, 64], 128),
+    ("bf16", [2, 2, 2, 4, 64], 128), ("bf16", [16, 64], 0), ("u8", [16, 64], 0),
+    ("u8", [16, 128], 128), ("u8", [16, 64], 64), ("u8", [16, 32], 32), ("fp32", [16, 8], 32),
+    ("fp32", [16, 16], 64), ("bf16", [2, 8, 64], 128), ("fp32", [2, 8, 32], 128),
+    ("bf16", [2, 2, 8, 64], 128), ("bf16", [2, 2, 8, 32], 64), ("bf16", [2, 2, 8, 16], 32),
+    ("u8", [2, 1, 2, 8, 32], 32),
 )  # fmt: skip
 _SCALED = (
     ("mxf8", "e4m3", "e4m3", 32), ("mxf8_e5m2", "e4m3", "e5m2", 32), ("mxf4", "e2m1", "e2m1", 32),
@@ -302,16 +308,19 @@ def _described(kind: str, shape: list[int], split: list[int] | None = None, **la
 def _gluon_pairs(arch: int) -> Iterator[Source]:
     if arch < 100:
         return
-    for (name, a, b, group), pair in itertools.product(_SCALED, (False, True)):
+    for (name, a, b, group), (pair, swizzle) in itertools.product(
+        _SCALED, ((False, 128), (True, 128), (False, 64), (False, 32))
+    ):
         depth = 256 if a == "e2m1" else 128
         packs = [1 + (t == "e2m1") for t in (a, b)]
         m, n, kind = 256 if pair else 128, 128, "fp8e4nv" if group == 16 else "u8"
         rows, none, whole = ([1, 0], [0, 1, 0, 0, 0], [0] * 5) if pair else (None,) * 3
         plain = {"swizzle_byte_width": 0, "element_bitwidth": 8}
+        swizzled = {"swizzle_byte_width": swizzle, "element_bitwidth": 8}
         factors = [depth // group // 4, 2, 256]
         signature = {
-            "a": _described(_ELEMENTS[a], [m, depth // packs[0]], rows),
-            "b": _described(_ELEMENTS[b], [n, depth // packs[1]], rows),
+            "a": _described(_ELEMENTS[a], [m, depth // packs[0]], rows, **swizzled),
+            "b": _described(_ELEMENTS[b], [n, depth // packs[1]], rows, **swizzled),
             "a_scale": _described(kind, [1, m // 128, *factors], none, **plain),
             "b_scale": _described(kind, [1, n // 128, *factors], whole, **plain),
             "out": "*fp32", "k": "i32",
@@ -321,8 +330,9 @@ def _gluon_pairs(arch: int) -> Iterator[Source]:
             "A_PACK": packs[0], "B_PACK": packs[1],
         }  # fmt: skip
         yield Source(
-            "pair_" * pair + f"scaled_product_{name}", gluon_kernels.scaled_product, signature,
-            constants, (), {"num_ctas": 2} if pair else {}, "gluon",
+            "pair_" * pair + f"scaled_product_{name}" + f"_{swizzle}" * (swizzle < 128),
+            gluon_kernels.scaled_product, signature, constants, (),
+            {"num_ctas": 2} if pair else {}, "gluon",
         )  # fmt: skip
     for kind, shape, swizzle in _BOXES:
         bits = _GLUON[kind].primitive_bitwidth
@@ -349,7 +359,7 @@ def _gluon_pairs(arch: int) -> Iterator[Source]:
         )  # fmt: skip
 
 
-# (name, type, M, N, K, swizzles of A and of B, what else is not the default)
+# (name, type or types, M, N, K, swizzles of A and of B, what else is not the default)
 _MULTIPLIED = (
     ("a_128_b_128", "bf16", 128, 64, 64, 128, 128, {}),
     ("a_64_b_64", "bf16", 128, 64, 32, 64, 64, {"LOAD": "16x256b"}),
@@ -367,7 +377,17 @@ _MULTIPLIED = (
     ("64_rows_by_halves", "bf16", 64, 64, 64, 128, 128, {"LOAD": "32x32b"}),
     ("tf32", "fp32", 128, 64, 32, 128, 128, {}),
     ("tf32_64", "fp32", 128, 32, 16, 64, 64, {"LOAD": "16x256b"}),
+    ("tf32_32", "fp32", 128, 32, 8, 32, 32, {}),
+    ("64_rows_a_in_tensor_memory", "bf16", 64, 64, 32, 0, 64, {"A_IN_TENSOR_MEMORY": True}),
+    ("64_rows_a_in_tensor_memory_32", "fp16", 64, 32, 16, 0, 32, {"A_IN_TENSOR_MEMORY": True}),
+    ("a_in_tensor_memory_b_rows", "fp16", 128, 128, 64, 0, 128,
+     {"A_IN_TENSOR_MEMORY": True, "B_BY_COLUMNS": False}),
     ("fp8", "fp8e4nv", 128, 64, 128, 128, 128, {}),
+    ("fp8_64", "fp8e4nv", 128, 32, 64, 64, 64, {}),
+    ("fp8_32", "fp8e4nv", 128, 32, 32, 32, 32, {}),
+    ("fp8_e5m2_e4m3", "fp8e5 fp8e4nv", 128, 32, 128, 128, 128, {}),
+    ("fp8_e4m3_e5m2", "fp8e4nv fp8e5", 64, 32, 128, 128, 128, {"LOAD": "16x256b"}),
+    ("fp8_e5m2_128", "fp8e5", 128, 64, 128, 128, 128, {}),
     ("fp8_e5m2", "fp8e5", 128, 256, 64, 64, 64, {"LOAD": "16x128b"}),
 )  # fmt: skip
 

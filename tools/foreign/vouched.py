@@ -65,8 +65,14 @@ def _name(instruction: Instruction) -> str:
         kept = ["shared::cta" if m == "shared::cluster" else m for m in kept]
     kept = [m for m in kept if not _REPEATED.fullmatch(m)]
     kept = ["shared::cta" if m == "shared" else m for m in kept]
-    kept.sort(key=lambda m: (m.startswith("cta_group"), m.startswith("multicast")))
+    kept.sort(key=_late)
     return ".".join([opcode, *kept])
+
+
+def _late(modifier: str) -> int:
+    """A place for modifiers that compilers print in different places."""
+    last = ("warpx4", "cta_group", "multicast")
+    return next((i for i, start in enumerate(last, 1) if modifier.startswith(start)), 0)
 
 
 def _swizzle(swizzle: int) -> str:
@@ -79,13 +85,15 @@ def _operand(descriptor: int, *, k_major: bool) -> str:
 
 
 def _mma(instruction: Instruction, arguments: tuple[Any, ...]) -> Mode:
-    site, _, (kind, _, _, a, b, idesc, _), in_tensor_memory, scaling = arguments
+    site, _, (kind, _, _, a, b, idesc, _), in_tensor_memory, scaling, *_ = arguments
     shape = shape_of(site, kind, idesc)
     first = "tensor memory" if in_tensor_memory else _operand(a, k_major=shape.a_k_major)
     details = [
         f"{shape.a.name} × {shape.b.name}", f"A {first}",
         f"B {_operand(b, k_major=shape.b_k_major)}", f"M {shape.rows}",
     ]  # fmt: skip
+    if shape.accumulator.name != "float32":
+        details.append(f"D {shape.accumulator.name}")
     if scaling is not None:
         assert shape.scale is not None
         ids = f"ids {shape.a_scale}, {shape.b_scale}"
@@ -100,7 +108,7 @@ def mode_of(instruction: Instruction, request: tuple[Any, tuple[Any, ...]]) -> M
     if name.startswith("tcgen05.mma"):
         return _mma(instruction, arguments)
     if name.startswith("tcgen05.cp"):
-        return Mode(name, _swizzle(MatrixDescriptor.of_tcgen05(arguments[-1]).swizzle), "")
+        return Mode(name, _swizzle(MatrixDescriptor.of_tcgen05(arguments[4]).swizzle), "")
     if name.startswith(("tcgen05.ld", "tcgen05.st")):
         (times,) = (m for m in instruction.modifiers if re.fullmatch(r"x\d+", m))
         return Mode(name, "", times)
@@ -146,16 +154,14 @@ def recorded(found: set[Mode]) -> Iterator[None]:
 
 
 def printed_modes() -> set[Mode]:
-    """The modes that the printed families for sm_100a use, and the cases of tensor memory and of
-    block scales.
-    """
+    """The modes that the printed families and cases for sm_100a use."""
     found: set[Mode] = set()
     with recorded(found):
         for family in FAMILY_LIST:
             if family.arch == ARCH:
                 printed(family.case().program, ARCH).run()
         for key, case in doors.cases():
-            if key.split("/")[0] in ("tmem", "block_scale"):
+            if key.split("/")[0] != "mma":  # of wgmma
                 run_case(case)
     return found
 
@@ -199,8 +205,8 @@ that the reader is right? Kernels that are written in Triton, Gluon and CuTe DSL
 the reader (`tests/ptx/foreign/`), and the addresses, descriptors and layouts in it are their
 compilers', not ours.
 
-Below is each mode in which a printed family, or a case of tensor memory or block scales, uses an
-instruction that acts on memory, barriers or the tensor core, and the kernels of others that used the same mode. N of an MMA, and how
+Below is each mode in which a printed family or case uses an instruction that acts on memory,
+barriers or the tensor core, and the kernels of others that used the same mode. N of an MMA, and how
 often the shape of a load or store is repeated, stand in a column of their own: what the kernels of
 others had, where it is not the same, is in brackets. '{alone}' means that no such kernel has used
 the mode: only the text of the PTX ISA stands for the reader there.

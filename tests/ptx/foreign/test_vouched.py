@@ -7,7 +7,6 @@ import re
 import pytest
 
 from tests.ptx.foreign.launching import records
-from tests.ptx.foreign.missing import EXPANDED, MISSING
 from tools.foreign.vouched import (
     ALONE,
     PAGE,
@@ -47,7 +46,7 @@ def test_the_page_names_kernels_that_compute_right_results() -> None:
     assert len(rows) == TEXT.count("\n| `")
     assert f"{len(rows) - TEXT.count(f'**{ALONE}**')} of {len(rows)} modes" in TEXT
     named = set(re.findall(r"\b(?:triton|gluon|cute)_\w+", "\n".join(TEXT.split("\n| ")[1:])))
-    assert named <= {name.removesuffix("_sm100") for name in {*records()} - {*MISSING, *EXPANDED}}
+    assert named <= {name.removesuffix("_sm100") for name in records()}
 
 
 @pytest.mark.thorough
