@@ -11,6 +11,7 @@ import pytest
 
 from tests.ptx.isa.programs import run
 from tilepipe.errors import PtxError, RaceError, SimFault
+from tilepipe.ptx.launch import load
 
 Array = npt.NDArray[Any]
 LANE = np.arange(32)
@@ -402,3 +403,27 @@ def test_atomics_on_local_memory_are_faults() -> None:
         """
     with pytest.raises(SimFault, match=r"an atomic operation on \.local memory"):
         run(text)
+
+
+def test_a_register_may_hold_a_parameter_and_then_what_differs_between_lanes() -> None:
+    text = """
+    .version 9.0
+    .target sm_90a
+    .address_size 64
+    .visible .entry k(.param .u64 to, .param .f32 factor, .param .u32 step) .reqntid 32 {
+        .reg .b32 %r<3>; .reg .f32 %f<3>; .reg .b64 %d<3>; .reg .pred %p;
+        mov.u32 %r1, %tid.x;
+        ld.param.u64 %d1, [to];
+        mad.wide.u32 %d1, %r1, 4, %d1;
+        ld.param.f32 %f1, [factor];
+        cvt.rn.f32.u32 %f2, %r1;
+        setp.lt.u32 %p, %r1, 16;
+        @%p mul.f32 %f1, %f1, %f2;
+        st.global.f32 [%d1], %f1;
+        ret;
+    }
+    """
+    out = np.zeros(32, np.float32)
+    load(text)["k"].bind([out, 1.5, 3], grid=1).run()
+    lanes = np.arange(32, dtype=np.float32)
+    assert (out == np.where(lanes < 16, 1.5 * lanes, 1.5)).all()

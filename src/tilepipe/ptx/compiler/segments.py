@@ -310,12 +310,17 @@ class _Writer:
         uniform = self.made.uniform
         same = all(uniform.of(operand) for operand, _ in op.sources)
         targets = results(op)
-        if same and op.scalar is not None and all(t.number not in uniform.varying for t in targets):
+        varying = any(t.number in uniform.varying for t in targets)
+        if same and op.scalar is not None and not (varying and isinstance(op.lanes, str)):
             sources = [self.read(operand, _plain(kind)) for operand, kind in op.sources]
             templates = (op.scalar,) if isinstance(op.scalar, str) else op.scalar
-            for (destination, kind), template in zip(op.results, templates, strict=True):
-                if isinstance(destination, Register):
-                    value = self.reduced(template.format(*sources), destination, kind)
+            for result, template in zip(op.results, templates, strict=True):
+                destination, kind = result
+                value = template.format(*sources)
+                if isinstance(destination, Register) and destination.number in uniform.varying:
+                    self.put(result, self.in_all_lanes(value, kind), lanes, indent)
+                elif isinstance(destination, Register):
+                    value = self.reduced(value, destination, kind)
                     self.line(f"r[{destination.number}] = {value}", indent)
             return
         value = self.lanes_value(op, lanes)
@@ -325,6 +330,15 @@ class _Writer:
         self.line(f"values = {value}", indent)
         for i, result in enumerate(op.results):
             self.put(result, f"values[{i}]", lanes, indent)
+
+    def in_all_lanes(self, value: str, kind: str) -> str:
+        """A number, of which the bits of a type count, as an array of that type."""
+        dtype = TYPES[kind].dtype
+        if dtype.kind in "bV":
+            return f"spread({value}, {self.constant(dtype)})"
+        bits = self.constant(np.dtype(f"u{dtype.itemsize}"))
+        masked = f"({value}) & {(1 << 8 * dtype.itemsize) - 1:#x}"
+        return f"spread({masked}, {bits}).view({self.constant(dtype)})"
 
     def lanes_value(self, op: Compute, lanes: str) -> str:
         if isinstance(op.lanes, str):
