@@ -4,6 +4,7 @@ themselves.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.golden.tables import rows
 from tests.ptx.isa.programs import run
 from tilepipe.errors import PtxError, SimFault
+from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
+from tilepipe.machine.actors import CtaPlace
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.units.tcgen05_by_address import _accumulator
+from tilepipe.machine.wording import PTX
+from tilepipe.ptx.isa.tcgen05 import _places
 
 Array = npt.NDArray[Any]
 _RANDOM = np.random.default_rng(11)
@@ -142,9 +150,9 @@ def _mma(
     before = ""
     if words:
         names = ", ".join(["%r20"] * cols)
-        before = (
-            f"mov.b32 %r20, 77; tcgen05.st.sync.aligned.32x32b.x{cols}.b32 [%r12], {{{names}}};"
-        )
+        lanes = "mov.b32 %r21, 1; mov.b32 %r22, 0; mov.b32 %r23, -1; mov.b32 %r24, 0x80000000;"
+        store = f"tcgen05.st.sync.aligned.32x32b.x{cols}.b32 [%r12], {{{names}}};"
+        before = f"{lanes} mov.b32 %r20, 77; {store}"
     return _run(memory, text, cols, before=before), a @ b.T
 
 
@@ -172,7 +180,7 @@ def test_a_negated_operand() -> None:
 
 
 def test_disabled_lanes_keep_what_they_hold() -> None:
-    got, product = _mma("f16", "f16", "f16", "f32", words=", {1, 0, 0xffffffff, 0x80000000}")
+    got, product = _mma("f16", "f16", "f16", "f32", words=", {%r21, %r22, %r23, %r24}")
     kept = np.zeros(128, bool)
     kept[[0, 127]] = True
     kept[64:96] = True
@@ -189,7 +197,40 @@ def test_instruction_descriptors_that_the_kind_lacks(idesc: int, message: str) -
         _mma("f16", "f16", "f16", "f16", extra=idesc)
 
 
+@pytest.mark.parametrize(
+    "row",
+    rows("accumulator_layouts", "further", "further_columns"),
+    ids=lambda row: f"{row['cols']} from {row['from_col']}",
+)
+def test_accumulators_of_a_pair_with_64_rows_each(row: dict[str, Any]) -> None:
+    """Where CuTe has them: the right half of the columns in the upper lanes."""
+    tm = TensorMemory(CtaPlace(0, 1, PTX))
+    held: Any = SimpleNamespace(column=0, columns=COLUMNS)
+    tm.allocations[0] = held
+    column, lane = np.arange(COLUMNS, dtype=np.uint32)[:, None], np.arange(LANES, dtype=np.uint32)
+    tm.columns[...] = column * LANES + lane
+    site: Any = SimpleNamespace(what="mma", loc=None)
+    agent: Any = None
+    count = len(row["columns"])
+    words = _accumulator(agent, site, tm, 0, 64, 2 * count, pair=True).words()
+    first = row["from_col"]
+    expected = np.array(row["columns"])[None, :] * LANES + np.array(row["lanes"])[:, None]
+    np.testing.assert_array_equal(words[:, first : first + count], expected)
+
+
 # -- loads, stores and copies ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row",
+    [*rows("tmem_load_store_registers", "rows"), *rows("tmem_load_store_registers", "further")],
+    ids=lambda row: f"{row['shape']}.x{row['num']}",
+)
+def test_registers_of_loads_and_stores(row: dict[str, Any]) -> None:
+    """Where CuTe has them."""
+    _, _, lanes, columns = _places(row["shape"], row["num"])
+    np.testing.assert_array_equal(lanes.T, row["lanes"])
+    np.testing.assert_array_equal(columns.T, row["columns"])
 
 
 def test_words_are_packed_and_unpacked() -> None:

@@ -122,7 +122,8 @@ def test_types_and_accumulators(cols: int, to: str, a: str, b: str, constants: s
 
 
 @pytest.mark.parametrize(
-    ("kind", "constants"), [("f16", ", 1, 1, 0"), ("e4m3", ", 1, 1"), ("s8", ""), ("tf32", "")]
+    ("kind", "constants"),
+    [("f16", ", 1, 1, 0"), ("e4m3", ", 1, 1"), ("s8", ""), ("tf32", ", 1, 1")],
 )
 def test_a_in_registers(kind: str, constants: str) -> None:
     to = "s32" if kind == "s8" else "f32"

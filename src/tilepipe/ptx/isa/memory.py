@@ -100,9 +100,10 @@ def _access(instruction: Instruction) -> Access:
                                ("wb", "cg", "cs", "wt")))  # fmt: skip
     if loads and modifiers.flag("nc") and space != "global":
         not_modelled(instruction, "'.nc' of another space than .global")
+    evicts = ""
     if not caching:
         modifiers.take(*_L1)
-        modifiers.take(*_L2)
+        evicts = modifiers.take(*_L2)
     hinted = modifiers.flag("L2::cache_hint")
     if loads:
         modifiers.take("L2::64B", "L2::128B", "L2::256B")
@@ -111,6 +112,8 @@ def _access(instruction: Instruction) -> Access:
     modifiers.end()
     nbytes = TYPES[kind].bits // 8 * count
     most = 32 if space == "global" and not caching else 16
+    if evicts and nbytes != 32:
+        not_modelled(instruction, f"'.{evicts}' of other than .v8.b32 and .v4.b64")
     if nbytes > most or (count == 8 and nbytes != 32):
         not_modelled(instruction, f"a vector of {nbytes} bytes")
     return Access(space, order, scope, hinted, count, kind)

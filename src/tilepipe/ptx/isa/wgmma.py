@@ -128,7 +128,7 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     constants = [constant(instruction, o) for o in rest[1:]]
     a_in_registers = isinstance(a, Vector)
     turned = 0 if dtype_a.nbytes != 2 else 1 if a_in_registers else 2
-    if len(constants) not in ((0,) if integers else (0, 2, 2 + turned)):
+    if len(constants) not in ((0,) if integers else (2 + turned,)):
         not_modelled(instruction, f"{len(instruction.operands)} operands")
     if any(c not in (1, -1) for c in constants[:2]) or any(c not in (0, 1) for c in constants[2:]):
         not_modelled(instruction, f"the constants {constants}")
