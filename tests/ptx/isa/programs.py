@@ -42,7 +42,7 @@ def run(
     threads: int = 32,
     arch: str = "sm_90a",
     cluster: int = 1,
-    grid: int | None = None,
+    grid: int | tuple[int, int] | None = None,
     smem: int = 0,
     seed: int = 0,
     before: str = "",

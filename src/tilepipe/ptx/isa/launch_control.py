@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Resource, Sync, Unit
 from tilepipe.machine.sites import Site
@@ -24,7 +26,7 @@ from tilepipe.ptx.definition import (
 from tilepipe.ptx.execution.requests import Value, one, place
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.lanes import Array
-from tilepipe.ptx.syntax.nodes import Instruction
+from tilepipe.ptx.syntax.nodes import Instruction, SpecialRegister
 
 RESPONSE_BYTES = 16
 _FACTS = Facts(unit=Unit.LAUNCH_CONTROL, noticed=True, takes=Resource.CLUSTERS)
@@ -63,11 +65,27 @@ def _query(instruction: Instruction, modifiers: Modifiers) -> Operation:
     modifiers.need("b128")
     modifiers.end()
     destination, response = operands(instruction, 2)
-    scalar = "({0} >> 96 & 1) == 1"
-    if what != "is_canceled":
-        scalar = f"w.first_cta({{0}} & 0xffffffff, {'xyz'.index(what[-1])})"
+    if what == "is_canceled":
+        return Compute(
+            ((destination, kind),), ((response, "b128"),), lambda r: _words(r)[:, 3] == 1,
+            "({0} >> 96 & 1) == 1",
+        )  # fmt: skip
+    axis = "xyz".index(what[-1])
 
-    def lanes(*_: Array) -> Array:
-        raise AssertionError("a response is kept as one number")
+    def lanes(response: Array, x: Array, y: Array, size: Array) -> Array:
+        cluster = _words(response)[:, 0]
+        place = (cluster % x, cluster // x % y, cluster // (x * y))[axis]
+        return place * size
 
-    return Compute(((destination, kind),), ((response, "b128"),), lanes, scalar)
+    sources = (
+        (response, "b128"), (SpecialRegister("%nclusterid", "x"), "u32"),
+        (SpecialRegister("%nclusterid", "y"), "u32"),
+        (SpecialRegister("%cluster_nctaid", "xyz"[axis]), "u32"),
+    )  # fmt: skip
+    scalar = f"w.first_cta({{0}} & 0xffffffff, {axis})"
+    return Compute(((destination, kind),), sources, lanes, scalar)
+
+
+def _words(responses: Array) -> Array:
+    """The responses of 32 lanes as four words each."""
+    return np.ascontiguousarray(responses).view(np.uint32).reshape(-1, 4)
