@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,7 @@ from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
+from tilepipe.machine.scheduler import advance
 from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
@@ -358,7 +360,7 @@ class Launch:
             seed: 0 is one fixed order; any other picks an interleaving.
             rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
                 letter.
-            timeout: seconds after which a run that has not ended is given up.
+            timeout: seconds of processor time after which a run that has not ended is given up.
 
         Raises:
             SimFault: a fault of the program.
@@ -412,10 +414,26 @@ class Launch:
         if random is not None:
             random.shuffle(order)
         with quiet_numbers():
-            if program.shares_work:
-                resident = max(world.chip.resident_clusters(program.cluster_size), 1)
-                return together(world, order, resident, random, lambda m: None)[0]
-            return one_after_another(world, order, random, lambda m: None)[0]
+            try:
+                if program.shares_work:
+                    resident = max(world.chip.resident_clusters(program.cluster_size), 1)
+                    return together(world, order, resident, random, lambda m: None)[0]
+                return one_after_another(world, order, random, lambda m: None)[0]
+            except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
+                raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> Exception:
+        """What an error in the machine says of the program: the request that it carried out has an
+        operand from a register that holds nothing.
+        """
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code is advance.__code__ and "args" in frame.f_locals:
+                warp: Warp = frame.f_locals["ag"].body
+                number = frame.f_locals["args"][0].id
+                for site in self.kernel.code.sites.values():
+                    if site.number == number:
+                        return warp.explained_request(error, site.instruction)
+        return error
 
     def _chip(self) -> Chip:
         targets = self.kernel.module.targets

@@ -224,3 +224,13 @@ def test_what_is_not_modelled_is_refused_before_anything_runs(text: str, message
 def test_a_register_that_nothing_has_written_is_named() -> None:
     with pytest.raises(SimFault, match=r"%r20 is read, and nothing has written it"):
         run("bra SKIP; mov.u32 %r20, %r1; SKIP: add.u32 %r9, %r20, 1;")
+
+
+def test_a_lane_that_a_mask_does_not_name_may_not_execute_the_instruction() -> None:
+    with pytest.raises(SimFault, match=r"the lanes 0x20 execute it, which its mask 0xffffffdf"):
+        run("elect.sync _|%p1, 0xffffffdf; selp.u32 %r9, 1, 0, %p1;")
+
+
+def test_an_address_that_nothing_has_written_is_named() -> None:
+    with pytest.raises(SimFault, match=r"%r4 is read, and nothing has written it"):
+        run("mbarrier.init.shared.b64 [%r4], 1; mov.u32 %r9, 0;")

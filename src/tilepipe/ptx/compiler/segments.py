@@ -199,6 +199,11 @@ def _contents(operations: list[Operation], uniform: Uniformity) -> dict[int, np.
     return content
 
 
+def _names_all(members: Operand) -> bool:
+    """Whether a mask of lanes is a constant that names all of them."""
+    return isinstance(members, Integer) and ~members.value & 0xFFFFFFFF == 0
+
+
 def _registers(operand: Operand) -> list[Register]:
     return [operand] if isinstance(operand, Register) else []
 
@@ -271,10 +276,14 @@ class _Writer:
     # -- instructions ------------------------------------------------------------------
 
     def instruction(self, instruction: Instruction, op: Operation) -> None:
-        if self.partial and isinstance(op, Compute | Perform) and op.members is not None:
-            members = self.read(op.members, "u32")
-            self.line(f"parked = w.gather({members}, {self.number})")
-            self.line("if parked is not None: return parked")
+        if isinstance(op, Compute | Perform) and op.members is not None:
+            if instruction.guard is None and not _names_all(op.members):
+                named = self.constant(instruction)
+                self.line(f"w.must_be_named({self.read(op.members, 'u32')}, {named})")
+            if self.partial:
+                members = self.read(op.members, "u32")
+                self.line(f"parked = w.gather({members}, {self.number})")
+                self.line("if parked is not None: return parked")
         match op:
             case Compute():
                 self.compute(instruction, op)

@@ -38,8 +38,8 @@ class Clock:
     """The limit of time of a run, which its warps share.
 
     Attributes:
-        seconds: the limit. deadline: of `time.monotonic`. left: segments that may run before the
-            time is looked at.
+        seconds: the limit, of processor time. deadline: of `time.thread_time`. left: segments that
+            may run before the time is looked at.
     """
 
     seconds: float
@@ -51,7 +51,7 @@ class Clock:
         """A clock that starts now; without a limit if `seconds` is None."""
         if seconds is None:
             return cls(math.inf, math.inf, math.inf)
-        return cls(seconds, time.monotonic() + seconds, _SEGMENTS)
+        return cls(seconds, time.thread_time() + seconds, _SEGMENTS)
 
 
 @dataclass(eq=False, slots=True)
@@ -156,7 +156,7 @@ class Warp:
     def _look_at_clock(self, at: int) -> None:
         clock = self.clock
         clock.left = _SEGMENTS
-        if time.monotonic() <= clock.deadline:
+        if time.thread_time() <= clock.deadline:
             return
         span, instructions = self.code.spans[at], self.code.function.instructions
         here = instructions[min(span.begin, len(instructions) - 1)]
@@ -164,6 +164,12 @@ class Warp:
             f"kernel '{self.code.function.name}' has not ended after {clock.seconds:g} s: it loops"
             f" without end, or needs longer (timeout=). A warp is at {where(here)}: {here}"
         )
+
+    def explained_request(self, error: Exception, instruction: Instruction) -> Exception:
+        """What an error that an instruction's request has caused in the machine says of the
+        program.
+        """
+        return self._of_registers(instruction) or error
 
     def _explained(self, error: Exception) -> Exception:
         """What an error in generated code says of the program: the use of a register that holds
@@ -174,25 +180,33 @@ class Warp:
             instruction = self.code.instruction_at(code.co_filename, line)
             if instruction is None:
                 continue
-            for operand in instruction.operands:
-                for leaf in leaves(operand):
-                    if not isinstance(leaf, Register):
-                        continue
-                    held = self.registers[leaf.number]
-                    if held is IN_FLIGHT:
-                        return SimFault(
-                            f"{where(instruction)}: {instruction}: {leaf} is used while wgmma or"
-                            " tcgen05.ld may read or write it: no wgmma.wait_group, or"
-                            " tcgen05.wait::ld, stands before this"
-                        )
-                    if held is None and leaf in reads(operation(instruction)):
-                        return SimFault(
-                            f"{where(instruction)}: {instruction}: {leaf} is read, and nothing has"
-                            " written it"
-                        )
+            if (fault := self._of_registers(instruction)) is not None:
+                return fault
             error.add_note(f"{where(instruction)}: {instruction}")
             return error
         return error
+
+    def _of_registers(self, instruction: Instruction) -> SimFault | None:
+        """The fault of an instruction that reads a register that holds nothing, or one that an
+        asynchronous instruction has.
+        """
+        for operand in instruction.operands:
+            for leaf in leaves(operand):
+                if not isinstance(leaf, Register):
+                    continue
+                held = self.registers[leaf.number]
+                if held is IN_FLIGHT:
+                    return SimFault(
+                        f"{where(instruction)}: {instruction}: {leaf} is used while wgmma or"
+                        " tcgen05.ld may read or write it: no wgmma.wait_group, or"
+                        " tcgen05.wait::ld, stands before this"
+                    )
+                if held is None and leaf in reads(operation(instruction)):
+                    return SimFault(
+                        f"{where(instruction)}: {instruction}: {leaf} is read, and nothing has"
+                        " written it"
+                    )
+        return None
 
     # -- groups ------------------------------------------------------------------------
 
@@ -254,6 +268,19 @@ class Warp:
         if self.region is not None and self.region.join == meets:
             return self.region
         return Region(meets, self.mask, 0, self.region)
+
+    def must_be_named(self, members: int, instruction: Instruction) -> None:
+        """A lane may execute an instruction for several lanes only if that names it (PTX ISA,
+        `elect.sync`, `shfl.sync`, `vote.sync`: undefined otherwise).
+
+        Raises:
+            SimFault: one does that is not named.
+        """
+        if unnamed := self.mask & ~members:
+            raise SimFault(
+                f"{where(instruction)}: {instruction}: the lanes {unnamed:#x} execute it, which its"
+                f" mask {members & 0xFFFFFFFF:#x} does not name: undefined"
+            )
 
     def gather(self, members: int, at: int) -> int | None:
         """Waits for the lanes that an instruction names; None once they are here, or the segment to
