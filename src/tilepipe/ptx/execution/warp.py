@@ -22,6 +22,7 @@ from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of
+from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
 
 
@@ -339,6 +340,10 @@ class Warp:
     def parameter(self, address: int, nbytes: int) -> int:
         """Bytes of the kernel's parameters, as an unsigned number."""
         return int.from_bytes(self.launch.parameters[address : address + nbytes], "little")
+
+    def parameter_value(self, address: int, kind: str) -> Any:
+        """A number among the kernel's parameters, as NumPy has its type."""
+        return np.frombuffer(self.launch.parameters, TYPES[kind].dtype, 1, address)[0]
 
     def first_cta(self, cluster: int, axis: int) -> int:
         """The position of the first CTA of a cluster, in one dimension of the grid."""

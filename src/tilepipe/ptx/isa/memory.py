@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilepipe.errors import SimFault
+from tilepipe.errors import PtxError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
@@ -250,9 +250,13 @@ def _load_parameter(address: Operand, results: tuple[Typed, ...]) -> Compute:
         f"w.parameter({{0}} + {offset + size * i}, {size})" for i in range(len(results))
     )
 
-    def lanes(*_: Array) -> Array:
-        raise AssertionError("parameters are equal in all lanes")
+    # for a register that other instructions write, too, and that varies between lanes
+    one = f"w.parameter_value({{0}} + {offset}, '{results[0][1]}')"
 
+    def several(*_: Array) -> Array:
+        raise PtxError(f"ld.param of {len(results)} values to registers that vary: not modelled")
+
+    lanes = one if len(results) == 1 else several
     return Compute(results, ((base, "u64"),), lanes, template)
 
 

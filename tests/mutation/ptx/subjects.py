@@ -1,0 +1,105 @@
+"""The printed kernels that the campaign changes, on problems of a few tiles."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.support.printed_ptx import Printed, printed
+from tilepipe.registry.catalog import find
+
+Arrays = dict[str, npt.NDArray[Any]]
+# Name -> (kernel, architecture, settings).
+SUBJECTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "GEMM of CTA pairs, sm_100a": (
+        "gemm",
+        "sm_100a",
+        {"arch": "sm100", "m": 512, "n": 64, "k": 192, "bn": 64, "stages": 2}
+        | {"cta_group": 2, "cluster": 2},
+    ),
+    "mxfp4 GEMM, sm_100a": (
+        "gemm_block_scaled",
+        "sm_100a",
+        {"kind": "mxfp4", "m": 256, "n": 64, "k": 768, "bn": 64, "bk": 256, "stages": 2},
+    ),
+    "attention, sm_100a": (
+        "attention",
+        "sm_100a",
+        {"arch": "sm100", "s_q": 200, "s_kv": 160, "d": 64, "bn": 64, "stages": 2},
+    ),
+    "GEMM, sm_90a": (
+        "gemm",
+        "sm_90a",
+        {"m": 264, "n": 72, "k": 200, "bn": 64, "stages": 2},
+    ),
+    "attention, sm_90a": (
+        "attention",
+        "sm_90a",
+        {"s_q": 150, "s_kv": 160, "d": 64, "bn": 64},
+    ),
+}
+# Of these every N-th mutant only: most of their code is softmax, unrolled.
+EVERY = {"attention, sm_100a": 8, "attention, sm_90a": 4}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A printed kernel.
+
+    Attributes:
+        before: its arrays before a run, their output not a number. after: when it has run.
+        executed: lines of the text of which an instruction is executed.
+    """
+
+    printed: Printed
+    arrays: Arrays
+    before: Arrays
+    after: dict[str, bytes]
+    executed: frozenset[int]
+
+    def restore(self) -> None:
+        """Puts back what the arrays held before the first run."""
+        for name, array in self.arrays.items():
+            array[...] = self.before[name]
+
+    def result(self, text: str, seed: int, timeout: float) -> dict[str, bytes]:
+        """What the arrays hold after a run of a text."""
+        self.restore()
+        replace(self.printed, text=text).run(seed, timeout=timeout)
+        return {name: array.tobytes() for name, array in self.arrays.items()}
+
+
+@functools.cache
+def subject(name: str) -> Subject:
+    """A kernel by its name.
+
+    Raises:
+        AssertionError: it computes something else than NumPy.
+    """
+    kernel, arch, settings = SUBJECTS[name]
+    spec = find(kernel)
+    config, _ = spec.configure(settings, None)
+    case = spec.make(config, 0)
+    case.output[...] = np.nan
+    made = printed(case.program, arch)
+    arguments = case.program.launch_args.args.items()
+    arrays: Arrays = {n: a.array for n, a in arguments if hasattr(a, "array")}
+    before = {n: a.copy() for n, a in arrays.items()}
+    launch = made.launch()
+    launch.run()
+    assert case.verify().ok
+    after = {n: a.tobytes() for n, a in arrays.items()}
+    return Subject(made, arrays, before, after, frozenset(_executed(launch.kernel.code)))
+
+
+def _executed(code: Any) -> set[int]:
+    """Lines of instructions in segments that have run: these have been compiled."""
+    found = set()
+    for whole, part, span in zip(code.whole, code.part, code.spans, strict=True):
+        if "first_run" not in (whole.__name__, part.__name__) or whole.__name__ != part.__name__:
+            found |= {i.line for i in code.function.instructions[span.begin : span.end]}
+    return found
