@@ -14,7 +14,7 @@ from tests.ptx.foreign.problems import problem
 NAMES = sorted(records())
 
 
-@pytest.mark.sampled(8, suite=2)
+@pytest.mark.sampled(16, suite=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> None:
     record = records()[name]
@@ -27,7 +27,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
     assert any(i.position is not None for i in parsed.function.instructions)
 
 
-@pytest.mark.sampled(8, suite=2)
+@pytest.mark.sampled(16, suite=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     given = problem(name)
