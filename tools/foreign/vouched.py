@@ -24,8 +24,10 @@ from tests.ptx.test_print_families import FAMILY_LIST
 from tests.support.printed_ptx import printed
 from tilepipe.errors import PtxError
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
+from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMap, decode
 from tilepipe.machine.units.tcgen05_by_address import shape_of
 from tilepipe.ptx import definition
+from tilepipe.ptx.address_spaces import PARAM_WINDOW
 from tilepipe.ptx.compiler import segments
 from tilepipe.ptx.definition import Operation, Perform
 from tilepipe.ptx.syntax.nodes import Instruction
@@ -101,6 +103,15 @@ def _mma(instruction: Instruction, arguments: tuple[Any, ...]) -> Mode:
     return Mode(_name(instruction), "; ".join(details), str(shape.cols))
 
 
+def _map(launch: Any, address: int) -> TensorMap:
+    """The tensor map at an address."""
+    raw, _ = launch.map_bytes(address - PARAM_WINDOW)
+    if not raw:
+        found = launch.memory.at(address, address + MAP_BYTES)
+        raw = found.data[address - found.start :][:MAP_BYTES].tobytes()
+    return decode(raw)
+
+
 def mode_of(instruction: Instruction, request: tuple[Any, tuple[Any, ...]]) -> Mode:
     """The mode of an instruction that has made a request of the machine."""
     name = _name(instruction)
@@ -113,10 +124,8 @@ def mode_of(instruction: Instruction, request: tuple[Any, tuple[Any, ...]]) -> M
         (times,) = (m for m in instruction.modifiers if re.fullmatch(r"x\d+", m))
         return Mode(name, "", times)
     if "tensor" in instruction.modifiers:
-        maps = [a for a in arguments if hasattr(a, "swizzle") and hasattr(a, "box")]
-        if maps:
-            bits = maps[0].dtype.bits
-            return Mode(name, f"{_swizzle(maps[0].swizzle)}; {bits} bits", "")
+        found = _map(arguments[2].launch, arguments[3])
+        return Mode(name, f"{_swizzle(SPANS[found.swizzle])}; {found.bits} bits", "")
     return Mode(name, "", "")
 
 
