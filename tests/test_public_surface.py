@@ -16,8 +16,8 @@ from tilepipe.kernels.gemm.config import GemmConfig
 
 ERRORS = """
 BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError
-KernelAssertError LaunchError LimitError NotModelledError PoisonError RaceError SimFault
-TilepipeError TraceError UnavailableError
+KernelAssertError LaunchError LimitError NotModelledError PoisonError PtxError RaceError SimFault
+TilepipeError TraceError UnavailableError UnfinishedError
 """
 DTYPES = (
     "bfloat16 boolean float16 float32 float4_e2m1 float8_e4m3 float8_e5m2 float8_e8m0 int32 "

@@ -29,11 +29,13 @@ from tilepipe.errors import (
     LimitError as LimitError,
     NotModelledError as NotModelledError,
     PoisonError as PoisonError,
+    PtxError as PtxError,
     RaceError as RaceError,
     SimFault as SimFault,
     TilepipeError as TilepipeError,
     TraceError as TraceError,
     UnavailableError as UnavailableError,
+    UnfinishedError as UnfinishedError,
 )
 from tilepipe.ir.chip import B200 as B200, H200 as H200, Chip as Chip
 from tilepipe.ir.dtypes import (

@@ -55,7 +55,7 @@ def test_a_leader_signals_before_its_sibling_has_left_its_wait() -> None:
         "of ring.full",
         "it was lapped",
         "32 by role 'producer'",
-        "must first know",
+        "The arriving role ran ahead",
     )
     refuted(
         led.bind(6, meet=False), tp.BarrierError, *words, where("both wait"), where("fills again")

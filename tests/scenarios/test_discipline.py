@@ -108,7 +108,7 @@ def test_j2_a_completion_that_nobody_observed() -> None:
         "role 'observer'",
         "waits for phase 0",
         "phases up to 1 are complete",
-        "observed phase 0",
+        "after it has seen phase 0",
         where("too late"),
     )
     faults(unobserved.bind(), tp.BarrierError, *words)

@@ -77,8 +77,8 @@ def test_overflow_is_reported_wherever_the_value_is_used(
     }
     with pytest.raises(
         SimFault,
-        match=r"int32 overflow: 4294967296 is outside -2147483648 \.\. "
-        r"2147483647(.|\n)*test_arithmetic",
+        match=r"int32 overflow: 4,294,967,296 is outside -2,147,483,648 \.\. "
+        r"2,147,483,647(.|\n)*test_arithmetic",
     ):
         b.run(n=1 << 16, **arrays)
 
@@ -92,7 +92,7 @@ def test_lanes_that_are_masked_out_may_overflow() -> None:
     arrays = {"out": np.zeros(2, np.int32)}
     b.run(n=1 << 30, **arrays)
     assert arrays["out"].tolist() == [0, 1 << 30]
-    with pytest.raises(SimFault, match="int32 overflow: 2147483648 is outside"):
+    with pytest.raises(SimFault, match="int32 overflow: 2,147,483,648 is outside"):
         b.run(n=1 << 31, **arrays)
 
 
@@ -117,7 +117,7 @@ def test_a_conversion_to_a_smaller_integer_must_fit(fits: bool) -> None:
         b.run(n=-(1 << 15), **arrays)
         assert arrays["out"].tolist() == [1 << 30]
     else:
-        with pytest.raises(SimFault, match="int32 overflow: 1099511627776 is outside"):
+        with pytest.raises(SimFault, match="int32 overflow: 1,099,511,627,776 is outside"):
             b.run(n=1 << 20, **arrays)
 
 

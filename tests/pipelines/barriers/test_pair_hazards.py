@@ -122,7 +122,7 @@ def test_drain_left_out() -> None:
     words = (
         (
             "CTA 1 (rank 1 in its cluster) exits while role 'mma' of CTA 0 can still arrive "
-            "on its inputs.empty["
+            "on inputs.empty["
         ),
         "producer.drain()",
     )

@@ -51,7 +51,7 @@ def test_integer_overflow_is_reported() -> None:
     with one(b):
         b.let(binary("mul", n, n))
     assert b.run(n=46340).steps
-    with pytest.raises(SimFault, match="int32 overflow: 2147488281 is outside"):
+    with pytest.raises(SimFault, match="int32 overflow: 2,147,488,281 is outside"):
         b.run(n=46341)
 
 

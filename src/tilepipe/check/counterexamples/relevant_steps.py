@@ -110,7 +110,8 @@ def _names(message: str, name: str) -> bool:
 def _is_access_named(message: str, step: RecordedStep) -> bool:
     """Whether the message of a race names a step as one of the two accesses to a tensor."""
     site = step.site
-    named = site.tensor >= 0 and f"{step.agent}: {site.what}" in message
+    said = (f"{step.agent} {verb}: {site.what}" for verb in ("writes", "reads"))
+    named = site.tensor >= 0 and any(words in message for words in said)
     return named and re.search(rf"{re.escape(site.loc.short)}(?!\d)", message) is not None
 
 
