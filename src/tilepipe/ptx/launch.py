@@ -50,6 +50,8 @@ from tilepipe.ptx.wording import PTX
 Extents = tuple[int, int, int]
 _NAMED_BARRIERS = 16
 _MOST_CTAS = 1 << 22
+_MOST_LOCAL = 512 << 10  # bytes of each thread (PTX ISA, "Local State Space"; CUDA's limit)
+_MOST_VARIABLES = 1 << 30  # bytes of a module's global and constant variables
 _AXES = "xyz"
 
 
@@ -274,19 +276,35 @@ class Launch:
         for variable in dynamic:
             self.addresses[variable] = at
         self.smem_bytes = at + self.smem
+        room = self._chip().smem_per_cta
+        if self.smem_bytes - SYSTEM_SMEM > room:
+            raise BindError(
+                f"kernel '{self.kernel.name}': {at - SYSTEM_SMEM:,} bytes of static shared memory"
+                f" and {self.smem:,} of dynamic; a CTA has {room:,}"
+            )
 
     def _place_variables(self) -> None:
         """Variables in global and constant memory, with their initial values, and local ones."""
-        for variable in self.kernel.module.variables.values():
-            if variable.space in ("global", "const"):
-                array = np.zeros(max(variable.nbytes, 1), np.uint8)
-                self.addresses[variable] = self.memory.address_of(variable.name, array)
-                _initialise(variable, array)
+        kept = [v for v in self.kernel.module.variables.values() if v.space in ("global", "const")]
+        if (total := sum(v.nbytes for v in kept)) > _MOST_VARIABLES:
+            raise BindError(
+                f"the module's variables in global memory have {total:,} bytes; at most"
+                f" {_MOST_VARIABLES:,} are simulated"
+            )
+        for variable in kept:
+            array = np.zeros(max(variable.nbytes, 1), np.uint8)
+            self.addresses[variable] = self.memory.address_of(variable.name, array)
+            _initialise(variable, array)
         for variable in self.kernel.code.function.variables:
             if variable.space == "local":
                 at = -(-self.local_bytes // variable.align) * variable.align
                 self.addresses[variable] = at
                 self.local_bytes = at + variable.nbytes
+        if self.local_bytes > _MOST_LOCAL:
+            raise BindError(
+                f"kernel '{self.kernel.name}': {self.local_bytes:,} bytes of local memory for each"
+                f" thread; at most {_MOST_LOCAL:,}"
+            )
 
     def _place_parameters(self) -> None:
         declared = self.kernel.function.parameters
