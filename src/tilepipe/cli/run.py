@@ -126,7 +126,6 @@ def run(
             "kernel": kernel,
             "config": config,
             "device": device.value,
-            "from": source.value,
             "ok": comparison.ok,
             "rel_error": comparison.rel_error,
             "wall_s": wall,
@@ -134,6 +133,8 @@ def run(
             "tiles": case.tiles,
             "seed": seed,
         }
+        if source is not Source.program:
+            report["from"] = source.value
         print_json(report)
     else:
         out.print(f"{kernel}: {' '.join(f'{n}={v}' for n, v in config.items())}")

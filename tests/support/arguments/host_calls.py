@@ -246,6 +246,7 @@ CALLS: dict[str, Call] = {
     ),
     "Program.replay": Call(lambda: (fault()[0].replay, {"fault": fault()[1], "rules": "practice"})),
     "Program.source": Call(lambda: (program().source, {"arch": None}), {"arch": {"None"}}),
+    "Program.ptx": Call(lambda: (program().ptx, {"arch": None}), {"arch": {"None"}}),
     "Program.compile": Call(
         lambda: (program().compile, {"arch": None, "emit": "cuda"}), {"arch": {"None"}}
     ),
