@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tilepipe as tp
@@ -35,3 +36,23 @@ def test_a_cut_off_text_gives_one_error() -> None:
             errors.append(str(error))
     assert len(errors) > 5
     assert all("PTX line" in error for error in errors)
+
+
+def test_numbers_have_the_type_of_their_parameter() -> None:
+    text = (
+        HEAD
+        + """
+    .visible .entry k(.param .u64 out, .param .f32 x, .param .u32 n) {
+    .reg .b64 %a; .reg .f32 %f; .reg .b32 %r;
+    ld.param.u64 %a, [out]; ld.param.f32 %f, [x]; ld.param.u32 %r, [n];
+    st.global.f32 [%a], %f; st.global.u32 [%a+4], %r; ret;
+    }
+    """
+    )
+    kernel = ptx.load(text)["k"]
+    out = np.zeros(2, np.float32)
+    kernel.bind([out, 3, 7], grid=1, block=1).run()
+    assert out[0] == 3.0
+    assert out.view(np.int32)[1] == 7
+    with pytest.raises(tp.BindError, match=r"'n' is .u32, and 3.5 is a floating-point number"):
+        kernel.bind([out, 3, 3.5], grid=1, block=1)

@@ -322,6 +322,7 @@ class Launch:
 
     def _bytes_of(self, variable: Variable, argument: Argument) -> bytes:
         size, name = variable.nbytes, variable.name
+        argument = _of_type(variable, argument)
         match argument:
             case bytes():
                 found = argument
@@ -538,6 +539,24 @@ class _Addresses:
         if address is None:
             raise PtxError(f"variable '{variable.name}': .{variable.space} memory is not modelled")
         return address + (self._shared if variable.space == "shared" else 0)
+
+
+def _of_type(variable: Variable, argument: Argument) -> Argument:
+    """A number as its parameter has it: an integer for a floating-point one is converted.
+
+    Raises:
+        BindError: a floating-point number for a parameter of an integer type.
+    """
+    kind = variable.type
+    if variable.shape or isinstance(argument, bool):
+        return argument
+    if isinstance(argument, int) and kind in ("f16", "f32", "f64"):
+        return float(argument)
+    if isinstance(argument, float) and kind[0] in "us":
+        raise BindError(
+            f"parameter '{variable.name}' is .{kind}, and {argument} is a floating-point number"
+        )
+    return argument
 
 
 def _initialise(variable: Variable, array: npt.NDArray[np.uint8]) -> None:

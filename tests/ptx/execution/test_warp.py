@@ -234,3 +234,14 @@ def test_a_lane_that_a_mask_does_not_name_may_not_execute_the_instruction() -> N
 def test_an_address_that_nothing_has_written_is_named() -> None:
     with pytest.raises(SimFault, match=r"%r4 is read, and nothing has written it"):
         run("mbarrier.init.shared.b64 [%r4], 1; mov.u32 %r9, 0;")
+
+
+def test_a_trap_that_no_lane_comes_to_is_none() -> None:
+    assert (run("setp.gt.u32 %p1, %r0, 100; @%p1 trap; mov.u32 %r9, 1;") == 1).all()
+    with pytest.raises(SimFault, match="trap"):
+        run("setp.gt.u32 %p1, %r0, 30; @%p1 trap; mov.u32 %r9, 1;")
+
+
+def test_an_integer_moved_to_a_register_is_its_bits() -> None:
+    got = run("mov.b32 %r2, 1065353216; add.f32 %r9, %r2, %r2;")
+    assert (got.view(np.float32) == 2.0).all()

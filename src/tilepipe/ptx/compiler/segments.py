@@ -466,8 +466,8 @@ class _Writer:
         condition, lanes = self.guard(instruction)
         following = self.made.first[self.span.block.successors[-1]]
         if op.fault:
-            what = self.constant(instruction)
-            self.line(f"{f'if {condition}: ' if condition else ''}w.trap({what})")
+            some = condition or (f"{lanes}.any()" if instruction.guard is not None else "")
+            self.line(f"{f'if {some}: ' if some else ''}w.trap({self.constant(instruction)})")
             return
         if condition:
             self.line(f"if {condition}: return w.leave(w.mask, {following})")
@@ -503,7 +503,9 @@ class _Writer:
                 if kind == "pred":
                     return str(bool(number))
                 if kind in TYPES and TYPES[kind].kind == "float":
-                    return self.constant(TYPES[kind].dtype.type(number))
+                    # the bits of a register that a `mov` of an integer has written
+                    bits = np.dtype(f"u{TYPES[kind].bits // 8}").type(number % (1 << _BITS[kind]))
+                    return self.constant(bits.view(TYPES[kind].dtype))
                 return str(_as_type(number, kind))
             case Float():
                 return self.float_constant(operand, kind)
