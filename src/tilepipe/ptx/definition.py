@@ -144,6 +144,8 @@ def operation(instruction: Instruction) -> Operation:
         return definition(instruction)
     except Unsupported as error:
         raise PtxError(f"{where(instruction)}: {instruction}: {error}") from None
+    except (KeyError, ValueError, IndexError):  # a type or a number of operands that PTX lacks
+        raise PtxError(f"{where(instruction)}: {instruction}: no form that is modelled") from None
 
 
 def not_modelled(instruction: Instruction, what: str) -> NoReturn:

@@ -214,6 +214,10 @@ def test_a_missing_barrier_is_a_race() -> None:
         ("add.wrong.u32 %r9, %r1, 1;", r"PTX line 9: add.wrong.u32"),
         ("add.u32.more %r9, %r1, 1;", "the modifier '.more' is not modelled"),
         ("add.u32 %r9, %r1;", "2 operands; expected 3"),
+        ("rem.foo %r9, %r1, 3;", "line 9: rem.foo .*: no form that is modelled"),
+        ("mul.hi.foo %r9, %r1, 3;", "line 9: mul.hi.foo"),
+        ("clz.foo %r9, %r1;", "line 9: clz.foo"),
+        ("mov.b64 {%r1, %r2, %r3}, %rd1;", "line 9: mov.b64"),
     ],
 )
 def test_what_is_not_modelled_is_refused_before_anything_runs(text: str, message: str) -> None:
