@@ -28,7 +28,7 @@ class Device(StrEnum):
 
 
 class Source(StrEnum):
-    """What of a kernel the simulator runs."""
+    """The form of a kernel that the simulator runs."""
 
     program = "program"
     ptx = "ptx"

@@ -31,7 +31,7 @@ from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
-from tilepipe.ptx.definition import where
+from tilepipe.ptx.definition import Perform, where
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import LANES, WARP
@@ -458,7 +458,7 @@ class Launch:
         targets = self.kernel.module.targets
         return B200 if targets and targets[0].startswith("sm_10") else H200
 
-    def _site(self, number: int, instruction: Any, perform: Any) -> Site:
+    def _site(self, number: int, instruction: Instruction, perform: Perform) -> Site:
         what = str(instruction)
         if instruction.position is not None:  # else the line of the location is that of the text
             what += f" (PTX line {instruction.line})"

@@ -75,7 +75,7 @@ class Sm90Gemm:
         terms: Terms | None = None,
         epilogue: type[Epilogue] = Epilogue,
     ) -> Sm90Gemm:
-        """In set-up code."""
+        """Called in set-up code, before the roles."""
         return cls(
             ctx,
             cfg,

@@ -112,7 +112,7 @@ class BScales:
     """
 
     def __init__(self, ctx: tp.Context, tensor: tp.GlobalTensor, cfg: BlockwiseGemmConfig) -> None:
-        """In set-up code."""
+        """Called in set-up code, before the roles."""
         self._ctx = ctx
         self._cfg = cfg
         self._tensor = tensor

@@ -186,7 +186,7 @@ class _Report:
     # -- the most telling of the waits, in one sentence --------------------------------
 
     def _hint(self) -> str:
-        """What to look at first."""
+        """The advice on what to look at first."""
         spinning = [w for w in self.waits if isinstance(w.on, Spin)]
         return (
             self._forgotten_peer()

@@ -85,7 +85,7 @@ class ByteEvent(Event):
 
     @property
     def merged(self) -> tuple[Offsets, Offsets]:
-        """As of `Runs`."""
+        """The first bytes, and the ends, of each stretch that the parts cover, ascending."""
         if self._merged is None:
             pairs = [part.merged for part in self.parts]
             self._merged = (

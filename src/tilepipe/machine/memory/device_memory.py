@@ -58,7 +58,7 @@ class DeviceMemory:
 
     @property
     def tensors(self) -> list[GlobalTensor]:
-        """What the machine keeps the order of."""
+        """The tensors whose accesses the machine orders: one for each allocation."""
         return [a.tensor for a in self._allocations]
 
     def address_of(self, name: str, array: npt.NDArray[Any]) -> int:

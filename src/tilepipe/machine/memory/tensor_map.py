@@ -113,7 +113,7 @@ class TensorMap:
 
     @cached_property
     def bits(self) -> int:
-        """Of an element in global memory."""
+        """The size of an element in global memory."""
         return ELEMENTS[self.element].bits
 
     @cached_property

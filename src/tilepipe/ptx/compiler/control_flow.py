@@ -1,4 +1,4 @@
-"""The control-flow graph of a function: basic blocks, where diverged lanes meet again, liveness.
+"""The control-flow graph of a function: basic blocks, and where diverged lanes meet again.
 
 Lanes that a branch separates meet at the branch's immediate post-dominator: the first block that
 all paths from it come to. A block whose execution a branch decides is control dependent on it
@@ -7,7 +7,7 @@ all paths from it come to. A block whose execution a branch decides is control d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilepipe.ptx.syntax.nodes import Function, Instruction
@@ -156,42 +156,3 @@ def _from_exit(blocks: list[Block]) -> list[int]:
             stack.pop()
             post.append(number)
     return post[::-1]
-
-
-def live_in(flow: ControlFlow, uses: list[Iterable[int]], sets: list[Iterable[int]]) -> list[int]:
-    """The registers that each block may read before it writes them, and those that later blocks may
-    read: a bit for each register's number.
-
-    Args:
-        uses, sets: for each instruction of the function, the registers that it reads, and those
-            that it writes whatever its guard says.
-    """
-    reads, writes = [], []
-    for block in flow.blocks:
-        read = written = 0
-        for number in range(block.begin, block.end):
-            read |= _bits(uses[number]) & ~written
-            written |= _bits(sets[number])
-        reads.append(read)
-        writes.append(written)
-    live = list(reads)
-    work = [b.number for b in flow.blocks]
-    while work:
-        number = work.pop()
-        block = flow.blocks[number]
-        out = 0
-        for successor in block.successors:
-            if successor != EXIT:
-                out |= live[successor]
-        now = reads[number] | (out & ~writes[number])
-        if now != live[number]:
-            live[number] = now
-            work.extend(block.predecessors)
-    return live
-
-
-def _bits(numbers: Iterable[int]) -> int:
-    bits = 0
-    for number in numbers:
-        bits |= 1 << number
-    return bits
