@@ -216,7 +216,23 @@ def test_no_modules_import_each_other_in_a_circle(every: Imports) -> None:
     assert [sorted(circle) for circle in circles(graph)] == []
 
 
-@pytest.mark.parametrize("whole", ["sim", "check", "pipelines"])
+def test_definitions_of_ptx_instructions_know_neither_compiler_nor_execution(
+    every: Imports,
+) -> None:
+    """They say what an instruction does; what runs it is behind `ptx.warp_protocol`."""
+    definitions = ("tilepipe.ptx.isa", "tilepipe.ptx.definition", "tilepipe.ptx.warp_protocol")
+    wrong = {
+        (name, other)
+        for name, found in every.items()
+        if name.startswith(definitions)
+        for other in of_tilepipe(found)
+        if other.startswith(("tilepipe.ptx.compiler", "tilepipe.ptx.execution"))
+        or other == "tilepipe.ptx.launch"
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("whole", ["sim", "check", "pipelines", "ptx"])
 def test_no_folders_of_a_package_import_each_other_in_a_circle(every: Imports, whole: str) -> None:
     """A module that is in no folder of the package counts as a folder of its own."""
     graph: dict[str, set[str]] = {}

@@ -480,9 +480,8 @@ class Launch:
         threads = prod(self.block)
         first = agent.first_warp * WARP
         live = (1 << min(threads - first, WARP)) - 1
-        warp = Warp(self.kernel.code, live)
+        warp = Warp(self.kernel.code, live, self)
         warp.sites = sites
-        warp.launch = self
         warp.local = np.zeros((WARP, self.local_bytes), np.uint8)
         rank = warp.rank = agent.cta.rank
         places = _unravel(

@@ -21,20 +21,8 @@ from dataclasses import dataclass
 
 from tilepipe.ptx.compiler.control_flow import ControlFlow
 from tilepipe.ptx.definition import Compute, Jump, Operation, Perform, Typed
+from tilepipe.ptx.special_registers import LANE_REGISTERS
 from tilepipe.ptx.syntax.nodes import Operand, Register, SpecialRegister, leaves
-
-# Special registers that differ between the lanes of a warp.
-LANE_REGISTERS = frozenset(
-    {
-        "%tid",
-        "%laneid",
-        "%lanemask_eq",
-        "%lanemask_le",
-        "%lanemask_lt",
-        "%lanemask_ge",
-        "%lanemask_gt",
-    }
-)
 
 
 @dataclass(frozen=True)

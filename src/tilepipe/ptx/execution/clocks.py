@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from tilepipe.machine.agents import Agent
+from tilepipe.ptx.special_registers import CLOCKS
 
 READ_CYCLES = 64  # that each read of a clock takes, so that a loop that waits for one ends
-CLOCKS = frozenset(
-    {
-        "%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi",
-    }
-)  # fmt: skip
 _WORD = 0xFFFFFFFF
 
 

@@ -24,13 +24,8 @@ from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
+from tilepipe.ptx.warp_protocol import IN_FLIGHT, Launch
 
-
-class _InFlight:
-    """What a register holds while an asynchronous instruction may read or write it."""
-
-
-IN_FLIGHT = _InFlight()
 _SEGMENTS = 256  # that run between two looks at the time: some milliseconds
 
 
@@ -97,8 +92,9 @@ class Warp:
         clock: the limit of time.
     """
 
-    def __init__(self, code: CompiledFunction, live: int) -> None:
+    def __init__(self, code: CompiledFunction, live: int, launch: Launch) -> None:
         self.code = code
+        self.launch = launch
         self.at = 0
         self.live = self.mask = live
         self.active: Lanes = lanes_of(live)
@@ -110,7 +106,6 @@ class Warp:
         self.special: dict[str, int] = {}
         self.lanes_of: dict[str, Array] = {}
         self.addresses: Addresses = ()
-        self.launch: Any = None
         self.rank = 0
         self.local: Array = np.zeros((32, 0), np.uint8)
         self.fragments: dict[tuple[int, ...], Any] = {}

@@ -23,14 +23,14 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, per_lane, rows_of
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa import remote_stores
 from tilepipe.ptx.isa.combining import HALVES, TYPES_OF, VECTORS, combined
 from tilepipe.ptx.isa.memory import shared_places, space_of
+from tilepipe.ptx.isa.requests import Value, per_lane, rows_of
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Sink
+from tilepipe.ptx.warp_protocol import Warp
 
 _SHARED = ("shared", "shared::cta", "shared::cluster")
 

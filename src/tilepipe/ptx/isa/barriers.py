@@ -27,7 +27,8 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.requests import (
+from tilepipe.ptx.isa import tensor_maps
+from tilepipe.ptx.isa.requests import (
     Value,
     each,
     grouped,
@@ -36,11 +37,10 @@ from tilepipe.ptx.execution.requests import (
     one,
     place,
 )
-from tilepipe.ptx.execution.warp import Warp
-from tilepipe.ptx.isa import tensor_maps
 from tilepipe.ptx.lanes import FULL, WARP, Array, lane_mask, spread
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Sink
+from tilepipe.ptx.warp_protocol import Warp
 
 _NOTICED = Facts(noticed=True)
 _BOOL = TYPES["pred"].dtype

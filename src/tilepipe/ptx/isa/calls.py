@@ -25,10 +25,10 @@ from tilepipe.ptx.definition import (
     not_modelled,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, lanes_in, per_lane
-from tilepipe.ptx.execution.warp import Warp
+from tilepipe.ptx.isa.requests import Value, lanes_in, per_lane
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.syntax.nodes import Arguments, Instruction, Name, Operand
+from tilepipe.ptx.warp_protocol import Warp
 
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|t|j|L)?([a-zA-Z%])")
 _LONGEST = 4096  # of a string

@@ -28,12 +28,12 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, one, place
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa.reductions import KINDS, reduction
+from tilepipe.ptx.isa.requests import Value, one, place
 from tilepipe.ptx.isa.tensor_maps import map_at
 from tilepipe.ptx.isa.thread_copies import thread_copy
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Vector
+from tilepipe.ptx.warp_protocol import Warp
 
 _DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
 _LOAD = Facts(unit=Unit.TMA, noticed=True)

@@ -23,10 +23,10 @@ from tilepipe.ptx.definition import (
     inside,
     operands,
 )
-from tilepipe.ptx.execution.requests import Value, one, place
-from tilepipe.ptx.execution.warp import Warp
+from tilepipe.ptx.isa.requests import Value, one, place
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.syntax.nodes import Instruction, SpecialRegister
+from tilepipe.ptx.warp_protocol import Warp
 
 RESPONSE_BYTES = 16
 _FACTS = Facts(unit=Unit.LAUNCH_CONTROL, noticed=True, takes=Resource.CLUSTERS)

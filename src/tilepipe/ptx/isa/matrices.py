@@ -29,11 +29,11 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, per_lane
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa.memory import shared_places, space_of
+from tilepipe.ptx.isa.requests import Value, per_lane
 from tilepipe.ptx.lanes import FULL, WARP, Array
 from tilepipe.ptx.syntax.nodes import Instruction, Integer
+from tilepipe.ptx.warp_protocol import Warp
 
 _LANE = np.arange(WARP)[:, None]
 _BYTE = np.arange(4)[None, :]

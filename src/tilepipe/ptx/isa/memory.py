@@ -31,12 +31,12 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.requests import Value, lanes_in, per_lane, rows_of
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa import remote_stores
+from tilepipe.ptx.isa.requests import Value, lanes_in, per_lane, rows_of
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable
+from tilepipe.ptx.warp_protocol import Warp
 
 _SHARED = ("shared", "shared::cta", "shared::cluster")
 _SCOPES = ("cta", "cluster", "gpu", "sys")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.ptx.address_spaces import RANK_SHIFT, WINDOW_BITS, WINDOWS, window_of
-from tilepipe.ptx.compiler.uniformity import LANE_REGISTERS
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
@@ -15,9 +14,9 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.clocks import CLOCKS
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
+from tilepipe.ptx.special_registers import CLOCKS, MODELLED, OF_DIMENSIONS
 from tilepipe.ptx.syntax.nodes import Instruction, Register, Sink, SpecialRegister, Vector
 
 
@@ -39,20 +38,11 @@ def _mov(instruction: Instruction) -> Operation:
     return Compute(((destination, kind),), ((source, kind),), "{0}", "{0}")
 
 
-_KNOWN = CLOCKS | LANE_REGISTERS | {
-    "%ntid", "%nctaid", "%ctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid",
-    "%cluster_ctarank", "%cluster_nctarank", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid",
-    "%is_explicit_cluster", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size",
-    "%reserved_smem_offset_begin", "%reserved_smem_offset_end", "%reserved_smem_offset_cap",
-    "WARP_SZ",
-}  # fmt: skip
-
-
 def _special(instruction: Instruction, kind: str, source: SpecialRegister) -> Compute:
     """A special register; a clock gives something else at each execution."""
-    if source.name not in _KNOWN:
+    if source.name not in MODELLED:
         not_modelled(instruction, f"the special register {source}")
-    if source.component not in ("", "x", "y", "z"):
+    if source.component not in (("x", "y", "z") if source.name in OF_DIMENSIONS else ("",)):
         not_modelled(instruction, f"the component '.{source.component}'")
     spread: Spread = "memory" if source.name in CLOCKS else "same"
     return Compute(

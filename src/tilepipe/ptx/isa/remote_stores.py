@@ -23,11 +23,11 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, lanes_in, per_lane, place, rows_of
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa.combining import TYPES_OF, VECTORS, combined
+from tilepipe.ptx.isa.requests import Value, lanes_in, per_lane, place, rows_of
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction
+from tilepipe.ptx.warp_protocol import Warp
 
 _FACTS = Facts(unit=Unit.TMA, noticed=True)
 

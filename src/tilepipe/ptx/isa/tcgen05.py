@@ -23,10 +23,10 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, one, per_lane, place
-from tilepipe.ptx.execution.warp import IN_FLIGHT, Warp
+from tilepipe.ptx.isa.requests import Value, one, per_lane, place
 from tilepipe.ptx.lanes import FULL, WARP, Array
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Register, Vector
+from tilepipe.ptx.warp_protocol import IN_FLIGHT, Warp
 
 _LANE = np.arange(WARP)
 _KINDS = tuple(f"kind::{kind}" for kind in by_address.ELEMENTS)

@@ -29,11 +29,11 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.requests import Value, one, place
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa.memory import space_of
+from tilepipe.ptx.isa.requests import Value, one, place
 from tilepipe.ptx.lanes import FULL
 from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand
+from tilepipe.ptx.warp_protocol import Warp
 
 
 def map_at(

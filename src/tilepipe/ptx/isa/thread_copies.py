@@ -19,10 +19,10 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
-from tilepipe.ptx.execution.requests import Value, grouped, per_lane, place
-from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.isa.memory import shared_places
+from tilepipe.ptx.isa.requests import Value, grouped, per_lane, place
 from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Register
+from tilepipe.ptx.warp_protocol import Warp
 
 _NOTICED = Facts(noticed=True)
 

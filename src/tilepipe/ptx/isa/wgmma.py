@@ -37,10 +37,10 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.execution.requests import Value, one, per_lane
-from tilepipe.ptx.execution.warp import IN_FLIGHT, Warp
+from tilepipe.ptx.isa.requests import Value, one, per_lane
 from tilepipe.ptx.lanes import FULL, WARP
 from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Register, Vector
+from tilepipe.ptx.warp_protocol import IN_FLIGHT, Warp
 
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 _TYPES: dict[str, DType] = {

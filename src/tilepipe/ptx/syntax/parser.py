@@ -14,6 +14,7 @@ from typing import NoReturn
 import numpy as np
 
 from tilepipe.errors import PtxError
+from tilepipe.ptx import special_registers
 from tilepipe.ptx.syntax.nodes import (
     TYPE_BYTES,
     Address,
@@ -45,16 +46,6 @@ _MOST_DIGITS = 66  # 0b and 64 bits
 _LINKING = {".extern", ".visible", ".weak", ".common"}
 _SPACES = {f".{space}": space for space in ("global", "const", "shared", "local", "param")}
 _BRANCHES = {"bra", "brx"}
-# Set by the hardware, and never declared (PTX ISA, "Special Registers").
-_SPECIAL = {
-    "%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "%ctaid", "%nctaid", "%smid", "%nsmid",
-    "%gridid", "%is_explicit_cluster", "%clusterid", "%nclusterid", "%cluster_ctaid",
-    "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank", "%lanemask_eq", "%lanemask_le",
-    "%lanemask_lt", "%lanemask_ge", "%lanemask_gt", "%clock", "%clock_hi", "%clock64",
-    "%globaltimer", "%globaltimer_lo", "%globaltimer_hi", "%reserved_smem_offset_begin",
-    "%reserved_smem_offset_end", "%reserved_smem_offset_cap", "%total_smem_size",
-    "%aggr_smem_size", "%dynamic_smem_size", "%current_graph_exec", "WARP_SZ",
-}  # fmt: skip
 
 
 def parse(text: str) -> Module:
@@ -521,7 +512,7 @@ def _unbound(text: str) -> Operand:
     if text == "_":
         return Sink()
     name, _, component = text.partition(".")
-    if name in _SPECIAL or name.startswith("%envreg"):
+    if name in special_registers.DECLARED:
         return SpecialRegister(name, component)
     return Name(text)
 

@@ -1,0 +1,82 @@
+"""What the definition of an instruction may ask of the warp that executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilepipe.machine.memory.device_memory import DeviceMemory
+from tilepipe.machine.rules import Rules
+from tilepipe.ptx.lanes import Array
+
+
+class _InFlight:
+    """What a register holds while an asynchronous instruction may read or write it."""
+
+
+IN_FLIGHT = _InFlight()
+
+
+class Code(Protocol):
+    """The function that a warp executes.
+
+    Attributes:
+        content: number of a register that varies between lanes -> dtype of its array.
+    """
+
+    @property
+    def content(self) -> Mapping[int, np.dtype[Any]]: ...
+
+
+class Launch(Protocol):
+    """The launch that a warp belongs to.
+
+    Attributes:
+        memory: global memory. parameters: the bytes of the kernel's parameters. rules: those that
+            the run keeps. fenced_maps: (CTA, address of a tensor map) -> the writes to it that the
+            CTA's last proxy fence has seen.
+    """
+
+    @property
+    def memory(self) -> DeviceMemory: ...
+    @property
+    def parameters(self) -> bytes: ...
+    @property
+    def rules(self) -> Rules: ...
+    @property
+    def fenced_maps(self) -> dict[tuple[int, int], int]: ...
+
+    def map_bytes(self, address: int) -> tuple[bytes, str]:
+        """The 128 bytes at an offset among the parameters, and what messages call them."""
+        ...
+
+
+class Warp(Protocol):
+    """A warp in a function.
+
+    Attributes:
+        rank: of its CTA in the cluster. groups: lanes that a branch has separated from those that
+            run. registers: an array of 32 for each register that varies between lanes, else a
+            number. local: the local memory of its lanes, as bytes.
+        fragments: accumulators in flight, by the numbers of their registers. loads: of tensor
+            memory, which no wait has covered yet: the registers and what they will hold.
+    """
+
+    rank: int
+    registers: list[Any]
+    local: Array
+    fragments: dict[tuple[int, ...], Any]
+    loads: list[tuple[tuple[int, ...], Array]]
+
+    @property
+    def code(self) -> Code: ...
+    @property
+    def launch(self) -> Launch: ...
+    @property
+    def groups(self) -> list[Any]: ...
+    @property
+    def cta_threads(self) -> int:
+        """The number of threads of its CTA."""
+        ...
