@@ -15,6 +15,10 @@ RANK_SHIFT = 24
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
 SYSTEM_SMEM = 1024  # bytes at the start of shared memory that the system has (sm_90 and later)
 
+# How instructions name shared memory: of the executing CTA, and of a CTA of its cluster.
+SHARED_OF_CTA = ("shared", "shared::cta")
+SHARED = (*SHARED_OF_CTA, "shared::cluster")
+
 PARAM_WINDOW = 1 << 44
 LOCAL_WINDOW = 1 << 45
 SHARED_WINDOW = 1 << 46

@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from tilepipe.errors import PtxError
 from tilepipe.ir.facts import Facts, Sync
+from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import Unsupported
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Pair, Register, Vector
 
@@ -23,6 +24,8 @@ Typed = tuple[Operand, str]
 # whatever the sources. "one": equal in all lanes whatever the sources (a vote). "memory": as
 # "same", and what it gives may change from one execution to the next (a load).
 Spread = Literal["same", "lanes", "one", "memory"]
+# What an instruction computes, of arrays with a value for each lane.
+OnLanes = Callable[..., Array]
 _PLAIN = Facts()
 # Stands for the condition code in instructions that no function has been made of yet.
 CONDITION_CODE = Register("%cc", "pred", -1)
@@ -256,3 +259,18 @@ def typed(operands: Iterable[Operand], *types: str) -> tuple[Typed, ...]:
     found = tuple(operands)
     padded = (*types, *types[-1:] * (len(found) - len(types)))
     return tuple(zip(found, padded, strict=False))
+
+
+def compute(
+    instruction: Instruction,
+    kind: str,
+    lanes: OnLanes,
+    scalar: str | None,
+    *kinds: str,
+    to: str = "",
+) -> Compute:
+    """d = lanes(sources): sources of `kinds`, or all of `kind`; d of type `to`, or `kind`."""
+    destination, *sources = instruction.operands
+    return Compute(
+        typed([destination], to or kind), typed(sources, *(kinds or (kind,))), lanes, scalar
+    )

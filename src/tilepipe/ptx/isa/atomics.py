@@ -12,6 +12,7 @@ from tilepipe.machine.memory.byte_access import atomic_bytes
 from tilepipe.machine.memory.device_memory import atomic_global
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.grid import atomic_in_turn
+from tilepipe.ptx.address_spaces import SHARED
 from tilepipe.ptx.definition import (
     Modifiers,
     Operation,
@@ -32,8 +33,6 @@ from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Sink
 from tilepipe.ptx.warp_protocol import Warp
 
-_SHARED = ("shared", "shared::cta", "shared::cluster")
-
 
 @defines("atom", "red")
 def _atom(instruction: Instruction) -> Operation:
@@ -43,7 +42,7 @@ def _atom(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     orders = ("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
     scopes = ("cta", "cluster", "gpu", "sys")
-    _, _, space = modifiers.in_any_order(orders, scopes, ("global", *_SHARED))
+    _, _, space = modifiers.in_any_order(orders, scopes, ("global", *SHARED))
     name = modifiers.need(*(n for n in TYPES_OF if returns or n not in ("cas", "exch")))
     unflushed = modifiers.flag("noftz")
     hinted = modifiers.flag("L2::cache_hint")
@@ -70,7 +69,7 @@ def _atom(instruction: Instruction) -> Operation:
     def start(w: Warp, site: Site, mask: int, at: Value, *values: Value) -> Any:
         found, at = space_of(w, site, mask, space, at)
         rows = rows_of(values, dtype)
-        if found in _SHARED:
+        if found in SHARED:
             addresses, cta = shared_places(w, mask, at)
             return atomic_bytes, (site, mask, addresses, rows, nbytes, plain, cta)
         if found in ("local", "param"):
@@ -82,8 +81,8 @@ def _atom(instruction: Instruction) -> Operation:
         found = raw.view(dtype)
         return tuple(found[:, i] for i in range(len(targets)))
 
-    takes = Resource.COUNTERS if returns and space not in _SHARED else None
-    sources = (inside(instruction, where), "u32" if space in _SHARED else "u64")
+    takes = Resource.COUNTERS if returns and space not in SHARED else None
+    sources = (inside(instruction, where), "u32" if space in SHARED else "u64")
     items = [item for items in lists for item in items]
     return Perform(
         typed(targets, f"b{bits}") if targets else (), (sources, *typed(items, f"b{bits}")), start,

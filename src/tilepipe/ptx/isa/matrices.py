@@ -17,6 +17,7 @@ from tilepipe.errors import SimFault
 from tilepipe.machine.memory.byte_access import load_matrix, store_matrix
 from tilepipe.machine.memory.fragments import accumulator_places, operand_a_places
 from tilepipe.machine.sites import Site
+from tilepipe.ptx.address_spaces import SHARED_OF_CTA
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
@@ -76,7 +77,6 @@ def _places(shape: Shape, count: int) -> tuple[Array, Array]:
     return rows, np.concatenate([shape.byte] * count)
 
 
-_SHARED = ("shared", "shared::cta")
 # what ldmatrix.m8n16 makes bytes of: bits of an element in rows of 16 bytes
 _EXPANDED = {"b6x16_p32": 6, "b4x16_p64": 4}
 
@@ -92,7 +92,7 @@ def _ldmatrix(instruction: Instruction) -> Operation:
     if name == "m16n16":
         modifiers.need("trans")
     transposed = name == "m16n16" or (name == "m8n8" and modifiers.flag("trans"))
-    space = modifiers.take(*_SHARED)
+    space = modifiers.take(*SHARED_OF_CTA)
     bits = 8
     if name == "m8n8":
         modifiers.need("b16")
@@ -145,7 +145,7 @@ def _stmatrix(instruction: Instruction) -> Operation:
     if name == "m16n8":
         modifiers.need("trans")
     transposed = name == "m16n8" or modifiers.flag("trans")
-    space = modifiers.take(*_SHARED)
+    space = modifiers.take(*SHARED_OF_CTA)
     modifiers.need("b16" if name == "m8n8" else "b8")
     modifiers.end()
     sources = elements(instruction, source, count)

@@ -15,7 +15,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
 from tilepipe.machine.memory.device_memory import load_global, store_global
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT, WINDOW_BITS, WINDOWS
+from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT, SHARED, WINDOW_BITS, WINDOWS
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
@@ -38,7 +38,6 @@ from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable
 from tilepipe.ptx.warp_protocol import Warp
 
-_SHARED = ("shared", "shared::cta", "shared::cluster")
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 _L1 = (
     "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
@@ -73,7 +72,7 @@ class Access(NamedTuple):
 
     @property
     def address_type(self) -> str:
-        return "u32" if self.space in _SHARED else "u64"
+        return "u32" if self.space in SHARED else "u64"
 
     def operands(self, instruction: Instruction) -> tuple[Operand, Operand]:
         """The first two; the policy changes no number."""
@@ -94,7 +93,7 @@ def _access(instruction: Instruction) -> Access:
             "weak", "volatile", "relaxed", "acquire" if loads else "release"
         ) or "weak"  # fmt: skip
         scope = modifiers.need(*_SCOPES) if order not in ("weak", "volatile") else ""
-    spaces = ("param", "param::entry", "param::func", "global", "local", *_SHARED)
+    spaces = ("param", "param::entry", "param::func", "global", "local", *SHARED)
     space = modifiers.take(*spaces, *(("const",) if loads else ()))
     caching = modifiers.take(*(("ca", "cg", "cs", "lu", "cv") if loads else
                                ("wb", "cg", "cs", "wt")))  # fmt: skip
@@ -148,7 +147,7 @@ def load(
 ) -> Any:
     """The request of a load; an address of no space is generic."""
     space, at = space_of(w, site, mask, space, at)
-    if space in _SHARED:
+    if space in SHARED:
         addresses, cta = shared_places(w, mask, at)
         return load_bytes, (site, mask, addresses, nbytes, cta, strong)
     if space == "local":
@@ -163,7 +162,7 @@ def store(
 ) -> Any:
     """The request of a store of a row of bytes by each lane."""
     space, at = space_of(w, site, mask, space, at)
-    if space in _SHARED:
+    if space in SHARED:
         addresses, cta = shared_places(w, mask, at)
         return store_bytes, (site, mask, addresses, rows, cta, strong)
     if space == "local":

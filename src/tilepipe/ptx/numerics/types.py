@@ -84,6 +84,11 @@ def type_of(name: str) -> Type:
     return TYPES[name]
 
 
+def is_integer(name: str) -> bool:
+    """Whether a type holds one integer, or bits."""
+    return name in TYPES and TYPES[name].kind in ("unsigned", "signed", "bits")
+
+
 def require(name: str, allowed: str, instruction: str) -> Type:
     """The type of this name, which must be among the names in `allowed` (separated by spaces)."""
     if name not in allowed.split():
