@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,28 +160,13 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
         scaling = None
         if factors:
             scaling = by_address.Scaling(factors[0], factors[1], _VECTORS[kind, vector])
-        return _multiply, (
-            site, mask, (kind, group, acc, a, b, idesc, bool(adds)), in_tensor_memory, scaling,
-            skipped,
+        multiply = partial(
+            by_address.mma_by_descriptor, a_in_tensor_memory=in_tensor_memory, scaling=scaling,
+            skipped=skipped,
         )  # fmt: skip
+        return multiply, (site, mask, kind, group, acc, a, b, idesc, bool(adds))
 
     return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
-
-
-def _multiply(
-    m: Any,
-    ag: Any,
-    site: Site,
-    mask: int,
-    operands: tuple[Any, ...],
-    in_tensor_memory: bool,
-    scaling: Any,
-    skipped: Array | None,
-) -> None:
-    by_address.mma_by_descriptor(
-        m, ag, site, mask, *operands, a_in_tensor_memory=in_tensor_memory, scaling=scaling,
-        skipped=skipped,
-    )  # fmt: skip
 
 
 def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
