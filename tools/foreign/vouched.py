@@ -23,9 +23,9 @@ from tests.ptx.foreign.problems import problem
 from tests.ptx.test_print_families import FAMILY_LIST
 from tests.support.printed_ptx import printed
 from tilepipe.errors import PtxError
+from tilepipe.machine.memory.instruction_descriptor import shape_of
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
 from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMap, decode
-from tilepipe.machine.units.tcgen05_by_address import shape_of
 from tilepipe.ptx import definition
 from tilepipe.ptx.address_spaces import PARAM_WINDOW
 from tilepipe.ptx.compiler import segments

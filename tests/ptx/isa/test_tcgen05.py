@@ -18,7 +18,7 @@ from tilepipe.errors import PtxError, SimFault
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.memory.tensor_memory import TensorMemory
-from tilepipe.machine.units.tcgen05_by_address import _accumulator
+from tilepipe.machine.memory.tensor_operands import tensor_operand
 from tilepipe.machine.wording import PTX
 from tilepipe.ptx.isa.tcgen05 import _places
 
@@ -212,7 +212,7 @@ def test_accumulators_of_a_pair_with_64_rows_each(row: dict[str, Any]) -> None:
     site: Any = SimpleNamespace(what="mma", loc=None)
     agent: Any = None
     count = len(row["columns"])
-    words = _accumulator(agent, site, tm, 0, 64, 2 * count, pair=True).words()
+    words = tensor_operand(agent, site, tm, 0, 64, 2 * count, pair=True).words()
     first = row["from_col"]
     expected = np.array(row["columns"])[None, :] * LANES + np.array(row["lanes"])[:, None]
     np.testing.assert_array_equal(words[:, first : first + count], expected)

@@ -1,24 +1,20 @@
 """tcgen05 for programs that know descriptors and addresses alone.
 
 Operands in shared memory are named by matrix descriptors, accumulators, operands and scale factors
-in tensor memory by (lane << 16) + column, and shapes and types by the instruction descriptor (PTX
-ISA, "TensorCore 5th Generation Family Instructions": Instruction descriptor, Shared memory
-descriptor, Data path layout organization). Everything that is read and written is ordered as for
-the ops that name tiles.
+in tensor memory by (lane << 16) + column (`tensor_operands`), and shapes and types by the
+instruction descriptor (`instruction_descriptor`). Everything that is read and written is ordered as
+for the ops that name tiles.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
-from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
@@ -29,217 +25,27 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.byte_sets import ByteSet
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
-from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, operand_places
+from tilepipe.machine.memory.instruction_descriptor import EXPANDED, Shape, check_shape, shape_of
+from tilepipe.machine.memory.matrix_operands import K_BYTES, MatrixDescriptor, operand_places
 from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tensor_operands import (
+    Array,
+    Operand,
+    ScaleOperand,
+    Scaling,
+    TensorOperand,
+    Words,
+    check_inside,
+    numbers,
+    scale_operands,
+    shared_operand,
+    tensor_operand,
+)
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import TensorUnit
 from tilepipe.machine.units.tcgen05 import queue_of
 from tilepipe.machine.units.tma import one_lane
-
-Array = npt.NDArray[Any]
-Words = npt.NDArray[np.uint32]
-K_BYTES = 32  # of each row that one instruction reads
-
-_F16 = {0: dtypes.float16, 1: dtypes.bfloat16}
-# Elements of 4 and 6 bits of kinds for 8: 16 of them stand at the start of 16 bytes of shared
-# memory (PTX ISA, "Packing formats": .b4x16_p64, .b6x16_p32).
-_EXPANDED = {
-    DType("float6_e2m3", 8, np.dtype(ml_dtypes.float6_e2m3fn), "float"): 6,
-    DType("float6_e3m2", 8, np.dtype(ml_dtypes.float6_e3m2fn), "float"): 6,
-    DType("float4_e2m1 in 8 bits", 8, np.dtype(ml_dtypes.float4_e2m1fn), "float"): 4,
-}
-_F8 = {0: dtypes.float8_e4m3, 1: dtypes.float8_e5m2, **dict(zip((3, 4, 5), _EXPANDED, strict=True))}
-# kind -> code in the instruction descriptor -> type of A and of B
-ELEMENTS: dict[str, dict[int, DType]] = {
-    "f16": _F16,
-    "tf32": {2: dtypes.float32},
-    "f8f6f4": _F8,
-    "i8": {0: dtypes.uint8, 1: dtypes.int8},
-    "mxf8f6f4": _F8,
-    "mxf4": {1: dtypes.float4_e2m1},
-    "mxf4nvf4": {1: dtypes.float4_e2m1},
-}
-
-
-class Shape(NamedTuple):
-    """What an instruction descriptor says.
-
-    Attributes:
-        rows, cols: M and N of the product, of both CTAs of a pair together.
-        a, b: types of the elements. a_k_major, b_k_major: whether K is contiguous.
-        accumulator: type of the accumulator: float32, float16 or int32. negated: the product is
-            taken from it. saturates: sums of integers are clamped.
-        scale: type of the scale factors. a_scale, b_scale: which of the 4 bytes of a column is the
-            first that is read.
-    """
-
-    rows: int
-    cols: int
-    a: DType
-    b: DType
-    a_k_major: bool
-    b_k_major: bool
-    scale: DType | None = None
-    a_scale: int = 0
-    b_scale: int = 0
-    accumulator: DType = dtypes.float32
-    negated: bool = False
-    saturates: bool = False
-
-
-_ACCUMULATORS = {0: dtypes.float16, 1: dtypes.float32, 2: dtypes.int32}
-
-
-def shape_of(site: Site, kind: str, bits: int) -> Shape:
-    """Decodes the instruction descriptor of `.kind::kind` (PTX ISA, "Instruction descriptor").
-
-    Raises:
-        SimFault: it asks for what is not modelled, or is reserved.
-    """
-    scaled = kind.startswith("mx")
-    reserved = 0x8700004F if scaled else 0xE080004F
-    if kind == "i8":
-        reserved = reserved & ~8 | 0x6000
-    wrong = bits & reserved
-    accumulator = dtypes.float32 if scaled else _ACCUMULATORS.get(bits >> 4 & 3)
-    allowed = {
-        "f16": (dtypes.float16, dtypes.float32), "f8f6f4": (dtypes.float16, dtypes.float32),
-        "i8": (dtypes.int32,),
-    }.get(kind, (dtypes.float32,))  # fmt: skip
-    if wrong or accumulator not in allowed:
-        raise SimFault(
-            f"{site.what}: instruction descriptor {bits:#010x} of kind::{kind}: the bits"
-            f" {wrong or bits & 0x30:#x} ask for sparsity, saturation or an accumulator that this"
-            " kind lacks, or are reserved",
-            site.loc,
-        )
-    assert accumulator is not None
-    negated = bool(bits >> 13 & 1) != bool(bits >> 14 & 1)
-    types = ELEMENTS[kind]
-    codes = bits >> 7 & 7, bits >> 10 & 7
-    if any(code not in types for code in codes):
-        raise SimFault(
-            f"{site.what}: instruction descriptor {bits:#010x}: types {codes} of kind::{kind}",
-            site.loc,
-        )
-    a, b = (types[code] for code in codes)
-    cols = (bits >> 17 & 63) * 8
-    majors = not bits >> 15 & 1, not bits >> 16 & 1
-    for dtype, k_major in ((a, majors[0]), (b, majors[1])):
-        if dtype in _EXPANDED and not k_major:
-            raise SimFault(
-                f"{site.what}: {dtype} whose contiguous dimension is not K is not modelled",
-                site.loc,
-            )
-    if not scaled:
-        shape = Shape((bits >> 24 & 31) * 16, cols, a, b, *majors)
-        return shape._replace(
-            accumulator=accumulator, negated=negated, saturates=kind == "i8" and bool(bits & 8)
-        )
-    scale = dtypes.float8_e8m0 if bits >> 23 & 1 else dtypes.float8_e4m3
-    shape = Shape((bits >> 27 & 3) * 128, cols, a, b, *majors, scale)
-    return shape._replace(a_scale=bits >> 29 & 3, b_scale=bits >> 4 & 3, negated=negated)
-
-
-class Operand(NamedTuple):
-    """A or B of one CTA in shared memory: the bytes (rows, 32), or, of an operand whose M or N is
-    contiguous, (rows, elements along K, bytes of an element).
-    """
-
-    space: ByteSpace
-    places: npt.NDArray[np.int64]
-    dtype: DType
-
-    def values(self) -> Array:
-        """(rows, elements along K), numbers."""
-        raw = np.ascontiguousarray(self.space.memory[self.places])
-        return numbers(raw.reshape(len(raw), -1), self.dtype)
-
-
-def numbers(raw: npt.NDArray[np.uint8], dtype: DType) -> Array:
-    """Bytes (rows, n) as float32, or of tf32 its upper 19 bits."""
-    if dtype in _EXPANDED:
-        width = _EXPANDED[dtype]
-        chunks = raw.reshape(-1, 16)[:, : 2 * width]
-        each = np.unpackbits(chunks, axis=1, bitorder="little").reshape(-1, 16, width)
-        codes = np.packbits(each, axis=2, bitorder="little")[..., 0]
-        return codes.view(dtype.numpy).astype(np.float32).reshape(len(raw), -1)
-    if dtype is dtypes.float4_e2m1:
-        codes = np.stack([raw & 15, raw >> 4], -1).reshape(len(raw), -1)
-        return codes.view(dtype.numpy).astype(np.float32)
-    if dtype is dtypes.float32:
-        return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    return raw.view(dtype.numpy).astype(np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorOperand:
-    """Words of tensor memory: `columns` from `column`, in the lanes of `rects`. `halves`: 64 rows
-    in 128 lanes, the right half of whose columns is in the upper lanes (PTX ISA, "Data path layout
-    organization": M = 128 with .cta_group::2).
-    """
-
-    tm: TensorMemory
-    lanes: npt.NDArray[np.int64]
-    column: int
-    columns: int
-    halves: bool = False
-
-    def words(self) -> Words:
-        """(rows, columns), a copy."""
-        part = self.tm.columns[self.column : self.column + self.columns]
-        words = np.ascontiguousarray(part[:, self.lanes].T)
-        return np.concatenate(np.split(words, 2), axis=1) if self.halves else words
-
-    def put(self, words: Words, skipped: Array | None = None) -> None:
-        """Writes them; `skipped`: lanes that keep what they hold."""
-        if self.halves:
-            words = np.concatenate(np.split(words, 2, axis=1))
-        kept = slice(None) if skipped is None else ~skipped[self.lanes]
-        target = self.tm.columns[self.column : self.column + self.columns]
-        target[:, self.lanes[kept]] = words[kept].T
-
-    def rects(self) -> list[Rect]:
-        """What of lanes and columns it covers: 16 lanes each, or all."""
-        last = self.column + self.columns
-        if len(self.lanes) == LANES:
-            return [(0, LANES, self.column, last)]
-        firsts = self.lanes[:: min(16, len(self.lanes))]
-        return [(int(f), int(f) + 16, self.column, last) for f in firsts]
-
-
-class ScaleOperand(NamedTuple):
-    """Scale factors of `rows` rows from a column, `vector` of each from byte `first` on."""
-
-    tm: TensorMemory
-    column: int
-    rows: int
-    first: int
-    vector: int
-    dtype: DType
-
-    @property
-    def columns(self) -> int:
-        return -(-self.rows // 32)
-
-    def rect(self) -> Rect:
-        return 0, LANES, self.column, self.column + self.columns
-
-    def values(self, site: Site) -> npt.NDArray[np.float64]:
-        """(rows, vector)."""
-        words = self.tm.columns[self.column : self.column + self.columns].reshape(-1, 4, 32)
-        if (words != words[:, :1]).any():
-            raise SimFault(
-                f"{site.what}: the four groups of 32 lanes hold different scale factors from column"
-                f" {self.column} on (PTX ISA, tcgen05.mma, scale factor layout)",
-                site.loc,
-            )
-        raw = np.ascontiguousarray(words[:, 0]).view(np.uint8).reshape(-1, 4)[: self.rows]
-        codes = np.ascontiguousarray(raw[:, self.first : self.first + self.vector])
-        if self.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():
-            raise SimFault(f"{site.what}: a scale factor of ue4m3 has its sign bit set", site.loc)
-        return codes.view(self.dtype.numpy).astype(np.float64)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -338,19 +144,6 @@ def copy(m: Machine, unit: AddressedCopy) -> None:
 # -- ops -------------------------------------------------------------------------------
 
 
-def check_inside(ag: Agent, site: Site, tm: TensorMemory, column: int, columns: int) -> None:
-    """Raises SimFault where columns are not all of one live allocation of the CTA."""
-    for a in tm.allocations.values():
-        if a.column <= column and column + columns <= a.column + a.columns:
-            return
-    held = ", ".join(f"{a.column}..{a.column + a.columns - 1}" for a in tm.allocations.values())
-    raise SimFault(
-        f"{site.what}: {ag} accesses columns {column}..{column + columns - 1} of tensor memory;"
-        f" allocated are {held or 'none'}",
-        site.loc,
-    )
-
-
 def _group(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
     if group == 1:
         return [ag.cta]
@@ -400,21 +193,6 @@ def _in_shared(
     return record.bit | read(m, space, record, known)
 
 
-def _operand(site: Site, cta: Cta, bits: int, dtype: DType, rows: int, *, k_major: bool) -> Operand:
-    descriptor = MatrixDescriptor.of_tcgen05(bits)
-    element = 1 if dtype.bits < 8 else dtype.nbytes
-    places = operand_places(descriptor, rows, element, k_major=k_major)
-    return Operand(cta.bytes(), places, dtype)
-
-
-class Scaling(NamedTuple):
-    """Addresses of the scale factors of A and B, and how many a row has (`.scale_vec`)."""
-
-    a: int
-    b: int
-    vector: int
-
-
 def mma_by_descriptor(
     m: Machine,
     ag: Agent,
@@ -437,7 +215,7 @@ def mma_by_descriptor(
     """
     lane = one_lane(ag, site, mask, "MMAs are issued")
     shape = shape_of(site, kind, idesc)
-    _check_shape(site, shape, group)
+    check_shape(site, shape, group)
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     rows = shape.rows // group
@@ -445,24 +223,26 @@ def mma_by_descriptor(
     start = ag.time
     for cta in _group(m, ag, site, group):
         tm = memory_of(cta)
-        target = _accumulator(ag, site, tm, acc, rows, shape.cols, pair=group == 2)
-        operand_b = _operand(site, cta, b, shape.b, shape.cols // group, k_major=shape.b_k_major)
+        target = tensor_operand(ag, site, tm, acc, rows, shape.cols, pair=group == 2)
+        operand_b = shared_operand(
+            site, cta, b, shape.b, shape.cols // group, k_major=shape.b_k_major
+        )
         bits |= _in_shared(m, ag, site, mask, cta, operand_b.places, known)
         operand_a: Operand | TensorOperand
         if a_in_tensor_memory:
-            if shape.a in _EXPANDED or (group == 2 and rows != LANES):
+            if shape.a in EXPANDED or (group == 2 and rows != LANES):
                 raise SimFault(
                     f"{site.what}: A of {shape.a}, {rows} rows, in tensor memory is not modelled",
                     site.loc,
                 )
-            operand_a = _accumulator(ag, site, tm, a, rows, K_BYTES // 4)
+            operand_a = tensor_operand(ag, site, tm, a, rows, K_BYTES // 4)
             bits |= _in_tensor_memory(
                 m, ag, site, mask, tm, operand_a.rects(), known, writes=False, reads=True
             )
         else:
-            operand_a = _operand(site, cta, a, shape.a, rows, k_major=shape.a_k_major)
+            operand_a = shared_operand(site, cta, a, shape.a, rows, k_major=shape.a_k_major)
             bits |= _in_shared(m, ag, site, mask, cta, operand_a.places, known)
-        scales = _scales(ag, site, tm, shape, rows, scaling)
+        scales = scale_operands(ag, site, tm, shape, rows, scaling)
         for scale in scales:
             if scale is not None:
                 bits |= _in_tensor_memory(
@@ -482,70 +262,6 @@ def mma_by_descriptor(
     queue.issued |= bits
     queue.uncommitted += 1
     m.issue(queue, AddressedMma(site, queue, bits, shape, adds, parts, skipped))
-
-
-def _check_shape(site: Site, shape: Shape, group: int) -> None:
-    """Raises SimFault for extents that the instruction does not have (PTX ISA, "Matrix shapes")."""
-    rows, cols = shape.rows, shape.cols
-    if group == 1:
-        step = 8 if rows == 64 or shape.scale is not None else 16
-        right = rows in (64, 128) and step <= cols <= 256 and cols % step == 0
-    else:
-        step = 16 if shape.scale is not None or rows == 128 else 32
-        right = rows in (128, 256) and step <= cols <= 256 and cols % step == 0
-    if not right:
-        raise SimFault(
-            f"{site.what}: M = {rows}, N = {cols} with .cta_group::{group} (PTX ISA, tcgen05.mma,"
-            " Matrix shapes)",
-            site.loc,
-        )
-
-
-def _accumulator(
-    ag: Agent, site: Site, tm: TensorMemory, address: int, rows: int, columns: int,
-    *, pair: bool = False,
-) -> TensorOperand:  # fmt: skip
-    """The words of `rows` rows from an address: all lanes, or 16 of each 32 for 64 rows; of a pair
-    with 64 rows in each CTA all lanes and half of the columns.
-    """
-    lane, column = address >> 16, address & 0xFFFF
-    if pair and rows == LANES // 2 and lane == 0:
-        check_inside(ag, site, tm, column, columns // 2)
-        return TensorOperand(tm, np.arange(LANES), column, columns // 2, halves=True)
-    check_inside(ag, site, tm, column, columns)
-    if rows == LANES and lane == 0:
-        lanes = np.arange(LANES)
-    elif rows == LANES // 2 and lane in (0, 16):
-        row = np.arange(rows)
-        lanes = row // 16 * 32 + row % 16 + lane
-    else:
-        raise SimFault(
-            f"{site.what}: {rows} rows from lane {lane} of tensor memory (PTX ISA, Data path layout"
-            " organization)",
-            site.loc,
-        )
-    return TensorOperand(tm, lanes, column, columns)
-
-
-def _scales(
-    ag: Agent, site: Site, tm: TensorMemory, shape: Shape, rows: int, scaling: Scaling | None
-) -> tuple[ScaleOperand | None, ScaleOperand | None]:
-    if scaling is None or shape.scale is None:
-        return None, None
-    found = []
-    for address, extent, first in (
-        (scaling.a, rows, shape.a_scale),
-        (scaling.b, shape.cols, shape.b_scale),
-    ):
-        if address >> 16 or first + scaling.vector > 4:
-            raise SimFault(
-                f"{site.what}: scale factors at {address:#x}, {scaling.vector} from byte {first}",
-                site.loc,
-            )
-        scale = ScaleOperand(tm, address & 0xFFFF, extent, first, scaling.vector, shape.scale)
-        check_inside(ag, site, tm, scale.column, scale.columns)
-        found.append(scale)
-    return found[0], found[1]
 
 
 # What tcgen05.cp copies -> (rows, bits of a row, lanes of each copy of them)

@@ -10,6 +10,8 @@ import numpy as np
 from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Group, Order, Resource, Scope, Sync, Unit
 from tilepipe.machine.memory import tensor_access, tensor_allocation
+from tilepipe.machine.memory.instruction_descriptor import ELEMENTS
+from tilepipe.machine.memory.tensor_operands import Scaling
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tcgen05 as unit, tcgen05_by_address as by_address
 from tilepipe.ptx.definition import (
@@ -30,7 +32,7 @@ from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Re
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Warp
 
 _LANE = np.arange(WARP)
-_KINDS = tuple(f"kind::{kind}" for kind in by_address.ELEMENTS)
+_KINDS = tuple(f"kind::{kind}" for kind in ELEMENTS)
 # Scale factors of a row in one instruction, by what the modifier says; of each kind its own.
 _VECTORS = {
     ("mxf8f6f4", "scale_vec::1X"): 1, ("mxf8f6f4", "block32"): 1, ("mxf8f6f4", ""): 1,
@@ -159,7 +161,7 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
             skipped = np.unpackbits(raw, bitorder="little").view(np.bool_)
         scaling = None
         if factors:
-            scaling = by_address.Scaling(factors[0], factors[1], _VECTORS[kind, vector])
+            scaling = Scaling(factors[0], factors[1], _VECTORS[kind, vector])
         multiply = partial(
             by_address.mma_by_descriptor, a_in_tensor_memory=in_tensor_memory, scaling=scaling,
             skipped=skipped,

@@ -1,0 +1,207 @@
+"""The operands of tcgen05 that descriptors and addresses name: matrices in shared memory, and
+matrices and scale factors in tensor memory (PTX ISA, "TensorCore 5th Generation Family
+Instructions": Shared memory descriptor, Data path layout organization, Scale factor layout).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import SimFault
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.hardware.tensor_memory import LANES
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.happens_before.accesses import Rect
+from tilepipe.machine.memory.instruction_descriptor import EXPANDED, Shape
+from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, operand_places
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.sites import Site
+
+Array = npt.NDArray[Any]
+Words = npt.NDArray[np.uint32]
+
+
+class Operand(NamedTuple):
+    """A or B of one CTA in shared memory: the bytes (rows, 32), or, of an operand whose M or N is
+    contiguous, (rows, elements along K, bytes of an element).
+    """
+
+    space: ByteSpace
+    places: npt.NDArray[np.int64]
+    dtype: DType
+
+    def values(self) -> Array:
+        """(rows, elements along K), numbers."""
+        raw = np.ascontiguousarray(self.space.memory[self.places])
+        return numbers(raw.reshape(len(raw), -1), self.dtype)
+
+
+def numbers(raw: npt.NDArray[np.uint8], dtype: DType) -> Array:
+    """Bytes (rows, n) as float32, or of tf32 its upper 19 bits."""
+    if dtype in EXPANDED:
+        width = EXPANDED[dtype]
+        chunks = raw.reshape(-1, 16)[:, : 2 * width]
+        each = np.unpackbits(chunks, axis=1, bitorder="little").reshape(-1, 16, width)
+        codes = np.packbits(each, axis=2, bitorder="little")[..., 0]
+        return codes.view(dtype.numpy).astype(np.float32).reshape(len(raw), -1)
+    if dtype is dtypes.float4_e2m1:
+        codes = np.stack([raw & 15, raw >> 4], -1).reshape(len(raw), -1)
+        return codes.view(dtype.numpy).astype(np.float32)
+    if dtype is dtypes.float32:
+        return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return raw.view(dtype.numpy).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorOperand:
+    """Words of tensor memory: `columns` from `column`, in the lanes of `rects`. `halves`: 64 rows
+    in 128 lanes, the right half of whose columns is in the upper lanes (PTX ISA, "Data path layout
+    organization": M = 128 with .cta_group::2).
+    """
+
+    tm: TensorMemory
+    lanes: npt.NDArray[np.int64]
+    column: int
+    columns: int
+    halves: bool = False
+
+    def words(self) -> Words:
+        """(rows, columns), a copy."""
+        part = self.tm.columns[self.column : self.column + self.columns]
+        words = np.ascontiguousarray(part[:, self.lanes].T)
+        return np.concatenate(np.split(words, 2), axis=1) if self.halves else words
+
+    def put(self, words: Words, skipped: Array | None = None) -> None:
+        """Writes them; `skipped`: lanes that keep what they hold."""
+        if self.halves:
+            words = np.concatenate(np.split(words, 2, axis=1))
+        kept = slice(None) if skipped is None else ~skipped[self.lanes]
+        target = self.tm.columns[self.column : self.column + self.columns]
+        target[:, self.lanes[kept]] = words[kept].T
+
+    def rects(self) -> list[Rect]:
+        """What of lanes and columns it covers: 16 lanes each, or all."""
+        last = self.column + self.columns
+        if len(self.lanes) == LANES:
+            return [(0, LANES, self.column, last)]
+        firsts = self.lanes[:: min(16, len(self.lanes))]
+        return [(int(f), int(f) + 16, self.column, last) for f in firsts]
+
+
+class ScaleOperand(NamedTuple):
+    """Scale factors of `rows` rows from a column, `vector` of each from byte `first` on."""
+
+    tm: TensorMemory
+    column: int
+    rows: int
+    first: int
+    vector: int
+    dtype: DType
+
+    @property
+    def columns(self) -> int:
+        return -(-self.rows // 32)
+
+    def rect(self) -> Rect:
+        return 0, LANES, self.column, self.column + self.columns
+
+    def values(self, site: Site) -> npt.NDArray[np.float64]:
+        """(rows, vector)."""
+        words = self.tm.columns[self.column : self.column + self.columns].reshape(-1, 4, 32)
+        if (words != words[:, :1]).any():
+            raise SimFault(
+                f"{site.what}: the four groups of 32 lanes hold different scale factors from column"
+                f" {self.column} on (PTX ISA, tcgen05.mma, scale factor layout)",
+                site.loc,
+            )
+        raw = np.ascontiguousarray(words[:, 0]).view(np.uint8).reshape(-1, 4)[: self.rows]
+        codes = np.ascontiguousarray(raw[:, self.first : self.first + self.vector])
+        if self.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():
+            raise SimFault(f"{site.what}: a scale factor of ue4m3 has its sign bit set", site.loc)
+        return codes.view(self.dtype.numpy).astype(np.float64)
+
+
+def check_inside(ag: Agent, site: Site, tm: TensorMemory, column: int, columns: int) -> None:
+    """Raises SimFault where columns are not all of one live allocation of the CTA."""
+    for a in tm.allocations.values():
+        if a.column <= column and column + columns <= a.column + a.columns:
+            return
+    held = ", ".join(f"{a.column}..{a.column + a.columns - 1}" for a in tm.allocations.values())
+    raise SimFault(
+        f"{site.what}: {ag} accesses columns {column}..{column + columns - 1} of tensor memory;"
+        f" allocated are {held or 'none'}",
+        site.loc,
+    )
+
+
+def shared_operand(
+    site: Site, cta: Cta, bits: int, dtype: DType, rows: int, *, k_major: bool
+) -> Operand:
+    """A or B of a CTA, by its matrix descriptor; `rows`: its extent in M or N."""
+    descriptor = MatrixDescriptor.of_tcgen05(bits)
+    element = 1 if dtype.bits < 8 else dtype.nbytes
+    places = operand_places(descriptor, rows, element, k_major=k_major)
+    return Operand(cta.bytes(), places, dtype)
+
+
+def tensor_operand(
+    ag: Agent, site: Site, tm: TensorMemory, address: int, rows: int, columns: int,
+    *, pair: bool = False,
+) -> TensorOperand:  # fmt: skip
+    """The words of `rows` rows from an address: all lanes, or 16 of each 32 for 64 rows; of a pair
+    with 64 rows in each CTA all lanes and half of the columns.
+    """
+    lane, column = address >> 16, address & 0xFFFF
+    if pair and rows == LANES // 2 and lane == 0:
+        check_inside(ag, site, tm, column, columns // 2)
+        return TensorOperand(tm, np.arange(LANES), column, columns // 2, halves=True)
+    check_inside(ag, site, tm, column, columns)
+    if rows == LANES and lane == 0:
+        lanes = np.arange(LANES)
+    elif rows == LANES // 2 and lane in (0, 16):
+        row = np.arange(rows)
+        lanes = row // 16 * 32 + row % 16 + lane
+    else:
+        raise SimFault(
+            f"{site.what}: {rows} rows from lane {lane} of tensor memory (PTX ISA, Data path layout"
+            " organization)",
+            site.loc,
+        )
+    return TensorOperand(tm, lanes, column, columns)
+
+
+class Scaling(NamedTuple):
+    """Addresses of the scale factors of A and B, and how many a row has (`.scale_vec`)."""
+
+    a: int
+    b: int
+    vector: int
+
+
+def scale_operands(
+    ag: Agent, site: Site, tm: TensorMemory, shape: Shape, rows: int, scaling: Scaling | None
+) -> tuple[ScaleOperand | None, ScaleOperand | None]:
+    """The scale factors of A and of B, or None where there are none."""
+    if scaling is None or shape.scale is None:
+        return None, None
+    found = []
+    for address, extent, first in (
+        (scaling.a, rows, shape.a_scale),
+        (scaling.b, shape.cols, shape.b_scale),
+    ):
+        if address >> 16 or first + scaling.vector > 4:
+            raise SimFault(
+                f"{site.what}: scale factors at {address:#x}, {scaling.vector} from byte {first}",
+                site.loc,
+            )
+        scale = ScaleOperand(tm, address & 0xFFFF, extent, first, scaling.vector, shape.scale)
+        check_inside(ag, site, tm, scale.column, scale.columns)
+        found.append(scale)
+    return found[0], found[1]
