@@ -33,6 +33,7 @@ from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.memory.boxes import Box
 from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.memory.fragment_access import read_registers
@@ -44,7 +45,7 @@ from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tma, wgmma
-from tilepipe.machine.units.tma_by_address import Completion, load_tensor, store_tensor
+from tilepipe.machine.units.tma_by_address import Completion, load, store
 
 M = N = BK = 64
 TILES, K_STEPS, STAGES = 2, 3, 2  # tiles of C along M, steps along K, stages of the ring
@@ -158,8 +159,8 @@ class Variant:
             to = Completion(0, full)
             yield mbarrier.mbar_expect, (s["expect"], LANE, full, nbytes, True)
             a_at, b_at = (BK * k, M * tile), (BK * k, 0)
-            yield load_tensor, (s["load a"], LANE, memory, a_map, a_at, at, to)
-            yield load_tensor, (s["load b"], LANE, memory, b_map, b_at, at + B_AT, to)
+            yield load, (s["load a"], LANE, Box(memory, a_map, a_at), at, to)
+            yield load, (s["load b"], LANE, Box(memory, b_map, b_at), at + B_AT, to)
 
     def _mma(self, given: Arguments, agent: Agent) -> Iterator[Request]:
         s, warp = SITES, agent.first_warp - WARPS
@@ -191,8 +192,8 @@ class Variant:
             yield rendezvous.named_sync, (s["meet"], WARP, 1)
             if warp == 0:
                 to = (0, M * tile)
-                operands = given.memory, given.c_map, to, self.c_at
-                yield store_tensor, (s["write c"], LANE, *operands)
+                box = Box(given.memory, given.c_map, to)
+                yield store, (s["write c"], LANE, box, self.c_at)
                 yield tma.tma_store_commit, (s["commit c"], LANE)
                 yield tma.tma_store_wait, (s["wait c"], LANE, 0, True)
                 yield mbarrier.mbar_arrive, (s["drained"], LANE, DRAINED, 1)

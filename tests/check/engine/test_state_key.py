@@ -23,13 +23,14 @@ from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes
 from tilepipe.machine.barriers import mbarrier
+from tilepipe.machine.memory.boxes import Box
 from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
 from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.units import wgmma
-from tilepipe.machine.units.tma_by_address import Completion, load_tensor
+from tilepipe.machine.units.tma_by_address import Completion, load
 
 GIVEN = Arguments()
 
@@ -70,7 +71,7 @@ def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMap, address: int
         mbarrier.mbar_expect(m, agent, SITES["expect"], LANE, FULL, a_map.nbytes, True)
         memory, to = launch.arguments.memory, Completion(0, FULL)
         site = SITES["load a"]
-        load_tensor(m, agent, site, LANE, memory, tensor_map, (0, 0), at, to)
+        load(m, agent, site, LANE, Box(memory, tensor_map, (0, 0)), at, to)
         execution._collect(m, (0, agent.uid))
         for slot in m.ctas[0].slots:
             slot.accesses.clear()

@@ -19,11 +19,11 @@ import pytest
 from tilepipe.errors import LimitError, SimFault
 from tilepipe.ir.location import Loc
 from tilepipe.machine.cta import Cta
+from tilepipe.machine.memory.boxes import SharedBox, boxed
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMap, decode, encode, replaced
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.tma_by_address import SharedBox, boxed
 from tilepipe.machine.wording import Wording
 from tilepipe.ptx.isa.reductions import reduction
 

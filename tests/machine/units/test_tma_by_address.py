@@ -20,6 +20,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.clusters import one_after_another, together
 from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.memory.boxes import Box, Span
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
 from tilepipe.machine.memory.device_memory import DeviceMemory, load_global, store_global
 from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMap
@@ -97,8 +98,8 @@ def loaded(
     if mask is not None:
         yield from meet()
     yield mbarrier.mbar_expect, (SITES["mbar_expect"], LANE, BAR, box.nbytes, True)
-    operands = t.memory, box, tuple(coords)[::-1], address, TO, mask
-    yield tma_by_address.load_tensor, (SITES["tma_load"], LANE, *operands)
+    operands = Box(t.memory, box, tuple(coords)[::-1]), address, TO, mask
+    yield tma_by_address.load, (SITES["tma_load"], LANE, *operands)
     yield mbarrier.mbar_wait_parity, (SITES["mbar_wait"], WARP, BAR, 0)
 
 
@@ -137,8 +138,8 @@ def test_there_and_back() -> None:
 
     def body(m: Machine, agent: Agent) -> Body:
         yield from loaded(t, into, (4, 8), 2048)
-        operands = t.memory, back, (16, 8), 2048
-        yield from stored((tma_by_address.store_tensor, (SITES["tma_store"], LANE, *operands)))
+        operands = Box(t.memory, back, (16, 8)), 2048
+        yield from stored((tma_by_address.store, (SITES["tma_store"], LANE, *operands)))
 
     t.run(body)
     want = np.zeros_like(t.out)
@@ -280,8 +281,8 @@ def test_ordinary_accesses_meet_copies_byte_by_byte() -> None:
                 yield store_bytes, (SITES["store"], WARP, 128 * i + 4 * np.arange(32), rows)
             yield rendezvous.fence_proxy_async, (SITES["fence_proxy_async"], WARP, "all")
             yield rendezvous.syncwarp, (SITES["load"], WARP)
-            operands = t.memory, box, (0, 0), 0
-            yield from stored((tma_by_address.store_tensor, (SITES["tma_store"], LANE, *operands)))
+            operands = Box(t.memory, box, (0, 0)), 0
+            yield from stored((tma_by_address.store, (SITES["tma_store"], LANE, *operands)))
 
         if beside:
             t.run(body, warps=2)
@@ -303,10 +304,8 @@ def test_the_thread_itself_waits_for_its_store() -> None:
             yield store_bytes, (SITES["store"], WARP, 4 * np.arange(32), values)
             yield rendezvous.fence_proxy_async, (SITES["fence_proxy_async"], WARP, "all")
             yield rendezvous.syncwarp, (SITES["load"], WARP)
-            operands = t.memory, box, (0, 0), 0
-            for request in stored(
-                (tma_by_address.store_tensor, (SITES["tma_store"], LANE, *operands))
-            ):
+            operands = Box(t.memory, box, (0, 0)), 0
+            for request in stored((tma_by_address.store, (SITES["tma_store"], LANE, *operands))):
                 if w or request[0] is not tma.tma_store_wait:
                     yield request
             address = t.memory.address_of("out", t.out)
@@ -333,15 +332,15 @@ def test_bulk_copies_there_and_back_and_between_ctas() -> None:
         yield from meet()
         yield mbarrier.mbar_expect, (SITES["mbar_expect"], LANE, BAR, 64, True)
         if agent.cta.rank == 0:
-            operands = t.memory, source + 16, 64, 256, TO
-            yield tma_by_address.load_bulk, (SITES["tma_load"], LANE, *operands)
+            operands = Span(t.memory, source + 16, 64), 256, TO
+            yield tma_by_address.load, (SITES["tma_load"], LANE, *operands)
             yield mbarrier.mbar_wait_parity, (SITES["mbar_wait"], WARP, BAR, 0)
             there = 256, 64, 1, 512, Completion(1, BAR)
             yield tma_by_address.copy_to_cta, (SITES["tma_load"], LANE, *there)
         else:
             yield mbarrier.mbar_wait_parity, (SITES["mbar_wait"], WARP, BAR, 0)
-            back = t.memory, to, 64, 512
-            yield from stored((tma_by_address.store_bulk, (SITES["tma_store"], LANE, *back)))
+            back = Span(t.memory, to, 64), 512
+            yield from stored((tma_by_address.store, (SITES["tma_store"], LANE, *back)))
         yield from meet()
 
     t.run(body, ctas=2)
@@ -356,8 +355,8 @@ def test_bulk_copies_move_multiples_of_16_bytes(nbytes: int, at: int) -> None:
     def body(m: Machine, agent: Agent) -> Body:
         yield from begin()
         yield mbarrier.mbar_expect, (SITES["mbar_expect"], LANE, BAR, nbytes, True)
-        operands = t.memory, source, nbytes, at, TO
-        yield tma_by_address.load_bulk, (SITES["tma_load"], LANE, *operands)
+        operands = Span(t.memory, source, nbytes), at, TO
+        yield tma_by_address.load, (SITES["tma_load"], LANE, *operands)
 
     with pytest.raises(SimFault, match="no multiple of 16"):
         t.run(body)
@@ -370,8 +369,8 @@ def test_a_barrier_of_another_cta() -> None:
     def body(m: Machine, agent: Agent) -> Body:
         yield from begin()
         yield from meet()
-        operands = t.memory, source, 64, 0, Completion(1 - agent.cta.rank, BAR)
-        yield tma_by_address.load_bulk, (SITES["tma_load"], LANE, *operands)
+        operands = Span(t.memory, source, 64), 0, Completion(1 - agent.cta.rank, BAR)
+        yield tma_by_address.load, (SITES["tma_load"], LANE, *operands)
 
     with pytest.raises(BarrierError, match="a copy signals one of its own CTA"):
         t.run(body, ctas=2)

@@ -10,6 +10,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Group, Sync, Unit
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.boxes import Box, Span
 from tilepipe.machine.memory.byte_access import Combine
 from tilepipe.machine.memory.tensor_map import ELEMENTS
 from tilepipe.machine.sites import Site
@@ -175,9 +176,8 @@ def _load_tensor(
 ) -> None:
     tma.one_lane(ag, site, mask)
     found, seen = map_at(m, ag, w, site, mask, map_address)
-    tma_by_address.load_tensor(
-        m, ag, site, mask, w.launch.memory, found, coords, at, to, ctas, seen
-    )
+    box = Box(w.launch.memory, found, coords, seen)
+    tma_by_address.load(m, ag, site, mask, box, at, to, ctas)
 
 
 def _tensor_store(instruction: Instruction, dimensions: int, hinted: bool, kind: str) -> Operation:
@@ -218,9 +218,8 @@ def _store_tensor(
                 site.loc,
             )
         combine = chosen
-    tma_by_address.store_tensor(
-        m, ag, site, mask, w.launch.memory, found, coords, at, combine, seen
-    )
+    box = Box(w.launch.memory, found, coords, seen)
+    tma_by_address.store(m, ag, site, mask, box, at, combine)
 
 
 # -- bulk copies -------------------------------------------------------------------------
@@ -259,9 +258,8 @@ def _bulk(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Oper
     ) -> Any:
         at, given, nbytes = (one(site, mask, value) for value in (at, given, size))
         if to == "global":
-            return tma_by_address.store_bulk, (
-                site, mask, w.launch.memory, at, nbytes, _own(w, site, given), combine,
-            )  # fmt: skip
+            span = Span(w.launch.memory, at, nbytes)
+            return tma_by_address.store, (site, mask, span, _own(w, site, given), combine)
         completion = Completion(*place(one(site, mask, rest[0])))
         if source == "shared::cta":
             rank, offset = place(at)
@@ -269,9 +267,8 @@ def _bulk(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Oper
                 site, mask, _own(w, site, given), nbytes, rank, offset, completion,
             )  # fmt: skip
         ctas = one(site, mask, rest[1]) if multicast else None
-        return tma_by_address.load_bulk, (
-            site, mask, w.launch.memory, given, nbytes, _own(w, site, at), completion, ctas,
-        )  # fmt: skip
+        span = Span(w.launch.memory, given, nbytes)
+        return tma_by_address.load, (site, mask, span, _own(w, site, at), completion, ctas)
 
     wide = {"global": "u64"}
     sources = (
