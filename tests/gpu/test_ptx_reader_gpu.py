@@ -17,7 +17,7 @@ from tests.support import random_ptx
 from tests.support.printed_ptx import printed
 from tests.support.whole_numbers import whole_numbers as whole_numbers
 from tilepipe.cuda.runtime import driver
-from tilepipe.ptx.launch import load
+from tilepipe.ptx import load
 from tools.snapshot import doors
 
 pytestmark = pytest.mark.gpu

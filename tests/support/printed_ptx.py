@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilepipe import cuda
+from tilepipe import cuda, ptx
 from tilepipe.cuda.nvrtc.compiler import nvrtc, options
 from tilepipe.program import Program
 from tilepipe.program.printed import launch_of
-from tilepipe.ptx import launch as ptx
 
 
 @dataclass(frozen=True)

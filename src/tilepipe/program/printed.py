@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe import cuda
+from tilepipe import cuda, ptx
 from tilepipe.cuda.codegen.parameters import Argument, arguments
 from tilepipe.cuda.runtime.tensormap import tiled_map
 from tilepipe.errors import BindError
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Launch, TensorArg
-from tilepipe.ptx import launch as ptx
 
 # The last parts of CU_TENSOR_MAP_DATA_TYPE_ and CU_TENSOR_MAP_SWIZZLE_ names, as PTX has them.
 _ELEMENTS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from tilepipe.errors import PtxError
 from tilepipe.ptx.compiler.segments import prepared
 from tilepipe.ptx.definition import operation, where
-from tilepipe.ptx.launch import load
+from tilepipe.ptx.loading import load
 from tilepipe.ptx.syntax.nodes import Function, Variable
 
 

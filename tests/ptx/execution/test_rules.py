@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilepipe.errors import RaceError, SimFault
-from tilepipe.ptx.launch import Launch, load
+from tilepipe.ptx import Launch, load
 
 HEADER = ".version 8.7\n.target sm_100a\n.address_size 64\n"
 

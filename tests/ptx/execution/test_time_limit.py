@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilepipe.errors import BindError, UnfinishedError
-from tilepipe.ptx.launch import Launch, load
+from tilepipe.ptx import Launch, load
 
 # What the body of an endless loop does, between its label and its branch.
 LOOPS = {

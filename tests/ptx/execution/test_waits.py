@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.test_dynamic_work import bind
 from tests.support.printed_ptx import Printed, printed
 from tilepipe.errors import DeadlockError, UnfinishedError
-from tilepipe.ptx.launch import load
+from tilepipe.ptx import load
 
 TEST = "mbarrier.test_wait.parity.shared.b64 %p1, [%r2], 0;"
 WAITS = {

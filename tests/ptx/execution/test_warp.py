@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from tilepipe.errors import PtxError, SimFault
-from tilepipe.ptx.launch import load
+from tilepipe.ptx import load
 
 LANE = np.arange(32)
 

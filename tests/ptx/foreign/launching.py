@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ptx.launch import Argument, Kernel, Launch, TensorMap, load
+from tilepipe.ptx import Argument, Kernel, Launch, TensorMap, load
 
 DATA = Path(__file__).parent / "data"
 Array = npt.NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ptx.launch import Kernel, load
+from tilepipe.ptx import Kernel, load
 
 Array = npt.NDArray[Any]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.ptx.isa.programs import kernel
 from tilepipe.errors import BindError, PtxError, RaceError, SimFault
 from tilepipe.machine.memory import tensor_map
-from tilepipe.ptx.launch import Argument, TensorMap, load
+from tilepipe.ptx import Argument, TensorMap, load
 
 Array = npt.NDArray[Any]
 ELECTED = "setp.eq.u32 %p0, %t, 0;"

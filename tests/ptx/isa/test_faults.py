@@ -9,7 +9,7 @@ import pytest
 
 from tests.ptx.isa.programs import kernel
 from tilepipe.errors import BarrierError, DeadlockError, PoisonError, RaceError, SimFault
-from tilepipe.ptx.launch import TensorMap, load
+from tilepipe.ptx import TensorMap, load
 
 _START = """
     .shared .align 128 .b8 tile[512];

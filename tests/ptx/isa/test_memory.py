@@ -11,7 +11,7 @@ import pytest
 
 from tests.ptx.isa.programs import run
 from tilepipe.errors import PtxError, RaceError, SimFault
-from tilepipe.ptx.launch import load
+from tilepipe.ptx import load
 
 Array = npt.NDArray[Any]
 LANE = np.arange(32)

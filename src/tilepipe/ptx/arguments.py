@@ -1,0 +1,163 @@
+"""What the parameters of a kernel are given, and the bytes that they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BindError
+from tilepipe.machine.memory import tensor_map
+from tilepipe.machine.memory.device_memory import DeviceMemory
+from tilepipe.ptx.syntax.nodes import Variable
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """A tensor map as an argument: what `cuTensorMapEncodeTiled` is given.
+
+    All tuples are in the order of the array's dimensions, the contiguous one last; the driver's
+    call has them in the reverse order.
+
+    Attributes:
+        array: memory that the tensor lies in. box: extents of a copy in elements.
+        swizzle: in bytes, 0, 32, 64 or 128; with the bytes that stay together where these are not
+            16: "128/32", "128/64", or "128/32 flipped".
+        element: its type as PTX names it ("u8", "bf16", "tf32", "b4x16_p64"); that of the array
+            unless given.
+        shape: extents in elements, strides: in bytes; the array's unless given.
+        before: bytes from the tensor's first element to the array's.
+        steps: traversal strides, in elements. nan: what lies out of bounds reads as NaN.
+        promotion: bytes that L2 fetches: 0, 64, 128 or 256.
+    """
+
+    array: npt.NDArray[Any]
+    box: tuple[int, ...]
+    swizzle: int | str = 0
+    element: str | None = None
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    before: int = 0
+    steps: tuple[int, ...] | None = None
+    nan: bool = False
+    promotion: int = 0
+
+    def at(self, address: int, name: str) -> tensor_map.TensorMap:
+        """The tensor map, given the address of the array.
+
+        Raises:
+            BindError: there is no such tensor map.
+        """
+        element = tensor_map.BY_NAME.get(self.element or _element(self.array.dtype, name))
+        code = _SWIZZLES.get(str(self.swizzle))
+        if element is None or code is None or self.promotion not in _PROMOTIONS:
+            known = ", ".join(tensor_map.BY_NAME)
+            raise BindError(
+                f"parameter '{name}': a tensor map has an element type of {known}, a swizzle of"
+                f" {', '.join(_SWIZZLES)} and fetches 0, 64, 128 or 256 bytes; got {self.element},"
+                f" {self.swizzle}, {self.promotion}"
+            )
+        found = tensor_map.TensorMap(
+            element,
+            address - self.before,
+            tuple(reversed(self.array.shape if self.shape is None else self.shape)),
+            tuple(reversed((self.array.strides if self.strides is None else self.strides)[:-1])),
+            tuple(reversed(self.box)),
+            tuple(reversed(self.steps or ())),
+            swizzle=code[0],
+            atom=code[1],
+            nan=self.nan,
+            promotion=_PROMOTIONS.index(self.promotion),
+            name=f"the tensor map '{name}'",
+        )
+        if broken := found.broken_rule():
+            raise BindError(f"parameter '{name}': no such tensor map is possible: {broken}")
+        return found
+
+
+# What a swizzle is called -> its code, and that of what it keeps together
+_SWIZZLES = {
+    "0": (0, 0), "32": (1, 0), "64": (2, 0), "128": (3, 0), "128/32": (3, 1),
+    "128/32 flipped": (3, 2), "128/64": (3, 3),
+}  # fmt: skip
+_PROMOTIONS = (0, 64, 128, 256)
+
+
+def _element(dtype: np.dtype[Any], name: str) -> str:
+    """The element type of an array: one of 8 bits where tensor maps have none of its own."""
+    if dtype.itemsize == 1:
+        return "u8"
+    kind = dtype.name if dtype.name == "bfloat16" else f"{dtype.kind}{8 * dtype.itemsize}"
+    found = {
+        "bfloat16": "bf16", "f16": "f16", "f32": "f32", "f64": "f64", "u16": "u16", "i16": "u16",
+        "u32": "u32", "i32": "s32", "u64": "u64", "i64": "s64",
+    }.get(kind)  # fmt: skip
+    if found is None:
+        raise BindError(f"parameter '{name}': a tensor map has no elements of {dtype}")
+    return found
+
+
+Argument = int | float | bytes | np.generic | TensorMap | npt.NDArray[Any]
+
+
+def bytes_of(variable: Variable, argument: Argument, memory: DeviceMemory) -> bytes:
+    """The bytes of a parameter; an array that it points to gets its place in memory.
+
+    Raises:
+        BindError: the argument does not fit the parameter.
+    """
+    size, name = variable.nbytes, variable.name
+    argument = _of_type(variable, argument)
+    match argument:
+        case bytes():
+            found = argument
+        case TensorMap():
+            at = memory.address_of(name, argument.array)
+            found = tensor_map.encode(argument.at(at, name))
+        case np.ndarray():
+            found = memory.address_of(name, argument).to_bytes(8, "little")
+        case np.generic():
+            found = argument.tobytes()
+        case bool() | int():
+            if not -(1 << 8 * size - 1) <= argument < 1 << 8 * size:
+                raise BindError(
+                    f"parameter '{name}' (.{variable.type}, {size} bytes): {argument} does not fit"
+                )
+            found = (argument & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        case float():
+            if size not in (2, 4, 8):
+                raise BindError(
+                    f"parameter '{name}' has {size} bytes, and a floating-point number 2, 4 or 8"
+                )
+            found = np.array([argument], f"f{size}").tobytes()
+        case _:
+            raise BindError(
+                f"parameter '{name}' ({size} bytes): expected an array, a ptx.TensorMap, a"
+                f" number or bytes; got {type(argument).__name__}"
+            )
+    if len(found) != size:
+        raise BindError(
+            f"parameter '{name}' has {size} bytes, and its argument"
+            f" ({type(argument).__name__}) {len(found)}"
+        )
+    return found
+
+
+def _of_type(variable: Variable, argument: Argument) -> Argument:
+    """A number as its parameter has it: an integer for a floating-point one is converted.
+
+    Raises:
+        BindError: a floating-point number for a parameter of an integer type.
+    """
+    kind = variable.type
+    if variable.shape or isinstance(argument, bool):
+        return argument
+    if isinstance(argument, int) and kind in ("f16", "f32", "f64"):
+        return float(argument)
+    if isinstance(argument, float) and kind[0] in "us":
+        raise BindError(
+            f"parameter '{variable.name}' is .{kind}, and {argument} is a floating-point number"
+        )
+    return argument
