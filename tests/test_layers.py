@@ -35,7 +35,7 @@ ALLOWED = {
     "cuda": BASE | {"ir"},
     # nothing of `cuda`: the reader checks what the printer prints
     "ptx": BASE | {"ir", "machine"},
-    "check": BASE | {"ir", "machine", "sim"},
+    "check": BASE | {"ir", "machine", "ptx", "sim"},
     "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda", "ptx"},
     "kernels": BASE | {API},
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
@@ -78,7 +78,7 @@ LEAVES = {
 LOADED_LATE = {
     "tilepipe": {"tilepipe.check", "tilepipe.testing"},
     "bench": {"tilepipe.cuda", "torch"},
-    "check": {"distributed", "rich"},
+    "check": {"distributed", "rich", "tilepipe.check", "tilepipe.ptx"},
     "cli": {
         "tilepipe.bench",
         "tilepipe.check",

@@ -103,7 +103,8 @@ def test_a_check_of_no_launch() -> None:
     refused(
         check,
         bind_doubled()[0],
-        "check.check takes a launch: call program.check(), or check(program.launch_args); got",
+        "check.check takes a launch: call program.check(), check(program.launch_args), or, of a"
+        " kernel of PTX, check(kernel.bind(...)); got",
     )
     refused(
         tp.check.sensitivity.report,

@@ -7,12 +7,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search, tickets
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Progress
+from tilepipe.check.front_ends import front_end_of
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.verdict import (
     Bounds,
@@ -23,10 +24,12 @@ from tilepipe.check.verdict import (
     Verdict,
     require_options,
 )
-from tilepipe.errors import BindError
 from tilepipe.ir.program import WARP, Launch
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
+
+if TYPE_CHECKING:
+    from tilepipe.ptx import Launch as PtxLaunch
 
 # executions of the state search, in a kernel that tests barriers, after which reversing races may
 # need fewer
@@ -34,7 +37,7 @@ STATE_SEARCH_FIRST = 2000
 
 
 def check(
-    launch: Launch,
+    launch: Launch | PtxLaunch,
     *,
     explore: bool = False,
     bounds: Bounds = Bounds(),  # noqa: B008
@@ -47,6 +50,8 @@ def check(
     """Decides a launch over all its interleavings.
 
     Args:
+        launch: of a kernel of this project (`program.launch_args`), or of PTX
+            (`tilepipe.ptx.Kernel.bind`).
         explore: explore even where a single execution decides.
         bounds: limits after which the verdict is "undecided".
         reductions: which reductions of the search to use.
@@ -64,13 +69,8 @@ def check(
         BindError: `launch` is no launch, an option has the wrong type, or the arguments of the
             launch do not fit the kernel.
     """
-    if not isinstance(launch, Launch):
-        raise BindError(
-            "check.check takes a launch: call program.check(), or check(program.launch_args); got"
-            f" {launch!r:.80}"
-        )
     require_options(explore, bounds, reductions, rules, instance, progress)
-    explorer = Explorer(LaunchState(launch, rules), bounds, reductions, progress)
+    explorer = Explorer(front_end_of(launch, rules), bounds, reductions, progress)
     return decide(explorer, explore, instance, shorten)
 
 

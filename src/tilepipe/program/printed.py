@@ -37,8 +37,9 @@ def launch_of(program: Launch, text: str, smem_bytes: int) -> ptx.Launch:
     (kernel,) = ptx.load(text).values()
     given = [_given(argument, program) for argument in arguments(program.kernel)]
     return kernel.bind(
-        given, grid=program.grid, cluster=program.kernel.cluster_size, smem=smem_bytes
-    )
+        given, grid=program.grid, cluster=program.kernel.cluster_size, smem=smem_bytes,
+        chip=program.chip,
+    )  # fmt: skip
 
 
 def _given(argument: Argument, program: Launch) -> ptx.Argument:

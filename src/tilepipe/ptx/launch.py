@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,12 @@ class Kernel:
     def name(self) -> str:
         return self.function.name
 
+    @property
+    def chip(self) -> Chip:
+        """The chip that its module is for."""
+        targets = self.module.targets
+        return B200 if targets and targets[0].startswith("sm_10") else H200
+
     @cached_property
     def code(self) -> CompiledFunction:
         """The function, compiled.
@@ -79,6 +86,7 @@ class Kernel:
         block: int | Sequence[int] | None = None,
         cluster: int | Sequence[int] | None = None,
         smem: int = 0,
+        chip: Chip | None = None,
     ) -> Launch:
         """A launch with these arguments.
 
@@ -87,6 +95,8 @@ class Kernel:
             grid, block, cluster: extents in CTAs, threads and CTAs; what the kernel itself
                 requires (`.maxntid`, `.reqntid`, `.reqnctapercluster`) where not given.
             smem: bytes of dynamic shared memory.
+            chip: what it runs on, as far as the number of CTAs that run at once and clock rates
+                go; an H200 or a B200 where not given.
 
         Raises:
             BindError: an argument does not fit its parameter, or extents do not fit each other.
@@ -94,7 +104,7 @@ class Kernel:
         directives = self.function.directives
         threads = _extents(block or directives.get("reqntid") or directives.get("maxntid") or 0)
         size = _extents(cluster or directives.get("reqnctapercluster") or 1)
-        return Launch(self, tuple(args), _extents(grid), threads, size, smem)
+        return Launch(self, tuple(args), _extents(grid), threads, size, smem, chip or self.chip)
 
 
 @dataclass(eq=False)
@@ -114,6 +124,7 @@ class Launch:
     block: Extents
     cluster: Extents
     smem: int
+    chip: Chip
     placed: Placement = field(init=False)
     fenced_maps: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
     rules: Rules = field(init=False, default="practice")
@@ -132,7 +143,7 @@ class Launch:
                 f" thousands in a second at best, takes {_MOST_CTAS:,}"
             )
         module, function = self.kernel.module, self.kernel.code.function
-        self.placed = Placement(module, function, self.args, self.smem, self._chip().smem_per_cta)
+        self.placed = Placement(module, function, self.args, self.smem, self.chip.smem_per_cta)
 
     @property
     def memory(self) -> DeviceMemory:
@@ -160,15 +171,65 @@ class Launch:
             SimFault: a fault of the program.
             UnfinishedError: the time is over.
         """
-        code = self.kernel.code
+        clock = Clock.of(timeout)
+        world = self.start(rules, clock)
+        order = list(range(world.grid // world.program.cluster_size))
+        random = Random(seed) if seed else None
+        if random is not None:
+            random.shuffle(order)
+        with quiet_numbers():
+            try:
+                if world.program.shares_work:
+                    resident = max(world.chip.resident_clusters(world.program.cluster_size), 1)
+                    return together(world, order, resident, random, lambda m: None)[0]
+                return one_after_another(world, order, random, lambda m: None)[0]
+            except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
+                raise self.explained(error) from error
+
+    def on_copies(self) -> Launch:
+        """The same launch on copies of its memory, for executions that may be repeated."""
+        made = copy.copy(self)
+        made.placed = copy.copy(self.placed)
+        made.placed.memory = self.memory.copied()
+        made.fenced_maps = {}
+        return made
+
+    def start(self, rules: Rules, clock: Clock) -> World:
+        """What all clusters of the launch share, at its start. Memory keeps what it holds."""
         self.rules = require_rules(rules)
-        sites = [self._site(s.number, s.instruction, s.perform) for s in code.sites.values()]
+        program, sites = self.program, self.sites
+        self.memory.forget()
+        self.fenced_maps.clear()
+
+        def body(m: Machine, agent: Agent) -> Warp:
+            warp = self._warp(m, agent, sites)
+            warp.clock = clock
+            return warp
+
+        world = World(program, body, self.chip, prod(self.grid), self.memory.tensors, self.rules)
+        self.advice, self.printed = world.advice, world.printed
+        for instruction, register in self.kernel.code.early_uses:
+            finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
+            cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
+            world.finding(LOADED_REGISTERS, finding, self._loc(instruction), cure, SimFault)
+        return world
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        """The instructions that make requests, as the machine knows them."""
+        sites = self.kernel.code.sites.values()
+        return [self._site(s.number, s.instruction, s.perform) for s in sites]
+
+    @cached_property
+    def program(self) -> Program:
+        """The kernel as the machine runs it."""
+        code = self.kernel.code
         warps = -(-prod(self.block) // WARP)
         role = Role("warp", warpgroups=False, alone=warps == 1, unnamed=True)
-        program = Program(
+        return Program(
             prod(self.cluster),
             [AgentPlan(role, warp, warp, 1) for warp in range(warps)],
-            sites,
+            self.sites,
             named=[(f"barrier {i}", prod(self.block)) for i in range(_NAMED_BARRIERS)],
             smem_bytes=self.placed.smem_bytes,
             addressed=True,
@@ -185,38 +246,8 @@ class Launch:
             ),
             pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
         )
-        count = prod(self.grid)
-        self.memory.forget()
-        self.fenced_maps.clear()
 
-        clock = Clock.of(timeout)
-
-        def body(m: Machine, agent: Agent) -> Warp:
-            warp = self._warp(m, agent, sites)
-            warp.clock = clock
-            return warp
-
-        tensors = self.memory.tensors
-        world = World(program, body, self._chip(), count, tensors, self.rules)
-        self.advice, self.printed = world.advice, world.printed
-        for instruction, register in code.early_uses:
-            finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
-            cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
-            world.finding(LOADED_REGISTERS, finding, self._loc(instruction), cure, SimFault)
-        order = list(range(count // program.cluster_size))
-        random = Random(seed) if seed else None
-        if random is not None:
-            random.shuffle(order)
-        with quiet_numbers():
-            try:
-                if program.shares_work:
-                    resident = max(world.chip.resident_clusters(program.cluster_size), 1)
-                    return together(world, order, resident, random, lambda m: None)[0]
-                return one_after_another(world, order, random, lambda m: None)[0]
-            except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
-                raise self._explained(error) from error
-
-    def _explained(self, error: Exception) -> Exception:
+    def explained(self, error: Exception) -> Exception:
         """What an error in the machine says of the program: the request that it carried out has an
         operand from a register that holds nothing.
         """
@@ -228,10 +259,6 @@ class Launch:
                     if site.number == number:
                         return warp.explained_request(error, site.instruction)
         return error
-
-    def _chip(self) -> Chip:
-        targets = self.kernel.module.targets
-        return B200 if targets and targets[0].startswith("sm_10") else H200
 
     def _site(self, number: int, instruction: Instruction, perform: Perform) -> Site:
         what = str(instruction)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
-from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.recording import Recorder
+from tilepipe.check.front_ends import front_end_of
 from tilepipe.check.verdict import ExecutionLimitError, Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
+
+if TYPE_CHECKING:
+    from tilepipe.ptx import Launch as PtxLaunch
 
 Schedule = tuple[ScheduleStep, ...]
 _MAX_STEPS = 1_000_000  # since it was saved, the kernel may have got an endless loop
@@ -23,17 +27,17 @@ _MAX_SECONDS = 600.0
 
 
 def replay(
-    launch: Launch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+    launch: Launch | PtxLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
 ) -> SimFault | None:
     """Performs a schedule on the simulated machine, and then the rest of the kernel in a fixed
     order: the fault in which that ends, or None.
     """
     with quiet_numbers():
-        return perform(LaunchState(launch, rules), tuple(schedule))[0]
+        return perform(front_end_of(launch, rules), tuple(schedule))[0]
 
 
 def replay_with_steps(
-    launch: Launch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+    launch: Launch | PtxLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
 ) -> Fault | None:
     """The fault in which `check.replay` of a schedule ends, with the steps of this execution that
     lead to it; None if it ends in no fault.
@@ -48,7 +52,7 @@ def replay_with_steps(
         BindError: the arguments do not fit the kernel.
     """
     with quiet_numbers():
-        return perform_with_steps(LaunchState(launch, rules), tuple(schedule))[1]
+        return perform_with_steps(front_end_of(launch, rules), tuple(schedule))[1]
 
 
 def perform(

@@ -23,7 +23,8 @@ from tilepipe.machine.sites import Site
 
 
 class FrontEnd(Protocol):
-    """A launch that can be decided; `launch_state.LaunchState` is one of a kernel of this project.
+    """A launch that can be decided: `launch_state.LaunchState` of a kernel of this project,
+    `ptx_state.PtxState` of one of PTX.
     Keys are plain values, as `marshal` takes them.
 
     Attributes:

@@ -55,6 +55,7 @@ class DeviceMemory:
         self._starts: list[int] = []
         self._by_buffer: dict[int, Allocation] = {}
         self._next = first
+        self._given: list[Bytes] = []
 
     @property
     def tensors(self) -> list[GlobalTensor]:
@@ -94,6 +95,25 @@ class DeviceMemory:
         """A new launch: no access has been made."""
         for made in self._allocations:
             made.tensor.order = ByteOrder(made.name, len(made.data))
+
+    def copied(self) -> DeviceMemory:
+        """The same allocations on copies of their bytes, which `restore` gives back."""
+        made = DeviceMemory(self._next)
+        made._starts = self._starts
+        for one in self._allocations:
+            data = one.data.copy()
+            data.flags.writeable = one.data.flags.writeable
+            tensor = GlobalTensor(one.tensor.param, data, False, True)
+            tensor.order = ByteOrder(one.name, len(data))
+            made._allocations.append(one._replace(data=data, tensor=tensor))
+        made._given = [one.data for one in self._allocations]
+        return made
+
+    def restore(self) -> None:
+        """Gives copies the bytes that they were made of, where something has written them."""
+        for made, given in zip(self._allocations, self._given, strict=True):
+            if made.order.history:
+                np.copyto(made.data, given)
 
     def at(self, address: int, end: int) -> Allocation | None:
         """The allocation that has all bytes from an address up to another."""

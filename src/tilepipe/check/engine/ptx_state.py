@@ -1,0 +1,98 @@
+"""The start of every execution of a launch of PTX, as an exploration sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from math import prod
+
+from tilepipe.check.key_encoding import digest
+from tilepipe.check.proofs.guards import Guards
+from tilepipe.check.proofs.polling import Kind
+from tilepipe.ir.facts import Sync
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.journal import Journal
+from tilepipe.machine.machine import World
+from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import ByteSpace, Slot
+from tilepipe.machine.rules import Rules
+from tilepipe.machine.sites import Site
+from tilepipe.ptx.execution.warp import Clock
+from tilepipe.ptx.launch import Launch
+from tilepipe.ptx.states import Places
+
+
+class PtxState:
+    """The start of every execution of a launch of PTX: see `front_end.FrontEnd`.
+
+    Attributes:
+        launch: the launch, on copies of its memory.
+    """
+
+    def __init__(self, launch: Launch, rules: Rules) -> None:
+        self.launch = launch.on_copies()
+        self.rules = rules
+        program = self.launch.program
+        self.sites: Sequence[Site] = self.launch.sites
+        self.grid = prod(self.launch.grid)
+        self.clusters = self.grid // program.cluster_size
+        self.resident = max(self.launch.chip.resident_clusters(program.cluster_size), 1)
+        self.shares_work = program.shares_work
+        self.polls = False
+        self.guards = Guards()
+        self.lanes: Sequence[int] = (0,)
+        self.elected = 0
+        self._places = Places(launch.kernel.code)
+        self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
+        self.kinds: Sequence[Kind] = [_kind(s) for s in self.sites]
+        self.adds: frozenset[int] = frozenset()
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether it has a try_wait that does not count as a wait."""
+        return not self._tests <= self.guards.tests.keys()
+
+    def possible_guards(self) -> Guards:
+        """The tests that count as waits."""
+        return Guards()
+
+    def interchangeable(self) -> Sequence[str]:
+        """No warps are known to do the same: which warp it is decides what a kernel does."""
+        return ()
+
+    def world(self, journal: Journal | None) -> World:
+        """The start of an execution: all memory as it was given."""
+        self.launch.memory.restore()
+        world = self.launch.start(self.rules, Clock.of(None))
+        world.journal = journal
+        world.elected = self.elected
+        world.silent = True
+        return world
+
+    def registers(self, agent: Agent) -> Hashable:
+        """A key that is equal for warps that go on alike."""
+        return self._places.of(agent)
+
+    def slot(self, slot: Slot) -> bytes:
+        """The contents of shared memory, or of tensor memory."""
+        if isinstance(slot, ByteSpace):
+            return slot.memory.tobytes()
+        return slot.data.tobytes() if isinstance(slot, TensorMemory) else b""
+
+    def tensor(self, tensor: GlobalTensor) -> bytes:
+        """The contents of an allocation of global memory that has been written."""
+        assert tensor.order is not None
+        return tensor.array.tobytes() if tensor.order.history else b""
+
+    def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+        """All that can decide what an agent does next, as long as no other agent does anything."""
+        memory = [self.slot(s) for cta in ctas for s in cta.slots]
+        memory += [self.tensor(t) for t in world.tensors]
+        return digest((self.registers(ag), tuple(memory)))
+
+
+def _kind(site: Site) -> Kind:
+    if Sync.TEST in site.sync:
+        return Kind.TEST
+    return Kind.NOTICED if site.facts.noticed else Kind.OTHER

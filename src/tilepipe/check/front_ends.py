@@ -1,0 +1,33 @@
+"""The front end of a launch that is to be decided: of a kernel of this project, or of PTX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.check.engine.front_end import FrontEnd
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.errors import BindError
+from tilepipe.ir import program as ir
+from tilepipe.machine.rules import Rules
+
+if TYPE_CHECKING:
+    from tilepipe.ptx import Launch as PtxLaunch
+
+
+def front_end_of(launch: ir.Launch | PtxLaunch, rules: Rules) -> FrontEnd:
+    """The front end of a launch.
+
+    Raises:
+        BindError: it is no launch; or its arguments do not fit the kernel.
+    """
+    if isinstance(launch, ir.Launch):
+        return LaunchState(launch, rules)
+    from tilepipe.check.engine.ptx_state import PtxState
+    from tilepipe.ptx import Launch as PtxLaunch
+
+    if isinstance(launch, PtxLaunch):
+        return PtxState(launch, rules)
+    raise BindError(
+        "check.check takes a launch: call program.check(), check(program.launch_args), or, of a"
+        f" kernel of PTX, check(kernel.bind(...)); got {launch!r:.80}"
+    )
