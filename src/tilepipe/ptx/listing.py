@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilepipe.errors import PtxError
+from tilepipe.ptx.compiler.definitions import findings
 from tilepipe.ptx.compiler.segments import prepared
-from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.loading import load
 from tilepipe.ptx.syntax.nodes import Function, Variable
 
@@ -88,15 +88,10 @@ def listing(source: str | Path) -> Listing:
 def _entry(function: Function, variables: list[Variable], functions: dict[str, Function]) -> Entry:
     shared = [v for v in (*variables, *function.variables) if v.space == "shared"]
     counts = Counter(instruction.name for instruction in function.instructions)
-    missing = []
-    for instruction in prepared(function, functions).instructions:
-        try:
-            operation(instruction)
-        except PtxError as error:
-            # the message names the line, which is told apart here
-            reason = str(error).removeprefix(f"{where(instruction)}: ")
-            place = str(instruction.position or "")
-            missing.append(Missing(instruction.line, place, str(instruction), reason))
+    missing = [
+        Missing(i.line, str(i.position or ""), str(i), reason)
+        for i, reason in findings(prepared(function, functions), functions)
+    ]
     return Entry(
         function.name,
         tuple(Parameter(p.name, p.type, p.nbytes, p.align) for p in function.parameters),

@@ -237,7 +237,7 @@ def test_a_lane_that_a_mask_does_not_name_may_not_execute_the_instruction() -> N
 
 def test_an_address_that_nothing_has_written_is_named() -> None:
     with pytest.raises(SimFault, match=r"%r4 is read, and nothing has written it"):
-        run("mbarrier.init.shared.b64 [%r4], 1; mov.u32 %r9, 0;")
+        run("bra SKIP; mov.u32 %r4, %r1; SKIP: mbarrier.init.shared.b64 [%r4], 1; mov.u32 %r9, 0;")
 
 
 def test_a_trap_that_no_lane_comes_to_is_none() -> None:

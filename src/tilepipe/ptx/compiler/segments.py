@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.errors import PtxError
 from tilepipe.ptx.compiler.calls import with_calls_inlined
 from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
+from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import Use, early_uses
 from tilepipe.ptx.compiler.spins import spins
 from tilepipe.ptx.compiler.uniformity import Uniformity, results, uniformity, written
@@ -34,7 +34,6 @@ from tilepipe.ptx.definition import (
     Operation,
     Perform,
     Typed,
-    operation,
 )
 from tilepipe.ptx.lanes import lane_mask, merged, spread
 from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS
@@ -167,11 +166,11 @@ def compiled(
     """Compiles a function. `functions`: of the module, which it may call.
 
     Raises:
-        PtxError: an instruction is not modelled.
+        PtxError: an instruction is not modelled, or uses what nothing defines.
     """
     function = prepared(function, functions)
+    operations = operations_of(function, functions or {})
     flow = ControlFlow(function)
-    operations = [operation(i) for i in function.instructions]
     return CompiledFunction(function, flow, operations, uniformity(flow, operations))
 
 
@@ -493,9 +492,7 @@ class _Writer:
         """An operand as a number where it has one value for all lanes, else as an array."""
         match operand:
             case Register(number=number) if number in self.made.uniform.varying:
-                content = self.made.content.get(number)
-                if content is None:
-                    raise PtxError(f"PTX: {operand} is read, and nothing writes it")
+                content = self.made.content[number]
                 return self.converted(f"r[{number}]", content, "b", TYPES[kind].dtype)
             case Register(number=number, type=own):
                 return self.typed_number(f"r[{number}]", kind, _BITS[own])
@@ -524,10 +521,7 @@ class _Writer:
             case Not(inner):
                 value = self.read(inner, kind)
                 return f"(not {value})" if self.made.uniform.of(inner) else f"~{value}"
-        raise PtxError(
-            f"PTX line {self.made.function.instructions[self.at].line}:"
-            f" {self.made.function.instructions[self.at]}: {operand} is no value"
-        )
+        raise AssertionError(f"{operand} is not a value")  # which `definitions` has refused
 
     def typed_number(self, value: str, kind: str, bits: int) -> str:
         """The bits of a uniform register as a Python number of a type."""

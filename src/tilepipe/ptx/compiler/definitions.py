@@ -1,0 +1,140 @@
+"""What a function uses that nothing defines: names that no declaration has, addresses that the
+reader has not, registers that nothing writes, and operands that hold no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+
+from tilepipe.errors import PtxError
+from tilepipe.ptx.compiler.uniformity import reads, results, written
+from tilepipe.ptx.definition import Compute, Operation, Perform, Typed, operation, where
+from tilepipe.ptx.special_registers import MODELLED
+from tilepipe.ptx.syntax.nodes import (
+    Float,
+    Function,
+    Instruction,
+    Integer,
+    Name,
+    Not,
+    Operand,
+    Register,
+    Sink,
+    SpecialRegister,
+    Sum,
+    Variable,
+    leaves,
+)
+
+Finding = tuple[Instruction, str]
+_NAME_LABELS = {"bra", "brx", "call"}  # opcodes of which an operand is a label or a function
+
+
+def operations_of(function: Function, functions: Container[str]) -> list[Operation]:
+    """What each instruction does. `functions`: the names of those of the module.
+
+    Raises:
+        PtxError: one is not modelled, or uses what nothing defines; the first of these.
+    """
+    found = [operation(i) for i in function.instructions]
+    for instruction, reason in undefined(function, found, functions):
+        raise PtxError(f"{where(instruction)}: {instruction}: {reason}")
+    return found
+
+
+def findings(function: Function, functions: Container[str]) -> list[Finding]:
+    """All instructions that are not modelled, or that use what nothing defines, each with the
+    first reason, in the order of the text.
+    """
+    operations: list[Operation | None] = []
+    refused: dict[Instruction, str] = {}
+    for instruction in function.instructions:
+        try:
+            operations.append(operation(instruction))
+        except PtxError as error:
+            operations.append(None)
+            # the message names the line, which a finding has apart
+            refused[instruction] = str(error).removeprefix(f"{where(instruction)}: ")
+    for instruction, reason in undefined(function, operations, functions):
+        refused.setdefault(instruction, f"{instruction}: {reason}")
+    return [(i, refused[i]) for i in function.instructions if i in refused]
+
+
+def undefined(
+    function: Function, operations: Sequence[Operation | None], functions: Container[str]
+) -> Iterator[Finding]:
+    """Instructions that use what nothing defines. `operations`: None for an instruction that is
+    not modelled, which may write any register that it names.
+    """
+    defined: set[Operand] = set()
+    for instruction, op in zip(function.instructions, operations, strict=True):
+        if op is None:
+            defined.update(leaf for operand in instruction.operands for leaf in leaves(operand))
+        else:
+            defined.update(results(op))
+    for instruction, op in zip(function.instructions, operations, strict=True):
+        for reason in (
+            *_names(instruction, function, functions),
+            *(() if op is None else _operands(instruction, op, defined)),
+        ):
+            yield instruction, reason
+
+
+def _names(
+    instruction: Instruction, function: Function, functions: Container[str]
+) -> Iterator[str]:
+    """Names without a declaration, and variables without an address."""
+    for operand in instruction.operands:
+        for leaf in leaves(operand):
+            match leaf:
+                case Name(name) if instruction.opcode in _NAME_LABELS:
+                    pass
+                case Name(name) if name in functions:
+                    yield f"the address of the function '{name}' is not modelled"
+                case Name(name):
+                    yield f"'{name}' is not declared"
+                case Variable(space="global" | "const", external=True):
+                    yield f"the variable '{leaf}' is defined in another module: link it first"
+                case Variable(space=space) if _has_no_address(leaf, function):
+                    yield f"the variable '{leaf}' in .{space} memory of a function is not modelled"
+                case SpecialRegister(name) if name not in MODELLED:
+                    yield f"the special register {leaf} is not modelled"
+
+
+def _has_no_address(variable: Variable, function: Function) -> bool:
+    return variable.space not in ("shared", "local") and variable in function.variables
+
+
+def _operands(
+    instruction: Instruction, op: Operation, defined: Container[Operand]
+) -> Iterator[str]:
+    """Registers that are read and that nothing writes, and operands of a wrong kind."""
+    guard = [instruction.guard.register] if instruction.guard else []
+    for leaf in (*reads(op), *guard):
+        if isinstance(leaf, Register) and leaf not in defined:
+            yield f"{leaf} is read, and no instruction writes it"
+    sources: list[Typed] = []
+    if isinstance(op, Compute | Perform):
+        sources += op.sources
+        if op.members is not None:
+            sources.append((op.members, "u32"))
+    for operand, kind in sources:
+        if not _is_value(operand):
+            yield f"{operand} is not a value"
+        elif isinstance(operand, Register) and (operand.type == "pred") != (kind == "pred"):
+            yield f"{operand} is a .{operand.type} register, and the instruction reads a .{kind}"
+    for destination, kind in written(op):
+        for leaf in leaves(destination):
+            if not isinstance(leaf, Register | Sink):
+                yield f"{leaf} is not a register, and the instruction writes it"
+            elif isinstance(leaf, Register) and (leaf.type == "pred") != (kind == "pred"):
+                yield f"{leaf} is a .{leaf.type} register, and the instruction writes a .{kind}"
+
+
+def _is_value(operand: Operand) -> bool:
+    match operand:
+        case Sum(base) | Not(base):
+            return _is_value(base)
+        case Register() | Integer() | Float() | SpecialRegister() | Variable():
+            return True
+    return isinstance(operand, Name)  # which has been refused as such
