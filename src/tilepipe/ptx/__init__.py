@@ -1,5 +1,14 @@
 """A reader of PTX: parses it, and runs it on the simulated machine."""
 
-from tilepipe.ptx.arguments import Argument as Argument, TensorMap as TensorMap
+from tilepipe.ptx.adapters import (
+    from_cute as from_cute,
+    from_triton as from_triton,
+    launches_of_cute as launches_of_cute,
+)
+from tilepipe.ptx.arguments import (
+    Argument as Argument,
+    Struct as Struct,
+    TensorMap as TensorMap,
+)
 from tilepipe.ptx.launch import Kernel as Kernel, Launch as Launch
 from tilepipe.ptx.loading import load as load

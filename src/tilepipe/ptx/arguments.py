@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,58 @@ def _element(dtype: np.dtype[Any], name: str) -> str:
     return found
 
 
-Argument = int | float | bytes | np.generic | TensorMap | npt.NDArray[Any]
+@dataclass(frozen=True, eq=False)
+class Struct:
+    """A parameter that is a struct, with pointers or tensor maps among its fields.
+
+    Attributes:
+        content: its bytes, or how many it has: all zero. fields: by their offset in bytes: an
+            array (its address), a tensor map, a number of NumPy, bytes, or a struct.
+    """
+
+    content: bytes | int
+    fields: Mapping[int, np.generic | bytes | TensorMap | Struct | npt.NDArray[Any]]
+
+    def filled(self, memory: DeviceMemory, name: str) -> bytes:
+        """Its bytes, with the fields.
+
+        Raises:
+            BindError: a field does not fit, or is none of these.
+        """
+        raw = bytearray(self.content)
+        for offset, field in self.fields.items():
+            part = _bytes_of_its_own(field, memory, name)
+            if part is None:
+                raise BindError(
+                    f"parameter '{name}', offset {offset}: a field is an array, a ptx.TensorMap, a"
+                    f" number of NumPy, bytes or a ptx.Struct; got {type(field).__name__}"
+                )
+            if not 0 <= offset <= len(raw) - len(part):
+                raise BindError(
+                    f"parameter '{name}', offset {offset}: a field of {len(part)} bytes in a struct"
+                    f" of {len(raw)}"
+                )
+            raw[offset : offset + len(part)] = part
+        return bytes(raw)
+
+
+Argument = int | float | bytes | np.generic | TensorMap | Struct | npt.NDArray[Any]
+
+
+def _bytes_of_its_own(argument: object, memory: DeviceMemory, name: str) -> bytes | None:
+    """The bytes of an argument that says itself how many it has; None for any other."""
+    match argument:
+        case bytes():
+            return argument
+        case TensorMap():
+            return tensor_map.encode(argument.at(memory.address_of(name, argument.array), name))
+        case Struct():
+            return argument.filled(memory, name)
+        case np.ndarray():
+            return memory.address_of(name, argument).to_bytes(8, "little")
+        case np.generic():
+            return argument.tobytes()
+    return None
 
 
 def bytes_of(variable: Variable, argument: Argument, memory: DeviceMemory) -> bytes:
@@ -110,39 +162,37 @@ def bytes_of(variable: Variable, argument: Argument, memory: DeviceMemory) -> by
     """
     size, name = variable.nbytes, variable.name
     argument = _of_type(variable, argument)
-    match argument:
-        case bytes():
-            found = argument
-        case TensorMap():
-            at = memory.address_of(name, argument.array)
-            found = tensor_map.encode(argument.at(at, name))
-        case np.ndarray():
-            found = memory.address_of(name, argument).to_bytes(8, "little")
-        case np.generic():
-            found = argument.tobytes()
-        case bool() | int():
-            if not -(1 << 8 * size - 1) <= argument < 1 << 8 * size:
-                raise BindError(
-                    f"parameter '{name}' (.{variable.type}, {size} bytes): {argument} does not fit"
-                )
-            found = (argument & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-        case float():
-            if size not in (2, 4, 8):
-                raise BindError(
-                    f"parameter '{name}' has {size} bytes, and a floating-point number 2, 4 or 8"
-                )
-            found = np.array([argument], f"f{size}").tobytes()
-        case _:
-            raise BindError(
-                f"parameter '{name}' ({size} bytes): expected an array, a ptx.TensorMap, a"
-                f" number or bytes; got {type(argument).__name__}"
-            )
+    found = _bytes_of_its_own(argument, memory, name)
+    if found is None:
+        what = f"parameter '{name}' (.{variable.type}, {size} bytes)"
+        found = _bytes_of_number(argument, size, what)
     if len(found) != size:
         raise BindError(
             f"parameter '{name}' has {size} bytes, and its argument"
             f" ({type(argument).__name__}) {len(found)}"
         )
     return found
+
+
+def _bytes_of_number(argument: Argument, size: int, what: str) -> bytes:
+    """A number of Python, in as many bytes as its parameter has.
+
+    Raises:
+        BindError: it does not fit, or is no number.
+    """
+    match argument:
+        case bool() | int():
+            if not -(1 << 8 * size - 1) <= argument < 1 << 8 * size:
+                raise BindError(f"{what}: {argument} does not fit")
+            return (argument & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        case float():
+            if size not in (2, 4, 8):
+                raise BindError(f"{what}: a floating-point number has 2, 4 or 8 bytes")
+            return np.array([argument], f"f{size}").tobytes()
+    raise BindError(
+        f"{what}: expected an array, a ptx.TensorMap, a ptx.Struct, a number or bytes; got"
+        f" {type(argument).__name__}"
+    )
 
 
 def _of_type(variable: Variable, argument: Argument) -> Argument:

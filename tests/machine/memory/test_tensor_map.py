@@ -173,3 +173,21 @@ def test_bytes_that_are_no_tensor_map() -> None:
         decode(bytes(range(128)))
     with pytest.raises(ValueError, match="does not fit"):
         replaced(bytes(128), "box_dim", 0, 257)
+
+
+def test_maps_that_the_host_code_of_cute_writes() -> None:
+    """Their first eight words, for sm_100a; the others are whatever the stack had."""
+    rest = b"\xa5" * 64
+    address = 0x561446CCB630 & ~15
+    bf16 = [address, 0x2000246512, 0, 0, 0x1FF000000FF, 0, 0x3F00000000000000, 0x7F]
+    raw = b"".join(word.to_bytes(8, "little") for word in bf16) + rest
+    expected = TensorMap(
+        BY_NAME["bf16"], address, (256, 512), (512,), (64, 128), swizzle=3, promotion=2
+    )
+    assert decode(raw) == expected
+    tf32 = [address, 0x20000D6392, 0, 0, 0x7F0000007F, 0, 0x1F00000000000000, 0x1F]
+    raw = b"".join(word.to_bytes(8, "little") for word in tf32) + rest
+    expected = TensorMap(
+        BY_NAME["tf32"], address, (128, 128), (512,), (32, 32), swizzle=3, atom=1, promotion=2
+    )
+    assert decode(raw) == expected

@@ -191,7 +191,7 @@ def test_what_is_not_modelled(text: str) -> None:
         (1 << 64, "'array0' (.u64, 8 bytes): 18446744073709551616 does not fit"),
         (
             "text",
-            "'array0' (8 bytes): expected an array, a ptx.TensorMap, a number or bytes",
+            "'array0' (.u64, 8 bytes): expected an array, a ptx.TensorMap, a ptx.Struct,",
         ),
         (TensorMap(np.zeros((8, 16), np.float16), (8, 12)), "a row of its box has 24 bytes"),
         (TensorMap(np.zeros((8, 16), np.complex64), (8, 16)), "no elements of complex64"),

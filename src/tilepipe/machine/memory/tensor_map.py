@@ -15,7 +15,9 @@ bytes. Dimension 0 is the contiguous one, as in the driver's call and in PTX.
     80            rounds to tf32             512..         what follows from the other fields
 
 The swizzles of sm_100 that move more than 16 bytes at a time, which that driver refuses on an H100,
-are kept in bits 83..84: a place of this project's own.
+are in bits 83..84: the host code of CuTe DSL 4.8 has that of 32 bytes there. For sm_100a that code
+also sets bit 65, and bit 85 in the maps of larger tensors; what they say is not known, and they are
+passed over. The bytes from 64 on it leaves as they are.
 """
 
 from __future__ import annotations
@@ -301,7 +303,7 @@ def encode(map_: TensorMap) -> bytes:
 # Bits before 512 that no field has.
 _UNKNOWN = sum(
     (1 << end) - (1 << begin)
-    for begin, end in ((64, 68), (85, 96), (240, 256), (431, 440), (480, 512))
+    for begin, end in ((64, 65), (66, 68), (86, 96), (240, 256), (431, 440), (480, 512))
 )
 
 

@@ -1,0 +1,138 @@
+"""Launches of functions that CuTe DSL has compiled: their host code is run, with functions of the
+CUDA runtime that only keep what they are given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe import ptx
+
+TEXT = """
+.version 8.7
+.target sm_100a
+.address_size 64
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry k(.param .align 8 .b8 p0[16], .param .u32 p1) {
+    .reg .b64 %rd<2>; .reg .b32 %r<4>; .reg .pred %q;
+    ld.param.u64 %rd1, [p0+8]; ld.param.u32 %r1, [p1]; mov.u32 %r2, %nctaid.x;
+    mad.lo.u32 %r1, %r1, %r2, %cluster_nctarank;
+    mov.u32 %r3, %ctaid.x; setp.ne.u32 %q, %r3, 0; @%q ret;
+    st.global.u32 [%rd1], %r1; ret;
+}
+"""
+
+
+class Host:
+    """An engine whose host code is in Python: it launches `k` as CuTe's host code does."""
+
+    def __init__(self, module: Any, opt_level: int = 0, shared_libs: Any = ()) -> None:
+        self.module = module
+        self._functions: dict[str, int] = {}
+        self._kept: list[Any] = []
+        assert (opt_level, list(shared_libs)) == (0, [])
+
+    def raw_register_runtime(self, name: str, callback: ctypes.c_void_p) -> None:
+        self._functions[name] = callback.value or 0
+
+    def initialize(self) -> None:
+        assert "_cudaLaunchKernelEx" in self._functions
+
+    def _runtime(self, name: str, *arguments: Any) -> int:
+        kinds = [ctypes.c_char_p if isinstance(a, bytes) else ctypes.c_void_p for a in arguments]
+        return int(ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(self._functions[name])(*arguments))
+
+    def raw_lookup(self, name: str) -> int:
+        body = {"cuda_load_to_device": self._load, "_mlir_ciface_f": self._run}.get(name)
+        if body is None:
+            return 0
+        made = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))(body)
+        self._kept.append(made)
+        return ctypes.cast(made, ctypes.c_void_p).value or 0
+
+    def _load(self, packed: Any) -> None:
+        self.handle = ctypes.c_uint64()
+        number = ctypes.c_int32(-1)
+        asked = {}
+        for attribute in (97, 75, 16):
+            where = ctypes.addressof(number)
+            assert self._runtime("_cudaDeviceGetAttribute", where, attribute, 0) == 0
+            asked[attribute] = number.value
+        assert asked == {97: 227 << 10, 75: 10, 16: 148}
+        handle = ctypes.addressof(self.handle)
+        assert self._runtime("_cudaLibraryGetKernel", handle, None, b"k") == 0
+
+    def _run(self, packed: Any) -> None:
+        status = ctypes.c_int32.from_address(packed[2])
+        pointer = ctypes.c_uint64.from_address(packed[0]).value
+        first = ctypes.create_string_buffer(struct.pack("<QQ", 1, pointer), 16)
+        places = (ctypes.c_void_p * 2)(ctypes.addressof(first), packed[1])
+        other = struct.pack("<I4x3I52x", 6, 1, 0, 0)
+        cluster = struct.pack("<I4x3I52x", 4, 2, 1, 1)
+        attributes = ctypes.create_string_buffer(other + cluster, 144)
+        raw = struct.pack("<6IQQQI4x", 4, 1, 1, 32, 1, 1, 96, 0, ctypes.addressof(attributes), 2)
+        configuration = ctypes.create_string_buffer(raw, len(raw))
+        for _ in range(self.module):
+            status.value = self._runtime(
+                "_cudaLaunchKernelEx", ctypes.addressof(configuration), self.handle.value,
+                ctypes.addressof(places),
+            )  # fmt: skip
+
+
+def compiled(launches: int = 1, text: str | None = TEXT) -> Any:
+    def arguments(x: np.ndarray[Any, Any], number: int) -> tuple[list[Any], list[Any]]:
+        held = [ctypes.c_uint64(x.ctypes.data), ctypes.c_int32(number)]
+        addresses = [ctypes.addressof(value) for value in held]
+        return [addresses[0], ctypes.c_void_p(addresses[1])], held
+
+    return SimpleNamespace(
+        artifacts=SimpleNamespace(PTX=text), engine=Host(1), ir_module=launches,
+        function_name="f", generate_execution_args=arguments,
+    )  # fmt: skip
+
+
+def test_what_the_host_code_passes_is_launched() -> None:
+    x = np.zeros(6, np.int32)
+    launch = ptx.from_cute(compiled(), x[2:], 10)
+    assert (launch.grid, launch.block, launch.cluster) == ((4, 1, 1), (32, 1, 1), (2, 1, 1))
+    assert launch.smem == 96
+    launch.run()
+    np.testing.assert_array_equal(x, [0, 0, 42, 0, 0, 0])
+
+
+def test_several_launches_come_in_order() -> None:
+    x = np.zeros(1, np.int32)
+    with pytest.raises(tp.BindError, match=r"'f' launches 2 kernels \(k, k\)"):
+        ptx.from_cute(compiled(2), x, 10)
+    found = ptx.launches_of_cute(compiled(2), x, 10)
+    assert [launch.kernel.name for launch in found] == ["k", "k"]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: compiled(text=None), "without its PTX being kept: set CUTE_DSL_KEEP_PTX=1"),
+        (lambda: compiled(0), r"'f' launches 0 kernels \(none\)"),
+        (lambda: SimpleNamespace(**vars(compiled()) | {"engine": None}), "for another host"),
+        (
+            lambda: SimpleNamespace(**vars(compiled()) | {"function_name": "g"}),
+            "host code cannot be run: there is no '_mlir_ciface_g'",
+        ),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(made: Callable[[], Any], said: str) -> None:
+    with pytest.raises(tp.BindError, match=said):
+        ptx.from_cute(made(), np.zeros(1, np.int32), 10)
+
+
+def test_a_kernel_that_the_text_lacks_is_an_error() -> None:
+    with pytest.raises(KeyError, match="'k'"):
+        ptx.from_cute(compiled(text=TEXT.replace(" k(", " other(")), np.zeros(1, np.int32), 10)
