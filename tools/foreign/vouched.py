@@ -87,7 +87,7 @@ def _operand(descriptor: int, *, k_major: bool) -> str:
 
 
 def _mma(instruction: Instruction, arguments: tuple[Any, ...]) -> Mode:
-    site, _, (kind, _, _, a, b, idesc, _), in_tensor_memory, scaling, *_ = arguments
+    site, _, kind, _, _, a, b, idesc, _, in_tensor_memory, scaling, *_ = arguments
     shape = shape_of(site, kind, idesc)
     first = "tensor memory" if in_tensor_memory else _operand(a, k_major=shape.a_k_major)
     details = [

@@ -205,7 +205,6 @@ def mma_by_descriptor(
     b: int,
     idesc: int,
     adds: bool,
-    *,
     a_in_tensor_memory: bool = False,
     scaling: Scaling | None = None,
     skipped: Array | None = None,

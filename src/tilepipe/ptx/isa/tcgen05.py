@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,11 +161,10 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
         scaling = None
         if factors:
             scaling = Scaling(factors[0], factors[1], _VECTORS[kind, vector])
-        multiply = partial(
-            by_address.mma_by_descriptor, a_in_tensor_memory=in_tensor_memory, scaling=scaling,
-            skipped=skipped,
+        return by_address.mma_by_descriptor, (
+            site, mask, kind, group, acc, a, b, idesc, bool(adds), in_tensor_memory, scaling,
+            skipped,
         )  # fmt: skip
-        return multiply, (site, mask, kind, group, acc, a, b, idesc, bool(adds))
 
     return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
 
