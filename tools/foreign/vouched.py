@@ -28,7 +28,7 @@ from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
 from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMap, decode
 from tilepipe.ptx import definition
 from tilepipe.ptx.address_spaces import PARAM_WINDOW
-from tilepipe.ptx.compiler import segments
+from tilepipe.ptx.compiler import definitions
 from tilepipe.ptx.definition import Operation, Perform
 from tilepipe.ptx.syntax.nodes import Instruction
 from tools.snapshot import doors
@@ -151,7 +151,7 @@ def recorded(found: set[Mode]) -> Iterator[None]:
 
         return replace(operation, start=watched_start, waits=watched_wait if waits else None)
 
-    used = vars(segments)
+    used = vars(definitions)
     used["operation"] = watched
     try:
         yield
