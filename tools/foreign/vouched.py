@@ -23,7 +23,6 @@ from tests.ptx.foreign.problems import problem
 from tests.ptx.test_print_families import FAMILY_LIST
 from tests.support.printed_ptx import printed
 from tilepipe.errors import PtxError
-from tilepipe.machine.memory.instruction_descriptor import shape_of
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
 from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMap, decode
 from tilepipe.ptx import definition
@@ -87,12 +86,13 @@ def _operand(descriptor: int, *, k_major: bool) -> str:
 
 
 def _mma(instruction: Instruction, arguments: tuple[Any, ...]) -> Mode:
-    site, _, kind, _, _, a, b, idesc, _, in_tensor_memory, scaling, *_ = arguments
-    shape = shape_of(site, kind, idesc)
-    first = "tensor memory" if in_tensor_memory else _operand(a, k_major=shape.a_k_major)
+    site, _, mma = arguments
+    shape, scaling = mma.shape(site), mma.scaling
+    in_tensor_memory = mma.a_in_tensor_memory
+    first = "tensor memory" if in_tensor_memory else _operand(mma.a, k_major=shape.a_k_major)
     details = [
         f"{shape.a.name} × {shape.b.name}", f"A {first}",
-        f"B {_operand(b, k_major=shape.b_k_major)}", f"M {shape.rows}",
+        f"B {_operand(mma.b, k_major=shape.b_k_major)}", f"M {shape.rows}",
     ]  # fmt: skip
     if shape.accumulator.name != "float32":
         details.append(f"D {shape.accumulator.name}")

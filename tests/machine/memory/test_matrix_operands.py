@@ -67,5 +67,13 @@ def test_wgmma_bits_and_fields(swizzle: int) -> None:
 def test_bits_that_nothing_is_known_of_are_refused() -> None:
     with pytest.raises(SimFault, match="base offset 0"):
         MatrixDescriptor.of_wgmma(1 << 49)
-    with pytest.raises(SimFault, match="unknown bits"):
-        MatrixDescriptor.of_tcgen05(1 << 53)
+    with pytest.raises(SimFault, match=r"the bits 0x20000000000000 are set"):
+        MatrixDescriptor.of_tcgen05(1 << 46 | 1 << 53)
+    with pytest.raises(SimFault, match="bits 46-48 are 0; they are 1"):
+        MatrixDescriptor.of_tcgen05(2 << 61)
+    with pytest.raises(SimFault, match="the swizzle in bits 61-63 is 3; there are 0, 1, 2, 4"):
+        MatrixDescriptor.of_tcgen05(1 << 46 | 3 << 61)
+    with pytest.raises(SimFault, match="base offset in bits 49-51 is 5; only 0 is modelled"):
+        MatrixDescriptor.of_tcgen05(1 << 46 | 5 << 49 | 2 << 61)
+    with pytest.raises(SimFault, match="bit 52 is set: an absolute address"):
+        MatrixDescriptor.of_tcgen05(1 << 46 | 1 << 52)

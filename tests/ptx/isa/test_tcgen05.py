@@ -129,23 +129,42 @@ def _operand(kind: str, rows: int) -> tuple[Array, Array]:
     return numbers.astype(np.float64), raw.reshape(rows, 32)
 
 
+def _idesc(a: str, b: str, accumulator: str, rows: int, cols: int) -> int:
+    formats = {"f16": 0, "f32": 1, "s32": 2}[accumulator] << 4
+    return formats | _CODES[a][0] << 7 | _CODES[b][0] << 10 | cols // 8 << 17 | rows // 16 << 24
+
+
 def _mma(
-    kind: str, a_type: str, b_type: str, accumulator: str, extra: int = 0, words: str = ""
+    kind: str,
+    a_type: str,
+    b_type: str,
+    accumulator: str,
+    extra: int = 0,
+    words: str = "",
+    *,
+    extents: tuple[int, int] = (128, 16),
+    name: str = "mma.cta_group::1",
+    uses: tuple[str, str] = ("", ""),
+    last: str = "",
+    idesc: int | None = None,
 ) -> tuple[Array, Array]:
-    """(what the accumulator holds after two MMAs as words, A · Bᵀ)."""
-    rows, cols = 128, 16
+    """(what the accumulator's lanes hold after two MMAs as words, A · Bᵀ). `uses`: what follows the
+    kind in each. `last`: what follows the operands of the second.
+    """
+    rows, cols = extents
     a, a_raw = _operand(a_type, rows)
     b, b_raw = _operand(b_type, cols)
-    memory = np.zeros(_B - _A + 512, np.uint8)
-    memory[:4096], memory[_B - _A :] = _image(a_raw), _image(b_raw)
-    formats = {"f16": 0, "f32": 1, "s32": 2}[accumulator] << 4
-    formats |= _CODES[a_type][0] << 7 | _CODES[b_type][0] << 10 | cols // 8 << 17 | rows // 16 << 24
-    idesc = formats | extra
-    mma = f"tcgen05.mma.cta_group::1.kind::{kind} [%r10], %rd3, %rd4, {idesc}{words}"
+    memory = np.zeros(_B - _A + 32 * cols, np.uint8)
+    memory[: 32 * rows], memory[_B - _A :] = _image(a_raw), _image(b_raw)
+    if idesc is None:
+        idesc = _idesc(a_type, b_type, accumulator, rows, cols) | extra
+    first, second = (
+        f"tcgen05.{name}.kind::{kind}{use} [%r10], %rd3, %rd4, {idesc}{words}" for use in uses
+    )
     text = f"""
         add.u64 %rd3, %rd2, {_descriptor(0)}; add.u64 %rd4, %rd2, {_descriptor(_B - _A)};
         setp.ne.u32 %p5, %t, 0;
-        {mma}, %p5; {mma}, %p1;
+        {first}, %p5; {second}, %p1{last};
         """
     before = ""
     if words:
@@ -153,7 +172,8 @@ def _mma(
         lanes = "mov.b32 %r21, 1; mov.b32 %r22, 0; mov.b32 %r23, -1; mov.b32 %r24, 0x80000000;"
         store = f"tcgen05.st.sync.aligned.32x32b.x{cols}.b32 [%r12], {{{names}}};"
         before = f"{lanes} mov.b32 %r20, 77; {store}"
-    return _run(memory, text, cols, before=before), a @ b.T
+    registers = cols if name.startswith("mma.cta") else cols * rows // 128
+    return _run(memory, text, registers, before=before), a @ b.T
 
 
 @pytest.mark.parametrize(
@@ -188,13 +208,145 @@ def test_disabled_lanes_keep_what_they_hold() -> None:
     np.testing.assert_array_equal(got.view(np.float32)[~kept], 2 * product[~kept])
 
 
-@pytest.mark.parametrize(
-    ("idesc", "message"),
-    [(1 << 4 | 1 << 2, "ask for sparsity"), (2 << 4, "ask for"), (1 << 4 | 5 << 7, "types")],
-)
-def test_instruction_descriptors_that_the_kind_lacks(idesc: int, message: str) -> None:
-    with pytest.raises(SimFault, match=message):
-        _mma("f16", "f16", "f16", "f16", extra=idesc)
+def test_the_accumulator_is_divided_by_a_power_of_two() -> None:
+    got, product = _mma("f16", "f16", "f16", "f32", last=", 2")
+    np.testing.assert_array_equal(got.view(np.float32), 1.25 * product)
+
+
+def test_a_fault_of_an_instruction_descriptor_names_the_field() -> None:
+    with pytest.raises(SimFault, match=r"N with .cta_group::1 is 264; there are multiples of 8"):
+        _mma("f16", "f16", "f16", "f32", idesc=_idesc("f16", "f16", "f32", 128, 264))
+
+
+@pytest.mark.parametrize("rows", [32, 64, 128])
+@pytest.mark.parametrize(("kind", "a", "accumulator"), [("f16", "f16", "f32"), ("i8", "s8", "s32")])
+def test_weights_stationary(rows: int, kind: str, a: str, accumulator: str) -> None:
+    """The columns of fewer than 128 rows go on in the lanes below (PTX ISA, layouts D, E and G)."""
+    uses = ".collector::b2::fill", ".collector::b2::lastuse"
+    got, product = _mma(
+        kind, a, a, accumulator, extents=(rows, 64), name="mma.ws.cta_group::1", uses=uses
+    )
+    wide = 64 * rows // 128
+    values = got.view(np.float32 if accumulator == "f32" else np.int32)
+    for lane in range(128):
+        part = slice(lane // rows * wide, lane // rows * wide + wide)
+        np.testing.assert_array_equal(values[lane], 2 * product[lane % rows, part])
+
+
+def test_weights_stationary_have_their_own_n() -> None:
+    with pytest.raises(SimFault, match=r"N with .cta_group::1 is 16; there are 64, 128 and 256"):
+        _mma("f16", "f16", "f16", "f32", name="mma.ws.cta_group::1")
+
+
+def _wide_image(columns: Array) -> Array:
+    """tf32 with M or N contiguous, (8, extent): per 32 of these an atom of 4 lines of 128 bytes for
+    each 4 of K, whose 32 bytes are swizzled by the line.
+    """
+    atoms = columns.reshape(2, 4, -1, 4, 8)  # [K by 4, line, extent by 32, 32 bytes, element]
+    out = np.empty((2, columns.shape[1] // 32, 4, 4, 8), np.float32)
+    for line in range(4):
+        for part in range(4):
+            out[:, :, line, part ^ line] = atoms[:, line, :, part]
+    return out.reshape(-1).view(np.uint8)
+
+
+def test_tf32_with_m_and_n_contiguous() -> None:
+    """Only the swizzle of 128 bytes with an atomicity of 32 is there for it."""
+    rows, cols = 128, 32
+    a = _RANDOM.integers(-9, 9, (8, rows)).astype(np.float32)
+    b = _RANDOM.integers(-9, 9, (8, cols)).astype(np.float32)
+    memory = np.concatenate([_wide_image(a), _wide_image(b)])
+    idesc = _idesc("tf32", "tf32", "f32", rows, cols) | 3 << 15
+
+    def text(code: int) -> str:
+        """From one 32 of M or N to the next 512 bytes, from one 4 of K to the next all of them."""
+        a_bits, b_bits = (
+            at >> 4 | 512 >> 4 << 16 | 16 * extent >> 4 << 32 | 1 << 46 | code << 61
+            for at, extent in ((0, rows), (32 * rows, cols))
+        )
+        return f"""
+            add.u64 %rd3, %rd2, {a_bits}; add.u64 %rd4, %rd2, {b_bits};
+            setp.ne.u32 %p5, %t, 0;
+            tcgen05.mma.cta_group::1.kind::tf32 [%r10], %rd3, %rd4, {idesc}, %p5;"""
+
+    got = _run(memory, text(1), cols).view(np.float32)
+    np.testing.assert_array_equal(got, a.T @ b)
+    with pytest.raises(SimFault, match="an atomicity of 32 is for tf32 with M or N contiguous"):
+        _run(memory, text(2), cols)
+
+
+_STORED = "tcgen05.st.sync.aligned.32x32b.x8.b32 [%r12+{at}], {{{names}}};"
+
+
+def _stored(words: Array, at: int) -> tuple[Array, str]:
+    """(memory, code that puts its 8 words of each thread into tensor memory)."""
+    loads = "\n".join(f"ld.shared.b32 %r{30 + i}, [%r28+{4 * i}];" for i in range(8))
+    names = ", ".join(f"%r{30 + i}" for i in range(8))
+    code = f"""
+        mov.u32 %r28, memory; mad.lo.u32 %r28, %t, 32, %r28;
+        {loads}
+        {_STORED.format(at=at, names=names)}"""
+    return np.ascontiguousarray(words).view(np.uint8).reshape(-1), code
+
+
+def _moved(rows: Array) -> Array:
+    """Each lane gets what the next one holds, but for the last of each 32."""
+    out = rows.copy()
+    for lane in range(128):
+        if lane % 32 != 31:
+            out[lane] = rows[lane + 1]
+    return out
+
+
+@pytest.mark.parametrize("name", ["shift.cta_group::1.down", "shift.down.cta_group::1"])
+def test_rows_are_shifted_within_the_lanes_of_a_warp(name: str) -> None:
+    words = _RANDOM.integers(0, 1 << 32, (128, 8), np.uint32)
+    memory, before = _stored(words, 0)
+    shift = f"add.u32 %r29, %r10, {64 << 16}; tcgen05.{name} [%r29];"
+    got = _run(memory, shift, 8, before=before)
+    expected = words.copy()
+    expected[64:96] = _moved(words)[64:96]
+    np.testing.assert_array_equal(got, expected)
+    with pytest.raises(SimFault, match="it shifts from lane 16; the lane is a multiple of 32"):
+        _run(memory, shift.replace(str(64 << 16), str(16 << 16)), 8, before=before)
+
+
+def _from_tensor_memory(a_words: Array, b_raw: Array, idesc: int, kind: str, uses: str) -> Array:
+    """The accumulator after one MMA, and after a second one without `uses`, (2, 128, 16)."""
+    memory, before = _stored(a_words, 32)
+    memory = np.concatenate([memory, _image(b_raw)])
+    found = []
+    for count in (1, 2):
+        mmas = [f"tcgen05.mma.cta_group::1.kind::{kind}{use}" for use in (uses, "")[:count]]
+        issued = "\n".join(f"{mma} [%r10], [%r29], %rd4, {idesc}, %p5;" for mma in mmas)
+        text = f"""
+            add.u32 %r29, %r10, 32; add.u64 %rd4, %rd2, {_descriptor(4096)};
+            setp.ne.u32 %p5, %t, 0; {issued}"""
+        found.append(_run(memory, text, 16, before=before))
+    return np.stack(found)
+
+
+def test_a_shift_after_the_product() -> None:
+    """.ashift: the next MMA finds A shifted."""
+    (a, a_raw), (b, b_raw) = _operand("f16", 128), _operand("f16", 16)
+    idesc = _idesc("f16", "f16", "f32", 128, 16)
+    once, twice = _from_tensor_memory(a_raw.view(np.uint32), b_raw, idesc, "f16", ".ashift")
+    np.testing.assert_array_equal(once.view(np.float32), a @ b.T)
+    np.testing.assert_array_equal(twice.view(np.float32), _moved(a) @ b.T)
+
+
+@pytest.mark.parametrize("kind", ["e2m1", "e3m2", "e2m3"])
+def test_narrow_elements_in_tensor_memory_stand_in_the_middle_of_a_byte(kind: str) -> None:
+    values = np.array([[(7 * row + k) % 5 - 2 for k in range(32)] for row in range(128)])
+    codes = values.astype(_CODES[kind][1]).view(np.uint8)
+    codes &= (1 << _PACKED[kind]) - 1
+    b, b_raw = _operand("e4m3", 16)
+    idesc = _idesc(kind, "e4m3", "f32", 128, 16)
+    held = codes << (2 if kind == "e2m1" else 1)
+    once, _ = _from_tensor_memory(held.view(np.uint32), b_raw, idesc, "f8f6f4", "")
+    np.testing.assert_array_equal(once.view(np.float32), values @ b.T)
+    with pytest.raises(SimFault, match="bits set outside of the middle"):
+        _from_tensor_memory((codes | 128).view(np.uint32), b_raw, idesc, "f8f6f4", "")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +364,7 @@ def test_accumulators_of_a_pair_with_64_rows_each(row: dict[str, Any]) -> None:
     site: Any = SimpleNamespace(what="mma", loc=None)
     agent: Any = None
     count = len(row["columns"])
-    words = tensor_operand(agent, site, tm, 0, 64, 2 * count, pair=True).words()
+    words = tensor_operand(agent, site, tm, 0, 64, 2 * count, folds=2).words()
     first = row["from_col"]
     expected = np.array(row["columns"])[None, :] * LANES + np.array(row["lanes"])[:, None]
     np.testing.assert_array_equal(words[:, first : first + count], expected)
@@ -250,29 +402,76 @@ def test_words_are_packed_and_unpacked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "rows", "columns"),
-    [("128x256b", 128, 8), ("128x128b", 128, 4), ("64x128b.warpx2::02_13", 64, 4),
-     ("32x128b.warpx4", 32, 4)],
+    ("form", "source", "columns"),
+    [("128x256b", range(128), 8), ("128x128b", range(128), 4),
+     ("64x128b.warpx2::02_13", [*range(64), *range(64)], 4),
+     ("64x128b.warpx2::01_23", [*range(32), *range(32), *range(32, 64), *range(32, 64)], 4),
+     ("32x128b.warpx4", 4 * [*range(32)], 4)],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", [0, 1])
-def test_copies_from_shared_memory(form: str, rows: int, columns: int, seed: int) -> None:
-    raw = _RANDOM.integers(0, 256, (rows, 32), np.uint8)
+def test_copies_from_shared_memory(form: str, source: Any, columns: int, seed: int) -> None:
+    """`source`: the row that each lane gets."""
+    raw = _RANDOM.integers(0, 256, (max(source) + 1, 32), np.uint8)
     text = f"""
         add.u64 %rd3, %rd2, {_descriptor(0)};
         tcgen05.cp.cta_group::1.{form} [%r10], %rd3;
         """
     got = _run(_image(raw), text, columns, seed=seed)
     expected = np.ascontiguousarray(raw[:, : 4 * columns]).view(np.uint32)
-    np.testing.assert_array_equal(got, np.tile(expected, (128 // rows, 1)))
+    np.testing.assert_array_equal(got, expected[list(source)])
+
+
+@pytest.mark.parametrize(("form", "width"), [("b4x16_p64", 4), ("b6x16_p32", 6)])
+def test_copies_that_decompress(form: str, width: int) -> None:
+    """16 elements at the start of 16 bytes become the middle bits of 16 bytes."""
+    codes = _RANDOM.integers(0, 1 << width, (128, 2, 16), np.uint8)
+    raw = np.full((128, 2, 16), 0xFF, np.uint8)  # the padding means nothing
+    for row in range(128):
+        for half in range(2):
+            packed = sum(int(c) << width * i for i, c in enumerate(codes[row, half]))
+            raw[row, half, : 2 * width] = list(packed.to_bytes(2 * width, "little"))
+    text = f"""
+        add.u64 %rd3, %rd2, {_descriptor(0)};
+        tcgen05.cp.cta_group::1.128x256b.b8x16.{form} [%r10], %rd3;
+        """
+    got = _run(_image(raw.reshape(128, 32)), text, 8)
+    expected = (codes.reshape(128, 32) << (8 - width) // 2).view(np.uint32)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;", "tcgen05.mma.ws"),
+        ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, %p1;", "mma.sp"),
+        ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%r1], %rd1, %rd2, [%r3], %r2, %p1;", "ws.sp"),
+        ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1, %rd3;", "a mask of"),
+        ("tcgen05.mma.ws.cta_group::2.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;", "cta_group::2"),
+        (
+            "tcgen05.mma.ws.cta_group::1.kind::mxf4.block_scale [%r1], %rd1, %rd2, %r2, [%r3],"
+            " [%r4], %p1;",
+            "'.ws' of kind::mxf4",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16.collector::a::use.collector::a::fill"
+            " [%r1], %rd1, %rd2, %r2, %p1;",
+            "collector::a::fill",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16.collector::b0::use [%r1], %rd1, %rd2, %r2, %p1;",
+            "collector::b0",
+        ),
+        ("tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], %rd1, %rd2, %r2, %p1;", "'.ashift'"),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::use [%r1], [%r3], %rd2, %r2,"
+            " %p1;",
+            "'.ashift'",
+        ),
+        ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1, 16;", "scale-input-d 16"),
+        ("tcgen05.mma.cta_group::1.kind::i8 [%r1], %rd1, %rd2, %r2, %p1, 1;", "6 operands"),
+        ("tcgen05.shift.cta_group::1.up [%r1];", "'.up'"),
         ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, {1, 2}, %p1;", "2 words"),
         ("tcgen05.cp.cta_group::1.4x256b [%r1], %rd1;", "4x256b"),
-        ("tcgen05.cp.cta_group::1.128x256b.b8x16.b4x16_p64 [%r1], %rd1;", "b8x16"),
+        ("tcgen05.cp.cta_group::1.128x256b.b8x16 [%r1], %rd1;", "b6x16_p32"),
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 48;", "48 columns"),
         ("tcgen05.ld.red.sync.aligned.32x32b.x2.min.f32 {%r1, %r2}, %r3, [%r4];", "'.red'"),
     ],

@@ -24,18 +24,21 @@ from tilepipe.machine.memory.storage import Array, storage
 
 K_BYTES = 32  # of each row that one instruction reads
 CORE_ROWS, CORE_BYTES = 8, 16
+WIDE_ROWS = 4  # lines of an atom of 128 bytes whose swizzle keeps 32 bytes together
 _FIELD = 0x3FFF  # the three addresses and offsets have 14 bits, in units of 16 bytes
 _WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
-_TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
+_TCGEN05_SWIZZLES = {0: 0, 1: 128, 2: 128, 4: 64, 6: 32}
+_TCGEN05_ZERO = 3 << 14 | 3 << 30 | 0xFF << 53
 
 
 class MatrixDescriptor(NamedTuple):
-    """A descriptor's fields, in bytes."""
+    """A descriptor's fields, in bytes. `wide`: the swizzle keeps 32 bytes together, not 16."""
 
     start: int
     leading: int
     stride: int
     swizzle: int
+    wide: bool = False
 
     @staticmethod
     def of_wgmma(bits: int) -> MatrixDescriptor:
@@ -51,15 +54,26 @@ class MatrixDescriptor(NamedTuple):
         """From the 64 bits that tcgen05.mma takes (PTX ISA, "TensorCore 5th Generation
         Instructions").
         """
-        swizzle = _TCGEN05_SWIZZLES.get(bits >> 61)
-        known = _FIELD | _FIELD << 16 | _FIELD << 32 | 1 << 46 | 7 << 61
-        if swizzle == 0:
-            # The base offset says where the pattern of a swizzle begins: without one it means
-            # nothing. Triton gives bits of the address.
-            known |= 7 << 49
-        if bits & ~known or swizzle is None:
-            raise SimFault(f"matrix descriptor {bits:#018x} of tcgen05: unknown bits are set")
-        return _fields(bits, swizzle)
+        code = bits >> 61
+        broken = ""
+        if code not in _TCGEN05_SWIZZLES:
+            broken = f"the swizzle in bits 61-63 is {code}; there are 0, 1, 2, 4 and 6"
+        elif bits >> 46 & 7 != 1:
+            broken = f"bits 46-48 are {bits >> 46 & 7}; they are 1"
+        elif bits >> 52 & 1:
+            broken = "bit 52 is set: an absolute address for the second half of K is of sm_103a"
+        elif code and bits >> 49 & 7:
+            # Without a swizzle the base offset, which says where its pattern begins, means nothing.
+            # Triton gives bits of the address.
+            broken = f"the base offset in bits 49-51 is {bits >> 49 & 7}; only 0 is modelled"
+        elif bits & _TCGEN05_ZERO:
+            broken = f"the bits {bits & _TCGEN05_ZERO:#x} are set; they are 0"
+        if broken:
+            raise SimFault(
+                f"matrix descriptor {bits:#018x} of tcgen05: {broken} (PTX ISA, Shared memory"
+                " descriptor)"
+            )
+        return _fields(bits, _TCGEN05_SWIZZLES[code])._replace(wide=code == 1)
 
     def wgmma_bits(self) -> int:
         """The 64 bits that wgmma takes."""
@@ -94,10 +108,12 @@ def operand_places(
             at = at + along // CORE_BYTES * d.leading + along % CORE_BYTES
     else:
         per = (d.swizzle or CORE_BYTES) // element_bytes  # elements of M or N in one line
-        line = row % per * element_bytes + byte + k % CORE_ROWS * (d.swizzle or CORE_BYTES)
+        lines = WIDE_ROWS if d.wide else CORE_ROWS
+        line = row % per * element_bytes + byte + k % lines * (d.swizzle or CORE_BYTES)
         over, down = (d.leading, d.stride) if d.swizzle else (d.stride, d.leading)
-        at = line + row // per * over + k // CORE_ROWS * down
-    return swizzle_offset(d.start + at, d.swizzle)
+        at = line + row // per * over + k // lines * down
+    at = d.start + at
+    return at ^ (at >> 7 & 3) << 5 if d.wide else swizzle_offset(at, d.swizzle)
 
 
 class MatrixOperand(NamedTuple):

@@ -56,6 +56,7 @@ _ACTS: dict[type, Callable[[Machine, Any], None]] = {
     CopyUnit: tcgen05.copy,
     tcgen05_by_address.AddressedMma: tcgen05_by_address.multiply,
     tcgen05_by_address.AddressedCopy: tcgen05_by_address.copy,
+    tcgen05_by_address.AddressedShift: tcgen05_by_address.shift,
     CommitUnit: tcgen05.arrive,
 }
 

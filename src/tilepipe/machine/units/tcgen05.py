@@ -35,6 +35,7 @@ from tilepipe.machine.units.in_flight import (
     MmaUnit,
     Operand,
     TensorQueue,
+    TensorUnit,
 )
 from tilepipe.machine.units.tma import one_lane
 from tilepipe.machine.units.wgmma import truncated
@@ -133,8 +134,8 @@ def _elements(slot: Slot, rect: Rect) -> Array:
 # -- ops -------------------------------------------------------------------------------
 
 
-def _issue(m: Machine, queue: TensorQueue, unit: MmaUnit | CopyUnit) -> None:
-    """Issues an MMA or a copy."""
+def issue(m: Machine, queue: TensorQueue, unit: TensorUnit) -> None:
+    """Issues what a commit tracks: an MMA, a copy, a shift."""
     queue.issued |= unit.bits
     queue.uncommitted += 1
     m.issue(queue, unit)
@@ -241,7 +242,7 @@ def tcgen05_mma(
     for cta in ctas:
         cta.tensor_free = end
     queue.end = max(queue.end, end)
-    _issue(m, queue, MmaUnit(site, queue, bits, adds, parts))
+    issue(m, queue, MmaUnit(site, queue, bits, adds, parts))
     if m.world.on_event is not None:
         m.world.on_event(ag, site, start, end)
 
@@ -269,7 +270,7 @@ def tmem_copy(
         bits |= _write(m, ag, site, mask, tm, where, known, False)
         parts.append(CopyPart(tm, place, (cta.slots[slot], rect)))
     queue.end = max(queue.end, ag.time)
-    _issue(m, queue, CopyUnit(site, queue, bits, parts))
+    issue(m, queue, CopyUnit(site, queue, bits, parts))
 
 
 def not_published_by_commits(m: Machine) -> int:

@@ -9,13 +9,14 @@ for the ops that name tiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
-from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES
+from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, half_rule
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.cta import Cta, memory_of
@@ -25,7 +26,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.byte_sets import ByteSet
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
-from tilepipe.machine.memory.instruction_descriptor import EXPANDED, Shape, check_shape, shape_of
+from tilepipe.machine.memory.instruction_descriptor import Form, Shape, shape_of
 from tilepipe.machine.memory.matrix_operands import K_BYTES, MatrixDescriptor, operand_places
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tensor_operands import (
@@ -36,7 +37,8 @@ from tilepipe.machine.memory.tensor_operands import (
     TensorOperand,
     Words,
     check_inside,
-    numbers,
+    expanded,
+    held_numbers,
     scale_operands,
     shared_operand,
     tensor_operand,
@@ -44,8 +46,10 @@ from tilepipe.machine.memory.tensor_operands import (
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import TensorUnit
-from tilepipe.machine.units.tcgen05 import queue_of
+from tilepipe.machine.units.tcgen05 import issue, queue_of
 from tilepipe.machine.units.tma import one_lane
+
+WARP_LANES = 32  # that one warp reaches
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -61,22 +65,31 @@ class MmaPart:
 
 @dataclass(eq=False, repr=False, slots=True)
 class AddressedMma(TensorUnit):
-    """One MMA in flight."""
+    """One MMA in flight. `operands`: as they were given."""
 
     shape: Shape
-    adds: bool
+    operands: Mma
     parts: list[MmaPart]
-    skipped: Array | None
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class AddressedCopy(TensorUnit):
-    """One tcgen05.cp in flight: bytes of each CTA, to its tensor memory; `lanes`: those of its
-    rows, for each time that they are written.
+    """One tcgen05.cp in flight: bytes of each CTA, to its tensor memory; `lanes`: those that each
+    of its rows is written to. `width`: bits of an element that is decompressed, or 8.
     """
 
-    lanes: tuple[slice, ...]
+    lanes: npt.NDArray[np.int64]
+    width: int
     parts: list[tuple[ByteSpace, npt.NDArray[np.int64], TensorMemory, int]]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class AddressedShift(TensorUnit):
+    """One tcgen05.shift in flight: 32 lanes from `lane`, of the tensor memory of each CTA."""
+
+    lane: int
+    column: int
+    parts: list[TensorMemory]
 
 
 def multiply(m: Machine, unit: AddressedMma) -> None:
@@ -86,7 +99,7 @@ def multiply(m: Machine, unit: AddressedMma) -> None:
         if isinstance(part.a, Operand):
             a = part.a.values()
         else:
-            a = numbers(part.a.words().view(np.uint8), unit.shape.a)
+            a = held_numbers(part.a.words(), unit.shape.a, unit.site)
         if part.a_scale is not None and part.b_scale is not None:
             product = _scaled(unit, part, a, b)
         else:
@@ -94,6 +107,25 @@ def multiply(m: Machine, unit: AddressedMma) -> None:
         if unit.shape.negated:
             product = -product
         _accumulate(unit, part.acc, product)
+        if unit.operands.shifts and isinstance(part.a, TensorOperand):
+            for lane in range(0, LANES, WARP_LANES):
+                _move_down(part.a.tm, lane, part.a.column)
+    unit.queue.done |= unit.bits
+
+
+def _move_down(tm: TensorMemory, lane: int, column: int) -> None:
+    """Rows of 32 bytes move one lane down within the 32 lanes of a warp: each lane gets what the
+    next one held, and the last keeps what it holds. Which way down is the PTX ISA leaves open;
+    CUTLASS's example of .ashift (1cta_mma_a_from_tmem.py) has it from a B200.
+    """
+    rows = tm.columns[column : column + K_BYTES // 4, lane : lane + WARP_LANES]
+    rows[:, :-1] = rows[:, 1:].copy()
+
+
+def shift(m: Machine, unit: AddressedShift) -> None:
+    """A tcgen05.shift is performed."""
+    for tm in unit.parts:
+        _move_down(tm, unit.lane, unit.column)
     unit.queue.done |= unit.bits
 
 
@@ -101,24 +133,25 @@ def _accumulate(unit: AddressedMma, acc: TensorOperand, product: Array) -> None:
     """The accumulator gets a product, or is added to: float32, float16 in the lower half of its
     columns, or int32.
     """
-    kind = unit.shape.accumulator
+    kind, adds, skipped = unit.shape.accumulator, unit.operands.adds, unit.operands.skipped
+    factor = 2.0**-unit.operands.halvings
     if kind is dtypes.float32:
-        if unit.adds:
-            product = acc.words().view(np.float32) + product
-        acc.put(product.astype(np.float32).view(np.uint32), unit.skipped)
+        if adds:
+            product = acc.words().view(np.float32) * np.float32(factor) + product
+        acc.put(product.astype(np.float32).view(np.uint32), skipped)
     elif kind is dtypes.float16:
-        if unit.adds:
+        if adds:
             there = acc.words().astype(np.uint16).view(np.float16)
-            product = there.astype(np.float64) + product
+            product = there.astype(np.float64) * factor + product
         halves = product.astype(np.float16).view(np.uint16)
-        acc.put(halves.astype(np.uint32), unit.skipped)
+        acc.put(halves.astype(np.uint32), skipped)
     else:
         total = product.astype(np.int64)  # exact in float32, too
-        if unit.adds:
+        if adds:
             total = total + acc.words().view(np.int32)
         if unit.shape.saturates:
             total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-        acc.put(total.astype(np.int32).view(np.uint32), unit.skipped)
+        acc.put(total.astype(np.int32).view(np.uint32), skipped)
 
 
 def _scaled(unit: AddressedMma, part: MmaPart, a: Array, b: Array) -> Array:
@@ -135,8 +168,11 @@ def _scaled(unit: AddressedMma, part: MmaPart, a: Array, b: Array) -> Array:
 def copy(m: Machine, unit: AddressedCopy) -> None:
     """A copy is made: rows of words, each to one or several lanes."""
     for space, places, tm, column in unit.parts:
-        words = np.ascontiguousarray(space.memory[places]).view(np.uint32)  # (rows, columns)
-        for lanes in unit.lanes:
+        raw = np.ascontiguousarray(space.memory[places])
+        if unit.width < 8:
+            raw = expanded(raw, unit.width) << np.uint8((8 - unit.width) // 2)
+        words = raw.view(np.uint32)  # (rows, columns)
+        for lanes in unit.lanes.T:
             tm.columns[column : column + words.shape[1], lanes] = words.T
     unit.queue.done |= unit.bits
 
@@ -193,62 +229,75 @@ def _in_shared(
     return record.bit | read(m, space, record, known)
 
 
-def mma_by_descriptor(
-    m: Machine,
-    ag: Agent,
-    site: Site,
-    mask: int,
-    kind: str,
-    group: int,
-    acc: int,
-    a: int,
-    b: int,
-    idesc: int,
-    adds: bool,
-    a_in_tensor_memory: bool = False,
-    scaling: Scaling | None = None,
-    skipped: Array | None = None,
-) -> None:
-    """tcgen05.mma. `acc`: an address in tensor memory. `a`, `b`: matrix descriptors; A may be in
-    tensor memory, at an address. `skipped`: lanes of the accumulator that keep what they hold.
+class Mma(NamedTuple):
+    """The operands and modifiers of a tcgen05.mma.
+
+    Attributes:
+        kind, group: `.kind::` and `.cta_group::`. form: .ws, or none.
+        acc: the accumulator's address in tensor memory. a, b: matrix descriptors; A may be in
+            tensor memory, at an address. adds: whether the product is added to the accumulator.
+        skipped: lanes of the accumulator that keep what they hold.
+        shifts: .ashift: the rows of A in tensor memory move one lane down afterwards.
+        halvings: the accumulator is first divided by this power of two (scale-input-d).
     """
+
+    kind: str
+    group: int
+    acc: int
+    a: int
+    b: int
+    idesc: int
+    adds: bool
+    a_in_tensor_memory: bool = False
+    scaling: Scaling | None = None
+    skipped: Array | None = None
+    form: Form = "plain"
+    shifts: bool = False
+    halvings: int = 0
+
+    def shape(self, site: Site) -> Shape:
+        """What its instruction descriptor says."""
+        vector = self.scaling.vector if self.scaling is not None else 0
+        return shape_of(site, self.kind, self.idesc, self.group, vector, self.form)
+
+
+def mma_by_descriptor(m: Machine, ag: Agent, site: Site, mask: int, operands: Mma) -> None:
+    """tcgen05.mma."""
     lane = one_lane(ag, site, mask, "MMAs are issued")
-    shape = shape_of(site, kind, idesc)
-    check_shape(site, shape, group)
+    shape, group = operands.shape(site), operands.group
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     rows = shape.rows // group
+    # of a pair with 64 rows in each CTA, and of .ws, all lanes hold a part of the columns each
+    folds = LANES // rows if group == 2 or operands.form == "ws" else 1
     bits, parts = 0, []
     start = ag.time
     for cta in _group(m, ag, site, group):
         tm = memory_of(cta)
-        target = tensor_operand(ag, site, tm, acc, rows, shape.cols, pair=group == 2)
+        target = tensor_operand(ag, site, tm, operands.acc, rows, shape.cols, folds=folds)
         operand_b = shared_operand(
-            site, cta, b, shape.b, shape.cols // group, k_major=shape.b_k_major
+            site, cta, operands.b, shape.b, shape.cols // group, k_major=shape.b_k_major
         )
         bits |= _in_shared(m, ag, site, mask, cta, operand_b.places, known)
         operand_a: Operand | TensorOperand
-        if a_in_tensor_memory:
-            if shape.a in EXPANDED or (group == 2 and rows != LANES):
-                raise SimFault(
-                    f"{site.what}: A of {shape.a}, {rows} rows, in tensor memory is not modelled",
-                    site.loc,
-                )
-            operand_a = tensor_operand(ag, site, tm, a, rows, K_BYTES // 4)
+        if operands.a_in_tensor_memory:
+            operand_a = _a_in_tensor_memory(ag, site, tm, operands, shape, folds)
             bits |= _in_tensor_memory(
-                m, ag, site, mask, tm, operand_a.rects(), known, writes=False, reads=True
+                m, ag, site, mask, tm, operand_a.rects(), known, writes=operands.shifts, reads=True
             )
         else:
-            operand_a = shared_operand(site, cta, a, shape.a, rows, k_major=shape.a_k_major)
+            operand_a = shared_operand(
+                site, cta, operands.a, shape.a, rows, k_major=shape.a_k_major
+            )
             bits |= _in_shared(m, ag, site, mask, cta, operand_a.places, known)
-        scales = scale_operands(ag, site, tm, shape, rows, scaling)
+        scales = scale_operands(ag, site, tm, shape, rows, operands.scaling)
         for scale in scales:
             if scale is not None:
                 bits |= _in_tensor_memory(
                     m, ag, site, mask, tm, [scale.rect()], known, writes=False, reads=True
                 )
         bits |= _in_tensor_memory(
-            m, ag, site, mask, tm, target.rects(), known, writes=True, reads=adds
+            m, ag, site, mask, tm, target.rects(), known, writes=True, reads=operands.adds
         )
         parts.append(MmaPart(target, operand_a, operand_b, *scales))
         start = max(start, cta.tensor_free)
@@ -258,17 +307,41 @@ def mma_by_descriptor(
     for cta in _group(m, ag, site, group):
         cta.tensor_free = end
     queue.end = max(queue.end, end)
-    queue.issued |= bits
-    queue.uncommitted += 1
-    m.issue(queue, AddressedMma(site, queue, bits, shape, adds, parts, skipped))
+    issue(m, queue, AddressedMma(site, queue, bits, shape, operands, parts))
 
 
-# What tcgen05.cp copies -> (rows, bits of a row, lanes of each copy of them)
-COPIES: dict[str, tuple[int, int, tuple[slice, ...]]] = {
-    "32x128b.warpx4": (32, 128, tuple(slice(32 * i, 32 * i + 32) for i in range(4))),
-    "128x256b": (128, 256, (slice(0, 128),)),
-    "128x128b": (128, 128, (slice(0, 128),)),
-    "64x128b.warpx2::02_13": (64, 128, (slice(0, 64), slice(64, 128))),
+def _a_in_tensor_memory(
+    ag: Agent, site: Site, tm: TensorMemory, operands: Mma, shape: Shape, folds: int
+) -> TensorOperand:
+    """A of a CTA in tensor memory."""
+    rows = shape.rows // operands.group
+    broken = ""
+    if folds > 1:
+        broken = f"{rows} rows of A for an accumulator whose columns are in {folds} groups of lanes"
+    elif not shape.a_k_major:
+        broken = "A in tensor memory with M contiguous"
+    elif operands.shifts and rows != LANES:
+        broken = f".ashift with M = {shape.rows}"
+    if broken:
+        raise SimFault(f"{site.what}: {broken} is not modelled", site.loc)
+    if rows < LANES and operands.a >> 16 != operands.acc >> 16:
+        raise SimFault(f"{site.what}: {half_rule(operands.a >> 16, operands.acc >> 16)}.", site.loc)
+    return tensor_operand(ag, site, tm, operands.a, rows, K_BYTES // 4)
+
+
+def _warps(*numbers: int) -> npt.NDArray[np.int64]:
+    """The lanes of some warps, one warp after the other."""
+    lanes = np.arange(WARP_LANES)
+    return np.concatenate([lanes + WARP_LANES * number for number in numbers])
+
+
+# What tcgen05.cp copies -> (bits of a row, the lanes of each row: (rows, times it is written))
+COPIES: dict[str, tuple[int, npt.NDArray[np.int64]]] = {
+    "32x128b.warpx4": (128, np.stack([_warps(warp) for warp in range(4)], -1)),
+    "128x256b": (256, _warps(0, 1, 2, 3)[:, None]),
+    "128x128b": (128, _warps(0, 1, 2, 3)[:, None]),
+    "64x128b.warpx2::02_13": (128, np.stack([_warps(0, 1), _warps(2, 3)], -1)),
+    "64x128b.warpx2::01_23": (128, np.stack([_warps(0, 2), _warps(1, 3)], -1)),
 }
 
 
@@ -289,31 +362,54 @@ def copy_by_descriptor(
     address: int,
     bits: int,
     form: str = "32x128b.warpx4",
+    width: int = 8,
 ) -> None:
-    """tcgen05.cp: rows of shared memory to lanes of tensor memory. `form`: of `COPIES`."""
-    rows, width, lanes = COPIES[form]
+    """tcgen05.cp: rows of shared memory to lanes of tensor memory. `form`: of `COPIES`. `width`:
+    elements of so many bits, of which 16 stand at the start of 16 bytes, become bytes
+    (.b8x16.b6x16_p32, .b8x16.b4x16_p64).
+    """
+    wide, lanes = COPIES[form]
     lane = one_lane(ag, site, mask, "copies are made")
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
-    places = _rows(bits, rows, width // 8)
-    columns = width // 32
+    places = _rows(bits, len(lanes), wide // 8)
+    columns = wide // 32
     if address >> 16:
         raise SimFault(f"{site.what}: a copy to lane {address >> 16}", site.loc)
+    column = address & 0xFFFF
     found, parts = 0, []
     for cta in _group(m, ag, site, group):
         tm = memory_of(cta)
-        column = address & 0xFFFF
         check_inside(ag, site, tm, column, columns)
         found |= _in_shared(m, ag, site, mask, cta, places, known)
-        rects = [(part.start, part.stop, column, column + columns) for part in lanes]
-        if len(rects) * rows == LANES:
-            rects = [(0, LANES, column, column + columns)]
+        rects = [(0, LANES, column, column + columns)]
         found |= _in_tensor_memory(m, ag, site, mask, tm, rects, known, writes=True, reads=False)
         parts.append((cta.bytes(), places, tm, column))
     queue.end = max(queue.end, ag.time)
-    queue.issued |= found
-    queue.uncommitted += 1
-    m.issue(queue, AddressedCopy(site, queue, found, lanes, parts))
+    issue(m, queue, AddressedCopy(site, queue, found, lanes, width, parts))
+
+
+def shift_down(m: Machine, ag: Agent, site: Site, mask: int, group: int, address: int) -> None:
+    """tcgen05.shift.down: rows of 32 bytes in the 32 lanes of a warp."""
+    lane = one_lane(ag, site, mask, "shifts are issued")
+    queue = queue_of(ag, lane)
+    known = ag.known(mask) | queue.issued
+    first, column = address >> 16, address & 0xFFFF
+    if first % WARP_LANES:
+        raise SimFault(
+            f"{site.what}: it shifts from lane {first}; the lane is a multiple of {WARP_LANES} (PTX"
+            " ISA, tcgen05.shift)",
+            site.loc,
+        )
+    columns, bits, parts = K_BYTES // 4, 0, []
+    for cta in _group(m, ag, site, group):
+        tm = memory_of(cta)
+        check_inside(ag, site, tm, column, columns)
+        rects = [(first, first + WARP_LANES, column, column + columns)]
+        bits |= _in_tensor_memory(m, ag, site, mask, tm, rects, known, writes=True, reads=True)
+        parts.append(tm)
+    queue.end = max(queue.end, ag.time)
+    issue(m, queue, AddressedShift(site, queue, bits, first, column, parts))
 
 
 def load_words(

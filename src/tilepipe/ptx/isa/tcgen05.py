@@ -9,7 +9,7 @@ import numpy as np
 from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Group, Order, Resource, Scope, Sync, Unit
 from tilepipe.machine.memory import tensor_access, tensor_allocation
-from tilepipe.machine.memory.instruction_descriptor import ELEMENTS
+from tilepipe.machine.memory.instruction_descriptor import KINDS
 from tilepipe.machine.memory.tensor_operands import Scaling
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tcgen05 as unit, tcgen05_by_address as by_address
@@ -31,7 +31,7 @@ from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Re
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Warp
 
 _LANE = np.arange(WARP)
-_KINDS = tuple(f"kind::{kind}" for kind in ELEMENTS)
+_KINDS = tuple(f"kind::{kind}" for kind in KINDS)
 # Scale factors of a row in one instruction, by what the modifier says; of each kind its own.
 _VECTORS = {
     ("mxf8f6f4", "scale_vec::1X"): 1, ("mxf8f6f4", "block32"): 1, ("mxf8f6f4", ""): 1,
@@ -53,6 +53,8 @@ def _tcgen05(instruction: Instruction) -> Operation:
             return _mma(instruction, modifiers)
         case "cp":
             return _cp(instruction, modifiers)
+        case "shift":
+            return _shift(instruction, modifiers)
         case "commit":
             return _commit(instruction, modifiers)
         case "ld" | "st":
@@ -112,35 +114,53 @@ def _allocation(instruction: Instruction, modifiers: Modifiers, action: str) -> 
 # -- the tensor core ---------------------------------------------------------------------
 
 
+_COLLECTORS = tuple(
+    f"collector::{buffer}::{use}"
+    for buffer in ("a", "b0", "b1", "b2", "b3")
+    for use in ("discard", "lastuse", "fill", "use")
+)
+
+
 def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
-    if instruction.modifiers[1] in ("sp", "ws"):
-        not_modelled(instruction, f"tcgen05.mma.{instruction.modifiers[1]}")
-    group = _pair(modifiers)
+    if modifiers.flag("sp"):
+        not_modelled(instruction, "tcgen05.mma.sp")
+    weights = modifiers.flag("ws")
+    if weights and modifiers.flag("sp"):
+        not_modelled(instruction, "tcgen05.mma.ws.sp")
+    group = 1 if weights and modifiers.need("cta_group::1") else _pair(modifiers)
     kind = modifiers.need(*_KINDS).removeprefix("kind::")
     scaled = modifiers.flag("block_scale")
     vector = modifiers.take("scale_vec::1X", "scale_vec::2X", "scale_vec::4X", "block16", "block32")
-    for use in (
-        "collector::a::discard",
-        "collector::a::lastuse",
-        "collector::a::fill",
-        "collector::a::use",
-    ):
-        modifiers.flag(use)  # where A is kept between MMAs changes no number
+    shifts = modifiers.flag("ashift")
+    # where A, or with .ws B, is kept between MMAs changes no number: it may be read again
+    collector = modifiers.take(*(c for c in _COLLECTORS if (c[11] == "b") == weights))
     modifiers.end()
-    if scaled != kind.startswith("mx") or (scaled and (kind, vector) not in _VECTORS):
+    if scaled != bool(KINDS[kind].scales) or (scaled and (kind, vector) not in _VECTORS):
         not_modelled(instruction, f"kind::{kind} with these modifiers")
+    if weights and not KINDS[kind].weights:
+        not_modelled(instruction, f"'.ws' of kind::{kind}")
     acc, a, b, idesc, *rest = instruction.operands
+    in_tensor_memory = isinstance(a, Address)
+    reuses = collector.rpartition("::")[2] in ("use", "fill")
+    if shifts and (weights or scaled or reuses or not in_tensor_memory):
+        not_modelled(instruction, "'.ashift' with these modifiers or operands")
     scales: list[Operand] = []
     if scaled:
         scales, rest = [inside(instruction, o) for o in rest[:2]], rest[2:]
     skipped: tuple[Operand, ...] = ()
-    if rest and isinstance(rest[0], Vector):
+    if rest and isinstance(rest[0], Vector) and not scaled and not weights:
         if len(rest[0].items) != 4 * group:
             not_modelled(instruction, f"{len(rest[0].items)} words of disabled lanes")
         skipped, rest = rest[0].items, rest[1:]
+    halvings = 0
+    if len(rest) == 2 and kind in ("f16", "tf32") and not weights:
+        halvings = constant(instruction, rest.pop())
+        if not 0 <= halvings <= 15:
+            not_modelled(instruction, f"scale-input-d {halvings} (0 to 15)")
+    if len(rest) == 2 and weights:
+        not_modelled(instruction, "a descriptor of a mask of columns that are zero")
     if len(rest) != 1:
         not_modelled(instruction, f"{len(instruction.operands)} operands")
-    in_tensor_memory = isinstance(a, Address)
     sources: tuple[Typed, ...] = (
         (inside(instruction, acc), "u32"),
         (inside(instruction, a), "u32") if in_tensor_memory else (a, "u64"),
@@ -152,28 +172,35 @@ def _mma(instruction: Instruction, modifiers: Modifiers) -> Operation:
         acc, a, b, idesc, adds, *factors = (one(site, mask, v) for v in values)
         lanes = factors[len(scales) :]
         del factors[len(scales) :]
-        skipped = None
+        kept = None
         if any(lanes):
             if group == 2:
                 raise SimFault(f"{site.what}: disabled lanes of a pair are not modelled", site.loc)
             raw = np.array(lanes, np.uint32).view(np.uint8)
-            skipped = np.unpackbits(raw, bitorder="little").view(np.bool_)
+            kept = np.unpackbits(raw, bitorder="little").view(np.bool_)
         scaling = None
         if factors:
             scaling = Scaling(factors[0], factors[1], _VECTORS[kind, vector])
-        return by_address.mma_by_descriptor, (
-            site, mask, kind, group, acc, a, b, idesc, bool(adds), in_tensor_memory, scaling,
-            skipped,
+        mma = by_address.Mma(
+            kind, group, acc, a, b, idesc, bool(adds), in_tensor_memory, scaling, kept,
+            "ws" if weights else "plain", shifts, halvings,
         )  # fmt: skip
+        return by_address.mma_by_descriptor, (site, mask, mma)
 
     return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
+
+
+_WARPS = ("warpx4", "warpx2::02_13", "warpx2::01_23")
 
 
 def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
     group = _pair(modifiers)
     # ptxas takes the warps before the shape, too
-    warps = [w for w in ("warpx4", "warpx2::02_13") if modifiers.anywhere(w)]
-    shape = modifiers.need("128x256b", "128x128b", "64x128b", "32x128b")
+    warps = [w for w in _WARPS if modifiers.anywhere(w)]
+    shape = modifiers.need("128x256b", "128x128b", "64x128b", "32x128b", "4x256b")
+    width = 8
+    if modifiers.flag("b8x16"):
+        width = {"b6x16_p32": 6, "b4x16_p64": 4}[modifiers.need("b6x16_p32", "b4x16_p64")]
     modifiers.end()
     form = ".".join([shape, *warps])
     if form not in by_address.COPIES:
@@ -181,10 +208,26 @@ def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
     where, descriptor = operands(instruction, 2)
 
     def start(w: Warp, site: Site, mask: int, at: Value, bits: Value) -> Any:
-        operands = group, one(site, mask, at), one(site, mask, bits), form
+        operands = group, one(site, mask, at), one(site, mask, bits), form, width
         return by_address.copy_by_descriptor, (site, mask, *operands)
 
     sources = ((inside(instruction, where), "u32"), (descriptor, "u64"))
+    return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
+
+
+def _shift(instruction: Instruction, modifiers: Modifiers) -> Operation:
+    # the syntax of the PTX ISA has the direction last, its examples first
+    first = modifiers.flag("down")
+    group = _pair(modifiers)
+    if not first:
+        modifiers.need("down")
+    modifiers.end()
+    (where,) = operands(instruction, 1)
+
+    def start(w: Warp, site: Site, mask: int, at: Value) -> Any:
+        return by_address.shift_down, (site, mask, group, one(site, mask, at))
+
+    sources = ((inside(instruction, where), "u32"),)
     return Perform((), sources, start, None, _MMA, site=(("cta_group", group),))
 
 
