@@ -34,12 +34,12 @@ ALLOWED = {
     "sim": BASE | {"ir", "machine"},
     "cuda": BASE | {"ir"},
     # nothing of `cuda`: the reader checks what the printer prints
-    "ptx": BASE | {"ir", "machine"},
+    "ptx": BASE | {"ir", "machine", "check"},
     "check": BASE | {"ir", "machine", "ptx", "sim"},
     "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda", "ptx"},
     "kernels": BASE | {API},
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
-    "testing": BASE | {API, "ir", "machine", "sim", "check", "program"},
+    "testing": BASE | {API, "ir", "machine", "sim", "check", "program", "ptx"},
     "registry": BASE | {API, "ir", "kernels", "testing"},
     "bench": BASE | {API, "ir", "cuda", "kernels", "ops", "registry", "testing"},
     "cli": BASE
@@ -101,7 +101,8 @@ LOADED_LATE = {
         "tilepipe.ptx",
         "tilepipe.sim",
     },
-    "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.sim"},
+    "ptx": {"tilepipe.check"},
+    "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.ptx", "tilepipe.sim"},
 }
 # - those of a module that imports the importer
 CIRCULAR = {

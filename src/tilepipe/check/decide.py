@@ -7,13 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search, tickets
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Progress
-from tilepipe.check.front_ends import front_end_of
+from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.verdict import (
     Bounds,
@@ -24,12 +23,9 @@ from tilepipe.check.verdict import (
     Verdict,
     require_options,
 )
-from tilepipe.ir.program import WARP, Launch
+from tilepipe.ir.program import WARP
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
-
-if TYPE_CHECKING:
-    from tilepipe.ptx import Launch as PtxLaunch
 
 # executions of the state search, in a kernel that tests barriers, after which reversing races may
 # need fewer
@@ -37,7 +33,7 @@ STATE_SEARCH_FIRST = 2000
 
 
 def check(
-    launch: Launch | PtxLaunch,
+    launch: AnyLaunch,
     *,
     explore: bool = False,
     bounds: Bounds = Bounds(),  # noqa: B008

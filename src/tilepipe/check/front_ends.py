@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.launch_state import LaunchState
@@ -13,8 +13,21 @@ from tilepipe.machine.rules import Rules
 if TYPE_CHECKING:
     from tilepipe.ptx import Launch as PtxLaunch
 
+AnyLaunch: TypeAlias = "ir.Launch | PtxLaunch"
+Made: TypeAlias = "ir.HoldsLaunch | AnyLaunch"  # what a recipe makes
 
-def front_end_of(launch: ir.Launch | PtxLaunch, rules: Rules) -> FrontEnd:
+
+def launch_of(made: object) -> AnyLaunch | None:
+    """The launch that a program holds, or that `made` is; None if it is neither."""
+    launch = getattr(made, "launch_args", made)
+    if isinstance(launch, ir.Launch):
+        return launch
+    from tilepipe.ptx import Launch as PtxLaunch
+
+    return launch if isinstance(launch, PtxLaunch) else None
+
+
+def front_end_of(launch: AnyLaunch, rules: Rules) -> FrontEnd:
     """The front end of a launch.
 
     Raises:

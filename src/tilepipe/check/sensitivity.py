@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tilepipe.check import front_ends
 from tilepipe.check.decide import check
+from tilepipe.check.front_ends import Made
 from tilepipe.check.mutation import rewriting
 from tilepipe.check.mutation.judging import Outcome, judge, outputs
 from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, described, subjects, text
@@ -25,14 +27,14 @@ from tilepipe.check.parallel.recipes import launch_of
 from tilepipe.check.verdict import Bounds, Reductions, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.location import Loc
-from tilepipe.ir.program import HoldsLaunch, Kernel, Launch
+from tilepipe.ir.program import Kernel, Launch
 from tilepipe.machine.rules import Rules
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Role = Literal["load-bearing", "redundant", "undecided"]
-Rebind = Callable[[str, int], HoldsLaunch | Launch]
+Rebind = Callable[[str, int], Made]
 Progress = Callable[[int, int], None]  # called with (rows and stage counts done, total)
 
 NAMES = ("wait", "named sync", "arrive", "expect", "fence", "syncwarp", "commit", "dealloc")
@@ -162,7 +164,7 @@ class Sensitivity:
 
 
 def report(
-    program: HoldsLaunch | Launch,
+    program: Made,
     *,
     rebind: Rebind | None = None,
     stages: Mapping[str, int] | None = None,
@@ -186,8 +188,8 @@ def report(
         SimFault: the unchanged kernel ends in a fault.
         BindError: an argument has the wrong type.
     """
-    launch = program if isinstance(program, Launch) else getattr(program, "launch_args", None)
-    if launch is None:
+    launch = front_ends.launch_of(program)
+    if not isinstance(launch, Launch):
         raise BindError(
             "sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got"
             f" {program!r:.80}"

@@ -13,7 +13,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tilepipe.cli.common import Json, Settings, app, counting, err, notes, out, print_json
+from tilepipe.cli.common import (
+    Json,
+    Settings,
+    Source,
+    app,
+    counting,
+    err,
+    notes,
+    out,
+    print_json,
+)
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
@@ -27,7 +37,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="KERNEL|FILE.py:NAME",
-        help="A shipped kernel; or a program, or what makes one, in a file.",
+        help="A shipped kernel; or a program, or a launch of PTX, or what makes one, in a file.",
     ),
 ]
 MEANING = (
@@ -79,6 +89,14 @@ def check(
             "--sensitivity", help="Also report what each wait, fence, arrive, ... is for."
         ),
     ] = False,
+    source: Annotated[
+        Source,
+        typer.Option(
+            "--from",
+            help="What is checked: the program itself, or the PTX that its printed CUDA compiles"
+            " to.",
+        ),
+    ] = Source.program,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="FILE.json", help="Write a counterexample to this file."),
@@ -101,7 +119,7 @@ def check(
     if save is not None:
         saved.probe(save)
     with contextlib.redirect_stdout(sys.stderr):  # what a file or a kernel prints
-        found = programs.target(what, texts)
+        found = programs.target(what, texts, source)
         recipes, bounds = (
             programs.recipes(found, texts, jobs),
             checker.Bounds(traces=traces, seconds=seconds),
@@ -134,7 +152,7 @@ def check(
     else:
         _show(found, verdicts, combined, lines)
         if number >= 0:
-            _show_where(what, texts, kept)
+            _show_where(found, texts, kept)
     if unsaved:
         err.print(f"the counterexample is not saved: {unsaved}", style="red")
     if not combined.ok:
@@ -167,16 +185,18 @@ def _save(
     path: Path, found: Target, settings: list[str], number: int, fault: Fault, rules: Rules
 ) -> None:
     from tilepipe.check.counterexamples import saved
+    from tilepipe.check.parallel.recipes import launch_of
 
     instance = found.instances[number]
-    kernel = instance.make().kernel
-    program, lines = saved.digest(kernel), saved.lines(kernel, fault)
+    launch = launch_of(instance.make())
+    program, lines = saved.digest(launch), saved.lines(launch, fault)
     saved.write(
         path,
         saved.Saved(
-            found.what, tuple(settings), number, instance.name, rules, program, fault, lines
+            found.what, tuple(settings), number, instance.name, rules, program, fault, lines,
+            found.source,
         ),
-    )
+    )  # fmt: skip
 
 
 def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Sensitivity:
@@ -212,7 +232,7 @@ def _report(
         return verdict.report() | {"faults": [saved.as_json(fault) for fault in verdict.faults]}
 
     report = (
-        {"kernel": found.what, "config": found.config}
+        {"kernel": found.what, "config": found.config, "from": found.source.value}
         | of(combined)
         | {"instances": [of(v) for v in verdicts]}
     )
@@ -302,12 +322,14 @@ def show_fault(fault: Fault) -> None:
         )
 
 
-def _show_where(what: str, settings: list[str], kept: Path | None) -> None:
+def _show_where(found: Target, settings: list[str], kept: Path | None) -> None:
     if kept is not None:
         out.print(f"\nSaved in {kept}; `tilepipe replay {kept}` shows it again.")
     else:
         given = "".join(f" -s {text}" for text in settings)
+        if found.source is not Source.program:
+            given += f" --from {found.source.value}"
         err.print(
-            f"\n`tilepipe check {what}{given} --save FILE.json` keeps it, `tilepipe replay"
+            f"\n`tilepipe check {found.what}{given} --save FILE.json` keeps it, `tilepipe replay"
             " FILE.json` shows it again."
         )

@@ -45,6 +45,13 @@ Settings = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
+class Source(StrEnum):
+    """The form of a kernel that is simulated or checked."""
+
+    program = "program"
+    ptx = "ptx"
+
+
 class Regime(StrEnum):
     """How kernels are timed."""
 

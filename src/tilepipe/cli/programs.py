@@ -1,5 +1,5 @@
-"""What `tilepipe check` and `tilepipe replay` are given, as programs: a shipped kernel, or
-FILE.py:NAME.
+"""What `tilepipe check` and `tilepipe replay` are given, as programs or launches of PTX: a shipped
+kernel, or FILE.py:NAME.
 """
 
 from __future__ import annotations
@@ -15,21 +15,37 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tilepipe as tp
 from tilepipe import files
 from tilepipe.check.counterexamples.saved import indefinite
 from tilepipe.cli.arguments import KINDS, arguments
+from tilepipe.cli.common import Source
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.program.arguments import check_zeros
-from tilepipe.registry.catalog import Instance, find
+from tilepipe.registry.catalog import find
 from tilepipe.registry.settings import pairs
+
+if TYPE_CHECKING:
+    from tilepipe import ptx
+
+    Made = tp.Program | ptx.Launch
 
 _T = typing.TypeVar("_T")
 EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A program, or a launch of PTX, to be checked. `name`: in words. `make()` binds it,
+    `make(stages=2)` the same problem with a setting changed.
+    """
+
+    name: str
+    make: Callable[..., Made]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +56,17 @@ class Target:
         what: a kernel's name, or FILE.py:NAME. config: settings, without extents that the instances
             have.
         stages: those of them that say how many stages there are, where `Instance.make` takes them.
+        source: whether programs are checked as they are, or the PTX of their printed CUDA.
     """
 
     what: str
     config: dict[str, Any]
     instances: list[Instance]
     stages: dict[str, int]
+    source: Source = Source.program
 
 
-def target(what: str, settings: Sequence[str]) -> Target:
+def target(what: str, settings: Sequence[str], source: Source = Source.program) -> Target:
     """The instances that are meant.
 
     Args:
@@ -58,31 +76,45 @@ def target(what: str, settings: Sequence[str]) -> Target:
         BindError: there is no such kernel, file or name, it is no program, a setting that it does
             not have.
     """
+    arch = None
     if what.endswith(".py") or ".py:" in what or os.sep in what:
-        return _of_file(what, tuple(settings))
-    try:
-        spec = find(what)
-    except BindError as error:
-        raise BindError(f"{error}. A kernel of your own is FILE.py:NAME") from None
-    config, instances = spec.instances(spec.parse(list(settings)))
-    return Target(what, dict(config), instances, _stages(config))
+        found = _of_file(what, tuple(settings))
+    else:
+        try:
+            spec = find(what)
+        except BindError as error:
+            raise BindError(f"{error}. A kernel of your own is FILE.py:NAME") from None
+        given = spec.parse(list(settings))
+        arch = spec.target(given)
+        config, shipped = spec.instances(given)
+        instances = [Instance(x.name, x.make) for x in shipped]
+        found = Target(what, dict(config), instances, _stages(config))
+    if source is Source.program:
+        return found
+    from_ptx = [Instance(x.name, functools.partial(_as_ptx, x.make, arch)) for x in found.instances]
+    return replace(found, instances=from_ptx, source=source)
 
 
-def made(what: str, settings: tuple[str, ...], number: int) -> tp.Program:
+def _as_ptx(make: Callable[..., Made], arch: str | None, **changed: Any) -> ptx.Launch:
+    found = make(**changed)
+    return found.ptx(arch) if isinstance(found, tp.Program) else found
+
+
+def made(what: str, settings: tuple[str, ...], source: Source, number: int) -> Made:
     """The program of an instance: what a process is sent is this function and its arguments."""
-    return _one_of(what, target(what, settings).instances, number).make()
+    return _one_of(what, target(what, settings, source).instances, number).make()
 
 
 def recipes(
     found: Target, settings: Sequence[str], jobs: int
-) -> list[tuple[str, Callable[[], tp.Program]]]:
+) -> list[tuple[str, Callable[[], Made]]]:
     """(name, what makes the program) of each instance; for other processes, what these can make it
     of.
     """
     if jobs == 1:
         return [(x.name, x.make) for x in found.instances]
     return [
-        (x.name, functools.partial(made, found.what, tuple(settings), i))
+        (x.name, functools.partial(made, found.what, tuple(settings), found.source, i))
         for i, x in enumerate(found.instances)
     ]
 
@@ -131,33 +163,32 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
     return Target(what, {}, _named(programs, [functools.partial(_same, p) for p in programs]), {})
 
 
-def _named(
-    programs: Sequence[tp.Program], makes: Sequence[Callable[..., tp.Program]]
-) -> list[Instance]:
+def _named(programs: Sequence[Made], makes: Sequence[Callable[..., Made]]) -> list[Instance]:
     return [
         Instance(_name(p, i, len(programs)), make)
         for i, (p, make) in enumerate(zip(programs, makes, strict=True))
     ]
 
 
-def _same(program: tp.Program) -> tp.Program:
-    check_zeros(program.launch_args)
+def _same(program: Made) -> Made:
+    if isinstance(program, tp.Program):
+        check_zeros(program.launch_args)
     return program
 
 
 def _all(
     what: str, file: str, function: Callable[..., Any], config: dict[str, Any], **changed: Any
-) -> list[tp.Program]:
+) -> list[Made]:
     return _programs(what, _called(what, file, function, config | changed))
 
 
 def _made_or_again(
     what: str,
-    program: tp.Program,
-    again: Callable[..., list[tp.Program]],
+    program: Made,
+    again: Callable[..., list[Made]],
     number: int,
     **changed: Any,
-) -> tp.Program:
+) -> Made:
     """The program that was made; with settings changed, the one that the function makes with
     those.
     """
@@ -173,32 +204,46 @@ def _one_of(what: str, made: Sequence[_T], number: int) -> _T:
     return made[number]
 
 
-def _name(program: tp.Program, number: int, count: int) -> str:
-    """An instance in words: "a (256, 576), n 3, 2 CTAs"."""
-    launch, size = program.launch_args, program.kernel.cluster_size
-    said = [f"{name} {getattr(arg, 'shape', arg)}" for name, arg in launch.args.items()]
-    clusters = f" in clusters of {size}" if size > 1 else ""
-    words = ", ".join([*said, f"{launch.grid} CTA{'s' if launch.grid > 1 else ''}{clusters}"])
+def _name(program: Made, number: int, count: int) -> str:
+    """An instance in words: "a (256, 576), n 3, 2 CTAs"; a launch of PTX has its kernel's name,
+    too.
+    """
+    if isinstance(program, tp.Program):
+        launch, size = program.launch_args, program.kernel.cluster_size
+        said = [f"{name} {getattr(arg, 'shape', arg)}" for name, arg in launch.args.items()]
+        clusters = f" in clusters of {size}" if size > 1 else ""
+        words = ", ".join([*said, f"{launch.grid} CTA{'s' if launch.grid > 1 else ''}{clusters}"])
+    else:
+        words = str(program)
     return f"{number + 1}: {words}" if count > 1 else words
 
 
-def _programs(what: str, value: object) -> list[tp.Program]:
+def _is_made(value: object) -> typing.TypeGuard[Made]:
+    """Whether it is what can be checked: a program, or a launch of PTX."""
+    if isinstance(value, tp.Program):
+        return True
+    from tilepipe import ptx
+
+    return isinstance(value, ptx.Launch)
+
+
+def _programs(what: str, value: object) -> list[Made]:
     listed = list(value) if isinstance(value, list | tuple) else [value]
-    found = [x for x in listed if isinstance(x, tp.Program)]
+    found = [x for x in listed if _is_made(x)]
     for kernel in (x for x in listed if isinstance(x, tp.KernelFunction)):
         raise _unbound(f"{what} makes the kernel '{kernel.name}'", kernel.name)
     for coroutine in (x for x in listed if inspect.iscoroutine(x)):
         coroutine.close()  # or Python warns that it was never awaited
     if not found or len(found) < len(listed):
-        wrong = next((type(x).__name__ for x in listed if not isinstance(x, tp.Program)), "")
+        wrong = next((type(x).__name__ for x in listed if not _is_made(x)), "")
         said = (
             (indefinite(wrong) + (" in a list" if listed != [value] else ""))
             if wrong
             else "an empty list"
         )
         raise BindError(
-            f"{what} is neither a program (what `kernel.bind(...)` returns), a list of programs,"
-            f" nor makes one: it is {said}"
+            f"{what} is neither a program or a launch of PTX (what `kernel.bind(...)` returns), a"
+            f" list of them, nor makes one: it is {said}"
         )
     return found
 
@@ -250,9 +295,7 @@ def _value(file: str, name: str) -> Any:
 def _is_candidate(value: object, module: str) -> bool:
     if isinstance(value, types.FunctionType):
         return value.__module__ == module
-    return isinstance(value, tp.Program) or (
-        isinstance(value, list) and bool(value) and isinstance(value[0], tp.Program)
-    )
+    return _is_made(value[0] if isinstance(value, list) and value else value)
 
 
 @contextlib.contextmanager

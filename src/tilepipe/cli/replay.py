@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilepipe.cli.check import show_fault
-from tilepipe.cli.common import Json, app, out, print_json
+from tilepipe.cli.common import Json, Source, app, out, print_json
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilepipe.check.counterexamples.saved import Saved
 
 # messages name files as seen from the present folder
-_PLACE = re.compile(r"[^\s'(]*[\w.-]+\.py:\d+")
+_PLACE = re.compile(r"[^\s'(]*[\w.<>-]+:\d+")
 File = Annotated[
     Path, typer.Argument(metavar="FILE.json", help="What `tilepipe check --save` wrote.")
 ]
@@ -37,21 +37,22 @@ def replay(file: File, as_json: Json = False) -> None:
     """
     from tilepipe import check as checker
     from tilepipe.check.counterexamples import saved
+    from tilepipe.check.parallel.recipes import launch_of
     from tilepipe.cli import programs
 
     kept = saved.read(file)
     with contextlib.redirect_stdout(sys.stderr):
-        found = programs.target(kept.what, kept.settings)
+        found = programs.target(kept.what, kept.settings, Source(kept.source))
         if kept.number >= len(found.instances):
             raise BindError(
                 f"{file} is of instance {kept.number + 1} of {kept.what}, which makes"
                 f" {len(found.instances)} now"
             )
-        program = found.instances[kept.number].make()
-        changed = saved.digest(program.kernel) != kept.program
-        now = checker.replay_with_steps(program.launch_args, kept.fault.schedule, rules=kept.rules)
+        launch = launch_of(found.instances[kept.number].make())
+        changed = saved.digest(launch) != kept.program
+        now = checker.replay_with_steps(launch, kept.fault.schedule, rules=kept.rules)
     differs = _differences(
-        kept, now, saved.lines(program.kernel, now) if changed and now is not None else {}
+        kept, now, saved.lines(launch, now) if changed and now is not None else {}
     )
     moved = {} if now is None or differs else _moved(kept.fault, now)
     if as_json:
@@ -148,6 +149,6 @@ def _why(changed: bool) -> str:
     reason = (
         "The kernel has changed since it was saved"
         if changed
-        else "The traced kernel is the same, so its data or tilepipe has changed"
+        else "The kernel is the same, so its data or tilepipe has changed"
     )
     return f"{reason}; `tilepipe check` says whether it is right now."

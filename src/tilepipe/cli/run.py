@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out, print_json
+from tilepipe.cli.common import (
+    Json,
+    Kernel,
+    Settings,
+    Source,
+    app,
+    counting,
+    err,
+    gpu,
+    out,
+    print_json,
+)
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import ARCHITECTURES, CHIPS
 
@@ -25,13 +36,6 @@ class Device(StrEnum):
 
     sim = "sim"
     cuda = "cuda"
-
-
-class Source(StrEnum):
-    """The form of a kernel that the simulator runs."""
-
-    program = "program"
-    ptx = "ptx"
 
 
 class Emit(StrEnum):

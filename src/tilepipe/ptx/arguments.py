@@ -174,6 +174,22 @@ def bytes_of(variable: Variable, argument: Argument, memory: DeviceMemory) -> by
     return found
 
 
+def in_words(variable: Variable, argument: Argument) -> str:
+    """An argument as the name of a launch has it: `x (64,)`; a compiler's name of the parameter
+    (`gemm_param_0`) says nothing.
+    """
+    match argument:
+        case np.ndarray():
+            said = str(argument.shape)
+        case TensorMap():
+            said = str(argument.array.shape if argument.shape is None else argument.shape)
+        case Struct() | bytes():
+            said = f"{variable.nbytes} bytes"
+        case _:
+            said = str(argument)
+    return said if "_param_" in variable.name else f"{variable.name} {said}"
+
+
 def _bytes_of_number(argument: Argument, size: int, what: str) -> bytes:
     """A number of Python, in as many bytes as its parameter has.
 

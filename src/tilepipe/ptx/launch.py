@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from random import Random
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from tilepipe.machine.scheduler import advance
 from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
-from tilepipe.ptx.arguments import Argument
+from tilepipe.ptx.arguments import Argument, in_words
 from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
 from tilepipe.ptx.definition import Perform, where
 from tilepipe.ptx.execution.clocks import SpecialValues
@@ -40,6 +41,9 @@ from tilepipe.ptx.syntax.nodes import (
     Module,
 )
 from tilepipe.ptx.wording import PTX
+
+if TYPE_CHECKING:
+    from tilepipe.check.verdict import Bounds, Fault, Reductions, Verdict
 
 Extents = tuple[int, int, int]
 _NAMED_BARRIERS = 16
@@ -185,6 +189,62 @@ class Launch:
                 return one_after_another(world, order, random, lambda m: None)[0]
             except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
                 raise self.explained(error) from error
+
+    def check(
+        self,
+        *,
+        explore: bool = False,
+        bounds: Bounds | None = None,
+        reductions: Reductions | None = None,
+        rules: Rules = "practice",
+        instance: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Verdict:
+        """Checks every interleaving of the launch: verified, a fault with its counterexample, or
+        undecided. It starts from what the arrays hold, and leaves them as they are.
+
+        Args:
+            explore: explore even where the facts of one execution would do.
+            bounds: when to give up, undecided. reductions: what an exploration may leave out.
+            rules: as for `run`.
+            instance: what the verdict calls it.
+            progress: called with (executions done, executions that are known to be left).
+
+        Raises:
+            BindError: an argument that is not of its type.
+        """
+        from tilepipe import check
+
+        return check.check(
+            self,
+            explore=explore,
+            bounds=check.Bounds() if bounds is None else bounds,
+            reductions=check.Reductions() if reductions is None else reductions,
+            rules=rules,
+            instance=instance,
+            progress=progress,
+        )
+
+    def replay(self, fault: Fault | Verdict, *, rules: Rules = "practice") -> SimFault | None:
+        """Executes the schedule of a fault that `check` found: the fault it ends in, or None.
+
+        Raises:
+            BindError: no fault, or a verdict that has not exactly one.
+        """
+        from tilepipe import check
+        from tilepipe.check.verdict import fault_to_replay
+
+        return check.replay(self, fault_to_replay(fault).schedule, rules=rules)
+
+    def __str__(self) -> str:
+        """`doubled of x (64,), factor 2.0, grid 4, block 128, clusters of 2`."""
+        parameters = self.kernel.function.parameters
+        given = ", ".join(in_words(p, a) for p, a in zip(parameters, self.args, strict=True))
+        size = f", clusters of {_shape(self.cluster)}" if prod(self.cluster) > 1 else ""
+        return (
+            f"{self.kernel.name}{f' of {given}' if given else ''}, grid {_shape(self.grid)}, block"
+            f" {_shape(self.block)}{size}"
+        )
 
     def on_copies(self) -> Launch:
         """The same launch on copies of its memory, for executions that may be repeated."""
@@ -334,6 +394,12 @@ def _extents(given: int | Sequence[int]) -> Extents:
         raise BindError(f"extents are one to three numbers of at least 1; got {given}")
     x, y, z = (*found, 1, 1)[:3]
     return x, y, z
+
+
+def _shape(extents: Extents) -> str:
+    """`4`, `4×2`: without the ones at the end."""
+    x, y, z = extents
+    return "×".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
 
 
 def _unravel(number: int, extents: Extents) -> Extents:

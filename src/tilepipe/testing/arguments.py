@@ -16,10 +16,16 @@ _NO_NUMBERS = "OSUTcMm"  # kinds of dtypes: objects, texts, complex numbers, tim
 Array = npt.NDArray[Any]
 
 
-def require_program(caller: str, given: object) -> None:
-    """Raises BindError where an argument is no program."""
-    if not isinstance(given, Program):
+def require_program(caller: str, given: object, *, ptx: bool = False) -> None:
+    """Raises BindError where an argument is no program; with `ptx`, a launch of PTX will do."""
+    if not (isinstance(given, Program) or (ptx and _is_of_ptx(given))):
         raise BindError(f"{caller} takes programs, which kernel.bind(...) gives; got {given!r:.80}")
+
+
+def _is_of_ptx(given: object) -> bool:
+    from tilepipe.ptx import Launch
+
+    return isinstance(given, Launch)
 
 
 def several(seeds: object) -> list[int]:

@@ -12,6 +12,7 @@ from tilepipe.testing.arguments import require_program
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Reductions, Verdict
     from tilepipe.machine.rules import Rules
+    from tilepipe.ptx import Launch
 
 
 class CheckFailed(TilepipeError, AssertionError):
@@ -27,8 +28,8 @@ class CheckFailed(TilepipeError, AssertionError):
 
 
 def check(
-    program: Program,
-    *more: Program,
+    program: Program | Launch,
+    *more: Program | Launch,
     explore: bool = False,
     bounds: Bounds | None = None,
     reductions: Reductions | None = None,
@@ -42,6 +43,7 @@ def check(
     pass the programs of several.
 
     Args:
+        program: of a kernel of this project, or a launch of PTX (`ptx.Kernel.bind`).
         more: further programs, usually of the same kernel with other arguments.
         explore: explores also where one run stands for all.
         bounds: when an exploration gives up. reductions: what it may leave out.
@@ -60,7 +62,7 @@ def check(
 
     verdicts = []
     for p in (program, *more):
-        require_program("check", p)
+        require_program("check", p, ptx=True)
         verdict = p.check(
             explore=explore, bounds=bounds, reductions=reductions, rules=rules, instance=instance(p)
         )
@@ -70,8 +72,10 @@ def check(
     return combine(verdicts)
 
 
-def instance(program: Program) -> str:
+def instance(program: Program | Launch) -> str:
     """A program in words: its kernel, its arguments' shapes and numbers, its CTAs."""
+    if not isinstance(program, Program):
+        return str(program)
     launch = program.launch_args
     args = ", ".join(
         f"{name} {_extents(arg.shape) if isinstance(arg, TensorArg) else arg}"

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.recording import Recorder
-from tilepipe.check.front_ends import front_end_of
+from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.verdict import ExecutionLimitError, Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
-from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
-
-if TYPE_CHECKING:
-    from tilepipe.ptx import Launch as PtxLaunch
 
 Schedule = tuple[ScheduleStep, ...]
 _MAX_STEPS = 1_000_000  # since it was saved, the kernel may have got an endless loop
@@ -27,7 +22,7 @@ _MAX_SECONDS = 600.0
 
 
 def replay(
-    launch: Launch | PtxLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+    launch: AnyLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
 ) -> SimFault | None:
     """Performs a schedule on the simulated machine, and then the rest of the kernel in a fixed
     order: the fault in which that ends, or None.
@@ -37,7 +32,7 @@ def replay(
 
 
 def replay_with_steps(
-    launch: Launch | PtxLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+    launch: AnyLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
 ) -> Fault | None:
     """The fault in which `check.replay` of a schedule ends, with the steps of this execution that
     lead to it; None if it ends in no fault.

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tilepipe import files
+from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import BindError
-from tilepipe.ir import printer
-from tilepipe.ir.program import Kernel, all_ops
 from tilepipe.machine.rules import Rules, require_rules
 
 FORMAT = "tilepipe counterexample"
@@ -42,6 +41,7 @@ class Saved:
         program: `digest` of the kernel.
         fault: the fault with its schedule.
         lines: "gemm.py:31" -> the text of that line, for each line that the fault names.
+        source: "program", or "ptx" where the PTX of a program's printed CUDA was checked.
     """
 
     what: str
@@ -52,18 +52,20 @@ class Saved:
     program: str
     fault: Fault
     lines: Mapping[str, str] = field(default_factory=dict)
+    source: str = "program"
 
 
-def digest(kernel: Kernel) -> str:
-    """A digest of a kernel's printed ops and their lines, in 16 digits."""
-    return hashlib.sha256(printer.text(kernel).encode()).hexdigest()[:16]
+def digest(launch: AnyLaunch) -> str:
+    """A digest of the program that is launched, its text and its lines, in 16 digits."""
+    text = front_end_of(launch, "practice").text
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def lines(kernel: Kernel, fault: Fault) -> dict[str, str]:
-    """The text of each line of the kernel that a fault and its steps name, if it is available."""
+def lines(launch: AnyLaunch, fault: Fault) -> dict[str, str]:
+    """The text of each line of the program that a fault and its steps name, if it is available."""
     named = {fault.loc, *(step.loc for step in fault.steps)}
-    found = {op.loc.short: op.loc.source for op in all_ops(kernel) if op.loc.short in named}
-    return {loc: found[loc] for loc in sorted(found) if found[loc]}
+    found = front_end_of(launch, "practice").lines
+    return {loc: text for loc, text in sorted(found.items()) if loc in named}
 
 
 def as_json(fault: Fault) -> dict[str, Any]:
@@ -136,6 +138,7 @@ def write(path: Path, saved: Saved) -> None:
             "program": saved.program,
             "fault": as_json(saved.fault),
             "lines": dict(saved.lines),
+            "from": saved.source,
             "picks": list(_SCHEDULE_FIELDS),
             "schedule": [
                 [getattr(pick, name) for name in _SCHEDULE_FIELDS] for pick in saved.fault.schedule
@@ -224,7 +227,15 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
         _field(report, "program", str),
         fault,
         {loc: _is(text, str, f"line {loc}") for loc, text in _field(report, "lines", dict).items()},
+        _source(report),
     )
+
+
+def _source(report: Mapping[str, Any]) -> str:
+    source: str = _is(report.get("from", "program"), str, "'from'")
+    if source not in ("program", "ptx"):
+        raise _Damaged(f"'from' is '{source}', neither 'program' nor 'ptx'")
+    return source
 
 
 def _rules(report: Mapping[str, Any]) -> Rules:

@@ -11,7 +11,7 @@ import numpy as np
 from tilepipe.check.proofs.guards import Guards, guards
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.errors import BindError
-from tilepipe.ir import def_use, ops
+from tilepipe.ir import def_use, ops, printer
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Launch, TensorArg, all_ops, walk
@@ -69,6 +69,16 @@ class LaunchState(Watch):
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
         self.elected = self.lanes[0]
+
+    @property
+    def text(self) -> str:
+        """The printed ops of the kernel, with their lines."""
+        return printer.text(self.launch.kernel)
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The lines of source that ops come from, by location."""
+        return {op.loc.short: op.loc.source for op in all_ops(self.launch.kernel) if op.loc.source}
 
     @property
     def has_tests(self) -> bool:

@@ -49,6 +49,24 @@ class PtxState:
         self.adds: frozenset[int] = frozenset()
 
     @property
+    def text(self) -> str:
+        """The PTX of the module."""
+        return self.launch.kernel.module.text
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The lines that instructions with requests come from, by location: of the source where
+        its file can be read, else of the PTX.
+        """
+        ptx = self.text.split("\n")
+        instructions = [s.instruction for s in self.launch.kernel.code.sites.values()]
+        return {
+            site.loc.short: site.loc.source or ptx[instruction.line - 1].strip()
+            for site, instruction in zip(self.sites, instructions, strict=True)
+            if site.loc is not None
+        }
+
+    @property
     def has_tests(self) -> bool:
         """Whether it has a try_wait that does not count as a wait."""
         return not self._tests <= self.guards.tests.keys()

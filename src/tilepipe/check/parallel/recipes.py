@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilepipe.check import front_ends
 from tilepipe.check.decide import check
+from tilepipe.check.front_ends import AnyLaunch, Made
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.ir.program import HoldsLaunch, Launch
 from tilepipe.machine.rules import Rules
 
-Recipe = Callable[[], HoldsLaunch | Launch]
+Recipe = Callable[[], Made]
 Instance = tuple[str, Recipe]
 # one check at a time in each process: the threads of a Dask worker would only share one interpreter
 _ONE_AT_A_TIME = threading.Lock()
@@ -133,13 +134,13 @@ def name_of(instance: object) -> str:
     )
 
 
-def launch_of(made: HoldsLaunch | Launch) -> Launch:
+def launch_of(made: Made) -> AnyLaunch:
     """The launch of the program that a recipe has made.
 
     Raises:
         BindError: the recipe has made something else.
     """
-    launch = made if isinstance(made, Launch) else getattr(made, "launch_args", None)
+    launch = front_ends.launch_of(made)
     if launch is None:
         raise BindError(
             f"a recipe gives a program, as kernel.bind(...) does; this one gave {made!r:.80}"

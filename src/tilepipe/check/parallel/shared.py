@@ -20,8 +20,9 @@ from multiprocessing.connection import Connection
 
 from tilepipe.check.decide import decide
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import Alternative, BoundError, Explorer, Outcome
+from tilepipe.check.front_ends import front_end_of
 from tilepipe.check.parallel.recipes import (
     CheckResult,
     Failure,
@@ -46,13 +47,13 @@ class SharedExplorer(Explorer):
 
     def __init__(
         self,
-        launch_state: LaunchState,
+        front_end: FrontEnd,
         options: Options,
         progress: Callable[[int, int], None] | None,
         recipe: bytes,
         jobs: int,
     ) -> None:
-        super().__init__(launch_state, options.bounds, options.reductions, progress)
+        super().__init__(front_end, options.bounds, options.reductions, progress)
         self._options = options
         self._recipe = recipe
         self._jobs = jobs
@@ -144,7 +145,7 @@ def check_shared(
     sent = pickled(name, recipe)
     try:
         explorer = SharedExplorer(
-            LaunchState(launch_of(recipe()), options.rules), options, progress, sent, jobs
+            front_end_of(launch_of(recipe()), options.rules), options, progress, sent, jobs
         )
         try:
             verdict: Verdict = decide(explorer, options.explore, name)
@@ -162,17 +163,17 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     """Performs the executions that are requested through the pipe."""
     started(pipe)
     try:
-        launch_state = LaunchState(launch_of(pickle.loads(recipe)()), options.rules)
+        front_end = front_end_of(launch_of(pickle.loads(recipe)()), options.rules)
     except Exception as error:  # a recipe may raise anything
         pipe.send(Failure.of(error))
         return
     seconds = options.bounds.seconds
     # the parent counts the executions
     bounds = Bounds(traces=sys.maxsize, seconds=seconds, steps=options.bounds.steps)
-    explorer = Explorer(launch_state, bounds, options.reductions, None)
+    explorer = Explorer(front_end, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
-            (launch_state.elected, launch_state.guards), clusters, alternative, left = pipe.recv()
+            (front_end.elected, front_end.guards), clusters, alternative, left = pipe.recv()
             if seconds < math.inf:
                 explorer.started = time.perf_counter() - (
                     seconds - left

@@ -275,10 +275,12 @@ class Module:
     """A PTX file.
 
     Attributes:
+        text: what was parsed.
         version: of the PTX ISA: (9, 5). targets: `("sm_100a",)` and options.
         variables: of the module, by name. functions: by name, entry points among them.
     """
 
+    text: str = ""
     version: tuple[int, int] = (0, 0)
     targets: tuple[str, ...] = ()
     address_size: int = 64

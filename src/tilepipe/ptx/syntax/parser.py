@@ -66,7 +66,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._next = tokens(text).__next__
         self.token = self._next()
-        self.parsed = Module()
+        self.parsed = Module(text)
         self.files: dict[int, str] = {}
         self.opcodes: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.anywhere = Scope(None, Registers())

@@ -1,0 +1,105 @@
+"""`tilepipe check` and `tilepipe replay` of PTX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.copying import Call, report
+
+FILE = """from tests.support import handover
+
+launch = handover.launch()
+alone = handover.launch(ctas=1)
+
+
+def made(without: str = ""):
+    line = {"": "", "arrive": handover.ARRIVE, "wait": handover.WAIT}[without]
+    return handover.launch(handover.PTX.replace(line, "") if line else handover.PTX)
+
+
+def both():
+    return [handover.launch(), handover.launch(ctas=3)]
+"""
+
+LONGER = """
+
+def longer(text):
+    return handover.launch(text.replace("    bar.sync", "    nanosleep.u32 20;\\n    bar.sync"))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("handing.py").write_text(FILE, encoding="utf-8")
+    return Path("handing.py")
+
+
+def test_a_launch_in_a_file_is_verified(file: Path, tilepipe: Call) -> None:
+    code, out, err = tilepipe("check", f"{file}:launch")
+    assert (code, err) == (0, "")
+    words = " ".join(out.replace("│", " ").split())
+    assert "handover of out (64,), grid 2, block 64" in words
+    assert "single-execution" in words
+    found = report(tilepipe("check", f"{file}:launch", "--from", "ptx", "--json"))
+    assert (found["verdict"], found["from"]) == ("verified", "ptx")
+
+
+def test_a_list_of_launches_and_processes(file: Path, tilepipe: Call) -> None:
+    found = report(tilepipe("check", f"{file}:both", "--json"))
+    assert [x["instance"] for x in found["instances"]] == [
+        "1: handover of out (64,), grid 2, block 64",
+        "2: handover of out (96,), grid 3, block 64",
+    ]
+
+
+@pytest.mark.thorough
+def test_processes_find_what_one_process_finds(file: Path, tilepipe: Call) -> None:
+    """Two processes for one instance, and for two."""
+    for what in ("launch", "both"):
+        found = [
+            report(tilepipe("check", f"{file}:{what}", "--json", "--explore", "--jobs", n))
+            for n in (1, 2)
+        ]
+        assert found[0]["verdict"] == found[1]["verdict"] == "verified"
+        assert found[0]["states"] == found[1]["states"]
+
+
+def test_a_fault_is_saved_and_replayed(file: Path, tilepipe: Call) -> None:
+    code, out, _ = tilepipe("check", f"{file}:made", "-s", "without=arrive", "--save", "f.json")
+    assert code == 1
+    assert "32 of 32 arrivals" in out
+    kept = json.loads(Path("f.json").read_text())
+    assert kept["from"] == "program"
+    (wait,) = [text for text in kept["lines"].values() if "try_wait" in text]
+    assert wait == "mbarrier.try_wait.parity.shared.b64 %p3, [bar], 0;"
+    code, out, _ = tilepipe("replay", "f.json")
+    assert code == 1
+    assert "the same fault." in out
+    # with a line more before it, it is the same fault
+    longer = FILE.replace("return handover.launch(", "return longer(") + LONGER
+    file.write_text(longer, encoding="utf-8")
+    code, out, _ = tilepipe("replay", "f.json")
+    assert code == 1, out
+    assert "lines have moved: <ptx>:25 is <ptx>:26 now" in out
+
+
+def test_one_cta_is_too_small(file: Path, tilepipe: Call) -> None:
+    code, _, err = tilepipe("check", f"{file}:alone")
+    assert code == 2
+    assert "there is one CTA" in err
+    assert tilepipe("check", f"{file}:alone", "--small")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_shipped_kernel_is_checked_from_its_ptx(tilepipe: Call) -> None:
+    found = report(
+        tilepipe("check", "gemm", "-s", "stages=2", "-s", "bn=64", "--from", "ptx", "--json")
+    )
+    assert (found["kernel"], found["verdict"], found["from"]) == ("gemm", "verified", "ptx")
+    assert [x["instance"] for x in found["instances"]] == [
+        f"2 tiles per CTA, {n} K step{'s' * (n > 1)}, 2 CTAs" for n in (1, 5)
+    ]

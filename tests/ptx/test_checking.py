@@ -1,0 +1,47 @@
+"""Launches of PTX are checked, replayed and asserted as programs are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.support.handover import ARRIVE, PTX, launch
+from tilepipe import testing
+from tilepipe.check import Bounds
+
+
+def test_a_launch_checks_itself_and_replays_its_fault() -> None:
+    good = launch()
+    (out,) = good.args
+    assert isinstance(out, np.ndarray)
+    out[:] = 7
+    verdict = good.check(instance="two CTAs")
+    assert (verdict.verdict, verdict.instance) == ("verified", "two CTAs")
+    assert (out == 7).all()
+    bad = launch(PTX.replace(ARRIVE, ""))
+    found = bad.check(explore=True, bounds=Bounds(traces=10), rules="strict")
+    assert found.method == "explored"
+    again = bad.replay(found, rules="strict")
+    assert isinstance(again, tp.DeadlockError)
+    assert str(again) == found.faults[0].message
+    with pytest.raises(tp.BindError, match="this verdict has none"):
+        bad.replay(verdict)
+
+
+def test_the_name_of_a_launch() -> None:
+    assert str(launch()) == "handover of out (64,), grid 2, block 64"
+
+
+def test_an_assertion() -> None:
+    verdict = testing.check(launch(), launch(ctas=1))
+    assert verdict.instance == (
+        "handover of out (64,), grid 2, block 64; handover of out (32,), grid 1, block 64"
+    )
+    with pytest.raises(testing.CheckFailed, match=r"handover of out \(64,\)") as failed:
+        testing.check(launch(PTX.replace(ARRIVE, "")))
+    assert "try_wait" in str(failed.value)
+    with pytest.raises(tp.BindError, match="check takes programs"):
+        testing.check(np.zeros(3))  # type: ignore[arg-type]
+    with pytest.raises(tp.BindError, match="run takes programs"):
+        testing.run(launch())  # type: ignore[arg-type]
