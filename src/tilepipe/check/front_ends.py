@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.launch_state import LaunchState
@@ -17,6 +18,20 @@ AnyLaunch: TypeAlias = "ir.Launch | PtxLaunch"
 Made: TypeAlias = "ir.HoldsLaunch | AnyLaunch"  # what a recipe makes
 
 
+class SourceFrontEnd(FrontEnd, Protocol):
+    """A front end with the source of its program, for counterexamples that are kept."""
+
+    @property
+    def text(self) -> str:
+        """The program as text: launches of the same program have the same."""
+
+    @property
+    def lines(self) -> Mapping[str, str]:
+        """The lines of source that ops come from, "gemm.py:31" -> its text, as far as it can be
+        read.
+        """
+
+
 def launch_of(made: object) -> AnyLaunch | None:
     """The launch that a program holds, or that `made` is; None if it is neither."""
     launch = getattr(made, "launch_args", made)
@@ -27,7 +42,7 @@ def launch_of(made: object) -> AnyLaunch | None:
     return launch if isinstance(launch, PtxLaunch) else None
 
 
-def front_end_of(launch: AnyLaunch, rules: Rules) -> FrontEnd:
+def front_end_of(launch: AnyLaunch, rules: Rules) -> SourceFrontEnd:
     """The front end of a launch.
 
     Raises:

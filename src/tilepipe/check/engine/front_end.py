@@ -8,7 +8,7 @@ leaves out must change no later step and no fault.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
 from tilepipe.check.proofs.guards import Guards
@@ -49,16 +49,6 @@ class FrontEnd(Protocol):
     @property
     def sites(self) -> Sequence[Site]:
         """All ops, by id."""
-
-    @property
-    def text(self) -> str:
-        """The program as text: launches of the same program have the same."""
-
-    @property
-    def lines(self) -> Mapping[str, str]:
-        """The lines of source that ops come from, "gemm.py:31" -> its text, as far as it can be
-        read.
-        """
 
     @property
     def lanes(self) -> Sequence[int]:
