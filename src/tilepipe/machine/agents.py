@@ -5,7 +5,9 @@ which its body holds.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilepipe.machine.actors import Actor, Body, Role
 from tilepipe.machine.barriers.state import Mbarrier
@@ -13,6 +15,7 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.polling import Looks
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import (
     StoreQueue,
@@ -66,7 +69,9 @@ class Agent(Actor):
     Attributes:
         body: what gives its requests.
         counts: executions per site, shared by all agents of the launch.
-        spins: what it looks at, where an exploration has found it in a loop that changes nothing.
+        spins: what it looks at, where it has been found in a loop that changes nothing. looks:
+            what strong loads and atomic operations have found, from the first on. repeats: its last
+            look, or test of a barrier, was in vain.
         dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has
             been a wgmma.fence.
         stores: lane -> its bulk-store groups. copies: its cp.async, from the first on.
@@ -76,8 +81,8 @@ class Agent(Actor):
     """
 
     __slots__ = (
-        "body", "copies", "counts", "dirty", "fenced", "spins", "stores", "tensor", "wgmma_groups",
-        "wgmma_open", "wgmma_queue",
+        "body", "copies", "counts", "dirty", "fenced", "looks", "repeats", "spins", "stores",
+        "tensor", "wgmma_groups", "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
     cta: Cta
@@ -96,6 +101,8 @@ class Agent(Actor):
         super().__init__(cta, role, index, first_warp, warps, uid)
         self.counts = counts
         self.spins: Spin | None = None
+        self.looks: Looks | None = None
+        self.repeats = False
         self.dirty: list[Frag] = []
         self.fenced = False
         self.stores: dict[int, StoreQueue] = {}
@@ -104,6 +111,18 @@ class Agent(Actor):
         self.wgmma_groups: deque[WgmmaGroup] = deque()
         self.wgmma_queue = UnitQueue()
         self.tensor: TensorState | None = None
+
+
+def looked(
+    ag: Agent, site: Site, mask: int, lanes: list[int], where: Any, found: Any,
+    name: Callable[[], str],
+) -> None:  # fmt: skip
+    """Notes what threads have found by a strong load, or by an atomic operation that has changed
+    nothing. `where`, `found`: of all threads.
+    """
+    if ag.looks is None:
+        ag.looks = Looks()
+    ag.repeats = ag.looks.again(site, mask, lanes, where, found, name)
 
 
 def tensor_state(ag: Agent) -> TensorState:

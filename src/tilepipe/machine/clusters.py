@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from random import Random
 
 import numpy as np
@@ -57,7 +58,7 @@ def one_after_another(
 
 
 def _advance(m: Machine, random: Random | None) -> int:
-    """Runs a cluster until nothing in it can act."""
+    """Runs a cluster until nothing in it can act, or all that is left polls."""
     with explained(m):
         return run_in_order(m) if random is None else run_at_random(m, random)
     raise AssertionError  # a fault has been raised
@@ -67,6 +68,8 @@ def finish(m: Machine) -> None:
     """Ends a cluster in which nothing can act any more."""
     with explained(m):
         if any(not a.done for a in m.agents):
+            for agent in m.agents if m.stuck else ():
+                agent.spins = agent.spins if agent in m.polling else None
             raise deadlock.report(m)
         check_exit(m)
     if m.poisoned is not None:
@@ -103,6 +106,15 @@ def _duration(m: Machine) -> float:
 
 
 # -- together --------------------------------------------------------------------------
+
+
+class _Pause(Enum):
+    """Why a cluster that has not ended does not go on: an agent asks for an op, or all of them look
+    at something in vain.
+    """
+
+    ASKS = auto()
+    POLLS = auto()
 
 
 class _Place:
@@ -151,10 +163,8 @@ class _Together:
         if self.random is not None:
             place.machine.requests.haste = self.random.choice((0.0, 0.5, 1.0))
 
-    def run(self, place: _Place) -> bool:
-        """Runs the clusters of a slot until one asks for an op, or until none is left. Returns
-        whether one asks.
-        """
+    def run(self, place: _Place) -> _Pause | None:
+        """Runs the clusters of a slot until one asks for an op, or polls, or until none is left."""
         clusters = self.world.clusters
         assert clusters is not None
         m = place.machine
@@ -163,14 +173,16 @@ class _Together:
             self.enter(place)
             self.steps += _advance(m, self.random)
             if m.requests.asking:
-                return True
+                return _Pause.ASKS
+            if m.stuck:
+                return _Pause.POLLS
             finish(m)
             place.since += _duration(m)
             self.end = max(self.end, place.since)
             self.finished(m)
             if not clusters.waiting:
                 m.close()
-                return False
+                return None
             self.start(place, clusters.waiting.popleft())
 
     def grant(self, asking: list[_Place]) -> _Place:
@@ -185,7 +197,8 @@ class _Together:
         )
         requests.asking.remove(agent)
         requests.granted = agent
-        ready.append(agent)
+        # an agent that looks again and again is watched: it may be all that is left
+        (ready if agent.looks is None else place.machine.polling).append(agent)
         asking.remove(place)
         return place
 
@@ -207,11 +220,30 @@ def together(
     for place in places:  # all start before any of them can cancel another
         run.start(place, world.clusters.waiting.popleft())
     asking: list[_Place] = []
-    while places or asking:
+    polling: list[_Place] = []
+    idle: set[int] = set()  # the slots that have polled since anything has moved
+    looks = False
+    while places or asking or polling:
         begins = bool(places) and (
             random is None or random.randrange(len(places) + len(asking)) < len(places)
         )
-        place = places.pop(0) if begins else run.grant(asking)
-        if run.run(place):
+        if begins:
+            place = places.pop(0)
+        elif asking and not (polling and looks):
+            place = run.grant(asking)
+        else:
+            place = polling.pop(0 if random is None else random.randrange(len(polling)))
+        looks = not looks
+        pause = run.run(place)
+        if pause is None or (place.machine is not None and place.machine.moved):
+            idle.clear()
+        if pause is _Pause.ASKS:
             asking.append(place)
+        elif pause is _Pause.POLLS:
+            polling.append(place)
+            idle.add(id(place))
+            if not places and all(id(other) in idle for other in (*asking, *polling)):
+                assert place.machine is not None
+                run.enter(place)
+                finish(place.machine)  # nothing can end what its agents look for
     return run.steps, [run.end]

@@ -17,6 +17,8 @@ from tilepipe.machine.barriers.state import WORD_BYTES, Mbarrier, NamedState, Re
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.grid_state import Clusters, GridRequests
 from tilepipe.machine.happens_before.accesses import Access, AccessBits, Holder
+from tilepipe.machine.happens_before.byte_events import ByteOrder
+from tilepipe.machine.happens_before.memory_order import Fences, Recent
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -56,6 +58,9 @@ class World:
         elected: the lane that elect.sync elects wherever it is active.
         journal: is notified of each step that other agents can notice, where executions are
             explored.
+        order: the bits of the accesses of all clusters, where strong accesses may order one cluster
+            after another; None: each has its own. machines: then those that run.
+        seen: the latest values of strong writes that threads have read, for messages.
         undecided: what the front end says of a deadlock that its model cannot decide. located: the
             line of the program at which the front end's code has raised an exception.
     """
@@ -80,12 +85,32 @@ class World:
     strict: bool = field(default=False, init=False)
     counts: list[int] = field(init=False)
     blocked: list[int] = field(init=False)
+    order: AccessBits | None = field(default=None, init=False)
+    machines: list[Machine] = field(default_factory=list, init=False)
+    seen: Recent = field(default_factory=Recent, init=False)
     _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.strict = self.rules == "strict"
         self.counts = [0] * len(self.program.sites)
         self.blocked = [0] * len(self.program.sites)
+        if self.program.orders_clusters:
+            self.order = AccessBits(self._all_holders)
+            for tensor in self.tensors:
+                if tensor.order is not None:
+                    tensor.order.presents = []
+
+    def _all_holders(self) -> Iterator[Holder]:
+        for machine in self.machines:
+            yield from machine.holders()
+        yield from self.holders()
+
+    def holders(self) -> Iterator[Holder]:
+        """What holds knowledge and belongs to no cluster."""
+        yield self.seen
+        for tensor in self.tensors:
+            if isinstance(tensor.order, ByteOrder):
+                yield from tensor.order.values.values()
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""
@@ -133,6 +158,9 @@ class Machine:
         ready: agents that can take a step. polling: those of them whose last test failed; they let
             the others go first.
         pending: asynchronous units that may act, oldest first.
+        published: what fences of its agents have published.
+        stuck: all that is left polls, and can go on only once something else changes memory. moved:
+            the last run of it has changed something.
         initialised_in_roles: live mbarriers that were initialised in a role.
         poisoned, poison_at: the first read of poison, reported at the end unless a race explains
             it.
@@ -147,14 +175,21 @@ class Machine:
         self.ready: deque[Agent] = deque()
         self.polling: deque[Agent] = deque()
         self.pending: deque[Unit] = deque()
+        self.agents: list[Agent] = []
+        if world.order is not None:
+            world.machines.append(self)
         self.start(cluster_id)
 
     def start(self, cluster_id: int) -> None:
         """A new cluster takes the place of the one before: its shared memory is poison, its
         barriers are not initialised.
         """
+        if self.world.order is not None:
+            self._retire_accesses()
         self.cluster_id = cluster_id
-        self.order = AccessBits(self.holders)
+        self.order = self.world.order or AccessBits(self._all_holders)
+        self.published = Fences()
+        self.stuck = self.moved = False
         self.requests = GridRequests()
         self.initialised_in_roles: list[Mbarrier] = []
         self.poisoned: PoisonError | None = None
@@ -165,7 +200,7 @@ class Machine:
         self.ready.clear()
         self.polling.clear()
         self.pending.clear()
-        self.agents: list[Agent] = []
+        self.agents = []
         for cta in self.ctas:
             self._start_cta(cta)
         self.cluster = Rendezvous("the cluster barrier", self.agents)
@@ -206,13 +241,36 @@ class Machine:
         """Breaks the references between agents, CTAs and tiles, so that a launch's copies of its
         tensors are freed now.
         """
+        if self.world.order is not None:
+            self._retire_accesses()
+            self.world.machines.remove(self)
         self.agents.clear()
         for cta in self.ctas:
             cta.agents = []
             cta.slots, cta.bars, cta.named = [], [], []
 
+    def _retire_accesses(self) -> None:
+        """Of a cluster that has ended nobody asks any more who accessed its shared memory."""
+        for cta in self.ctas:
+            for slot in cta.slots:
+                for access in slot.accesses:
+                    self.order.retire(access)
+                slot.accesses = []
+            for bar in cta.bars:
+                self.order.retire_bit(
+                    bar.init_bit | bar.fenced | bar.proxy_bit | sum(set(bar.completion_bits))
+                )
+
+    def _all_holders(self) -> Iterator[Holder]:
+        yield from self.holders()
+        yield from self.world.holders()
+
     def holders(self) -> Iterator[Holder]:
-        """Everything that holds knowledge of this cluster's accesses."""
+        """Everything of this cluster that holds knowledge of accesses."""
+        yield self.published
+        for cta in self.ctas:
+            if cta.space is not None:
+                yield from cta.space.values.values()
         yield from self.agents
         for cta in self.ctas:
             yield from cta.bars

@@ -60,7 +60,8 @@ class Program(NamedTuple):
         tensor_memory: it has tcgen05 ops. pairs: of two CTAs share them.
         commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
             arrives, which may hand them back. waits_itself: it has a grid_dependency_wait.
-        shares_work: clusters may take work from each other.
+        shares_work: clusters may take work from each other, or wait for each other.
+        orders_clusters: strong accesses to global memory may order one cluster after another.
         words: what messages call the instructions that they advise.
     """
 
@@ -79,4 +80,5 @@ class Program(NamedTuple):
     hands_on: bool = False
     waits_itself: bool = False
     shares_work: bool = False
+    orders_clusters: bool = False
     words: Wording = PTX

@@ -8,17 +8,23 @@ step; the same seed gives the same run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from tilepipe.machine.actors import BLOCKED
-from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import mbar_try_wait, mbar_try_wait_parity
-from tilepipe.machine.barriers.rendezvous import returned
+from tilepipe.machine.agents import Agent, Spin
+from tilepipe.machine.barriers.mbarrier import mbar_try_wait, mbar_try_wait_parity, phase_asked
+from tilepipe.machine.barriers.rendezvous import fence, returned, syncwarp
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.polling import Looks
 from tilepipe.machine.units.acting import act
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 _PATIENCE = 4096  # steps of others while an agent asks the grid
+_LOOKS = 8  # vain looks of each agent after which it is asked whether any of them can go on
+_LONGEST = 1024  # steps of a loop from one look to the next
+_SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another agent looks at
 
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:
@@ -26,7 +32,7 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
     took.
     """
     body = ag.body
-    ag.parked = False
+    ag.parked = ag.repeats = False
     counts = ag.counts
     steps = 0
     try:
@@ -45,10 +51,12 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
             steps += 1
             counts[args[0].id] += 1
             request = body.send(result)
-            if result is False and op in TESTS and steps < limit:
-                ag.request = request
-                m.polling.append(ag)
-                return steps
+            if ag.repeats or (result is False and op in TESTS):
+                ag.repeats = True
+                if steps < limit:
+                    ag.request = request
+                    m.polling.append(ag)
+                    return steps
     except StopIteration:
         returned(m, ag)
         return steps
@@ -58,10 +66,20 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
 
 
 def run_in_order(m: Machine) -> int:
-    """Seed 0: until nothing can act. Returns the number of steps."""
+    """Seed 0: until nothing can act, or all that is left looks at something in vain. Returns the
+    number of steps.
+    """
     ready, pending, polling = m.ready, m.pending, m.polling
-    steps = 0
+    steps = rounds = 0
+    m.stuck = m.moved = False
     while True:
+        if polling and not ready and not pending:
+            if m.stuck or (rounds and m.requests.asking):
+                return steps
+            rounds += 1
+            steps += _go_round(m)
+            continue
+        m.moved = True
         ready.extend(polling)
         polling.clear()
         while ready:
@@ -69,16 +87,20 @@ def run_in_order(m: Machine) -> int:
         if pending:
             act(m, pending.popleft())
             steps += 1
-        elif not polling or m.requests.asking:
+        elif not polling:
             return steps
 
 
 def run_at_random(m: Machine, random: Random) -> int:
     """Other seeds: one step of the agent or unit that the seed picks, until nothing can act, or
     until an agent has long asked the grid for something: the others may be polling for the answer.
+    Or until all that is left looks at something in vain.
     """
     ready, pending, requests = m.ready, m.pending, m.requests
-    steps = asked = 0
+    ready.extend(m.polling)
+    m.polling.clear()
+    steps = asked = looks = 0
+    m.stuck = m.moved = False
     while count := len(ready) + len(pending):
         # The number that random.randrange(count) draws, so that a seed stays what it was; its two
         # calls in Python for each step were 3 % of a GEMM's instructions.
@@ -93,9 +115,86 @@ def run_at_random(m: Machine, random: Random) -> int:
             agent = ready[pick]
             del ready[pick]
             steps += advance(m, agent, 1)
+            if not agent.repeats:
+                m.moved = True
+                continue
+            looks += 1
+            if looks > _LOOKS * count and not pending and all(a.repeats for a in ready):
+                looks = 0
+                m.polling.extend(ready)
+                ready.clear()
+                steps += _go_round(m)
+                if m.stuck:
+                    return steps
+                ready.extend(m.polling)
+                m.polling.clear()
             continue
+        m.moved = True
         unit = pending[pick - len(ready)]
         pending.remove(unit)
         act(m, unit)
         steps += 1
     return steps
+
+
+# -- loops that look at memory ---------------------------------------------------------
+
+
+def _go_round(m: Machine) -> int:
+    """Takes each agent that polls to its next look, where nothing else is left; `m.stuck` is then
+    whether none of them can go on by itself. Returns the number of steps.
+    """
+    steps, stuck = 0, True
+    for _ in range(len(m.polling)):
+        taken, back = _to_next_look(m, m.polling.popleft())
+        steps += taken
+        stuck = stuck and back
+    if not stuck or m.ready or m.pending:
+        m.moved = True
+        return steps
+    parted = [_part_ways(agent) for agent in m.polling]
+    m.stuck = not any(parted)
+    return steps
+
+
+def _to_next_look(m: Machine, ag: Agent) -> tuple[int, bool]:
+    """Takes an agent to its next vain look, or up to a step that may change something. Returns the
+    steps taken, and whether the agent is where it has been before, with nothing changed since.
+    """
+    if ag.looks is None:
+        ag.looks = Looks()
+    for steps in range(1, _LONGEST):
+        assert ag.request is not None
+        op, args = ag.request
+        advance(m, ag, 1)
+        if ag.parked:
+            return steps, ag in m.requests.asking
+        if ag.done:
+            return steps, False
+        if not ag.repeats and op not in _SILENT:
+            ag.looks.rounds.clear()
+            return steps, False  # it is ready
+        m.ready.pop()
+        if ag.repeats:
+            m.polling.append(ag)
+            ag.spins = _spin(ag, op, args)
+            snapshot = getattr(ag.body, "snapshot", None)
+            return steps, snapshot is not None and ag.looks.back(snapshot())
+    m.ready.append(ag)
+    return _LONGEST, False
+
+
+def _spin(ag: Agent, op: Callable[..., Any], args: tuple[Any, ...]) -> Spin:
+    """What an agent has looked at."""
+    site = args[0]
+    if op in TESTS:
+        return Spin(site, ag.cta.bars[args[2]], phase_asked(ag, args))
+    assert ag.looks is not None
+    look = ag.looks.last[site.id]
+    return Spin(site, name=look.name(), value=look.value)
+
+
+def _part_ways(ag: Agent) -> bool:
+    """Lets lanes go on that wait for those that look; returns whether any do."""
+    part_ways = getattr(ag.body, "part_ways", None)
+    return part_ways is not None and bool(part_ways())

@@ -285,6 +285,9 @@ class Launch:
         """The kernel as the machine runs it."""
         code = self.kernel.code
         warps = -(-prod(self.block) // WARP)
+        performs = [site.perform for site in code.sites.values()]
+        takes = any(p.facts.takes in SHARED_BY_CLUSTERS for p in performs)
+        watches = any(p.watches for p in performs) and prod(self.grid) > prod(self.cluster)
         role = Role("warp", warpgroups=False, alone=warps == 1, unnamed=True)
         return Program(
             prod(self.cluster),
@@ -298,9 +301,8 @@ class Launch:
             commits=any(
                 s.instruction.name.startswith("tcgen05.commit") for s in code.sites.values()
             ),
-            shares_work=any(
-                s.perform.facts.takes in SHARED_BY_CLUSTERS for s in code.sites.values()
-            ),
+            shares_work=watches or takes,
+            orders_clusters=watches or (takes and any(p.acquires for p in performs)),
             waits_itself=any(
                 s.instruction.name == "griddepcontrol.wait" for s in code.sites.values()
             ),
@@ -342,7 +344,7 @@ class Launch:
         threads = prod(self.block)
         first = agent.first_warp * WARP
         live = (1 << min(threads - first, WARP)) - 1
-        warp = Warp(self.kernel.code, live, self)
+        warp = Warp(self.kernel.code, live, self, agent)
         warp.sites = sites
         warp.local = np.zeros((WARP, self.placed.local_bytes), np.uint8)
         rank = warp.rank = agent.cta.rank

@@ -18,11 +18,11 @@ WAITS = {
     "@%p2 bra LOOP;",
     "the address, computed each time": f"LOOP: mov.u32 %r4, words; add.u32 %r2, %r4, 0; {TEST} "
     "@!%p1 bra LOOP;",
+    "another barrier each time": f"LOOP: xor.b32 %r2, %r2, 8; {TEST} @!%p1 bra LOOP;",
     "two ways out": f"LOOP: {TEST} @%p1 bra OUT; bra LOOP; OUT:",
 }
 NO_WAITS = {
     "a count": f"LOOP: add.u32 %r5, %r5, 1; {TEST} @!%p1 bra LOOP;",
-    "another barrier each time": f"LOOP: xor.b32 %r2, %r2, 8; {TEST} @!%p1 bra LOOP;",
     "a way out by a count": f"LOOP: {TEST} add.u32 %r5, %r5, 1; setp.eq.u32 %p2, %r5, 0; "
     "@%p2 bra OUT; @!%p1 bra LOOP; OUT:",
 }

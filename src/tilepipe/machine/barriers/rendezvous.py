@@ -12,8 +12,10 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import release
 from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import GLOBAL, Access
 from tilepipe.machine.happens_before.knowledge import Fenceable, touched
+from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
@@ -207,11 +209,18 @@ def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None
     return None
 
 
-def fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """fence.acq_rel, fence.sc and membar of the cluster or more: relaxed arrives after it publish
-    what its threads know.
+def fence(
+    m: Machine, ag: Agent, site: Site, mask: int, scope: Scope = Scope.CLUSTER,
+    acquires: bool = True, releases: bool = True, restricted: bool = False,
+) -> None:  # fmt: skip
+    """fence.acq_rel, fence.sc and membar: strong reads before it acquire, and strong writes after
+    it publish what its threads know; so do relaxed arrives, of the cluster or more.
     """
-    ag.retired |= ag.publish(mask)
+    if releases and scope >= Scope.CLUSTER:
+        ag.retired |= ag.publish(mask)
+    flags.fence(
+        m, ag, mask, scope, acquires=acquires, releases=releases, restricted=restricted
+    )  # fmt: skip
 
 
 def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:

@@ -12,7 +12,11 @@ from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier, NamedState, TmaLoadUnit
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
+from tilepipe.machine.faults import (
+    flags,
+    root_causes as causes,
+    tensor_memory as tensor_faults,
+)
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.knowledge import touched as warps_of
@@ -191,7 +195,7 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
         f"race on {slot.name}{other}{cta}: nothing orders the second access after the first.\n"
         f"  first:  {line(first or slot, old)}\n"
         f"  second: {line(slot, new)}\n"
-        f"  {_remedy(m, slot, old, new)}",
+        f"  {flags.unordered(m, old) or _remedy(m, slot, old, new)}",
         new.site.loc,
     )
 
@@ -265,13 +269,18 @@ def global_race(
         f"          at {event.site.loc}\n"
         f"  second: {ag} {'writes' if site.writes else 'reads'}: {site.what}\n"
         f"          at {site.loc}\n"
-        f"  {_global_remedy(m, event, ag)}",
+        f"  {flags.unordered(m, event) or _global_remedy(m, event, ag)}",
         site.loc,
     )
 
 
 def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
+    if event.cluster != m.cluster_id and m.world.order is not None:
+        return (
+            f"After its access, a thread that knows of it must release a flag, and {ag} must acquire"
+            f" that flag before its own access; then {event.who} comes first."
+        )
     if event.cluster != m.cluster_id:
         return (
             "Within a launch nothing orders CTAs of different clusters: let each write, and"

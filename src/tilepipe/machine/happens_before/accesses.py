@@ -44,6 +44,7 @@ from typing import Protocol
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.knowledge import Fenceable
+from tilepipe.machine.happens_before.memory_order import Strong
 from tilepipe.machine.memory.byte_sets import ByteSet, LaneBytes
 from tilepipe.machine.sites import Site
 
@@ -73,8 +74,8 @@ class Access:
         after: of a read of a response, the accesses that it is ordered after: those it read from;
             None for other accesses.
         by_proxy: it is of the async proxy, as all asynchronous ones but cp.async and st.async.
-        strong: an atomic operation, or a relaxed, acquiring, releasing or volatile access, which
-            does not race with others of its kind.
+        strong: how strong it is: an atomic operation, or a relaxed, acquiring, releasing or
+            volatile access; None: it is weak.
         mask: threads of the agent that made it.
     """
 
@@ -120,7 +121,7 @@ class Access:
         self.home = 0
         self.release_bit = 0
         self.after: int | None = None
-        self.strong = False
+        self.strong: Strong | None = None
         self.by_proxy = asynchronous
 
     @property
@@ -171,7 +172,7 @@ class AccessBits:
         """A bit that is in no set yet."""
         if self.free:
             return self.free.pop()
-        if self.dead and self.dead.bit_count() >= COMPACT_AT:
+        if self.dead and self.dead.bit_count() >= max(COMPACT_AT, self.size >> 3):
             self._compact()
             if self.free:
                 return self.free.pop()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.events import Event, GlobalOrder
+from tilepipe.machine.happens_before.memory_order import Value
 from tilepipe.machine.sites import Site
 
 Offsets = npt.NDArray[np.int64]
@@ -140,12 +141,13 @@ class ByteEvent(Event):
 
 class ByteOrder(GlobalOrder):
     """Who touched which byte of an allocation. The maps have an entry for every few bytes, as many
-    as every access so far has taken together.
+    as every access so far has taken together. `values`: what strong writes have left, by offset.
     """
 
-    __slots__ = ("grain", "nbytes")
+    __slots__ = ("grain", "nbytes", "values")
 
     def __init__(self, name: str, nbytes: int) -> None:
+        self.values: dict[int, Value] = {}
         self.grain = COARSEST
         self.nbytes = nbytes
         super().__init__(name, (-(-nbytes // COARSEST),), read_too=True, mixed=True)

@@ -11,6 +11,7 @@ from tilepipe.ir.facts import Group
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
+from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_proxy, check_tensor_fences
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import ByteSet, one_lane_each
@@ -33,7 +34,7 @@ def _check_order(
     """
     place = slot if view is None else view
     if not old.bit & known:
-        if not (_same_lanes(slot, place, old, new) or (old.strong and new.strong)):
+        if not (_same_lanes(slot, place, old, new) or _both_strong(m, old, new)):
             faults.race(m, slot, old, new, view)
     elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
         faults.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
@@ -42,6 +43,11 @@ def _check_order(
             check_tensor_fences(m, place, old, new, known)
         else:
             check_proxy(m, place, old, new, known)
+
+
+def _both_strong(m: Machine, old: Access, new: Access) -> bool:
+    here, there = ((m.cluster_id, access.agent.cta.rank) for access in (old, new))
+    return morally_strong(old.strong, here, new.strong, there)
 
 
 def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
@@ -162,7 +168,7 @@ def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
 def ordinary(
     m: Machine, ag: Agent, site: Site, lanes: int, slot: Slot, rect: Rect, is_write: bool,
     points: dict[int, int] | ByteSet | None = None, *, converged: bool = False, known: int = 0,
-    strong: bool = False, reads: bool = False,
+    strong: Strong | None = None, reads: bool = False,
 ) -> None:  # fmt: skip
     """An access through the generic proxy by lanes of one warp; `converged`: by an aligned op, so
     that the whole warp knows of it. `known`: accesses that need no order, besides those known.

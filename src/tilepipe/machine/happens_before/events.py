@@ -9,6 +9,7 @@ import numpy as np
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.accesses import GLOBAL
+from tilepipe.machine.happens_before.memory_order import Strong
 from tilepipe.machine.sites import Site
 
 LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
@@ -35,7 +36,7 @@ class Event:
             elements.
         epoch: the agent's `released` when it was made.
         fences: the proxy fences that the agent had executed before it.
-        atomic: an atomic add, which does not race with other atomic ones.
+        strong: how strong it is; None: it is weak.
         asynchronous: made by TMA. release_bit, fenced, reader_fenced, home: as of an
             `accesses.Access`; set where the kernel reaches the tensor both by TMA and by ordinary
             accesses, and `agent` with them.
@@ -45,7 +46,6 @@ class Event:
         "agent",
         "agent_uid",
         "asynchronous",
-        "atomic",
         "bit",
         "box",
         "cluster",
@@ -61,6 +61,7 @@ class Event:
         "reader_fenced",
         "release_bit",
         "site",
+        "strong",
         "who",
     )  # fmt: skip
 
@@ -73,7 +74,7 @@ class Event:
         self.site = site
         self.mask = mask
         self.is_write = is_write
-        self.atomic = False
+        self.strong: Strong | None = None
         self.asynchronous = False
         self.agent = ag
         self.bit = 0
@@ -83,6 +84,11 @@ class Event:
         self.box: tuple[tuple[int, int], ...] | None = None
         self.layout: Layout | None = None
         self.points: dict[int, int] = {}
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it is strong."""
+        return self.strong is not None
 
     def elements_in_common(self, other: Event, shape: tuple[int, ...]) -> set[int] | bool:
         """The elements that two events share; True or False where one is a box."""
@@ -124,9 +130,10 @@ class Event:
 
 @dataclass(eq=False, slots=True)
 class Present:
-    """The record of one running cluster's accesses to a tensor: see `GlobalOrder`."""
+    """The record of one cluster's accesses to a tensor: see `GlobalOrder`."""
 
     live: list[Event] = field(default_factory=list)
+    settled: list[Event] = field(default_factory=list)
     written: bool = False
     latest: dict[tuple[int, int, int], Event] = field(default_factory=dict)
     sweep_at: int = SWEEP
@@ -138,13 +145,18 @@ class GlobalOrder:
     Attributes:
         history: every event of the launch; the maps hold 1 + the index of one.
         present: of the cluster that runs: `live`, its events that a later access may still conflict
-            with; `written`, whether there has been a write; `latest`, by agent, lanes and site;
+            with; `settled`, those that only an access by another cluster may still conflict with;
+            `written`, whether there has been a write; `latest`, by agent, lanes and site;
             `sweep_at`, how many live ones are worth a sweep.
+        presents: of all clusters that have started, where one may be ordered after another; else
+            None.
         mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the
             strict rules, reads), so that proxy fences matter.
     """
 
-    __slots__ = ("history", "mixed", "name", "present", "readers", "shape", "writers")
+    __slots__ = (
+        "history", "mixed", "name", "present", "presents", "readers", "shape", "writers",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, shape: tuple[int, ...], read_too: bool, mixed: bool = False
@@ -155,8 +167,11 @@ class GlobalOrder:
         self.writers = np.zeros(shape, np.int32)
         self.readers = np.zeros(shape, np.int32) if read_too else None
         self.history: list[Event] = []
+        self.presents: list[Present] | None = None
         self.start()
 
     def start(self) -> None:
         """A new cluster."""
         self.present = Present()
+        if self.presents is not None:
+            self.presents.append(self.present)

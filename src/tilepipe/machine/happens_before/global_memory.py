@@ -1,9 +1,10 @@
 """Happens-before on a tensor in global memory that the program writes.
 
-Within a cluster the bits of `accesses` decide, element by element. Nothing in the model orders CTAs
-of different clusters within a launch, so two of them at one element, one writing, is always a race:
-for that, maps hold for each element its last write and, where the program also reads, its last
-read.
+Within a cluster the bits of `accesses` decide, element by element. Clusters are ordered by strong
+accesses to memory alone (`memory_order`). In a program without them two clusters at one element,
+one writing, is always a race: for that, maps hold for each element its last write and, where the
+program also reads, its last read. In a program with them all clusters share their bits
+(`World.order`), and the maps say where to look for another cluster's accesses.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tilepipe.machine.happens_before.events import (
     Layout,
 )
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
@@ -71,14 +73,14 @@ def points(
     mask: int,
     where: tuple[list[int], ...],
     is_write: bool,
-    atomic: bool = False,
+    strong: Strong | None = None,
 ) -> None:
-    """An ordinary access, or an atomic one, by each thread of `mask`; `where`: their indices in
+    """An ordinary access, or a strong one, by each thread of `mask`; `where`: their indices in
     each dimension.
     """
     if is_write and m.world.program.waits_itself:
         _check_waited(m, ag, site, mask, order.name)
-    _across_clusters(m, order, ag, site, where, is_write, atomic)
+    _across_clusters(m, order, ag, site, where, is_write, strong is not None)
     flat = np.ravel_multi_index(where, order.shape).tolist()
     lanes = [i for i in range(mask.bit_length()) if mask >> i & 1]
     for w in range(ag.warps):
@@ -87,7 +89,7 @@ def points(
         if not mine:
             continue
         event = Event(ag, site, part, is_write, m.cluster_id)
-        event.atomic = atomic
+        event.strong = strong
         for i in mine:
             event.points[flat[i]] = event.points.get(flat[i], 0) | 1 << lanes[i]
         _within_cluster(m, order, ag, event, ag.known(part))
@@ -113,7 +115,7 @@ def runs(
     touched: Runs,
     is_write: bool,
     *,
-    atomic: bool = False,
+    strong: Strong | None = None,
     asynchronous: bool = False,
     later: bool = False,
 ) -> ByteEvent:
@@ -123,10 +125,13 @@ def runs(
     if is_write and m.world.program.waits_itself:
         _check_waited(m, ag, site, mask, order.name)
     where = (order.where(touched),)
-    _across_clusters(m, order, ag, site, where, is_write, atomic)
     event = ByteEvent(ag, site, mask, is_write, m.cluster_id, touched)
-    event.atomic = atomic
+    event.strong = strong
     event.asynchronous = asynchronous
+    if order.presents is None:
+        _across_clusters(m, order, ag, site, where, is_write, strong is not None)
+    else:
+        _after_other_clusters(m, order, ag, event, where[0], ag.known(mask))
     if is_write or order.present.written:
         _within_cluster(m, order, ag, event, ag.known(mask))
     if asynchronous or later:
@@ -173,6 +178,53 @@ def _across_clusters(
                 faults.global_race(m, order.name, event, verb, ag, site)
 
 
+def _after_other_clusters(
+    m: Machine, order: ByteOrder, ag: Agent, new: ByteEvent, where: npt.NDArray[np.int64],
+    known: int,
+) -> None:  # fmt: skip
+    """Orders an event against those of other clusters, which strong accesses may have ordered
+    before it.
+
+    Raises:
+        RaceError: one that conflicts is not known to the threads that make it.
+    """
+    maps = (order.writers, order.readers) if new.is_write else (order.writers,)
+    for kept in maps:
+        assert kept is not None
+        for number in np.unique(kept[where]).tolist():
+            if number == MANY or (number and order.history[number - 1].cluster != m.cluster_id):
+                break
+        else:
+            continue
+        break
+    else:
+        return
+    assert order.presents is not None
+    for present in order.presents:
+        if present is order.present:
+            continue
+        for events in (present.live, present.settled):
+            if covered := [old for old in events if _follows(m, order, ag, new, old, known)]:
+                events[:] = [old for old in events if old not in covered]
+                for old in covered:
+                    _retire(m, order, old)
+
+
+def _follows(
+    m: Machine, order: GlobalOrder, ag: Agent, new: ByteEvent, old: Event, known: int
+) -> bool:
+    """Checks the order of an event after one of another cluster; returns whether it covers that."""
+    if not (new.is_write or old.is_write) or not new.elements_in_common(old, order.shape):
+        return False
+    both_strong = _both_strong(m, old, new)
+    if not (old.bit & known or both_strong):
+        verb = "written" if old.is_write else "read"
+        faults.global_race(m, order.name, old, verb, ag, new.site)
+    if new.asynchronous and old.fenced:
+        check_global_proxy(m, order.name, old, ag, new.site, known)
+    return new.is_write and not both_strong and new.covers(old)
+
+
 def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known: int) -> None:
     """Orders an event against the live ones and retires those it covers.
 
@@ -181,7 +233,7 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
     """
     keep = []
     for old in order.present.live:
-        atomics = new.atomic and old.atomic
+        atomics = new.strong is not None and old.strong is not None and _both_strong(m, old, new)
         common: set[int] | bool = (
             (new.is_write or old.is_write)
             and not atomics
@@ -213,6 +265,11 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
     order.present.live = keep
 
 
+def _both_strong(m: Machine, old: Event, new: Event) -> bool:
+    here, there = ((event.cluster, event.agent.cta.rank) for event in (old, new))
+    return morally_strong(old.strong, here, new.strong, there)
+
+
 def _retire(m: Machine, order: GlobalOrder, event: Event) -> None:
     m.order.retire(event)
     event.bit = event.fenced = event.reader_fenced = event.release_bit = 0
@@ -237,7 +294,7 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
 
 def _mark(order: GlobalOrder, event: Event, where: Index) -> None:
     """Puts an event into the map of the elements it touches."""
-    if event.atomic and not event.is_write:
+    if event.atomic and not event.is_write and order.presents is None:
         return  # a relaxed load meets the atomic operations of other clusters
     if event.atomic:
         order.writers[where] = _merged(order, order.writers[where], event)
@@ -275,7 +332,10 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
     keep = []
     for event in order.present.live:
         if event.bit & common and not (event.fenced | event.release_bit) & ~common:
-            _retire(m, order, event)
+            if order.presents is None:
+                _retire(m, order, event)
+            else:
+                order.present.settled.append(event)
         else:
             keep.append(event)
     if len(keep) >= LIMIT:

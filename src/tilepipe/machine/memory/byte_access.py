@@ -18,13 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
-from tilepipe.machine.agents import Agent
+from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.barriers.state import LIVE, WORD_BYTES, Mbarrier
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.knowledge import lanes_of, touched as warps_of
+from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
 from tilepipe.machine.memory.elements import cta_of
@@ -106,16 +108,25 @@ def load_bytes(
     addresses: Addresses,
     nbytes: int,
     cta: int | None = None,
-    strong: bool = False,
+    strong: Strong | None = None,
 ) -> Bytes:
     """ld.shared: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
-    those that are not active. `strong`: a volatile, relaxed or acquiring load.
+    those that are not active. `strong`: of a volatile, relaxed or acquiring
+    load.
     """
     space = cta_of(m, ag, site, cta).bytes()
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False, strong=strong)
     where = np.asarray([addresses[lane] for lane in active], np.int64)
     out[active] = space.memory[where[:, None] + np.arange(nbytes)]
+    if strong is not None and space.values:
+        for lane in active:
+            for at in range(
+                int(addresses[lane]), int(addresses[lane]) + nbytes, strong.nbytes or nbytes
+            ):
+                flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
+    if strong is not None:
+        looked(ag, site, mask, active, addresses, out, lambda: _name(space, int(where[0])))
     return out
 
 
@@ -127,10 +138,11 @@ def store_bytes(
     addresses: Addresses,
     values: Bytes,
     cta: int | None = None,
-    strong: bool = False,
+    strong: Strong | None = None,
 ) -> None:
     """st.shared: each active thread stores its row of `values`, (threads, bytes), at
-    `addresses[thread]`. `strong`: a volatile, relaxed or releasing store.
+    `addresses[thread]`. `strong`: of a volatile, relaxed or releasing
+    store.
     """
     space = cta_of(m, ag, site, cta).bytes()
     nbytes = values.shape[1]
@@ -142,6 +154,15 @@ def store_bytes(
         strong=strong,
     )  # fmt: skip
     space.put(where, values[active])
+    if strong is None:
+        if space.values:
+            flags.overwritten(space.values, where[:, 0].tolist(), nbytes)
+    else:
+        for lane in active:
+            for at in range(
+                int(addresses[lane]), int(addresses[lane]) + nbytes, strong.nbytes or nbytes
+            ):
+                _wrote(m, ag, site, 1 << lane, space, at, strong)
     differs = space.memory[where] != values[active]
     if differs.any():
         lane = active[int(np.nonzero(differs.any(axis=1))[0][0])]
@@ -184,6 +205,7 @@ def atomic_bytes(
     nbytes: int,
     combine: Combine,
     cta: int | None = None,
+    strong: Strong = RELAXED,
 ) -> Bytes:
     """atom.shared, red.shared: one thread after another reads `nbytes` bytes and writes what
     `combine` makes of them. Returns what each thread found.
@@ -191,15 +213,38 @@ def atomic_bytes(
     space = cta_of(m, ag, site, cta).bytes()
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     active = _in_order(
-        m, ag, site, mask, space, addresses, nbytes, is_write=True, strong=True, reads=True
+        m, ag, site, mask, space, addresses, nbytes, is_write=True, strong=strong, reads=True
     )
+    changed = False
     for lane in active:
         at = int(addresses[lane])
         if m.journal is not None:
             m.journal.in_turn((space.cta.rank, at), 1 << lane, True)
         out[lane] = space.memory[at : at + nbytes]
         space.memory[at : at + nbytes] = combine(out[lane], operands[lane])
+        changed |= bool((space.memory[at : at + nbytes] != out[lane]).any())
+        flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
+        _wrote(m, ag, site, 1 << lane, space, at, strong, updates=True)
+    if changed:
+        ag.repeats = False
+    else:
+        first = int(addresses[active[0]])
+        looked(ag, site, mask, active, addresses, out, lambda: _name(space, first))
     return out
+
+
+def _wrote(
+    m: Machine, ag: Agent, site: Site, lane: int, space: ByteSpace, at: int, strong: Strong, *,
+    updates: bool = False,
+) -> None:  # fmt: skip
+    name = _name(space, at)
+    flags.wrote(m, ag, site, lane, space.values, at, strong, name, updates=updates, shared=True)
+
+
+def _name(space: ByteSpace, at: int) -> str:
+    """What messages call a location."""
+    of = f" of CTA {space.cta.block_id}" if space.cta.grid > 1 else ""
+    return f"shared memory{of} at {at:#x}"
 
 
 def load_matrix(
@@ -242,7 +287,7 @@ def _in_order(
     *,
     is_write: bool,
     unordered: int = 0,
-    strong: bool = False,
+    strong: Strong | None = None,
     reads: bool = False,
 ) -> list[int]:
     """Orders one access for each warp; returns the active threads. `unordered`: the accesses that

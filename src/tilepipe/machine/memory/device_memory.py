@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir import dtypes
-from tilepipe.machine.agents import Agent
+from tilepipe.machine.agents import Agent, looked
+from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.global_memory import runs
 from tilepipe.machine.happens_before.knowledge import lanes_of
+from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine
 from tilepipe.machine.memory.byte_sets import Bytes
@@ -45,6 +47,10 @@ class Allocation(NamedTuple):
     @property
     def end(self) -> int:
         return self.start + len(self.data)
+
+    def element(self, offset: int) -> str:
+        """What messages call the element at an offset."""
+        return f"'{self.name}'[+{offset}]" if offset else f"'{self.name}'"
 
 
 class DeviceMemory:
@@ -229,7 +235,7 @@ class Region(NamedTuple):
             check_writable(ag, site, self.allocation)
         return runs(
             m, self.allocation.order, ag, site, mask, Runs(self.starts(), self.size), is_write,
-            atomic=atomic, asynchronous=True,
+            strong=RELAXED if atomic else None, asynchronous=True,
         )  # fmt: skip
 
 
@@ -241,15 +247,27 @@ def load_global(
     memory: DeviceMemory,
     addresses: Addresses,
     nbytes: int,
-    strong: bool = False,
+    strong: Strong | None = None,
 ) -> Bytes:
     """ld.global: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
-    those that are not active. `strong`: a volatile, relaxed or acquiring load.
+    those that are not active. `strong`: of a volatile, relaxed or acquiring load.
     """
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
-        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=False, atomic=strong)
+        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=False, strong=strong)
         out[lanes] = allocation.data[offsets[:, None] + np.arange(nbytes)]
+        if strong is not None:
+            _observe(m, ag, site, allocation, lanes, offsets, nbytes, strong)
+    if strong is not None:
+        looked(
+            ag,
+            site,
+            mask,
+            lanes_of(mask),
+            addresses,
+            out,
+            lambda: allocation.element(int(offsets[0])),
+        )
     return out
 
 
@@ -261,16 +279,25 @@ def store_global(
     memory: DeviceMemory,
     addresses: Addresses,
     values: Bytes,
-    strong: bool = False,
+    strong: Strong | None = None,
 ) -> None:
-    """st.global: each active thread stores its row of `values` at `addresses[thread]`. `strong`: a
-    volatile, relaxed or releasing store.
+    """st.global: each active thread stores its row of `values` at `addresses[thread]`. `strong`: of
+    a volatile, relaxed or releasing store.
     """
     nbytes = values.shape[1]
     for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
         check_writable(ag, site, allocation)
-        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, atomic=strong)
+        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, strong=strong)
         allocation.data[offsets[:, None] + np.arange(nbytes)] = values[lanes]
+        kept = allocation.order.values
+        if strong is None:
+            if kept:
+                flags.overwritten(kept, offsets.tolist(), nbytes)
+            continue
+        for lane, offset in zip(lanes, offsets.tolist(), strict=True):
+            for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
+                name = allocation.element(at)
+                flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name)
 
 
 def atomic_global(
@@ -283,21 +310,57 @@ def atomic_global(
     operands: Bytes,
     nbytes: int,
     combine: Combine,
+    strong: Strong = RELAXED,
 ) -> Bytes:
     """atom.global, red.global: one thread after another reads `nbytes` bytes and writes what
     `combine` makes of them. Returns what each thread found.
     """
+    changed = False
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
         check_writable(ag, site, allocation)
-        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, atomic=True)
+        order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, strong=strong)
+        kept = allocation.order.values
         for lane, offset in zip(lanes, offsets.tolist(), strict=True):
             if m.journal is not None:
                 m.journal.in_turn((allocation.start, offset), 1 << lane, True)
             there = allocation.data[offset : offset + nbytes]
             out[lane] = there
             there[:] = combine(out[lane], operands[lane])
+            changed |= bool((there != out[lane]).any())
+            for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
+                flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
+                name = allocation.element(at)
+                flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name, updates=True)
+    if changed:
+        ag.repeats = False
+    else:
+        looked(
+            ag,
+            site,
+            mask,
+            lanes_of(mask),
+            addresses,
+            out,
+            lambda: allocation.element(int(offsets[0])),
+        )
     return out
+
+
+def _observe(
+    m: Machine, ag: Agent, site: Site, allocation: Allocation, lanes: Sequence[int],
+    offsets: Offsets, nbytes: int, strong: Strong,
+) -> None:  # fmt: skip
+    """The values that threads read by a strong load."""
+    kept = allocation.order.values
+    if not kept:
+        return
+    readers: dict[int, int] = {}
+    for lane, offset in zip(lanes, offsets.tolist(), strict=True):
+        for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
+            readers[at] = readers.get(at, 0) | 1 << lane
+    for at, mask in readers.items():
+        flags.observed(m, ag, site, mask, kept.get(at), strong)
 
 
 def check_writable(ag: Agent, site: Site, allocation: Allocation) -> None:
@@ -338,7 +401,7 @@ def order_lanes(
     nbytes: int,
     *,
     is_write: bool,
-    atomic: bool = False,
+    strong: Strong | None = None,
 ) -> None:
     """Orders the accesses of threads, a warp at a time, to `nbytes` at an offset of each."""
     for warp in range(ag.warps):
@@ -347,4 +410,4 @@ def order_lanes(
             part = tuple(lanes[i] for i in mine)
             touched = Runs(offsets if len(mine) == len(lanes) else offsets[mine], nbytes, part)
             mask = sum(1 << lane for lane in part)
-            runs(m, allocation.order, ag, site, mask, touched, is_write, atomic=atomic)
+            runs(m, allocation.order, ag, site, mask, touched, is_write, strong=strong)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tilepipe.ir import dtypes
 from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.happens_before.accesses import Access, Rect
+from tilepipe.machine.happens_before.memory_order import Value
 from tilepipe.machine.memory import tile_bytes
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, one_lane_each
 from tilepipe.machine.memory.storage import Array, storage
@@ -188,12 +189,12 @@ class ByteSpace(Slot):
 
     Attributes:
         memory: what they hold. present: which of them have been written.
-        size: how many there are.
+        size: how many there are. values: what strong writes have left, by address.
     """
 
     axes = ("row", "byte")
     unit = "bytes"
-    __slots__ = ("memory", "present", "size")
+    __slots__ = ("memory", "present", "size", "values")
 
     def __init__(self, cta: CtaPlace, size: int) -> None:
         super().__init__(cta, OneTile("shared memory", dtypes.uint8, 1, size), 0)
@@ -206,6 +207,7 @@ class ByteSpace(Slot):
         self.state = PARTIAL
         self.filled = np.zeros((1, self.size), np.bool_)
         self.present: npt.NDArray[np.bool_] = self.filled[0]
+        self.values: dict[int, Value] = {}
 
     def overwritten(self) -> None:
         """What a write through a typed tile leaves here is what it wrote."""

@@ -19,6 +19,7 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.happens_before.global_memory import points
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine, asynchronous
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet
@@ -66,7 +67,7 @@ def atomic_add(
     if m.journal is not None:
         # adding 0 changes nothing: it only reads
         m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, added != 0)
-    points(m, tensor.order, ag, site, mask, at, is_write=True, atomic=True)
+    points(m, tensor.order, ag, site, mask, at, is_write=True, strong=RELAXED)
     old = int(tensor.array[at][0])
     total = old + added
     signed = tensor.param.dtype.kind == "int"
@@ -85,11 +86,12 @@ def atomic_in_turn(
     operands: Bytes,
     nbytes: int,
     combine: Combine,
+    strong: Strong = RELAXED,
 ) -> Bytes | Blocked:
     """atom.global by address, whose results depend on what other clusters have done before."""
     if m.world.clusters is not None and not _may_act(m, ag):
         return BLOCKED
-    found = atomic_global(m, ag, site, mask, memory, addresses, operands, nbytes, combine)
+    found = atomic_global(m, ag, site, mask, memory, addresses, operands, nbytes, combine, strong)
     ag.time += LATENCY
     return found
 

@@ -15,6 +15,7 @@ from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import remote
 from tilepipe.machine.barriers.state import TmaLoadUnit
+from tilepipe.machine.happens_before.memory_order import RELAXED
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Combine, asynchronous
 from tilepipe.machine.memory.byte_sets import Bytes, LaneBytes
@@ -73,7 +74,7 @@ def store_later(
         touched = LaneBytes((1 << lane, int(offsets[lane]), nbytes) for lane in lanes)
         write = asynchronous(m, ag, site, part, space, touched, is_write=True)
         write.by_proxy = False
-        write.strong = combine is not None
+        write.strong = RELAXED if combine is not None else None
         m.order.add_fences(write, rank)
         unit = RemoteStoreUnit(
             ag, site, (), space, write, nbytes * len(lanes), b, None, ag.time + cost.TMA_LATENCY,

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from tilepipe.errors import PtxError, SimFault, UnfinishedError
+from tilepipe.machine.agents import Agent
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
@@ -89,11 +90,12 @@ class Warp:
         registers: an array of 32 for each register that varies between lanes, else a number.
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
-        clock: the limit of time.
+        clock: the limit of time. agent: whose body it is.
     """
 
-    def __init__(self, code: CompiledFunction, live: int, launch: Launch) -> None:
+    def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
         self.code = code
+        self.agent = agent
         self.launch = launch
         self.at = 0
         self.live = self.mask = live
@@ -114,6 +116,7 @@ class Warp:
         self.clock = Clock.of(None)
         self._table = code.whole
         self._join = -2
+        self._in_vain = False
 
     def send(self, answer: Any, /) -> Any:
         """Runs to the next request; `answer`: the machine's to the one before.
@@ -125,8 +128,10 @@ class Warp:
         registers = self.registers
         clock = self.clock
         at = self.at
-        # A test of a barrier has failed: other lanes of this warp may be those it waits for.
-        gives_way = answer is False and bool(self.groups)
+        # A look at a barrier or at memory was in vain: other lanes of this warp may be those that
+        # it waits for. They go on at the next branch.
+        gives_way = bool(self.groups) and (self._in_vain or answer is False or self.agent.repeats)
+        self._in_vain = False
         while True:
             if at == self._join:
                 at = self._meet()
@@ -140,6 +145,7 @@ class Warp:
                 raise self._explained(error) from error
             if found.__class__ is not int:
                 if found is not None:
+                    self._in_vain = gives_way
                     return found
                 found = self.at
             answer = None
@@ -203,6 +209,41 @@ class Warp:
                         " written it"
                     )
         return None
+
+    # -- loops that wait ---------------------------------------------------------------
+
+    def snapshot(self) -> Any:
+        """All that decides what the warp does next, but for memory that others reach, in a form
+        that `==` compares.
+        """
+        held = tuple(
+            value.tobytes() if isinstance(value, np.ndarray) else value for value in self.registers
+        )
+        groups = tuple((g.at, g.mask) for g in (*self.groups, *self.parked))
+        regions = []
+        region = self.region
+        while region is not None:
+            regions.append((region.join, region.expected, region.arrived))
+            region = region.outer
+        return self.at, self.mask, self.live, held, groups, tuple(regions), self.local.tobytes()
+
+    def part_ways(self) -> bool:
+        """Lets the lanes go on that have come to where a branch's lanes meet, and wait for others
+        that look at something in vain: threads make progress independently of each other. Returns
+        whether any do.
+        """
+        regions = [group.region for group in (*self.groups, *self.parked)] + [self.region]
+        for region in regions:
+            while region is not None:
+                arrived = region.arrived & self.live
+                if arrived:
+                    region.expected &= ~arrived
+                    region.arrived = 0
+                    self.groups.append(Group(region.join, arrived, region.outer))
+                    self._in_vain = True
+                    return True
+                region = region.outer
+        return False
 
     # -- groups ------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from tilepipe.ptx.definition import (
 )
 from tilepipe.ptx.isa import remote_stores
 from tilepipe.ptx.isa.combining import HALVES, TYPES_OF, VECTORS, combined
-from tilepipe.ptx.isa.memory import shared_places, space_of
+from tilepipe.ptx.isa.memory import SCOPES, shared_places, space_of, strong, wide
 from tilepipe.ptx.isa.requests import Value, per_lane, rows_of
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
@@ -41,8 +41,7 @@ def _atom(instruction: Instruction) -> Operation:
     returns = instruction.opcode == "atom"
     modifiers = Modifiers(instruction)
     orders = ("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
-    scopes = ("cta", "cluster", "gpu", "sys")
-    _, _, space = modifiers.in_any_order(orders, scopes, ("global", *SHARED))
+    order, scope, space = modifiers.in_any_order(orders, tuple(SCOPES), ("global", *SHARED))
     name = modifiers.need(*(n for n in TYPES_OF if returns or n not in ("cas", "exch")))
     unflushed = modifiers.flag("noftz")
     hinted = modifiers.flag("L2::cache_hint")
@@ -63,6 +62,7 @@ def _atom(instruction: Instruction) -> Operation:
     bits = TYPES[kind].bits
     nbytes = bits // 8 * count
     dtype = TYPES[f"b{bits}"].dtype
+    access = strong(order or "relaxed", scope or "gpu", f"b{bits}")
     plain = combined(name, kind)
     on_global = combined(name, kind, flushes=True) if (name, kind) == ("add", "f32") else plain
 
@@ -71,11 +71,13 @@ def _atom(instruction: Instruction) -> Operation:
         rows = rows_of(values, dtype)
         if found in SHARED:
             addresses, cta = shared_places(w, mask, at)
-            return atomic_bytes, (site, mask, addresses, rows, nbytes, plain, cta)
+            return atomic_bytes, (
+                site, mask, addresses, rows, nbytes, plain, cta, access,
+            )  # fmt: skip
         if found in ("local", "param"):
             raise SimFault(f"{site.what}: an atomic operation on .{found} memory", site.loc)
         op = atomic_in_turn if returns else atomic_global
-        return op, (site, mask, w.launch.memory, per_lane(at), rows, nbytes, on_global)
+        return op, (site, mask, w.launch.memory, per_lane(at), rows, nbytes, on_global, access)
 
     def finish(w: Warp, raw: Array) -> tuple[Array, ...]:
         found = raw.view(dtype)
@@ -87,4 +89,5 @@ def _atom(instruction: Instruction) -> Operation:
     return Perform(
         typed(targets, f"b{bits}") if targets else (), (sources, *typed(items, f"b{bits}")), start,
         finish if targets else None, Facts(takes=takes, noticed=True), spread="lanes",
+        acquires=returns and access.acquires and wide(access), site=(("writes", True),),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir.facts import WHOLE_WARP, Facts, Order, Sync
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
+from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import grid
@@ -28,6 +29,7 @@ from tilepipe.ptx.definition import (
     operands,
 )
 from tilepipe.ptx.isa import tensor_maps
+from tilepipe.ptx.isa.memory import SCOPES
 from tilepipe.ptx.isa.requests import (
     Value,
     each,
@@ -338,7 +340,7 @@ def _fence(instruction: Instruction) -> Operation:
         scope = modifiers.need("cta", "gl", "sys")
         modifiers.end()
         operands(instruction, 0)
-        return Nothing() if scope == "cta" else _ordinary_fence()
+        return _ordinary_fence(Scope.GPU if scope == "gl" else SCOPES[scope])
     if modifiers.flag("mbarrier_init"):
         modifiers.need("release")
         modifiers.need("cluster")
@@ -354,18 +356,21 @@ def _fence(instruction: Instruction) -> Operation:
         if modifiers.flag(f"sync_restrict::{restricted}"):
             modifiers.need("cluster")
             modifiers.end()
-            return Nothing() if order == "acquire" else _ordinary_fence()
+            operands(instruction, 0)
+            return _ordinary_fence(Scope.CLUSTER, order, restricted=True)
     scope = modifiers.need("cta", "cluster", "gpu", "sys")
     modifiers.end()
     operands(instruction, 0)
-    return Nothing() if scope == "cta" or order == "acquire" else _ordinary_fence()
+    return _ordinary_fence(SCOPES[scope], order)
 
 
-def _ordinary_fence() -> Perform:
+def _ordinary_fence(scope: Scope, order: str = "acq_rel", *, restricted: bool = False) -> Perform:
+    acquires, releases = order != "release", order != "acquire"
+
     def fence(w: Warp, site: Site, mask: int) -> Any:
-        return rendezvous.fence, (site, mask)
+        return rendezvous.fence, (site, mask, scope, acquires, releases, restricted)
 
-    return Perform((), (), fence, None)
+    return Perform((), (), fence, None, acquires=acquires and scope >= Scope.GPU)
 
 
 def _proxy_fence(instruction: Instruction, modifiers: Modifiers) -> Operation:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilepipe.errors import PtxError, SimFault
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.happens_before.memory_order import Scope, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
 from tilepipe.machine.memory.device_memory import load_global, store_global
@@ -38,7 +39,9 @@ from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable
 from tilepipe.ptx.warp_protocol import Warp
 
-_SCOPES = ("cta", "cluster", "gpu", "sys")
+SCOPES = {
+    "cta": Scope.CTA, "cluster": Scope.CLUSTER, "gpu": Scope.GPU, "sys": Scope.SYS,
+}  # fmt: skip
 _L1 = (
     "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
     "L1::no_allocate",
@@ -63,8 +66,13 @@ class Access(NamedTuple):
     kind: str
 
     @property
-    def strong(self) -> bool:
-        return self.order != "weak"
+    def strong(self) -> Strong | None:
+        return None if self.order == "weak" else strong(self.order, self.scope, self.kind)
+
+    @property
+    def watches(self) -> bool:
+        """Whether a load may see what other clusters write during the launch."""
+        return self.space in ("", "global") and self.order != "weak"
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +88,21 @@ class Access(NamedTuple):
         return first, second
 
 
+def strong(order: str, scope: str, kind: str) -> Strong:
+    """A strong access by the names of its order and its scope; a volatile one has none (PTX ISA,
+    ld.volatile: relaxed, of the scope of the system).
+    """
+    return Strong(
+        SCOPES[scope or "sys"], TYPES[kind].bits // 8, order in ("acquire", "acq_rel"),
+        order in ("release", "acq_rel"),
+    )  # fmt: skip
+
+
+def wide(access: Strong) -> bool:
+    """Whether the scope of an access has threads of other clusters."""
+    return access.scope >= Scope.GPU
+
+
 def _access(instruction: Instruction) -> Access:
     """The modifiers of ld, st or ldu, in the order of the ISA."""
     modifiers = Modifiers(instruction)
@@ -92,7 +115,7 @@ def _access(instruction: Instruction) -> Access:
         order = modifiers.take(
             "weak", "volatile", "relaxed", "acquire" if loads else "release"
         ) or "weak"  # fmt: skip
-        scope = modifiers.need(*_SCOPES) if order not in ("weak", "volatile") else ""
+        scope = modifiers.need(*SCOPES) if order not in ("weak", "volatile") else ""
     spaces = ("param", "param::entry", "param::func", "global", "local", *SHARED)
     space = modifiers.take(*spaces, *(("const",) if loads else ()))
     caching = modifiers.take(*(("ca", "cg", "cs", "lu", "cv") if loads else
@@ -138,12 +161,18 @@ def _ld(instruction: Instruction) -> Operation:
     spread: Spread = "lanes" if access.space in ("", "local") else "memory"
     return Perform(
         results, ((address, access.address_type),), start, _split(access.kind, access.length),
-        spread=spread,
+        spread=spread, watches=access.watches,
     )  # fmt: skip
 
 
 def load(
-    w: Warp, site: Site, mask: int, space: str, at: Value, nbytes: int, strong: bool = False
+    w: Warp,
+    site: Site,
+    mask: int,
+    space: str,
+    at: Value,
+    nbytes: int,
+    strong: Strong | None = None,
 ) -> Any:
     """The request of a load; an address of no space is generic."""
     space, at = space_of(w, site, mask, space, at)
@@ -158,7 +187,13 @@ def load(
 
 
 def store(
-    w: Warp, site: Site, mask: int, space: str, at: Value, rows: Array, strong: bool = False
+    w: Warp,
+    site: Site,
+    mask: int,
+    space: str,
+    at: Value,
+    rows: Array,
+    strong: Strong | None = None,
 ) -> Any:
     """The request of a store of a row of bytes by each lane."""
     space, at = space_of(w, site, mask, space, at)
@@ -293,8 +328,9 @@ def _st(instruction: Instruction) -> Operation:
     if access.space.startswith("param"):
         not_modelled(instruction, "a store to a parameter of the kernel")
     return Perform(
-        (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None
-    )
+        (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None,
+        site=(("writes", True),),
+    )  # fmt: skip
 
 
 # -- hints -------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""What a race says of a flag in memory that was meant to order the two accesses."""
+
+from __future__ import annotations
+
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.happens_before.memory_order import Place, Scope, Seen
+from tilepipe.machine.machine import Machine
+
+
+def unordered(m: Machine, old: Access | Event) -> str:
+    """Why a flag that was written after an access, and seen, orders nothing after that access; ""
+    where no such flag has been seen.
+    """
+    for seen in reversed(m.world.seen.seen):
+        if seen.value.all & old.bit:
+            return _why(seen, old.bit)
+    return ""
+
+
+def _why(seen: Seen, bit: int) -> str:
+    value = seen.value
+    scope = _needed(seen.place, value.place)
+    write = f"{value.site.what} by {value.who}, at {value.site.loc.short}"
+    read = f"{seen.site.what}, at {seen.site.loc.short}"
+    storing, loading = (site.kind.split(".")[0] for site in (value.site, seen.site))
+    released = [place for place in value.parts if value.parts[place] & bit]
+    found = []
+    if not released:
+        found.append(
+            f"the flag {value.name} is written relaxed ({write}): write {storing}.release.{scope},"
+            f" or fence.acq_rel.{scope} before it"
+        )
+    if not seen.strong.acquires and seen.fence is None:
+        found.append(
+            f"the flag {value.name} is read relaxed ({read}): write {loading}.acquire.{scope}, or"
+            f" fence.acq_rel.{scope} after it"
+        )
+    if found:
+        return "; and ".join(found) + "."
+    fence = Scope.SYS if seen.strong.acquires or seen.fence is None else seen.fence
+    if not min(seen.strong.scope, fence).reaches(seen.place, value.place):
+        side, access, op = "read", read, f"{loading}.acquire"
+    else:
+        side, access, op = "written", write, f"{storing}.release"
+    return (
+        f"the flag {value.name} is {side} with a scope that leaves out the other CTA ({access}):"
+        f" write {op}.{scope}, with fences of the same scope."
+    )
+
+
+def _needed(here: Place, there: Place) -> str:
+    """The narrowest scope that has threads of both CTAs."""
+    if here == there:
+        return "cta"
+    return "cluster" if here[0] == there[0] else "gpu"

@@ -1,0 +1,163 @@
+"""Order through memory: what strong accesses and fences release and acquire.
+
+PTX ISA, Memory Consistency Model, "Morally strong operations", "Release and Acquire Patterns",
+"Release sequence", "Observation order". An access is strong if it says so (relaxed, acquire,
+release, volatile, an atomic operation); it has a scope, the threads that it may synchronise with.
+Two strong accesses whose scopes include each other's thread, to the same bytes, do not race.
+
+A strong write leaves a `Value` in memory, which says what whoever observes it may learn: what its
+thread knew, where the write releases or follows a fence. A read-modify-write hands on what the
+value before it had (the release sequence). A strong read of a `Value` learns it, where the read
+acquires, or once a fence follows.
+
+Fences of several threads count as one in practice: a fence by the thread that made an access, then
+a barrier, then the relaxed write of a flag by another thread. The letter of the PTX ISA wants the
+fence and the write by one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from tilepipe.machine.sites import Site
+
+Place = tuple[int, int]  # the cluster of a CTA, and its rank in it
+_MOST = 64  # values that an agent, or a launch, remembers having seen: the latest ones
+
+
+class Scope(IntEnum):
+    """The threads that a strong access may synchronise with."""
+
+    CTA = 0
+    CLUSTER = 1
+    GPU = 2
+    SYS = 3
+
+    def reaches(self, here: Place, there: Place) -> bool:
+        """Whether it includes, for a thread of the CTA `here`, those of the CTA `there`."""
+        return here == there or self >= Scope.GPU or (self is Scope.CLUSTER and here[0] == there[0])
+
+
+class Strong(NamedTuple):
+    """What makes an access strong.
+
+    Attributes:
+        scope: of the access. nbytes: of each element; 0: not known, and taken for the same as the
+            other's. acquires, releases: it does so by itself.
+    """
+
+    scope: Scope = Scope.GPU
+    nbytes: int = 0
+    acquires: bool = False
+    releases: bool = False
+
+
+RELAXED = Strong()
+
+
+def morally_strong(a: Strong | None, here: Place, b: Strong | None, there: Place) -> bool:
+    """Whether two accesses to common bytes by different threads do not race. `here`, `there`: the
+    CTAs of the threads.
+    """
+    if a is None or b is None:
+        return False
+    same = a.nbytes == b.nbytes or not a.nbytes or not b.nbytes
+    return same and a.scope.reaches(here, there) and b.scope.reaches(there, here)
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """What a strong write has left in memory.
+
+    Attributes:
+        site, place, who: of the write. strong: how strong it is. name: of the location.
+        parts: what is released, by the scope and the CTA of the release.
+        all: what is known to the threads that wrote it, and the values before it, released or not.
+        shared: it is in shared memory.
+    """
+
+    site: Site
+    place: Place
+    who: str
+    strong: Strong
+    name: str
+    parts: dict[tuple[Scope, Place], int]
+    all: int
+    shared: bool
+
+    def learned(self, here: Place, scope: Scope) -> int:
+        """What a thread of the CTA `here` learns by an acquire with this scope."""
+        found = 0
+        for (released, place), bits in self.parts.items():
+            if released.reaches(place, here) and scope.reaches(here, place):
+                found |= bits
+        return found
+
+    def add(self, scope: Scope, place: Place, bits: int) -> None:
+        """A release with this scope, by a thread of the CTA `place`."""
+        self.parts[scope, place] = self.parts.get((scope, place), 0) | bits
+
+    def forget(self, dead: int) -> None:
+        self.all &= ~dead
+        for key in self.parts:
+            self.parts[key] &= ~dead
+
+
+@dataclass(eq=False, slots=True)
+class Seen:
+    """A strong read of a value that has released something, or could have.
+
+    Attributes:
+        mask: the threads that have read it, and have not executed a fence since.
+        strong: how strong the read is. fence: the widest fence since.
+    """
+
+    mask: int
+    value: Value
+    site: Site
+    strong: Strong
+    place: Place
+    fence: Scope | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Fences:
+    """What fences have published, by scope and by whether the fence is restricted to shared memory;
+    of an agent, or of all agents of a cluster.
+    """
+
+    bits: dict[tuple[Scope, bool], int] = field(default_factory=dict)
+
+    def add(self, scope: Scope, restricted: bool, bits: int) -> None:
+        key = scope, restricted
+        self.bits[key] = self.bits.get(key, 0) | bits
+
+    def forget(self, dead: int) -> None:
+        for key in self.bits:
+            self.bits[key] &= ~dead
+
+
+class Recent:
+    """The latest values that threads have seen, for fences to come and for messages."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+
+    def add(self, new: Seen) -> Seen:
+        """Remembers it; the same read again only adds its threads."""
+        for old in reversed(self.seen):
+            if old.value is new.value and old.site is new.site and old.place == new.place:
+                old.mask |= new.mask
+                return old
+        if len(self.seen) >= _MOST:
+            del self.seen[: _MOST // 2]
+        self.seen.append(new)
+        return new
+
+    def forget(self, dead: int) -> None:
+        for seen in self.seen:
+            seen.value.forget(dead)

@@ -1,0 +1,93 @@
+"""Loops that look at memory until another agent changes it.
+
+An agent that looks again at the same bytes, by the same strong load or atomic operation, and finds
+what it found before, lets the others go first. Where all that is left of a cluster looks so, each
+agent is taken once round its loop: if its body is then where it was and no step could have changed
+anything, it can only go on once something else changes what it looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.machine.sites import Site
+
+Bytes = npt.NDArray[np.uint8]
+_ROUNDS = 64  # states of a body that are kept, to find that it is back at one of them
+
+
+class Watched(Protocol):
+    """A body that can say where it is, and that can let lanes go on which wait for others."""
+
+    def snapshot(self) -> Any:
+        """All that decides what it does next, in a form that `==` compares."""
+
+    def part_ways(self) -> bool:
+        """Lets lanes that wait for those that look go on without them; returns whether any do."""
+
+
+@dataclass(eq=False, slots=True)
+class Look:
+    """The last look of an agent at some bytes by one op: which threads looked where, and what they
+    found. `name`: of what it looks at.
+    """
+
+    mask: int
+    where: npt.NDArray[np.int64]
+    found: Bytes
+    name: Callable[[], str]
+    lane: int
+
+    @property
+    def value(self) -> str:
+        """What the first thread found, for messages."""
+        row = self.found[self.lane]
+        return str(int.from_bytes(row.tobytes(), "little")) if len(row) <= 8 else "what it held"
+
+
+class Looks:
+    """What an agent looks at.
+
+    Attributes:
+        last: site -> the last look there. rounds: where its body was at earlier vain looks, with
+            nothing changed since.
+    """
+
+    __slots__ = ("last", "rounds")
+
+    def __init__(self) -> None:
+        self.last: dict[int, Look] = {}
+        self.rounds: list[Any] = []
+
+    def again(
+        self, site: Site, mask: int, lanes: list[int], where: Any, found: Bytes,
+        name: Callable[[], str],
+    ) -> bool:  # fmt: skip
+        """Whether threads find what they found by their last look at the same bytes."""
+        before = self.last.get(site.id)
+        at = np.asarray(where).astype(np.int64)
+        same = (
+            before is not None
+            and mask & ~before.mask == 0
+            and bool((before.where[lanes] == at[lanes]).all())
+            and bool((before.found[lanes] == found[lanes]).all())
+        )
+        if same and before is not None:
+            before.lane = lanes[0]
+            return True
+        self.last[site.id] = Look(mask, at, found, name, lanes[0])
+        return False
+
+    def back(self, state: Any) -> bool:
+        """Whether the body is where it was at an earlier vain look; remembers this one."""
+        if state in self.rounds:
+            return True
+        if len(self.rounds) >= _ROUNDS:
+            self.rounds.clear()
+        self.rounds.append(state)
+        return False

@@ -1,0 +1,138 @@
+"""Order through memory: textbook kernels run right, and each one with its release, its acquire, its
+fence or its scope weakened is a race that names the flag.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ptx.isa.programs import kernel
+from tilepipe.errors import RaceError
+
+SEEDS = (0, 1, 2, 3)
+
+
+def run(text: str, *arrays: Any, seed: int = 0, rules: Any = "practice", **extents: int) -> None:
+    extents = {"grid": 1, "block": 32, **extents}
+    kernel(text, len(arrays)).bind(arrays, **extents).run(seed, rules=rules, timeout=20)
+
+
+def zeros(n: int = 64) -> Any:
+    return np.zeros(n, np.int32)
+
+
+# -- a flag between warps, and between CTAs ----------------------------------------------
+
+# The writer is warp or CTA 1, the reader warp or CTA 0, or the other way round.
+WRITER = """
+    mov.u32 %r9, 42;
+    st{space}.u32 [{data}], %r9;
+    {fence_out}
+    st.{release}{space}.u32 [{flag}], 1;
+    bra END;
+"""
+READER = """
+    READ: ld.{acquire}{space}.u32 %r1, [{flag}];
+    setp.ne.u32 %p2, %r1, 1;
+    @%p2 bra READ;
+    {fence_in}
+    ld{space}.u32 %r2, [{data}];
+    st.global.u32 [%b1], %r2;
+    END:
+"""
+FORMS = {
+    "release and acquire": dict(release="release.{s}", acquire="acquire.{s}"),
+    "fences": dict(
+        release="relaxed.{s}", acquire="relaxed.{s}", fence_out="fence.acq_rel.{s};",
+        fence_in="fence.acq_rel.{s};",
+    ),
+    "membar and volatile": dict(
+        release="volatile", acquire="volatile", fence_out="membar.gl;", fence_in="membar.gl;"
+    ),
+    "fence.release and fence.acquire": dict(
+        release="relaxed.{s}", acquire="relaxed.{s}", fence_out="fence.release.{s};",
+        fence_in="fence.acquire.{s};",
+    ),
+}  # fmt: skip
+WEAK = {
+    "the release": (dict(release="relaxed.{s}", acquire="acquire.{s}"), "is written relaxed"),
+    "the acquire": (dict(release="release.{s}", acquire="relaxed.{s}"), "is read relaxed"),
+    "the fence before": (
+        dict(release="relaxed.{s}", acquire="relaxed.{s}", fence_in="fence.acq_rel.{s};"),
+        "is written relaxed",
+    ),
+    "the fence after": (
+        dict(release="relaxed.{s}", acquire="relaxed.{s}", fence_out="fence.acq_rel.{s};"),
+        "is read relaxed",
+    ),
+}  # fmt: skip
+
+
+def flag(
+    where: str, *, release: str, acquire: str, fence_out: str = "", fence_in: str = "",
+    scope: str = "", first: int = 1,
+) -> str:  # fmt: skip
+    """The kernel; the writer is warp, or CTA, `first`."""
+    space, data, there = (
+        (".shared", "words", "words+4") if where == "shared" else (".global", "%b0", "%b0+4")
+    )
+    by = "%ctaid.x" if where == "ctas" else "%t"
+    unit = 1 if where == "ctas" else 32
+    scope = scope or ("gpu" if where == "ctas" else "cta")
+    given = {
+        "release": release, "acquire": acquire, "fence_out": fence_out, "fence_in": fence_in
+    }  # fmt: skip
+    given = {name: text.format(s=scope) for name, text in given.items()}
+    names = {"space": space, "data": data, "flag": there, **given}
+    return f"""
+        .shared .align 8 .b32 words[2];
+        mov.u32 %r5, %laneid;
+        setp.ne.u32 %p3, %r5, 0;
+        mov.u32 %r6, {by};
+        div.u32 %r6, %r6, {unit};
+        mov.u32 %r7, 0;
+        setp.ne.u32 %p4, %t, 0;
+        setp.eq.u32 %p1, %r6, {first};
+        {"@!%p4 st.shared.u32 [words+4], %r7; bar.sync 0;" if where == "shared" else ""}
+        @%p3 bra END;
+        @!%p1 bra READ;
+        {WRITER.format(**names)}
+        {READER.format(**names)}
+    """
+
+
+EXTENTS = {"shared": {"block": 64}, "warps": {"block": 64}, "ctas": {"grid": 2}}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("where", EXTENTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_flag_hands_data_over(form: str, where: str, first: int) -> None:
+    for seed in SEEDS:
+        data, out = zeros(), zeros(1)
+        run(flag(where, first=first, **FORMS[form]), data, out, seed=seed, **EXTENTS[where])
+        assert out[0] == 42
+
+
+@pytest.mark.parametrize("where", EXTENTS)
+@pytest.mark.parametrize("what", WEAK)
+def test_a_flag_that_lacks_one_side_is_a_race(what: str, where: str) -> None:
+    form, says = WEAK[what]
+    text = flag(where, **form)
+    for seed in SEEDS[:2]:
+        with pytest.raises(RaceError, match=f"the flag .*{says}") as caught:
+            run(text, zeros(), zeros(1), seed=seed, **EXTENTS[where])
+        second = str(caught.value).split("second:")[1]
+        assert re.match(r".*ld\.(shared|global)\.u32 %r2", second)
+
+
+def test_a_scope_without_the_other_cta_orders_nothing() -> None:
+    for narrow in ("release", "acquire"):
+        form = dict(FORMS["release and acquire"])
+        form[narrow] = f"{narrow}.cta"
+        with pytest.raises(RaceError):
+            run(flag("ctas", **form), zeros(), zeros(1), grid=2)
