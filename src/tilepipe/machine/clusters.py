@@ -207,14 +207,15 @@ def together(
     world: World, order: list[int], resident: int, random: Random | None, finished: Finished
 ) -> tuple[int, list[float]]:
     """Runs up to `resident` clusters at once; seeds other than 0 may run fewer, as on a chip that
-    also runs other kernels.
+    also runs other kernels, unless clusters may wait for each other.
 
     Returns the steps taken, and the cycles until the last cluster has ended.
     """
     at_once = min(resident, len(order))
-    if random is not None and random.random() < 0.5:
+    if random is not None and random.random() < 0.5 and not world.program.orders_clusters:
         at_once = random.randint(1, at_once)
     world.clusters = Clusters(order, random)
+    world.clusters.resident = at_once
     run = _Together(world, random, finished)
     places = [_Place(world) for _ in range(at_once)]
     for place in places:  # all start before any of them can cancel another
