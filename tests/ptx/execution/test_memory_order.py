@@ -45,28 +45,29 @@ READER = """
     END:
 """
 FORMS = {
-    "release and acquire": dict(release="release.{s}", acquire="acquire.{s}"),
-    "fences": dict(
-        release="relaxed.{s}", acquire="relaxed.{s}", fence_out="fence.acq_rel.{s};",
-        fence_in="fence.acq_rel.{s};",
-    ),
-    "membar and volatile": dict(
-        release="volatile", acquire="volatile", fence_out="membar.gl;", fence_in="membar.gl;"
-    ),
-    "fence.release and fence.acquire": dict(
-        release="relaxed.{s}", acquire="relaxed.{s}", fence_out="fence.release.{s};",
-        fence_in="fence.acquire.{s};",
-    ),
+    "release and acquire": {"release": "release.{s}", "acquire": "acquire.{s}"},
+    "fences": {
+        "release": "relaxed.{s}", "acquire": "relaxed.{s}", "fence_out": "fence.acq_rel.{s};",
+        "fence_in": "fence.acq_rel.{s};",
+    },
+    "membar and volatile": {
+        "release": "volatile", "acquire": "volatile", "fence_out": "membar.gl;",
+        "fence_in": "membar.gl;",
+    },
+    "fence.release and fence.acquire": {
+        "release": "relaxed.{s}", "acquire": "relaxed.{s}", "fence_out": "fence.release.{s};",
+        "fence_in": "fence.acquire.{s};",
+    },
 }  # fmt: skip
 WEAK = {
-    "the release": (dict(release="relaxed.{s}", acquire="acquire.{s}"), "is written relaxed"),
-    "the acquire": (dict(release="release.{s}", acquire="relaxed.{s}"), "is read relaxed"),
+    "the release": ({"release": "relaxed.{s}", "acquire": "acquire.{s}"}, "is written relaxed"),
+    "the acquire": ({"release": "release.{s}", "acquire": "relaxed.{s}"}, "is read relaxed"),
     "the fence before": (
-        dict(release="relaxed.{s}", acquire="relaxed.{s}", fence_in="fence.acq_rel.{s};"),
+        {"release": "relaxed.{s}", "acquire": "relaxed.{s}", "fence_in": "fence.acq_rel.{s};"},
         "is written relaxed",
     ),
     "the fence after": (
-        dict(release="relaxed.{s}", acquire="relaxed.{s}", fence_out="fence.acq_rel.{s};"),
+        {"release": "relaxed.{s}", "acquire": "relaxed.{s}", "fence_out": "fence.acq_rel.{s};"},
         "is read relaxed",
     ),
 }  # fmt: skip

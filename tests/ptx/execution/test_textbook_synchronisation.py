@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.isa.programs import kernel
-from tilepipe.errors import DeadlockError, RaceError
+from tilepipe.errors import RaceError
 
 SEEDS = (0, 1, 2, 3)
 CTAS = 5

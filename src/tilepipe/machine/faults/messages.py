@@ -278,8 +278,8 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
     if event.cluster != m.cluster_id and m.world.order is not None:
         return (
-            f"After its access, a thread that knows of it must release a flag, and {ag} must acquire"
-            f" that flag before its own access; then {event.who} comes first."
+            f"After it, a thread that knows of the first access must release a flag, and {ag} must"
+            f" acquire that flag before its own access; then {event.who} comes first."
         )
     if event.cluster != m.cluster_id:
         return (
