@@ -16,9 +16,8 @@ from tilepipe.errors import RaceError
 SEEDS = (0, 1, 2, 3)
 
 
-def run(text: str, *arrays: Any, seed: int = 0, rules: Any = "practice", **extents: int) -> None:
-    extents = {"grid": 1, "block": 32, **extents}
-    kernel(text, len(arrays)).bind(arrays, **extents).run(seed, rules=rules, timeout=20)
+def run(text: str, *arrays: Any, seed: int = 0, grid: int = 1, block: int = 32) -> None:
+    kernel(text, len(arrays)).bind(arrays, grid=grid, block=block).run(seed, timeout=20)
 
 
 def zeros(n: int = 64) -> Any:
@@ -73,20 +72,15 @@ WEAK = {
 }  # fmt: skip
 
 
-def flag(
-    where: str, *, release: str, acquire: str, fence_out: str = "", fence_in: str = "",
-    scope: str = "", first: int = 1,
-) -> str:  # fmt: skip
+def flag(where: str, form: dict[str, str], first: int = 1) -> str:
     """The kernel; the writer is warp, or CTA, `first`."""
     space, data, there = (
         (".shared", "words", "words+4") if where == "shared" else (".global", "%b0", "%b0+4")
     )
     by = "%ctaid.x" if where == "ctas" else "%t"
     unit = 1 if where == "ctas" else 32
-    scope = scope or ("gpu" if where == "ctas" else "cta")
-    given = {
-        "release": release, "acquire": acquire, "fence_out": fence_out, "fence_in": fence_in
-    }  # fmt: skip
+    scope = "gpu" if where == "ctas" else "cta"
+    given = {"fence_out": "", "fence_in": "", **form}
     given = {name: text.format(s=scope) for name, text in given.items()}
     names = {"space": space, "data": data, "flag": there, **given}
     return f"""
@@ -115,7 +109,7 @@ EXTENTS = {"shared": {"block": 64}, "warps": {"block": 64}, "ctas": {"grid": 2}}
 def test_a_flag_hands_data_over(form: str, where: str, first: int) -> None:
     for seed in SEEDS:
         data, out = zeros(), zeros(1)
-        run(flag(where, first=first, **FORMS[form]), data, out, seed=seed, **EXTENTS[where])
+        run(flag(where, FORMS[form], first), data, out, seed=seed, **EXTENTS[where])
         assert out[0] == 42
 
 
@@ -123,7 +117,7 @@ def test_a_flag_hands_data_over(form: str, where: str, first: int) -> None:
 @pytest.mark.parametrize("what", WEAK)
 def test_a_flag_that_lacks_one_side_is_a_race(what: str, where: str) -> None:
     form, says = WEAK[what]
-    text = flag(where, **form)
+    text = flag(where, form)
     for seed in SEEDS[:2]:
         with pytest.raises(RaceError, match=f"the flag .*{says}") as caught:
             run(text, zeros(), zeros(1), seed=seed, **EXTENTS[where])
@@ -136,4 +130,4 @@ def test_a_scope_without_the_other_cta_orders_nothing() -> None:
         form = dict(FORMS["release and acquire"])
         form[narrow] = f"{narrow}.cta"
         with pytest.raises(RaceError):
-            run(flag("ctas", **form), zeros(), zeros(1), grid=2)
+            run(flag("ctas", form), zeros(), zeros(1), grid=2)
