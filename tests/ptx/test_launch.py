@@ -54,5 +54,7 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
     kernel.bind([out, 3, 7], grid=1, block=1).run()
     assert out[0] == 3.0
     assert out.view(np.int32)[1] == 7
-    with pytest.raises(tp.BindError, match=r"'n' is .u32, and 3.5 is a floating-point number"):
+    with pytest.raises(
+        tp.BindError, match=r"'.u32 n' is an integer, and 3.5 a floating-point number"
+    ):
         kernel.bind([out, 3, 3.5], grid=1, block=1)

@@ -46,7 +46,7 @@ def _given(argument: Argument, program: Launch) -> ptx.Argument:
     name, axis = argument.param.name, argument.axis
     arg = program.args[name]
     if not isinstance(arg, TensorArg):
-        return float(arg) if argument.param.dtype.is_float else int(arg)
+        return argument.param.dtype.numpy.type(arg)
     array: Any = arg.array
     if not isinstance(array, np.ndarray):
         raise BindError(
@@ -74,7 +74,7 @@ def _tensor_map(
         _SWIZZLES[encoded.swizzle],
         _ELEMENTS[encoded.data_type],
         encoded.global_dim[::-1],
-        (*encoded.global_strides[::-1], 0),
+        encoded.global_strides[::-1],
         encoded.before,
         encoded.element_strides[::-1],
     )

@@ -5,10 +5,7 @@ from tilepipe.ptx.adapters import (
     from_triton as from_triton,
     launches_of_cute as launches_of_cute,
 )
-from tilepipe.ptx.arguments import (
-    Argument as Argument,
-    Struct as Struct,
-    TensorMap as TensorMap,
-)
+from tilepipe.ptx.arguments.tensor_map import TensorMap as TensorMap
+from tilepipe.ptx.arguments.values import Argument as Argument, Struct as Struct
 from tilepipe.ptx.launch import Kernel as Kernel, Launch as Launch
 from tilepipe.ptx.loading import load as load

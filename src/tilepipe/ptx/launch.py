@@ -28,7 +28,7 @@ from tilepipe.machine.scheduler import advance
 from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
-from tilepipe.ptx.arguments import Argument, in_words
+from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
 from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
 from tilepipe.ptx.definition import Perform, where
 from tilepipe.ptx.execution.clocks import SpecialValues
@@ -84,7 +84,7 @@ class Kernel:
 
     def bind(
         self,
-        args: Sequence[Argument],
+        args: Arguments,
         *,
         grid: int | Sequence[int],
         block: int | Sequence[int] | None = None,
@@ -95,7 +95,8 @@ class Kernel:
         """A launch with these arguments.
 
         Args:
-            args: in the order of the parameters: arrays and tensor maps, numbers, raw bytes.
+            args: in the order of the parameters, or by their names: arrays and tensor maps,
+                numbers, structs, raw bytes, None for a null pointer.
             grid, block, cluster: extents in CTAs, threads and CTAs; what the kernel itself
                 requires (`.maxntid`, `.reqntid`, `.reqnctapercluster`) where not given.
             smem: bytes of dynamic shared memory.
@@ -108,7 +109,8 @@ class Kernel:
         directives = self.function.directives
         threads = _extents(block or directives.get("reqntid") or directives.get("maxntid") or 0)
         size = _extents(cluster or directives.get("reqnctapercluster") or 1)
-        return Launch(self, tuple(args), _extents(grid), threads, size, smem, chip or self.chip)
+        given = in_order(self.name, self.function.parameters, args)
+        return Launch(self, given, _extents(grid), threads, size, smem, chip or self.chip)
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from tilepipe.errors import BindError, PtxError
 from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
-from tilepipe.ptx.arguments import Argument, bytes_of
+from tilepipe.ptx.arguments.values import Argument, bytes_of
 from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Float, Function, Integer, Module, Variable
 
 _MOST_LOCAL = 512 << 10  # bytes of each thread (PTX ISA, "Local State Space"; CUDA's limit)
@@ -93,11 +93,6 @@ class Placement:
 
     def _place_parameters(self, args: Sequence[Argument]) -> None:
         declared = self._function.parameters
-        if len(args) != len(declared):
-            raise BindError(
-                f"kernel '{self._function.name}' has {len(declared)} parameters, and"
-                f" {len(args)} arguments are given"
-            )
         raw = bytearray()
         for variable, argument in zip(declared, args, strict=True):
             raw += bytes(-len(raw) % variable.align)

@@ -187,12 +187,9 @@ def test_what_is_not_modelled(text: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        (b"123", "'array0' has 8 bytes, and its argument (bytes) 3"),
-        (1 << 64, "'array0' (.u64, 8 bytes): 18446744073709551616 does not fit"),
-        (
-            "text",
-            "'array0' (.u64, 8 bytes): expected an array, a ptx.TensorMap, a ptx.Struct,",
-        ),
+        (b"123", "'.u64 array0' has 8 bytes, and its argument (bytes) 3"),
+        (1 << 64, "'.u64 array0': 18446744073709551616 does not fit in 8 bytes"),
+        ("text", "'.u64 array0': expected an array, a ptx.TensorMap, a ptx.Struct, a number"),
         (TensorMap(np.zeros((8, 16), np.float16), (8, 12)), "a row of its box has 24 bytes"),
         (TensorMap(np.zeros((8, 16), np.complex64), (8, 16)), "no elements of complex64"),
         (TensorMap(np.zeros((8, 16), np.float16), (8, 16), 48), "a swizzle of 0, 32, 64, 128"),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import B200, H200, Chip
 from tilepipe.ptx.adapters.host_memory import array_of, from_address, place_of
-from tilepipe.ptx.arguments import Struct
+from tilepipe.ptx.arguments.values import Struct
 from tilepipe.ptx.launch import Kernel, Launch
 from tilepipe.ptx.loading import load
 

@@ -5,34 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Protocol, runtime_checkable
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BindError
+from tilepipe.ptx.arguments.arrays import host_array
 
 Array = npt.NDArray[Any]
-
-
-class _Storage(Protocol):
-    def data_ptr(self) -> int: ...
-    def nbytes(self) -> int: ...
-
-
-@runtime_checkable
-class TorchTensor(Protocol):
-    """What a tensor of PyTorch has."""
-
-    @property
-    def dtype(self) -> object: ...
-    @property
-    def device(self) -> object: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def data_ptr(self) -> int: ...
-    def stride(self) -> tuple[int, ...]: ...
-    def element_size(self) -> int: ...
-    def untyped_storage(self) -> _Storage: ...
 
 
 @runtime_checkable
@@ -51,14 +29,10 @@ def array_of(value: object, name: str) -> Array | None:
     Raises:
         BindError: the tensor is on a device.
     """
-    if isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, TorchTensor):
-        return _of_torch(value, name)
     # A class of CuTe's, not its instances, says what a tensor is.
     if isinstance(getattr(value, "data_ptr", None), int) and isinstance(value, CuteTensor):
         return bytes_at(value.data_ptr, value.size_in_bytes, value)
-    return None
+    return host_array(value, f"argument '{name}'")
 
 
 def bytes_at(address: int, nbytes: int, owner: object) -> npt.NDArray[np.uint8]:
@@ -67,39 +41,6 @@ def bytes_at(address: int, nbytes: int, owner: object) -> npt.NDArray[np.uint8]:
     held.owner = owner  # type: ignore[attr-defined]
     found: npt.NDArray[np.uint8] = np.frombuffer(memoryview(held), np.uint8)
     return found
-
-
-def _of_torch(tensor: TorchTensor, name: str) -> Array:
-    if str(tensor.device) != "cpu":
-        raise BindError(
-            f"argument '{name}': a tensor on {tensor.device}; the reader of PTX runs on the CPU:"
-            " pass tensor.cpu()"
-        )
-    storage = tensor.untyped_storage()
-    if not storage.nbytes():
-        return np.zeros(tensor.shape, _dtype_of(tensor))
-    whole = bytes_at(storage.data_ptr(), storage.nbytes(), tensor)
-    size = tensor.element_size()
-    return np.ndarray(
-        tuple(tensor.shape),
-        _dtype_of(tensor),
-        whole,
-        tensor.data_ptr() - storage.data_ptr(),
-        tuple(size * stride for stride in tensor.stride()),
-    )
-
-
-def _dtype_of(tensor: TorchTensor) -> np.dtype[Any]:
-    """The dtype of PyTorch's name, of NumPy or of ml_dtypes; bytes where neither has it."""
-    kind = str(tensor.dtype).removeprefix("torch.")
-    found = getattr(ml_dtypes, kind, None)
-    if found is None:
-        try:
-            return np.dtype(kind)
-        except TypeError:
-            return np.dtype(f"u{tensor.element_size()}")
-    narrow: np.dtype[Any] = np.dtype(found)
-    return narrow
 
 
 def place_of(array: Array) -> tuple[int, int]:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from tilepipe.errors import BindError
 from tilepipe.ptx.adapters.host_memory import array_of
-from tilepipe.ptx.arguments import Argument, TensorMap
+from tilepipe.ptx.arguments.tensor_map import TensorMap
+from tilepipe.ptx.arguments.values import Argument
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.loading import load
 
@@ -168,7 +169,7 @@ def _described(name: str, value: object, meta: Mapping[str, Any] | None) -> list
     described = TensorMap(
         array, tuple(meta["block_size"]), _SWIZZLES[meta["swizzle"]], element,
         shape=(*shape[:-1], 2 * shape[-1]) if packed else shape,
-        strides=tuple(size * n for n in strides),
+        strides=tuple(size * n for n in strides[:-1]),
         nan=nan,
     )  # fmt: skip
     return [described, *map(int, shape), *map(int, strides)]
