@@ -7,7 +7,6 @@ Usage: python -m tools.foreign.compile_cute [NAME...]
 # CuTe DSL has no types of its own, and is not where the types are checked.
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,20 +14,46 @@ from importlib.metadata import version
 from pathlib import Path
 
 os.environ.update(CUTE_DSL_KEEP_PTX="1", CUTE_DSL_LINEINFO="1", CUTE_DSL_NO_CACHE="1")
-os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
 os.environ.setdefault("CUTE_DSL_DUMP_DIR", "/tmp")
 
 import cutlass
+import numpy as np
 from cutlass import cute
 from cutlass.cute.runtime import make_fake_compact_tensor
 
-from tools.foreign import cute_kernels, record
+from tilepipe.ptx.adapters import cute as adapter, host_memory
+from tilepipe.ptx.loading import load
+from tools.foreign import cute_hopper_kernels, cute_kernels, record
 
 _ROOT = Path(__file__).parents[2]
 _KINDS = {
     "bf16": cutlass.BFloat16, "fp16": cutlass.Float16, "fp32": cutlass.Float32,
     "tf32": cutlass.TFloat32, "fp8e4nv": cutlass.Float8E4M3FN, "fp8e5": cutlass.Float8E5M2,
+    "u8": cutlass.Uint8, "i64": cutlass.Int64, "i32": cutlass.Int32,
 }  # fmt: skip
+_MAP = 128  # bytes of a tensor map, of which the host code writes the first half
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An argument: `kind` of its elements, by the name that Triton has for it."""
+
+    kind: str
+    shape: tuple[int, ...]
+    by_columns: bool = False
+
+    def fake(self) -> object:
+        """What the function is compiled for."""
+        order = tuple(range(len(self.shape)))
+        return make_fake_compact_tensor(
+            _KINDS[self.kind], self.shape, assumed_align=128,
+            stride_order=order if self.by_columns else order[::-1],
+        )  # fmt: skip
+
+    def zeros(self) -> np.ndarray:
+        """An array of as many bytes."""
+        nbytes = int(np.prod(self.shape)) * _KINDS[self.kind].width // 8
+        return np.zeros(nbytes, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -37,83 +62,104 @@ class Source:
 
     Attributes:
         name: of the record, without compiler and architecture. kernel: the object to compile.
-        tensors: what it is compiled for. parameters: of the entry point, as the record has them.
-        smem: bytes of dynamic shared memory. cluster: CTAs. constants: of the kernel.
+        tensors: its arguments. arch: what it is compiled for. constants: of the kernel.
     """
 
     name: str
     kernel: object
-    tensors: tuple[object, ...]
-    parameters: list[dict[str, object]]
-    smem: int = 0
-    cluster: int = 1
+    tensors: dict[str, Tensor]
+    arch: str = "sm_100a"
     constants: dict[str, object] = field(default_factory=dict)
 
 
-def compiled(source: Source) -> record.Recorded:
-    """A kernel, compiled and recorded."""
-    arch = os.environ["CUTE_DSL_ARCH"]
-    ptx = cute.compile(source.kernel, *source.tensors).artifacts.PTX
-    (entry,) = re.findall(r"\.entry (\w+)", ptx)
-    kind = type(source.kernel).__name__
+def compiled(source: Source) -> object:
+    """What `cute.compile` makes of a kernel."""
+    fakes = [tensor.fake() for tensor in source.tensors.values()]
+    return cute.compile(source.kernel, *fakes, options=f"--gpu-arch {source.arch}")
+
+
+def recorded(source: Source) -> record.Recorded:
+    """A kernel, compiled, and what its host code passes to the launch."""
+    made = compiled(source)
+    ptx = made.artifacts.PTX
+    arrays = {name: tensor.zeros() for name, tensor in source.tensors.items()}
+    (host,) = adapter.host_launches(made, load(ptx), [*arrays.values()], {})
+    module = sys.modules[type(source.kernel).__module__]
+    file = Path(module.__file__).resolve().relative_to(_ROOT)
     return record.Recorded(
-        name=f"cute_{source.name}_{arch.replace('_', '').removesuffix('a')}",
+        name=f"cute_{source.name}_{source.arch.replace('_', '').removesuffix('a')}",
         compiler=f"CuTe DSL {version('nvidia-cutlass-dsl')}",
-        source=f"tools/foreign/cute_kernels.py: {kind}",
-        arch=arch,
-        entry=entry,
-        block=[cute_kernels.THREADS, 1, 1],
-        cluster=[source.cluster, 1, 1],
-        smem=source.smem,
-        parameters=source.parameters,
+        source=f"{file}: {type(source.kernel).__name__}",
+        arch=source.arch,
+        entry=host.entry,
+        grid=list(host.grid),
+        block=list(host.block),
+        cluster=list(host.cluster),
+        smem=host.smem,
+        types={name: tensor.kind for name, tensor in source.tensors.items()},
+        parameters=[_parameter(raw, arrays) for raw in host.parameters],
         constants=source.constants,
         ptx=ptx.replace(f"{_ROOT}/", ""),
     )
 
 
-def _tensor(kind: str, shape: tuple[int, int], *, by_columns: bool = False) -> object:
-    order = (0, 1) if by_columns else (1, 0)
-    return make_fake_compact_tensor(_KINDS[kind], shape, stride_order=order, assumed_align=128)
+def _parameter(raw: bytes, arrays: dict[str, np.ndarray]) -> dict[str, object]:
+    """A parameter's bytes, and which of them are addresses of arrays, and how far into them."""
+    found = {}
+    for name, array in arrays.items():
+        low, _ = host_memory.place_of(array)
+        for offset in adapter.pointers(raw, [array]):
+            word = int.from_bytes(raw[offset : offset + 8], "little")
+            found[offset] = [name, word - low]
+            raw = raw[:offset] + bytes(8) + raw[offset + 8 :]
+    written = raw[: _MAP // 2] if len(raw) == _MAP and 0 in found else raw
+    return {
+        "kind": "struct", "size": len(raw), "bytes": written.rstrip(b"\0").hex(),
+        "pointers": found,
+    }  # fmt: skip
 
 
 def _product(
     name: str, kind: str, tile: tuple[int, int, int], *, pair: bool = False, stages: int = 3,
     a_major: str = "K", b_major: str = "K",
 ) -> Source:  # fmt: skip
-    """A product of 2 x 2 tiles and 4 steps. A tile's rows are as long as its swizzle, or 128 bytes;
-    of a pair of CTAs each has half of A and half of B.
-    """
+    """A product of 2 x 2 tiles and 4 steps; of a pair of CTAs each has half of A and half of B."""
     m, n, k = tile
-    rows, columns = (m // 2, n // 2) if pair else (m, n)
-    nbytes = _KINDS[kind].width // 8
-    maps = []
-    for operand, major, across in (("a", a_major, rows), ("b", b_major, columns)):
-        inner = k if major == "K" else across
-        swizzle = next(s for s in (128, 64, 32) if inner * nbytes % s == 0)
-        box = [across, swizzle // nbytes] if major == "K" else [k, swizzle // nbytes]
-        maps.append({"kind": "map", "name": operand, "type": kind, "box": box, "swizzle": swizzle})
-    state = 64 if pair else 32  # of the MMA: whether it adds, what it negates, which lanes it skips
-    return Source(
-        name,
-        cute_kernels.Product(_KINDS[kind], tile, stages, pair=pair, a_major=a_major,
-                             b_major=b_major),
-        (
-            _tensor(kind, (2 * m, 4 * k), by_columns=a_major != "K"),
-            _tensor(kind, (2 * n, 4 * k), by_columns=b_major != "K"),
-            _tensor("fp32", (2 * m, 2 * n)),
-        ),
-        [{"kind": "zeros", "name": "mma", "bytes": state}, *maps, {"kind": "pointer", "name": "d"}],
-        smem=1024 + stages * (rows + columns) * k * nbytes,
-        cluster=2 if pair else 1,
-        constants={"M": m, "N": n, "K": k, "PAIR": pair, "A_MAJOR": a_major, "B_MAJOR": b_major},
-    )  # fmt: skip
+    kernel = cute_kernels.Product(
+        _KINDS[kind], tile, stages, pair=pair, a_major=a_major, b_major=b_major
+    )
+    constants = {"M": m, "N": n, "K": k, "PAIR": pair, "A_MAJOR": a_major, "B_MAJOR": b_major}
+    return Source(name, kernel, _operands(kind, tile, a_major, b_major), constants=constants)
+
+
+def _operands(
+    kind: str, tile: tuple[int, int, int], a_major: str = "K", b_major: str = "K", out: str = "fp32"
+) -> dict[str, Tensor]:
+    """A, B and D of a product of 2 x 2 tiles and 4 steps."""
+    m, n, k = tile
+    return {
+        "a": Tensor(kind, (2 * m, 4 * k), a_major != "K"),
+        "b": Tensor(kind, (2 * n, 4 * k), b_major != "K"),
+        "d": Tensor(out, (2 * m, 2 * n)),
+    }
+
+
+def _hopper_product(
+    name: str, kind: str, out: str, *, shares: bool = False, a_major: str = "K", b_major: str = "K"
+) -> Source:
+    """A product of 2 x 2 tiles and 4 steps for sm_90a."""
+    tile = 128, 128, 64 if _KINDS[kind].width == 16 else 128
+    kernel = cute_hopper_kernels.HopperProduct(
+        _KINDS[kind], _KINDS[out], tile, 3, shares=shares, a_major=a_major, b_major=b_major
+    )
+    constants = dict(zip("MNK", tile, strict=True)) | {"A_MAJOR": a_major, "B_MAJOR": b_major}
+    return Source(name, kernel, _operands(kind, tile, a_major, b_major, out), "sm_90a", constants)
 
 
 def sources() -> Iterator[Source]:
     """All kernels."""
-    x = make_fake_compact_tensor(cutlass.Float32, (1000,))
-    pointers = [{"kind": "pointer", "name": name} for name in ("x", "y")]
-    yield Source("scaled_copy", cute_kernels.ScaledCopy(), (x, x), pointers)
+    x = Tensor("fp32", (1000,))
+    yield Source("scaled_copy", cute_kernels.ScaledCopy(), {"x": x, "y": x})
     yield _product("product", "bf16", (128, 128, 64))
     yield _product("product_64_rows", "fp16", (64, 64, 64))
     yield _product("product_a_columns", "bf16", (128, 64, 64), a_major="MN")
@@ -126,6 +172,12 @@ def sources() -> Iterator[Source]:
     yield _product("pair_product_b_rows", "bf16", (256, 128, 64), pair=True, b_major="MN")
     yield _product("pair_product_fp8", "fp8e4nv", (256, 128, 128), pair=True, stages=2)
     yield _product("pair_product_tf32", "tf32", (256, 64, 32), pair=True)
+    yield _hopper_product("product", "bf16", "bf16")
+    yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
+    yield _hopper_product("product_fp8", "fp8e4nv", "bf16")
+    yield _hopper_product(
+        "product_a_columns_b_rows", "fp16", "bf16", a_major="MN", b_major="MN"
+    )
 
 
 def main() -> None:
@@ -135,7 +187,7 @@ def main() -> None:
     for source in sources():
         if chosen and not any(word in source.name for word in chosen):
             continue
-        made.append(compiled(source))
+        made.append(recorded(source))
         print(f"{made[-1].name}: {len(made[-1].ptx.splitlines())} lines", flush=True)
     record.write("cute", made, some=bool(chosen))
 

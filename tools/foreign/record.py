@@ -21,8 +21,9 @@ class Recorded:
             compiled. arch: "sm_90a" or "sm_100a". entry: name of the entry point. block, cluster:
             extents in threads and CTAs. smem: bytes of dynamic shared memory. parameters: one
             mapping for each parameter of the entry point, hidden ones included; its "kind" says
-            what to pass. constants: what the kernel was compiled for.
-        ptx: the text.
+            what to pass. constants: what the kernel was compiled for. ptx: the text.
+        grid: in CTAs, where the compiled host code says it. types: of the tensors' elements, where
+            the parameters do not say them.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Recorded:
     parameters: list[dict[str, Any]]
     constants: dict[str, Any]
     ptx: str = field(repr=False)
+    grid: list[int] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
 
 
 def write(compiler: str, kernels: Iterable[Recorded], *, some: bool = False) -> None:

@@ -94,7 +94,8 @@ def compiled(launches: int = 1, text: str | None = TEXT) -> Any:
         return [addresses[0], ctypes.c_void_p(addresses[1])], held
 
     return SimpleNamespace(
-        artifacts=SimpleNamespace(PTX=text), engine=Host(1), ir_module=launches,
+        artifacts=SimpleNamespace(PTX=text), engine=Host(1), export_provider=None,
+        ir_module=launches,
         function_name="f", generate_execution_args=arguments,
     )  # fmt: skip
 
@@ -106,6 +107,14 @@ def test_what_the_host_code_passes_is_launched() -> None:
     assert launch.smem == 96
     launch.run()
     np.testing.assert_array_equal(x, [0, 0, 42, 0, 0, 0])
+
+
+def test_a_function_for_another_gpu_is_run_by_a_jit_of_its_own() -> None:
+    x = np.zeros(6, np.int32)
+    provider = SimpleNamespace(mlirExecutionEngine=SimpleNamespace(ExecutionEngine=Host))
+    other = SimpleNamespace(**vars(compiled()) | {"engine": None, "export_provider": provider})
+    ptx.from_cute(other, x, 1).run()
+    np.testing.assert_array_equal(x, [6, 0, 0, 0, 0, 0])
 
 
 def test_several_launches_come_in_order() -> None:
@@ -121,7 +130,7 @@ def test_several_launches_come_in_order() -> None:
     [
         (lambda: compiled(text=None), "without its PTX being kept: set CUTE_DSL_KEEP_PTX=1"),
         (lambda: compiled(0), r"'f' launches 0 kernels \(none\)"),
-        (lambda: SimpleNamespace(**vars(compiled()) | {"engine": None}), "for another host"),
+        (lambda: SimpleNamespace(**vars(compiled()) | {"engine": None}), "no host code that can"),
         (
             lambda: SimpleNamespace(**vars(compiled()) | {"function_name": "g"}),
             "host code cannot be run: there is no '_mlir_ciface_g'",

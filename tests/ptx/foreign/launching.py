@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ptx import Argument, Kernel, Launch, TensorMap, load
+from tilepipe.ptx import Argument, Kernel, Launch, Struct, TensorMap, load
 
 DATA = Path(__file__).parent / "data"
 Array = npt.NDArray[Any]
@@ -44,7 +44,7 @@ class Problem:
     """What a kernel is given, and what it must write.
 
     Attributes:
-        grid: of programs, each a cluster of CTAs. values: arrays and numbers by the names of the
+        grid: of programs, each a cluster of CTAs; () where the record has it. values: arrays and numbers by the names of the
             arguments. expected: by the names of the arrays that the kernel writes. within: bound
             of the error, relative to the largest expected value; 0 where each bit counts.
     """
@@ -74,10 +74,11 @@ def launch(name: str, problem: Problem) -> Launch:
     """A recorded kernel, bound to a problem."""
     record = records()[name]
     arguments = [_argument(p, record, problem) for p in record["parameters"]]
-    clusters = (*problem.grid, 1, 1)[:3]
+    programs = (*problem.grid, 1, 1, 1)[:3]
+    counts = tuple(n * c for n, c in zip(programs, record["cluster"], strict=True))
     return kernel(name).bind(
         arguments,
-        grid=tuple(n * c for n, c in zip(clusters, record["cluster"], strict=True)),
+        grid=record.get("grid") or counts,
         block=record["block"],
         cluster=record["cluster"],
         smem=record["smem"],
@@ -89,8 +90,13 @@ def _argument(parameter: dict[str, Any], record: dict[str, Any], problem: Proble
         ctas = int(np.prod([*problem.grid, *record["cluster"]]))
         size = parameter["bytes"] * ctas
         return np.zeros(size, np.uint8) if size else 0
-    if parameter["kind"] == "zeros":
-        return bytes(parameter["bytes"])
+    if parameter["kind"] == "struct":
+        fields = {
+            int(offset): problem.values[name].reshape(-1, order="A").view(np.uint8)[at:]
+            for offset, (name, at) in parameter["pointers"].items()
+        }
+        raw = bytes.fromhex(parameter["bytes"]).ljust(parameter["size"], b"\0")
+        return Struct(raw, fields)
     value = problem.values[parameter["name"]]
     if isinstance(value, int | float):
         return value

@@ -6,6 +6,7 @@ from tests.ptx.foreign import problems_cute, problems_gluon, problems_triton
 from tests.ptx.foreign.launching import Make, Problem, records
 
 _BY_FILE: dict[str, dict[str, Make]] = {
+    "tools/foreign/cute_hopper_kernels.py": problems_cute.BY_FUNCTION,
     "tools/foreign/cute_kernels.py": problems_cute.BY_FUNCTION,
     "tools/foreign/gluon_kernels.py": problems_gluon.BY_FUNCTION,
     "tools/foreign/triton_kernels.py": problems_triton.BY_FUNCTION,

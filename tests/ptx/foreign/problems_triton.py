@@ -13,12 +13,15 @@ Record = dict[str, Any]
 _RANDOM = np.random.default_rng
 _TYPES: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "fp32": np.float32, "i32": np.int32,
-    "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "u8": np.uint8,
+    "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "u8": np.uint8, "i64": np.int64,
     "tf32": np.float32,
 }  # fmt: skip
 
 
 def type_of(record: Record, name: str) -> Any:
+    """The type of a tensor's elements."""
+    if name in record.get("types", ()):
+        return _TYPES[record["types"][name]]
     return next(_TYPES[p["type"]] for p in record["parameters"] if p["name"] == name)
 
 

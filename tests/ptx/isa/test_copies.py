@@ -11,7 +11,7 @@ import pytest
 from tests.ptx.isa.programs import kernel
 from tilepipe.errors import BindError, PtxError, RaceError, SimFault
 from tilepipe.machine.memory import tensor_map
-from tilepipe.ptx import Argument, TensorMap, load
+from tilepipe.ptx import Argument, Launch, TensorMap, load
 
 Array = npt.NDArray[Any]
 ELECTED = "setp.eq.u32 %p0, %t, 0;"
@@ -31,7 +31,7 @@ BEGIN = f"""
 END = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
 
 
-def run(text: str, *arguments: Argument, maps: int = 0) -> None:
+def run(text: str, *arguments: Argument, maps: int = 0) -> Launch:
     """Runs a kernel of one warp; `map0` .. are its first parameters, the others pointers."""
     before = SHARED
     if not maps:
@@ -54,7 +54,9 @@ def run(text: str, *arguments: Argument, maps: int = 0) -> None:
             {text}
             ret;
             }}""")["k"]
-    made.bind(arguments, grid=1, block=32).run()
+    launch = made.bind(arguments, grid=1, block=32)
+    launch.run()
+    return launch
 
 
 LOAD = """
@@ -79,6 +81,18 @@ def test_a_reduction_of_a_box(kind: str) -> None:
         {END}"""
     run(text, TensorMap(a, (8, 32), 128), TensorMap(c, (8, 32), 128), maps=2)
     assert (c == want).all()
+
+
+def test_a_store_that_a_whole_warp_issues_is_advised_against() -> None:
+    a, c = np.arange(256, dtype=np.uint32).reshape(8, 32), np.zeros((8, 32), np.uint32)
+    to = "cp{}.async.bulk.tensor.2d.global.shared::cta{}.tile.bulk_group [%rd31, {{0, 0}}], [tile];"
+    maps = TensorMap(a, (8, 32), 128), TensorMap(c, (8, 32), 128)
+    launch = run(f"{BEGIN} {LOAD} {WAIT} {to.format('', '')} {END}", *maps, maps=2)
+    assert (c == a).all()
+    (advice,) = launch.advice
+    assert "32 threads of warp 0 of CTA 0 issue the same store: one is enough" in advice
+    with pytest.raises(SimFault, match="32 threads of warp 0 .* 32 copies are made"):
+        run(f"{BEGIN} {LOAD} {WAIT} {to.format('.reduce', '.add')} {END}", *maps, maps=2)
 
 
 def test_a_reduction_that_tma_does_not_have() -> None:

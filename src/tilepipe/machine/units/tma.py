@@ -91,6 +91,22 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
     return mask.bit_length() - 1
 
 
+def storing_lane(m: Machine, ag: Agent, site: Site, mask: int, atomic: bool) -> int:
+    """The mask of the one thread whose store counts: as many threads as issue a store write the
+    same bytes to the same place, which CuTe DSL's kernels rely on.
+
+    Raises:
+        SimFault: several threads issue a reduction.
+    """
+    if atomic or not mask & (mask - 1):
+        return 1 << one_lane(ag, site, mask)
+    m.world.advise(
+        f"{site.what}: {mask.bit_count()} threads of {ag} issue the same store: one is enough. Put"
+        f" it inside {ag.cta.words['elect.sync in a warp']}."
+    )
+    return mask & -mask
+
+
 def _checked_tensor(m: Machine, site: Site, coords: Coords, *, store: bool) -> GlobalTensor:
     """The tensor of a copy. Raises SimFault where the hardware would refuse the copy."""
     tensor = m.world.tensors[site.tensor]

@@ -23,7 +23,14 @@ from tilepipe.machine.memory.byte_access import Combine, asynchronous
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
-from tilepipe.machine.units.tma import credit_copy, depart, finished, occupy, one_lane
+from tilepipe.machine.units.tma import (
+    credit_copy,
+    depart,
+    finished,
+    occupy,
+    one_lane,
+    storing_lane,
+)
 
 # -- units -----------------------------------------------------------------------------
 
@@ -186,7 +193,7 @@ def store(
     """cp.async.bulk, cp.reduce.async.bulk and their .tensor forms shared -> global, into this
     thread's open group.
     """
-    one_lane(ag, site, mask)
+    mask = storing_lane(m, ag, site, mask, reduction is not None)
     what.check(site, at)
     atomic = reduction is not None
     to = what.found(ag, site, store=True, whole=not atomic)

@@ -57,6 +57,8 @@ class CompiledFunction(Protocol):
     @property
     def ir_module(self) -> object: ...
     @property
+    def export_provider(self) -> Any: ...  # has the module of CuTe's JIT
+    @property
     def function_name(self) -> str: ...
     def generate_execution_args(
         self, *args: object, **kwargs: object
@@ -169,12 +171,8 @@ def host_launches(
     Raises:
         BindError: it failed, or needs more of the CUDA runtime than is there.
     """
-    if compiled.engine is None:
-        raise BindError(f"'{compiled.function_name}' was compiled for another host")
     values, held = compiled.generate_execution_args(*map(_plain, args), **_plain_all(kwargs))
-    # A JIT of its own: the function's own is linked with CUDA's functions.
-    make: Callable[..., _Engine] = type(compiled.engine)
-    engine = make(compiled.ir_module, opt_level=0, shared_libs=[])
+    engine = _engine(compiled)(compiled.ir_module, opt_level=0, shared_libs=[])
     runtime = _Runtime(kernels)
     for name, function in runtime.functions.items():
         engine.raw_register_runtime(name, ctypes.cast(function, ctypes.c_void_p))
@@ -196,6 +194,21 @@ def host_launches(
     if status.value:
         raise BindError(f"'{compiled.function_name}': its host code failed with {status.value}")
     return runtime.launches
+
+
+def _engine(compiled: CompiledFunction) -> Callable[..., _Engine]:
+    """The class of CuTe's JIT. The function's own one is linked with CUDA's functions, and there is
+    none where it was compiled for another GPU than CUTE_DSL_ARCH says.
+
+    Raises:
+        BindError: the function was loaded from a file.
+    """
+    if compiled.engine is not None:
+        return type(compiled.engine)
+    if compiled.export_provider is None:
+        raise BindError(f"'{compiled.function_name}' has no host code that can be run here")
+    found: Callable[..., _Engine] = compiled.export_provider.mlirExecutionEngine.ExecutionEngine
+    return found
 
 
 def _call(engine: _Engine, name: str, addresses: Sequence[int | None]) -> None:

@@ -205,7 +205,7 @@ def _store_tensor(
     at: int,
     kind: str,
 ) -> None:
-    tma.one_lane(ag, site, mask)
+    mask = tma.storing_lane(m, ag, site, mask, bool(kind))
     found, seen = map_at(m, ag, w, site, mask, map_address)
     combine: Combine | None = None
     if kind:
