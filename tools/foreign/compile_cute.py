@@ -175,9 +175,7 @@ def sources() -> Iterator[Source]:
     yield _hopper_product("product", "bf16", "bf16")
     yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
     yield _hopper_product("product_fp8", "fp8e4nv", "bf16")
-    yield _hopper_product(
-        "product_a_columns_b_rows", "fp16", "bf16", a_major="MN", b_major="MN"
-    )
+    yield _hopper_product("product_a_columns_b_rows", "fp16", "bf16", a_major="MN", b_major="MN")
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""A matrix product for sm_90a in CuTe DSL: warps that copy, warpgroups that multiply with wgmma, and
-results that TMA stores.
+"""A matrix product for sm_90a in CuTe DSL: warps that copy, warpgroups that multiply by wgmma, and
+TMA that stores the results.
 """
 
 # mypy: ignore-errors

@@ -44,9 +44,10 @@ class Problem:
     """What a kernel is given, and what it must write.
 
     Attributes:
-        grid: of programs, each a cluster of CTAs; () where the record has it. values: arrays and numbers by the names of the
-            arguments. expected: by the names of the arrays that the kernel writes. within: bound
-            of the error, relative to the largest expected value; 0 where each bit counts.
+        grid: of programs, each a cluster of CTAs; () where the record has it. values: arrays and
+            numbers by the names of the arguments. expected: by the names of the arrays that the
+            kernel writes. within: bound of the error, relative to the largest expected value; 0
+            where each bit counts.
     """
 
     grid: tuple[int, ...]

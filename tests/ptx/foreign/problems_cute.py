@@ -33,6 +33,8 @@ def product(record: Record) -> Problem:
     return Problem((), values, {"d": expected})
 
 
-BY_FUNCTION: dict[str, Make] = {"ScaledCopy": scaled_copy, "Product": product,
+BY_FUNCTION: dict[str, Make] = {
+    "ScaledCopy": scaled_copy,
+    "Product": product,
     "HopperProduct": product,
 }

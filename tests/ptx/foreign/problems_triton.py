@@ -13,8 +13,8 @@ Record = dict[str, Any]
 _RANDOM = np.random.default_rng
 _TYPES: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16, "fp16": np.float16, "fp32": np.float32, "i32": np.int32,
-    "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "u8": np.uint8, "i64": np.int64,
-    "tf32": np.float32,
+    "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2, "u8": np.uint8,
+    "tf32": np.float32, "i64": np.int64,
 }  # fmt: skip
 
 

@@ -90,8 +90,8 @@ def test_a_store_that_a_whole_warp_issues_is_advised_against() -> None:
     launch = run(f"{BEGIN} {LOAD} {WAIT} {to.format('', '')} {END}", *maps, maps=2)
     assert (c == a).all()
     (advice,) = launch.advice
-    assert "32 threads of warp 0 of CTA 0 issue the same store: one is enough" in advice
-    with pytest.raises(SimFault, match="32 threads of warp 0 .* 32 copies are made"):
+    assert "32 threads of warp 0 issue the same store: one is enough" in advice
+    with pytest.raises(SimFault, match=r"32 threads of warp 0 .* 32 copies are made"):
         run(f"{BEGIN} {LOAD} {WAIT} {to.format('.reduce', '.add')} {END}", *maps, maps=2)
 
 
