@@ -45,3 +45,22 @@ def test_an_assertion() -> None:
         testing.check(np.zeros(3))  # type: ignore[arg-type]
     with pytest.raises(tp.BindError, match="run takes programs"):
         testing.run(launch())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_an_endless_loop_of_arithmetic_ends_with_the_time(explore: bool) -> None:
+    endless = PTX.replace(ARRIVE, "MORE:\n    add.u32 %r4, %r4, 1;\n    bra MORE;\n")
+    verdict = launch(endless).check(explore=explore, bounds=Bounds(seconds=0.2))
+    assert (verdict.verdict, verdict.bound) == ("undecided", "0.2 seconds")
+    assert verdict.seconds < 2
+
+
+def test_what_is_not_modelled_on_the_way_is_undecided() -> None:
+    """It is found when the kernel comes to it."""
+    index = PTX.replace(
+        "    st.shared.u32",
+        "    TABLE: .branchtargets ONE;\n    brx.idx %r1, TABLE;\nONE:\n    st.shared.u32",
+    )
+    verdict = launch(index).check()
+    assert verdict.verdict == "undecided"
+    assert verdict.bound.startswith("not modelled: brx.idx: index 31 of 1 labels")

@@ -17,7 +17,8 @@ from tilepipe.machine.rules import require_rules
 Conclusion = Literal["verified", "fault", "undecided"]
 Method = Literal["single-execution", "explored"]
 UNLIMITED = 1 << 60  # steps of one execution
-# the prefix of a bound that comes from a NotModelledError: more time would not lift it
+# the prefix of a bound that comes from what the machine, or the reader of PTX, does not model: more
+# time would not lift it
 NOT_MODELLED = "not modelled: "
 _SEVERITY: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
 

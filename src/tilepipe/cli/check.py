@@ -127,7 +127,8 @@ def check(
         if explore and not small:
             _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
-            report = None if bar is None else lambda name, done, left: bar(done, done + left)
+            # and the execution that is under way
+            report = None if bar is None else lambda name, done, left: bar(done, done + left + 1)
             try:
                 verdicts = check_all(
                     recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=report
@@ -272,8 +273,8 @@ def _show(
         out.print(f"\n{MEANING}")
     if combined.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):
         out.print(
-            "\nUndecided: lanes of a warp would have to proceed apart, which is not modelled. The"
-            " verdict's text says what to change."
+            "\nUndecided: the kernel does what is not modelled, and no other bound would change that."
+            " The verdict's text says what it is."
         )
     elif combined.verdict == "undecided":
         out.print(

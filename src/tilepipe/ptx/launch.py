@@ -269,6 +269,7 @@ class Launch:
             return warp
 
         world = World(program, body, self.chip, prod(self.grid), self.memory.tensors, self.rules)
+        clock.world = world
         self.advice, self.printed = world.advice, world.printed
         for instruction, register in self.kernel.code.early_uses:
             finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"

@@ -12,7 +12,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,8 +212,12 @@ class Execution:
     def next_of(self, agent: Agent) -> Request | None:
         """The op that an agent performs next; None if it is about to return."""
         if agent.request is None:
-            with suppress(StopIteration):
+            try:
                 agent.request = agent.body.send(None)
+            except StopIteration:
+                pass
+            except OutOfTimeError:
+                raise ExecutionLimitError("") from None
         return agent.request
 
     @property

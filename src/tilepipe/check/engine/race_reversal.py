@@ -18,8 +18,14 @@ from dataclasses import dataclass, field
 from tilepipe.check.engine.execution import Execution, schedule_of
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.state_key import StateKeys
-from tilepipe.check.verdict import Bounds, ExecutionLimitError, Reductions, ScheduleStep
-from tilepipe.errors import NotModelledError, SimFault
+from tilepipe.check.verdict import (
+    NOT_MODELLED,
+    Bounds,
+    ExecutionLimitError,
+    Reductions,
+    ScheduleStep,
+)
+from tilepipe.errors import NotModelledError, PtxError, SimFault
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[ScheduleStep, ...]
@@ -137,6 +143,8 @@ class Explorer:
             work()
         except NotModelledError as error:
             raise BoundError(str(error)) from None
+        except PtxError as error:
+            raise BoundError(f"{NOT_MODELLED}{error}") from None
         except SimFault as error:
             self.found.fault, self.found.schedule = error, tuple(execution.schedule)
             self.found.states += len(execution.causal_order.steps)

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from tilepipe.errors import PtxError, SimFault, UnfinishedError
+from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.agents import Agent
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
@@ -36,19 +37,20 @@ class Clock:
 
     Attributes:
         seconds: the limit, of processor time. deadline: of `time.thread_time`. left: segments that
-            may run before the time is looked at.
+            may run before the time is looked at. world: has the deadline of a check.
     """
 
     seconds: float
     deadline: float
-    left: float
+    left: int = _SEGMENTS
+    world: World | None = None
 
     @classmethod
     def of(cls, seconds: float | None) -> Clock:
         """A clock that starts now; without a limit if `seconds` is None."""
         if seconds is None:
-            return cls(math.inf, math.inf, math.inf)
-        return cls(seconds, time.thread_time() + seconds, _SEGMENTS)
+            return cls(math.inf, math.inf)
+        return cls(seconds, time.thread_time() + seconds)
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +125,7 @@ class Warp:
 
         Raises:
             StopIteration: all lanes have left.
-            UnfinishedError: the time is over.
+            UnfinishedError: the time is over. OutOfTimeError: that of the world is.
         """
         registers = self.registers
         clock = self.clock
@@ -158,6 +160,9 @@ class Warp:
     def _look_at_clock(self, at: int) -> None:
         clock = self.clock
         clock.left = _SEGMENTS
+        until = None if clock.world is None else clock.world.deadline
+        if until is not None and time.perf_counter() > until:
+            raise OutOfTimeError
         if time.thread_time() <= clock.deadline:
             return
         span, instructions = self.code.spans[at], self.code.function.instructions
