@@ -18,8 +18,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from tilepipe.errors import PtxError, SimFault, UnfinishedError
-from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
