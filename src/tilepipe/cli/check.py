@@ -273,8 +273,8 @@ def _show(
         out.print(f"\n{MEANING}")
     if combined.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):
         out.print(
-            "\nUndecided: the kernel does what is not modelled, and no other bound would change that."
-            " The verdict's text says what it is."
+            "\nUndecided: the kernel does what is not modelled, which no larger bound changes. The"
+            " verdict's text says what it is."
         )
     elif combined.verdict == "undecided":
         out.print(
