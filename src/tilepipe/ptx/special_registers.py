@@ -31,6 +31,17 @@ MODELLED = LANE_REGISTERS | CLOCKS | OF_DIMENSIONS | {
     "%reserved_smem_offset_begin", "%reserved_smem_offset_end", "%reserved_smem_offset_cap",
     "WARP_SZ",
 }  # fmt: skip
+_WIDTHS = {
+    "%clock64": (64,), "%globaltimer": (64,), "%gridid": (16, 32, 64), "%is_explicit_cluster": (1,),
+    **dict.fromkeys(("%tid", "%ntid", "%ctaid", "%nctaid"), (16, 32)),
+}  # fmt: skip
+
+
+def widths(name: str) -> tuple[int, ...]:
+    """The bits of the types that a special register may be read in."""
+    return _WIDTHS.get(name, (32,))
+
+
 # Those that a debugger, a profiler, the driver or a graph sets.
 _NOT_MODELLED = (
     {"%current_graph_exec"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -192,6 +193,92 @@ def test_mma_sync(depth: int, to: str, a_type: str, b_type: str) -> None:
         for upper in (0, 8)
     ]
     np.testing.assert_array_equal(out, np.concatenate(expected, axis=1))
+
+
+SMALL = {"s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "f64": 64}
+
+
+@pytest.mark.parametrize(
+    ("shape", "a_type", "b_type", "end"),
+    [
+        ((8, 4), "f64", "f64", ""), ((16, 4), "f64", "f64", ""), ((16, 8), "f64", "f64", ""),
+        ((16, 16), "f64", "f64", ""), ((8, 16), "s8", "u8", ""), ((8, 32), "s4", "u4", ""),
+        ((16, 32), "u4", "s4", ""), ((16, 64), "s4", "s4", ""), ((8, 128), "b1", "b1", ".xor.popc"),
+        ((16, 128), "b1", "b1", ".and.popc"), ((16, 256), "b1", "b1", ".xor.popc"),
+    ],
+)  # fmt: skip
+def test_mma_sync_of_small_integers_and_doubles(
+    shape: tuple[int, int], a_type: str, b_type: str, end: str
+) -> None:
+    """Lane by lane: lane 4 g + t has elements t e, ..., t e + e - 1 of row g (and of row g + 8) of
+    each piece of 4 e along K, where a register holds e of them.
+    """
+    rows, depth = shape
+    wide = a_type == "f64"
+    low, high = {"s": (-8, 8), "u": (0, 16), "b": (0, 2), "f": (-9, 9)}[a_type[0]]
+    a = _RANDOM.integers(low, high, (rows, depth))
+    low, high = {"s": (-8, 8), "u": (0, 16), "b": (0, 2), "f": (-9, 9)}[b_type[0]]
+    b = _RANDOM.integers(low, high, (8, depth))
+    c = _RANDOM.integers(-99, 99, (rows, 8))
+    width = SMALL[a_type]
+    each = max(32 // width, 1)
+    unsigned = np.uint64 if wide else np.uint32
+
+    def packed(elements: Array) -> int:
+        if wide:
+            return int(np.float64(elements[0]).view(np.uint64))
+        return sum((int(e) & ((1 << width) - 1)) << (width * i) for i, e in enumerate(elements))
+
+    words: list[list[int]] = []
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        pieces = [slice(at + t * each, at + (t + 1) * each) for at in range(0, depth, 4 * each)]
+        found = [packed(a[row, piece]) for piece in pieces for row in range(g, rows, 8)]
+        found += [packed(b[g, piece]) for piece in pieces]
+        sums = [c[row, 2 * t + i] for row in range(g, rows, 8) for i in (0, 1)]
+        as_words = np.array(sums, np.float64 if wide else np.int32).view(unsigned)
+        words.append([*found, *map(int, as_words)])
+    given = np.array(words, unsigned)
+    counts = [rows * depth // (32 * each), 8 * depth // (32 * each), rows // 4]
+    out = np.zeros((32, counts[2]), unsigned)
+    size, bank, kind = (8, "rd", "b64") if wide else (4, "r", "b32")
+    names = [f"%{bank}{i + 10}" for i in range(sum(counts))]
+    at = [0, counts[0], counts[0] + counts[1], sum(counts)]
+    groups = [", ".join(names[i:j]) for i, j in itertools.pairwise(at)]
+    results = [f"%{bank}{i}" for i in range(counts[2])]
+    to = "f64" if wide else "s32"
+    run(
+        f"""
+        mad.wide.u32 %a0, %t, {given.shape[1] * size}, %b0;
+        mad.wide.u32 %a1, %t, {counts[2] * size}, %b1;
+        {"".join(f"ld.global.{kind} {n}, [%a0+{size * i}];" for i, n in enumerate(names))}
+        mma.sync.aligned.m{rows}n8k{depth}.row.col.{to}.{a_type}.{b_type}.{to}{end}
+            {{{", ".join(results)}}}, {{{groups[0]}}}, {{{groups[1]}}}, {{{groups[2]}}};
+        {"".join(f"st.global.{kind} [%a1+{size * i}], {n};" for i, n in enumerate(results))}
+        """,
+        given,
+        out,
+    )
+    total = (a[:, None, :] != b[None, :, :]).sum(axis=2) + c if end == ".xor.popc" else a @ b.T + c
+    expected = [
+        [total[row, 2 * (lane % 4) + i] for row in range(lane // 4, rows, 8) for i in (0, 1)]
+        for lane in range(32)
+    ]
+    np.testing.assert_array_equal(out.view(np.float64 if wide else np.int32), expected)
+
+
+def test_a_nan_of_a_product_is_the_one_of_the_hardware() -> None:
+    out = np.zeros(32, np.uint32)
+    run(
+        """
+        mov.b32 %r1, 0x7c007c00; mov.b32 %r2, 0; mov.b32 %r3, 0;
+        mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32
+            {%r10, %r11, %r12, %r13}, {%r1, %r1}, {%r2}, {%r3, %r3, %r3, %r3};
+        st.global.b32 [%a0], %r10;
+        """,
+        out,
+    )
+    assert set(out.tolist()) == {0x7FFFFFFF}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator, Sequence
 from tilepipe.errors import PtxError
 from tilepipe.ptx.compiler.uniformity import reads, results, written
 from tilepipe.ptx.definition import Compute, Operation, Perform, Typed, operation, where
+from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.special_registers import MODELLED
 from tilepipe.ptx.syntax.nodes import (
     Float,
@@ -27,6 +28,7 @@ from tilepipe.ptx.syntax.nodes import (
 )
 
 Finding = tuple[Instruction, str]
+_MAY_BE_WIDER = {"cvt", "ld", "ldu"}
 _NAME_LABELS = {"bra", "brx", "call"}  # opcodes of which an operand is a label or a function
 
 
@@ -121,14 +123,23 @@ def _operands(
     for operand, kind in sources:
         if not _is_value(operand):
             yield f"{operand} is not a value"
-        elif isinstance(operand, Register) and (operand.type == "pred") != (kind == "pred"):
+        elif isinstance(operand, Register) and not _fits(operand, kind, instruction, op):
             yield f"{operand} is a .{operand.type} register, and the instruction reads a .{kind}"
     for destination, kind in written(op):
         for leaf in leaves(destination):
             if not isinstance(leaf, Register | Sink):
                 yield f"{leaf} is not a register, and the instruction writes it"
-            elif isinstance(leaf, Register) and (leaf.type == "pred") != (kind == "pred"):
+            elif isinstance(leaf, Register) and not _fits(leaf, kind, instruction, op):
                 yield f"{leaf} is a .{leaf.type} register, and the instruction writes a .{kind}"
+
+
+def _fits(register: Register, kind: str, instruction: Instruction, op: Operation) -> bool:
+    """Whether a register has the width of the type in which it is used. Those of accesses and
+    conversions may be wider (PTX ISA, "Operand Size Exceeding Instruction-Type Size").
+    """
+    if isinstance(op, Perform) or instruction.opcode in _MAY_BE_WIDER or register.type == "pred":
+        return (register.type == "pred") == (kind == "pred")
+    return TYPES[register.type].bits == TYPES[kind].bits
 
 
 def _is_value(operand: Operand) -> bool:

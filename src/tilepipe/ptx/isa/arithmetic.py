@@ -26,7 +26,7 @@ from tilepipe.ptx.numerics import (
     integer,
 )
 from tilepipe.ptx.numerics.rounding import MODES
-from tilepipe.ptx.numerics.types import TYPES, Array, is_integer
+from tilepipe.ptx.numerics.types import TYPES, Array, Unsupported, is_integer
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Pair
 
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
@@ -172,14 +172,15 @@ def _mad_carry(instruction: Instruction) -> Operation:
 def _fma(instruction: Instruction) -> Operation:
     operands(instruction, 4)
     modifiers = Modifiers(instruction)
-    rounding, ftz, sat = _arithmetic(modifiers)
+    rounding = modifiers.need(*MODES)
+    _, ftz, sat = _arithmetic(modifiers)
     relu = not sat and modifiers.flag("relu")
     kind = modifiers.any()
+    if instruction.opcode == "mad" and kind not in ("f32", "f64"):
+        raise Unsupported(f"mad has no type .{kind}")
     source = modifiers.take("f16", "bf16") or None
     modifiers.end()
-    lanes = floating.fma(
-        kind, rounding=rounding or "rn", ftz=ftz, sat=sat, relu=relu, source=source
-    )
+    lanes = floating.fma(kind, rounding=rounding, ftz=ftz, sat=sat, relu=relu, source=source)
     narrow = source or kind
     return compute(instruction, kind, lanes, None, narrow, narrow, kind)
 
@@ -269,7 +270,7 @@ def _rcp(instruction: Instruction) -> Operation:
 def _approximate(instruction: Instruction) -> Operation:
     operands(instruction, 2)
     modifiers = Modifiers(instruction)
-    modifiers.take("approx")
+    modifiers.need("approx")
     ftz = modifiers.flag("ftz")
     kind = modifiers.any()
     modifiers.end()

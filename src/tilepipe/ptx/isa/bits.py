@@ -160,6 +160,15 @@ def _bit_function(instruction: Instruction) -> Operation:
             return compute(instruction, kind, logic.cnot(kind), "int({0} == 0)")
 
 
+@defines("fns")
+def _fns(instruction: Instruction) -> Operation:
+    operands(instruction, 4)
+    modifiers = Modifiers(instruction)
+    modifiers.need("b32")
+    modifiers.end()
+    return compute(instruction, "b32", bits.fns(), None)
+
+
 @defines("bmsk")
 def _bmsk(instruction: Instruction) -> Operation:
     operands(instruction, 3)

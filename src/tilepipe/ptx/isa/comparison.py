@@ -16,7 +16,7 @@ from tilepipe.ptx.definition import (
 from tilepipe.ptx.numerics import (
     compare,
 )
-from tilepipe.ptx.numerics.types import TYPES, Array, is_integer
+from tilepipe.ptx.numerics.types import TYPES, Array, Unsupported, is_integer
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Pair, Sink
 
 _COMPARED = {
@@ -42,6 +42,8 @@ def _setp(instruction: Instruction) -> Operation:
     if is_integer(kind):
         scalar = f"({{0}} {_COMPARED[operator]} {{1}})"
     if isinstance(destination, Pair) or combined:
+        if isinstance(destination, Pair) and kind in ("f16", "bf16"):
+            raise Unsupported(f"setp.{kind} has one destination")
         return _two_predicates(destination, sources, function, scalar, combined)
     return Compute(((destination, "pred"),), tuple(sources), function, scalar)
 
@@ -107,6 +109,8 @@ def _set(instruction: Instruction) -> Operation:
     kind = modifiers.any()
     modifiers.end()
     operands(instruction, 4 if combined else 3)
+    if ftz and to == "bf16":
+        raise Unsupported(f"set.bf16.{kind} has no .ftz")
     holds, values = compare.compare(operator, kind, ftz=ftz), compare.written(to, kind)
     if not combined:
         return compute(instruction, kind, lambda a, b: values(holds(a, b)), None, to=to)
@@ -118,18 +122,18 @@ def _set(instruction: Instruction) -> Operation:
     return compute(instruction, kind, lanes, None, kind, kind, "pred", to=to)
 
 
+_SELECTED = (
+    "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64",
+)  # fmt: skip
+
+
 @defines("selp")
 def _selp(instruction: Instruction) -> Operation:
     operands(instruction, 4)
     modifiers = Modifiers(instruction)
-    kind = modifiers.any()
+    kind = f"b{TYPES[modifiers.need(*_SELECTED)].bits}"
     modifiers.end()
-    scalar = "({0} if {2} else {1})" if is_integer(kind) or kind[0] == "f" else None
-    bits_kind = f"b{TYPES[kind].bits}"
-    return compute(
-        instruction, bits_kind if scalar else kind, compare.selp(), scalar,
-        bits_kind, bits_kind, "pred",
-    )  # fmt: skip
+    return compute(instruction, kind, compare.selp(), "({0} if {2} else {1})", kind, kind, "pred")
 
 
 @defines("slct")
@@ -137,7 +141,7 @@ def _slct(instruction: Instruction) -> Operation:
     operands(instruction, 4)
     modifiers = Modifiers(instruction)
     ftz = modifiers.flag("ftz")
-    kind = modifiers.any()
+    kind = modifiers.need(*_SELECTED)
     chooser = modifiers.need("s32", "f32")
     modifiers.end()
     lanes = compare.slct(chooser, ftz=ftz)

@@ -8,9 +8,11 @@ from tilepipe.ptx.definition import (
     Modifiers,
     Nothing,
     Operation,
+    constant,
     defines,
     operands,
 )
+from tilepipe.ptx.numerics.types import Unsupported
 from tilepipe.ptx.syntax.nodes import Instruction
 
 
@@ -37,7 +39,8 @@ def _brx(instruction: Instruction) -> Operation:
 def _ret(instruction: Instruction) -> Operation:
     operands(instruction, 0)
     modifiers = Modifiers(instruction)
-    modifiers.flag("uni")
+    if instruction.opcode == "ret":
+        modifiers.flag("uni")
     modifiers.end()
     return Leave()
 
@@ -60,4 +63,11 @@ def _nanosleep(instruction: Instruction) -> Operation:
 
 @defines("pmevent")
 def _pmevent(instruction: Instruction) -> Operation:
+    """An event for a profiler: there is none."""
+    (number,) = operands(instruction, 1)
+    modifiers = Modifiers(instruction)
+    most = 0xFFFF if modifiers.flag("mask") else 15
+    modifiers.end()
+    if not 0 <= constant(instruction, number) <= most:
+        raise Unsupported(f"an event from 0 to {most}, not {number}")
     return Nothing()

@@ -9,6 +9,7 @@ from tilepipe.ptx.definition import (
     Operation,
     compute,
     defines,
+    not_modelled,
     operands,
 )
 from tilepipe.ptx.numerics import (
@@ -16,10 +17,12 @@ from tilepipe.ptx.numerics import (
     narrow,
 )
 from tilepipe.ptx.numerics.rounding import MODES
-from tilepipe.ptx.numerics.types import TYPES, Array, Unsupported, is_integer
+from tilepipe.ptx.numerics.types import Array, Unsupported, is_integer
 from tilepipe.ptx.syntax.nodes import Instruction
 
 _PAIRS = ("f16x2", "bf16x2", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2")
+# What assemblers take and the reader does not: fixed point, scale factors.
+_NOT_MODELLED = ("s2f6x2", "scaled::n2::ue8m0")
 
 
 @defines("cvt")
@@ -33,20 +36,24 @@ def _cvt(instruction: Instruction) -> Operation:
     satfinite = modifiers.flag("satfinite")
     relu = modifiers.flag("relu")
     satfinite = satfinite or modifiers.flag("satfinite")
+    if rounding == "rs":
+        not_modelled(instruction, "stochastic rounding")
+    if unknown := modifiers.anywhere(*_NOT_MODELLED):
+        not_modelled(instruction, f".{unknown}")
     to, source = modifiers.any(), modifiers.any()
     modifiers.end()
-    if rounding == "rs":
-        raise Unsupported("stochastic rounding is not modelled")
-    if to in _PAIRS and source == "f32":
-        operands(instruction, 3)
-        pair = narrow.cvt_pair(to, rounding=rounding or "rn", relu=relu, satfinite=satfinite)
-        return compute(instruction, to, pair, None, "f32")
-    operands(instruction, 2)
     if source in _PAIRS or to in _PAIRS:
-        packed = narrow.cvt_packed(
-            to, source, rounding=rounding or "rn", relu=relu, satfinite=satfinite
-        )
+        if ftz or sat:
+            raise Unsupported(f"cvt.{to}.{source} has no .{'ftz' if ftz else 'sat'}")
+        if rounding is None:
+            raise Unsupported(f"cvt.{to}.{source} needs a rounding mode")
+        operands(instruction, 3 if source == "f32" else 2)
+        if source == "f32":
+            pair = narrow.cvt_pair(to, rounding=rounding, relu=relu, satfinite=satfinite)
+            return compute(instruction, to, pair, None, "f32")
+        packed = narrow.cvt_packed(to, source, rounding=rounding, relu=relu, satfinite=satfinite)
         return compute(instruction, to, packed, None, source)
+    operands(instruction, 2)
     lanes = conversions.cvt(
         to, source, rounding=rounding, ftz=ftz, sat=sat, relu=relu, satfinite=satfinite
     )
@@ -54,26 +61,27 @@ def _cvt(instruction: Instruction) -> Operation:
     return compute(instruction, to, lanes, "{0}" if plain else None, source)
 
 
-_PACKED = {"u16": (0, 0xFFFF), "s16": (-0x8000, 0x7FFF), "u8": (0, 0xFF), "s8": (-0x80, 0x7F)}
+_PACKED = ("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2")
 
 
 def _pack(instruction: Instruction, modifiers: Modifiers) -> Operation:
-    """`cvt.pack.sat.u8.s32.b32 d, a, b, c`: b in the lowest bits, a above it, and of types of 8
-    bits the low half of c above both.
+    """`cvt.pack.sat.u8.s32.b32 d, a, b, c`: b in the lowest bits, a above it; the low bits of c
+    above both, but for types of 16 bits.
     """
     modifiers.need("sat")
     to = modifiers.need(*_PACKED)
     modifiers.need("s32")
-    bits = TYPES[to].bits
-    if bits == 8:
+    bits = int(to[1:])
+    if bits < 16:
         modifiers.need("b32")
     modifiers.end()
-    operands(instruction, 4 if bits == 8 else 3)
-    low, high = _PACKED[to]
+    operands(instruction, 4 if bits < 16 else 3)
+    low = 0 if to[0] == "u" else -1 << (bits - 1)
+    high = low + (1 << bits) - 1
 
     def lanes(a: Array, b: Array, *c: Array) -> Array:
         upper, lower = (np.clip(v, low, high).view(np.uint32) & ((1 << bits) - 1) for v in (a, b))
         packed = upper << np.uint32(bits) | lower
-        return packed | c[0] << np.uint32(16) if c else packed
+        return packed | c[0] << np.uint32(2 * bits) if c else packed
 
     return compute(instruction, "b32", lanes, None, "s32", "s32", "b32")

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilepipe.errors import SimFault
 from tilepipe.machine.memory.byte_access import load_matrix, store_matrix
-from tilepipe.machine.memory.fragments import accumulator_places, operand_a_places
+from tilepipe.machine.memory.fragments import accumulator_places
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.address_spaces import SHARED_OF_CTA
 from tilepipe.ptx.definition import (
@@ -33,6 +33,7 @@ from tilepipe.ptx.definition import (
 from tilepipe.ptx.isa.memory import shared_places, space_of
 from tilepipe.ptx.isa.requests import Value, per_lane
 from tilepipe.ptx.lanes import FULL, WARP, Array
+from tilepipe.ptx.numerics.modifiers import canonical_f32, canonical_half
 from tilepipe.ptx.syntax.nodes import Instruction, Integer
 from tilepipe.ptx.warp_protocol import Warp
 
@@ -182,18 +183,30 @@ def _movmatrix(instruction: Instruction) -> Operation:
 
 # -- mma.sync ----------------------------------------------------------------------------
 
-_ROWS, _COLS = 16, 8
-# type of A and B -> extents along K
-_DEPTHS = {
-    "f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (16, 32), "e5m2": (16, 32),
-    "s8": (16, 32), "u8": (16, 32),
+_COLS = 8
+# type of A and B -> the shapes that it has
+_SHAPES = {
+    "f16": ("m16n8k8", "m16n8k16"), "bf16": ("m16n8k8", "m16n8k16"),
+    "tf32": ("m16n8k4", "m16n8k8"), "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
+    **dict.fromkeys(("e4m3", "e5m2"), ("m16n8k16", "m16n8k32")),
+    **dict.fromkeys(("s8", "u8"), ("m8n8k16", "m16n8k16", "m16n8k32")),
+    **dict.fromkeys(("s4", "u4"), ("m8n8k32", "m16n8k32", "m16n8k64")),
+    "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
 }  # fmt: skip
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s4": 4, "u4": 4, "b1": 1}  # or 8
 _DTYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
-    "tf32": np.dtype(np.float32), "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2), "s8": np.dtype(np.int8), "u8": np.dtype(np.uint8),
+    "tf32": np.dtype(np.float32), "f64": np.dtype(np.float64),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "s8": np.dtype(np.int8), "u8": np.dtype(np.uint8),
 }  # fmt: skip
-_FAMILIES = ({"f16"}, {"bf16"}, {"tf32"}, {"e4m3", "e5m2"}, {"s8", "u8"})
+_FAMILIES = (
+    {"f16"}, {"bf16"}, {"tf32"}, {"f64"}, {"e4m3", "e5m2"}, {"s8", "u8"}, {"s4", "u4"}, {"b1"},
+)  # fmt: skip
+_ACCUMULATORS = {
+    "f16": ("f16", "f32"), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"), "bf16": ("f32",),
+    "tf32": ("f32",), "f64": ("f64",),
+}  # fmt: skip
 
 
 @defines("mma")
@@ -201,56 +214,66 @@ def _mma(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     modifiers.need("sync")
     modifiers.need("aligned")
-    depth = int(modifiers.need(*(f"m16n8k{k}" for k in (4, 8, 16, 32)))[6:])
+    shape = modifiers.need(*sorted({name for names in _SHAPES.values() for name in names}))
     modifiers.need("row")
     modifiers.need("col")
+    eights = modifiers.flag("kind::f8f6f4")
     clamps = modifiers.flag("satfinite")
-    to = modifiers.need("f32", "f16", "s32")
-    a_type, b_type = modifiers.need(*_DEPTHS), modifiers.need(*_DEPTHS)
-    from_ = modifiers.need("f32", "f16", "s32")
+    to = modifiers.need("f32", "f16", "s32", "f64")
+    a_type, b_type = modifiers.need(*_SHAPES), modifiers.need(*_SHAPES)
+    from_ = modifiers.need("f32", "f16", "s32", "f64")
+    counts = modifiers.need("xor", "and") if a_type == "b1" else ""
+    if counts:
+        modifiers.need("popc")
     modifiers.end()
-    integers = a_type in ("s8", "u8")
-    alike = any({a_type, b_type} <= family for family in _FAMILIES)
-    halves = a_type not in ("bf16", "tf32") or "f16" not in (to, from_)
+    integers = a_type in ("s8", "u8", "s4", "u4", "b1")
+    accumulators = _ACCUMULATORS.get(a_type, ("s32",))
     if (
-        not alike or depth not in _DEPTHS[a_type] or not halves or (clamps and not integers)
-        or (to == "s32") != integers or (from_ == "s32") != integers
+        not any({a_type, b_type} <= family for family in _FAMILIES) or shape not in _SHAPES[a_type]
+        or to not in accumulators or from_ not in accumulators
+        or (clamps and (not integers or bool(counts))) or (eights and a_type[0] != "e")
+        or (to != from_ and a_type[0] == "e")
     ):  # fmt: skip
         not_modelled(instruction, "this combination of shape and types")
-    each = 4 // _DTYPES[a_type].itemsize
+    rows, depth = int(shape[1:].partition("n")[0]), int(shape.partition("k")[2])
+    width = _BITS.get(a_type, 8)
     destination, a, b, c = operands(instruction, 4)
-    places = _operand_places(each, depth)
-    a_items = elements(instruction, a, len(places[0][0]))
-    b_items = elements(instruction, b, len(places[1][0]))
-    d_items = elements(instruction, destination, 2 if to == "f16" else 4)
-    c_items = elements(instruction, c, 2 if from_ == "f16" else 4)
+    a_places = _operand_places(rows, depth, width)
+    b_places = _operand_places(_COLS, depth, width)
+    a_items = elements(instruction, a, len(a_places[0]))
+    b_items = elements(instruction, b, len(b_places[0]))
+    d_items = elements(instruction, destination, rows // (8 if to == "f16" else 4))
+    c_items = elements(instruction, c, rows // (8 if from_ == "f16" else 4))
 
     def lanes(*values: Array) -> tuple[Array, ...]:
         split, last = len(a_items), len(a_items) + len(b_items)
-        left = _operand(values[:split], a_type, places[0], (_ROWS, depth))
-        right = _operand(values[split:last], b_type, places[1], (_COLS, depth))
-        total = left @ right.T + _accumulator(values[last:], from_)
-        return _registers(total, to, clamps)
+        left = _operand(values[:split], a_type, a_places, (rows, depth))
+        right = _operand(values[split:last], b_type, b_places, (_COLS, depth))
+        if counts == "xor":  # of bits that differ: those of one alone
+            products = left @ (1 - right.T) + (1 - left) @ right.T
+        else:
+            products = left @ right.T
+        return _registers(products + _accumulator(values[last:], from_, rows), to, clamps)
 
-    return Compute(
-        typed(d_items, "b32"), typed((*a_items, *b_items, *c_items), "b32"), lanes, spread="lanes",
-        members=Integer(FULL),
-    )  # fmt: skip
+    kind = "b64" if a_type == "f64" else "b32"
+    sources = typed((*a_items, *b_items, *c_items), kind)
+    return Compute(typed(d_items, kind), sources, lanes, spread="lanes", members=Integer(FULL))
 
 
 _Places = tuple[Array, Array]
 
 
-@lru_cache(maxsize=16)
-def _operand_places(each: int, depth: int) -> tuple[_Places, _Places]:
-    """Row and place along K of the elements of A and of B: (registers, 32, elements of one)."""
-    rows, along = operand_a_places(4 // each)
-    registers = 2 if depth == 4 * each else 4
-    a = rows[:registers], along[:registers]
-    register = np.arange(registers // 2)[:, None, None]
+@lru_cache(maxsize=32)
+def _operand_places(rows: int, depth: int, width: int) -> _Places:
+    """Row and place along K of the elements of A, or of the columns of B as rows: (registers, 32,
+    elements of one). Four lanes have a row, eight rows a register; 16 rows alternate.
+    """
+    each = max(32 // width, 1)
+    blocks = rows // 8
+    register = np.arange(blocks * depth // (4 * each))[:, None, None]
     lane, part = np.arange(WARP)[None, :, None], np.arange(each)[None, None, :]
-    places = 4 * each * register + lane % 4 * each + part
-    return a, (np.broadcast_to(lane // 4, places.shape), places)
+    along = 4 * each * (register // blocks) + lane % 4 * each + part
+    return np.broadcast_to(lane // 4 + 8 * (register % blocks), along.shape), along
 
 
 def _operand(
@@ -258,32 +281,46 @@ def _operand(
 ) -> Array:
     """A or B as numbers in float64, or int64."""
     raw = np.stack(values)
+    width = _BITS.get(kind, 8)
     if kind == "tf32":
         raw = raw & np.uint32(0xFFFFE000)
-    elements = raw[..., None].view(_DTYPES[kind])
-    matrix = np.zeros(extents, np.int64 if kind in ("s8", "u8") else np.float64)
-    matrix[places] = elements
+    if width < 8:
+        shifts = np.arange(0, 32, width, dtype=np.uint32)
+        found = (raw[..., None] >> shifts & np.uint32((1 << width) - 1)).astype(np.int64)
+        if kind == "s4":
+            found = (found ^ 8) - 8
+    else:
+        found = raw[..., None].view(_DTYPES[kind])
+    matrix = np.zeros(extents, np.int64 if kind[0] in "sub" and kind != "bf16" else np.float64)
+    matrix[places] = found
     return matrix
 
 
-def _accumulator(values: tuple[Array, ...], kind: str) -> Array:
+def _accumulator_places(rows: int) -> _Places:
+    row, column = accumulator_places(_COLS)
+    return row[: rows // 4], column[: rows // 4]
+
+
+def _accumulator(values: tuple[Array, ...], kind: str, rows: int) -> Array:
     raw = np.stack(values)
     if kind == "f16":  # two columns in each register
         numbers = raw[..., None].view(np.float16).transpose(0, 2, 1).reshape(4, WARP)
     else:
-        numbers = raw.view(np.float32 if kind == "f32" else np.int32)
-    matrix = np.zeros((_ROWS, _COLS), np.int64 if kind == "s32" else np.float64)
-    matrix[accumulator_places(_COLS)] = numbers
+        numbers = raw.view({"f32": np.float32, "f64": np.float64, "s32": np.int32}[kind])
+    matrix = np.zeros((rows, _COLS), np.int64 if kind == "s32" else np.float64)
+    matrix[_accumulator_places(rows)] = numbers
     return matrix
 
 
 def _registers(total: Array, kind: str, clamps: bool) -> tuple[Array, ...]:
-    numbers = total[accumulator_places(_COLS)]
+    numbers = total[_accumulator_places(len(total))]
     if kind == "s32":
         if clamps:
             numbers = np.clip(numbers, -(1 << 31), (1 << 31) - 1)
         return tuple(numbers.astype(np.int32).view(np.uint32))
+    if kind == "f64":
+        return tuple(numbers.view(np.uint64))
     if kind == "f32":
-        return tuple(numbers.astype(np.float32).view(np.uint32))
-    halves = numbers.astype(np.float16).reshape(2, 2, WARP).transpose(0, 2, 1)
+        return tuple(canonical_f32(numbers.astype(np.float32)).view(np.uint32))
+    halves = canonical_half(numbers.astype(np.float16)).reshape(2, 2, WARP).transpose(0, 2, 1)
     return tuple(np.ascontiguousarray(halves).view(np.uint32)[..., 0])

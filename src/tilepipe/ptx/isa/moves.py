@@ -15,26 +15,32 @@ from tilepipe.ptx.definition import (
     operands,
 )
 from tilepipe.ptx.lanes import Array
-from tilepipe.ptx.numerics.types import TYPES
-from tilepipe.ptx.special_registers import CLOCKS, MODELLED, OF_DIMENSIONS
+from tilepipe.ptx.numerics.types import TYPES, Unsupported
+from tilepipe.ptx.special_registers import CLOCKS, MODELLED, OF_DIMENSIONS, widths
 from tilepipe.ptx.syntax.nodes import Instruction, Register, Sink, SpecialRegister, Vector
+
+_MOVED = (
+    "pred", "b16", "b32", "b64", "b128", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64",
+)  # fmt: skip
 
 
 @defines("mov")
 def _mov(instruction: Instruction) -> Operation:
     destination, source = operands(instruction, 2)
     modifiers = Modifiers(instruction)
-    kind = modifiers.any()
+    kind = modifiers.need(*_MOVED)
     modifiers.end()
-    if kind not in TYPES:
-        not_modelled(instruction, f"the type '.{kind}'")
+    parts = next((len(o.items) for o in (source, destination) if isinstance(o, Vector)), 0)
+    vectors = ("b16", "b32", "b64", "b128")
+    if parts and (kind not in vectors or parts not in (2, 4) or TYPES[kind].bits < 8 * parts):
+        raise Unsupported(f"mov.{kind} has no vector of {parts}")
     if isinstance(source, Vector):
         return _packed(instruction, kind, source)
     if isinstance(destination, Vector):
         return _unpacked(instruction, kind, destination)
     if isinstance(source, SpecialRegister):
         return _special(instruction, kind, source)
-    # of an array that is only read: registers may share it
+    # nothing writes into an array of lanes: both registers may hold the same one
     return Compute(((destination, kind),), ((source, kind),), "{0}", "{0}")
 
 
@@ -44,6 +50,8 @@ def _special(instruction: Instruction, kind: str, source: SpecialRegister) -> Co
         not_modelled(instruction, f"the special register {source}")
     if source.component not in (("x", "y", "z") if source.name in OF_DIMENSIONS else ("",)):
         not_modelled(instruction, f"the component '.{source.component}'")
+    if TYPES[kind].bits not in widths(source.name):
+        raise Unsupported(f"{source} has no type .{kind}")
     spread: Spread = "memory" if source.name in CLOCKS else "same"
     return Compute(
         ((instruction.operands[0], kind),), ((source, kind),), "{0}", "{0}", spread=spread
@@ -148,7 +156,7 @@ def _mapa(instruction: Instruction) -> Operation:
     )
     return Compute(
         ((destination, kind),),
-        ((address, kind), (rank, "u32" if kind == "u32" else "u64")),
+        ((address, kind), (rank, "u32")),
         template,
         template,
     )

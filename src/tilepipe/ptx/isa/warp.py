@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tilepipe.errors import SimFault
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
@@ -16,20 +17,33 @@ from tilepipe.ptx.definition import (
     defines,
     operands,
     pair,
+    where,
 )
 from tilepipe.ptx.lanes import LANES, Array, Lanes, lane_mask
-from tilepipe.ptx.numerics.types import TYPES
+from tilepipe.ptx.numerics.types import TYPES, Unsupported
 from tilepipe.ptx.syntax.nodes import Instruction, Integer
 
 _LANE = LANES.astype(np.int64)
+_UNDEFINED = np.uint32(0x7FFFDEAD)
 
 
 def _all(value: int | bool, dtype: type[np.generic]) -> Array:
     return np.full(32, value, dtype)
 
 
+def _missing(instruction: Instruction, lane: int, sources: Array) -> SimFault:
+    return SimFault(
+        f"{where(instruction)}: {instruction}: lane {lane} takes the value of lane {sources[lane]},"
+        " which does not execute it: undefined"
+    )
+
+
 @defines("shfl")
 def _shfl(instruction: Instruction) -> Operation:
+    """A value from another lane, which is undefined where that one takes no part. Sums over a part
+    of a warp go up or down past its end in lanes whose result nobody uses: these get bits that
+    spoil what they enter (a NaN), and other modes are a fault.
+    """
     destination, source, chosen, bounds, members = operands(instruction, 5)
     modifiers = Modifiers(instruction)
     modifiers.need("sync")
@@ -53,15 +67,20 @@ def _shfl(instruction: Instruction) -> Operation:
         else:
             lane = _LANE ^ by if mode == "bfly" else least | (by & ~segment)
             valid = lane <= most
-        taken = value[np.where(valid, lane, _LANE)]
+        from_lane = np.where(valid, lane, _LANE)
+        taken = value[from_lane]
+        missing = active & ~active[from_lane]
+        if missing.any():
+            if mode not in ("up", "down"):
+                raise _missing(instruction, int(missing.argmax()), from_lane)
+            taken = np.where(missing, _UNDEFINED, taken)
         return (taken, valid) if len(targets) == 2 else taken
 
     # all lanes take the value of one, where the choice is the same and segments are whole warps
     whole = isinstance(bounds, Integer) and bounds.value >> 8 == 0
     one = mode == "idx" and isinstance(chosen, Integer) and whole
-    kinds = (("b32"), ("pred"))
     return Compute(
-        tuple(zip(targets, kinds, strict=False)),
+        tuple(zip(targets, ("b32", "pred"), strict=False)),
         ((source, "b32"), (chosen, "u32"), (bounds, "u32")),
         lanes,
         spread="one" if one else "lanes",
@@ -134,6 +153,13 @@ _COMBINE: dict[str, Callable[[Array], np.generic]] = {
 }  # fmt: skip
 
 
+# min and max of f32 need sm_100a
+_REDUCED = {
+    "add": ("u32", "s32"), "min": ("u32", "s32", "f32"), "max": ("u32", "s32", "f32"),
+    "and": ("b32",), "or": ("b32",), "xor": ("b32",),
+}  # fmt: skip
+
+
 @defines("redux")
 def _redux(instruction: Instruction) -> Operation:
     destination, source, members = operands(instruction, 3)
@@ -142,8 +168,10 @@ def _redux(instruction: Instruction) -> Operation:
     name = modifiers.need(*_COMBINE)
     magnitude = modifiers.flag("abs")
     nan = modifiers.flag("NaN")
-    kind = modifiers.need("u32", "s32", "b32", "f32")
+    kind = modifiers.need(*_REDUCED[name])
     modifiers.end()
+    if kind != "f32" and (magnitude or nan):
+        raise Unsupported(f"redux.{name}.{kind} has no .{'abs' if magnitude else 'NaN'}")
     combine = _COMBINE[name]
     dtype = TYPES[kind].dtype
 
@@ -178,6 +206,8 @@ def _match(instruction: Instruction) -> Operation:
     kind = modifiers.need("b32", "b64")
     modifiers.end()
     targets = pair(destination)
+    if mode == "any" and len(targets) == 2:
+        raise Unsupported("match.any has one destination")
 
     def lanes(active: Lanes, value: Array) -> tuple[Array, ...] | Array:
         equal = (value[:, None] == value[None, :]) & active[None, :]

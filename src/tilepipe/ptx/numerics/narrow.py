@@ -121,8 +121,8 @@ def cvt_packed(
     """cvt.to.source from one packed register to another.
 
     From f16x2 or bf16x2 to the narrow types of `cvt_pair` (ue8m0x2 from bf16x2 alone), and back:
-    rn.f16x2 from e4m3x2, e5m2x2, e2m3x2, e3m2x2, e2m1x2 (with relu or without), rn.bf16x2 from
-    ue8m0x2.
+    rn.f16x2 and rn.bf16x2 from e4m3x2, e5m2x2, e2m3x2, e3m2x2, e2m1x2 (with relu or without;
+    bf16x2 with satfinite, too), rn.bf16x2 from ue8m0x2.
     """
     name = f"{to}.{source}"
     if source in _PAIRS:
@@ -137,26 +137,30 @@ def cvt_packed(
         return narrow
     require(source, " ".join([*_SMALL, "ue8m0x2"]), "cvt")
     choose(f"cvt.{name}", rounding, "rn")
-    if to != ("bf16x2" if source == "ue8m0x2" else "f16x2") or satfinite:
-        raise Unsupported(f"cvt has no .{name}" + (" with .satfinite" if satfinite else ""))
-    if source == "ue8m0x2":
-        refuse("cvt", name, relu=relu)
-    table = _decoded(source, relu)
+    if to not in (("bf16x2",) if source == "ue8m0x2" else _PAIRS):
+        raise Unsupported(f"cvt has no .{name}")
+    if to == "f16x2" or source == "ue8m0x2":
+        refuse("cvt", name, satfinite=satfinite, relu=relu and source == "ue8m0x2")
+    table = _decoded(source, to, relu, satfinite)
     if source == "e2m1x2":
         shifts = np.array([0, 4], np.uint8)
         return lambda a: pack(table[a[..., None] >> shifts & 15], np.uint32)
     return lambda a: pack(table[a[..., None].view(np.uint8)], np.uint32)
 
 
-def _decoded(source: str, relu: bool) -> Array:
-    """The bits of the f16 (of ue8m0 the bf16) of each code."""
+def _decoded(source: str, to: str, relu: bool, satfinite: bool) -> Array:
+    """The bits of the f16 or bf16 of each code."""
     codes = np.arange(256, dtype=np.uint16)
     if source == "ue8m0x2":
         bits = codes << 7
         bits[0], bits[255] = 0x0040, NAN_HALF
         return bits
     values = (codes & (2 ** _width(source) - 1)).astype(np.uint8).view(_SMALL[source])
-    halves = canonical_half(values.astype(np.float16))
+    element = TYPES[_PAIRS[to]]
+    wide = values.astype(np.float32)
+    if satfinite:
+        wide = np.clip(wide, -FORMATS[element.name].largest, FORMATS[element.name].largest)
+    halves = canonical_half(wide.astype(element.dtype))
     return (rectify_half(halves) if relu else halves).view(np.uint16)
 
 
