@@ -409,4 +409,4 @@ def matrices() -> Iterator[str]:
                     )
 
 
-GROUPS = (arithmetic, video, bits, comparison, conversion, movement, control, matrices)
+GROUPS = (arithmetic, bits, comparison, conversion, movement, control, matrices)

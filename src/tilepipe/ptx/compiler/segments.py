@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from tilepipe.errors import SimFault
 from tilepipe.ptx.compiler.calls import with_calls_inlined
 from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
@@ -35,7 +34,6 @@ from tilepipe.ptx.definition import (
     Operation,
     Perform,
     Typed,
-    where,
 )
 from tilepipe.ptx.lanes import lane_mask, merged, spread
 from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS
@@ -228,13 +226,6 @@ def _spans(flow: ControlFlow, operations: list[Operation]) -> list[_Span]:
     return found
 
 
-def _no_such_target(index: int, instruction: Instruction) -> NoReturn:
-    """A `brx.idx` beyond its list of labels."""
-    raise SimFault(
-        f"{where(instruction)}: {instruction}: index {index} of {len(instruction.targets)} labels"
-    )
-
-
 class _Writer:
     """The source of one segment."""
 
@@ -244,8 +235,7 @@ class _Writer:
         self.span = made.spans[number]
         self.partial = partial
         self.names: dict[str, Any] = {
-            "merged": merged, "spread": spread, "lane_mask": lane_mask,
-            "no_such_target": _no_such_target, **SCALAR_FUNCTIONS,
+            "merged": merged, "spread": spread, "lane_mask": lane_mask, **SCALAR_FUNCTIONS,
         }  # fmt: skip
         self.lines: list[str] = []
         self.origins: list[int] = []
@@ -457,13 +447,13 @@ class _Writer:
         condition, lanes = self.guard(instruction)
         if op.index is not None:
             chosen = self.read(op.index, "u32")
+            named = self.constant(instruction)
             if self.made.uniform.of(op.index):
-                named = self.constant(instruction)
                 self.line(f"at = {chosen}")
-                self.line(f"if at >= {len(targets)}: no_such_target(at, {named})")
+                self.line(f"if at >= {len(targets)}: w.no_such_target(at, {named})")
                 self.line(f"return {tuple(targets)}[at]")
             else:
-                self.line(f"return w.split_by({chosen}, {tuple(targets)}, {meets})")
+                self.line(f"return w.split_by({chosen}, {tuple(targets)}, {meets}, {named})")
             return
         (target,) = targets
         following = first[self.span.block.successors[-1]]

@@ -292,11 +292,13 @@ class Warp:
         self._run(mask, region)
         return target
 
-    def split_by(self, index: Array, targets: tuple[int, ...], meets: int) -> int:
+    def split_by(
+        self, index: Array, targets: tuple[int, ...], meets: int, instruction: Instruction
+    ) -> int:
         """`brx.idx` with different indices."""
         chosen = index[self.active]
         if (chosen >= len(targets)).any():
-            raise PtxError(f"brx.idx: index {int(chosen.max())} of {len(targets)} labels")
+            self.no_such_target(int(chosen.max()), instruction)
         if (chosen == chosen[0]).all():
             return targets[int(chosen[0])]
         region = self._region(meets)
@@ -304,6 +306,13 @@ class Warp:
             mask = lane_mask(self.active & (index == value))
             self.groups.append(Group(targets[int(value)], mask, region))
         return self._switch()
+
+    def no_such_target(self, index: int, instruction: Instruction) -> NoReturn:
+        """The program has come to a `brx.idx` with an index beyond its list of labels."""
+        raise SimFault(
+            f"{where(instruction)}: {instruction}: index {index} of {len(instruction.targets)}"
+            " labels"
+        )
 
     def _region(self, meets: int) -> Region:
         """The region of a branch: that around it, where that one's lanes meet in the same place."""
