@@ -124,6 +124,108 @@ def test_bulk_copies_and_a_bulk_reduction() -> None:
     assert (c[32:] == a[32:]).all()
 
 
+GATHER = """
+    @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512;
+    @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes
+        [tile], [%rd30, {32, 5, 0, -1, 9}], [bar];
+"""
+
+
+def test_four_rows_are_gathered_into_one_box() -> None:
+    """Rows that do not exist are zero; the swizzle is that of a box of four rows."""
+    a, c = np.arange(8 * 64, dtype=np.uint32).reshape(8, 64), np.zeros((4, 32), np.uint32)
+    text = f"""{BEGIN} {GATHER} {WAIT}
+        shl.b32 %r1, %t, 4; mov.b32 %r2, tile; add.u32 %r2, %r2, %r1;
+        ld.shared.v4.b32 {{%r3, %r4, %r5, %r6}}, [%r2];
+        cvt.u64.u32 %rd1, %r1; add.u64 %rd1, %b0, %rd1;
+        st.global.v4.b32 [%rd1], {{%r3, %r4, %r5, %r6}};"""
+    run(text, TensorMap(a, (1, 32), 128), c, maps=1)
+    expected = np.zeros((4, 32), np.uint32)
+    for row, index in enumerate((5, 0, -1, 9)):
+        line = a[index, 32:] if 0 <= index < 8 else np.zeros(32, np.uint32)
+        for part in range(8):
+            expected[row, 4 * (part ^ row) :][:4] = line[4 * part :][:4]
+    assert (c == expected).all()
+
+
+def test_four_rows_are_scattered() -> None:
+    a, c = np.arange(8 * 32, dtype=np.uint32).reshape(8, 32), np.zeros((16, 32), np.uint32)
+    text = f"""{BEGIN} {LOAD} {WAIT}
+        @%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group
+            [%rd31, {{0, 7, 3, 15, 0}}], [tile];
+        {END}"""
+    run(text, TensorMap(a, (8, 32)), TensorMap(c, (1, 32)), maps=2)
+    expected = np.zeros_like(c)
+    expected[[7, 3, 15, 0]] = a[:4]
+    assert (c == expected).all()
+
+
+def test_a_box_of_several_rows_is_not_gathered() -> None:
+    a = np.zeros((8, 64), np.uint32)
+    with pytest.raises(SimFault, match=r"has the box \(32, 2\); one that gathers or scatters"):
+        run(f"{BEGIN} {GATHER} {WAIT}", TensorMap(a, (2, 32)), maps=1)
+
+
+def test_each_lane_copies_a_row_of_its_own() -> None:
+    a, c = np.arange(32 * 4, dtype=np.uint32).reshape(32, 4), np.zeros((32, 4), np.uint32)
+    text = f"""{BEGIN}
+        @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512;
+        bar.warp.sync -1;
+        shl.b32 %r1, %t, 4; mov.b32 %r2, tile; add.u32 %r2, %r2, %r1;
+        xor.b32 %r3, %r1, 496; cvt.u64.u32 %rd1, %r3; add.u64 %rd1, %b0, %rd1;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 16, [bar];
+        {WAIT}
+        cvt.u64.u32 %rd2, %r1; add.u64 %rd2, %b1, %rd2;
+        cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r2], 16;
+        {END}"""
+    run(text, a, c)
+    assert (c == a[::-1]).all()
+
+
+def test_lanes_that_copy_the_same_are_still_a_fault() -> None:
+    text = f"""{BEGIN}
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes
+            [tile], [%b0], 16, [bar];"""
+    with pytest.raises(SimFault, match="32 threads of warp 0 issue it, so 32 copies are made"):
+        run(text, np.zeros(4, np.uint32))
+
+
+@pytest.mark.parametrize("kind", ["add.u32", "min.s32", "max.u32", "inc.u32", "xor.b32"])
+def test_a_bulk_reduction_in_shared_memory(kind: str) -> None:
+    """PTX ISA, cp.reduce.async.bulk: it completes on an mbarrier."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(0, 1 << 31, 32, np.uint32) for _ in range(2))
+    c = np.zeros(32, np.uint32)
+    want = {
+        "add.u32": a + b, "min.s32": np.minimum(a, b), "max.u32": np.maximum(a, b),
+        "inc.u32": np.where(b >= a, 0, b + 1), "xor.b32": a ^ b,
+    }[kind]  # fmt: skip
+    text = f"""{BEGIN}
+        shl.b32 %r1, %t, 2; mov.b32 %r2, tile; add.u32 %r2, %r2, %r1;
+        cvt.u64.u32 %rd1, %r1; add.u64 %rd2, %b0, %rd1; add.u64 %rd3, %b1, %rd1;
+        ld.global.b32 %r3, [%rd2]; st.shared.b32 [%r2], %r3;
+        ld.global.b32 %r3, [%rd3]; st.shared.b32 [%r2+512], %r3;
+        fence.proxy.async.shared::cta;
+        bar.warp.sync -1;
+        @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;
+        @%p0 cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{kind}
+            [tile+512], [tile], 128, [bar];
+        {WAIT}
+        ld.shared.b32 %r3, [%r2+512]; add.u64 %rd3, %b2, %rd1; st.global.b32 [%rd3], %r3;"""
+    run(text, a, b, c)
+    np.testing.assert_array_equal(c, want)
+
+
+def test_an_interleaved_layout_is_refused() -> None:
+    map_ = tensor_map.TensorMap(tensor_map.BY_NAME["u32"], 1 << 40, (32, 8), (128,), (32, 8))
+    raw = tensor_map.replaced(tensor_map.encode(map_), "interleave_layout", 0, 2)
+    given = np.concatenate([np.frombuffer(raw, np.uint8), np.zeros(128, np.uint8)])
+    with pytest.raises(
+        SimFault, match=r"its layout is interleaved \(code 2\), which is not modelled"
+    ):
+        run(f"{BEGIN} mov.b64 %rd30, %b0; {LOAD} {WAIT}", given)
+
+
 def changed(fence: str) -> str:
     """Copies the tensor map of array 0 to shared memory, points it at array 1, publishes it in
     array 2, and loads a box with it.
@@ -189,6 +291,23 @@ def test_bytes_that_are_no_tensor_map() -> None:
     [
         "cp.async.bulk.tensor.2d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
         " [tile], [%b0, {0, 0}], [bar];",
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes"
+        " [tile], [%b0, {0, 0, 0, 0, 0}], [bar];",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes"
+        " [tile], [%b0, {0, 0}], [bar];",
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile::gather4.bulk_group"
+        " [%b0, {0, 0, 0, 0, 0}], [tile];",
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [tile], [%b0], 16, [bar], 1;",
+        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%b0], [tile], 16, 1;",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.and.u32 [%b0], [tile], 16;",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.b32 [%b0], [tile], 16;",
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.f32"
+        " [tile], [tile], 16, [bar];",
+        "cp.reduce.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.add.u32"
+        " [tile], [%b0], 16, [bar];",
+        "cp.async.bulk.prefetch.tensor.2d.L2.global [%b0, {0}];",
+        "cp.async.bulk.prefetch.L2.global %b0, 16;",
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f32 [%b0], [tile], 16;",
         "tensormap.replace.tile.colour.shared::cta.b1024.b32 [m], 1;",
     ],

@@ -230,13 +230,14 @@ class Span(NamedTuple):
 
 class Box(NamedTuple):
     """A box of a tensor (cp.async.bulk.tensor). `map_read`: the read of a tensor map in global
-    memory.
+    memory. `row`: its place among the rows that one instruction gathers or scatters.
     """
 
     memory: DeviceMemory
     map: TensorMap
     coords: Coords
     map_read: ByteEvent | None = None
+    row: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -249,11 +250,34 @@ class Box(NamedTuple):
 
     def inside(self, space: ByteSpace, at: int) -> SharedBox:
         """Its place at an address of shared memory."""
-        return SharedBox(space, at, self.map)
+        return SharedBox(space, at + self.row * self.map.pitch, self.map)
 
     def check(self, site: Site, at: int) -> None:
         """Raises SimFault for a copy that the tensor map, or the address, does not allow."""
         self.map.check(site, self.coords, at)
+
+
+def gathered(
+    memory: DeviceMemory, map_: TensorMap, coords: Coords, site: Site, read: ByteEvent | None
+) -> list[Box]:
+    """The four rows of .tile::gather4 and .tile::scatter4, which lie in shared memory as those of
+    one box; `coords`: of the column, and of each row.
+
+    Raises:
+        SimFault: the tensor map has not two dimensions, or its box not one row (PTX ISA,
+            .tile::scatter4 and .tile::gather4 modes).
+    """
+    if map_.rank != 2 or map_.box[1] != 1:
+        raise SimFault(
+            f"{site.what}: {map_.name} has the box {map_.box}; one that gathers or scatters four"
+            " rows has two dimensions and one row",
+            site.loc,
+        )
+    column, *rows = coords
+    return [
+        Box(memory, map_, (column, row), read if number == 0 else None, number)
+        for number, row in enumerate(rows)
+    ]
 
 
 def check_bulk(site: Site, nbytes: int, *addresses: int) -> None:

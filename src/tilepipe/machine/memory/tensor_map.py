@@ -107,7 +107,7 @@ class TensorMap:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What of it decides which bytes a copy moves, and where to."""
+        """The fields that decide which bytes a copy moves, and where to."""
         return (
             self.element, self.address, self.shape, self.strides, self.box, self.steps,
             self.swizzle, self.atom, self.nan,
@@ -153,6 +153,8 @@ class TensorMap:
             return (
                 f"it has {self.rank} dimensions, and its box {len(self.box)}; 1 to 5 are possible"
             )
+        if self.interleave:
+            return f"its layout is interleaved (code {self.interleave}), which is not modelled"
         if len(self.strides) != self.rank - 1:
             return f"it has {len(self.strides)} strides for {self.rank} dimensions"
         if any(not 1 <= n <= MOST_ELEMENTS for n in self.box):
@@ -162,15 +164,14 @@ class TensorMap:
         if any(not 1 <= n <= 1 << 32 for n in self.shape):
             return f"its extents {self.shape} are beyond 1..2^32"
         if any(s % UNIT or not 0 <= s < 1 << 40 for s in self.strides):
-            return f"its strides {self.strides} are no multiples of {UNIT} bytes below 2^40"
+            return f"its strides {self.strides} are not multiples of {UNIT} bytes below 2^40"
         if self.address % UNIT:
-            return f"its address {self.address:#x} is no multiple of {UNIT}"
-        if self.box[0] * self.bits % (8 * UNIT) and not self.interleave:
-            return (
-                f"a row of its box has {self.box[0] * self.bits / 8:g} bytes, no multiple of {UNIT}"
-            )
+            return f"its address {self.address:#x} is not a multiple of {UNIT}"
+        if self.box[0] * self.bits % (8 * UNIT):
+            nbytes = self.box[0] * self.bits / 8
+            return f"a row of its box has {nbytes:g} bytes, not a multiple of {UNIT}"
         span = SPANS[self.swizzle]
-        if span and self.line_bytes > span and not self.interleave:
+        if span and self.line_bytes > span:
             return f"a row of its box has {self.line_bytes} bytes, and its swizzle spans {span}"
         if self.boxed_bytes > MOST_BYTES:
             return f"its box has {self.boxed_bytes:,} bytes, more than the {MOST_BYTES:,} of a CTA"
@@ -300,7 +301,7 @@ def encode(map_: TensorMap) -> bytes:
     return sum(value << at for at, value in fields).to_bytes(MAP_BYTES, "little")
 
 
-# Bits before 512 that no field has.
+# The bits below 512 that belong to no field.
 _UNKNOWN = sum(
     (1 << end) - (1 << begin)
     for begin, end in ((64, 65), (66, 68), (86, 96), (240, 256), (431, 440), (480, 512))
@@ -309,7 +310,7 @@ _UNKNOWN = sum(
 
 @lru_cache(maxsize=256)
 def decode(raw: bytes, name: str = "tensor map") -> TensorMap:
-    """A tensor map of its 128 bytes. What follows from other fields is not looked at.
+    """Decodes the 128 bytes of a tensor map. Bits that follow from other fields are not looked at.
 
     Raises:
         LimitError: the bytes are no tensor map.
@@ -335,7 +336,7 @@ def decode(raw: bytes, name: str = "tensor map") -> TensorMap:
     )  # fmt: skip
     broken = found.broken_rule()
     if number & _UNKNOWN:
-        broken = "it has bits of which this project does not know what they say"
+        broken = "it sets bits whose meaning is not known"
     if broken:
         raise LimitError(f"{name}: {broken}; these are not the bytes of a tensor map")
     return found
@@ -366,7 +367,7 @@ def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
     at, bits, apart, lower = FIELDS[field]
     if field == "global_stride":
         if value % UNIT or value >> 40:
-            raise ValueError(f"the stride {value} is no multiple of {UNIT} bytes below 2^40")
+            raise ValueError(f"the stride {value} is not a multiple of {UNIT} bytes below 2^40")
         put(224 + 4 * ordinal, 4, value >> 36)
         value = value >> 4 & 0xFFFFFFFF
     elif field == "elemtype":

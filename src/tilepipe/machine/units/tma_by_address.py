@@ -17,6 +17,7 @@ from tilepipe.machine.barriers.mbarrier import named_by, remote
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.happens_before.byte_events import ByteEvent
 from tilepipe.machine.happens_before.conflicts import read
+from tilepipe.machine.happens_before.memory_order import RELAXED
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.boxes import Box, Global, Shared, SharedBytes, Span, check_bulk
 from tilepipe.machine.memory.byte_access import Combine, asynchronous
@@ -38,12 +39,14 @@ from tilepipe.machine.units.tma import (
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class CopyIn(TmaLoadUnit):
     """A copy into the shared memory of a CTA, which credits its bytes to an mbarrier there.
-    `map_read`: its read of a tensor map in global memory.
+    `map_read`: its read of a tensor map in global memory. `reduction`: what it does to what is
+    there.
     """
 
     source: Global | Shared
     to: Shared
     map_read: ByteEvent | None = None
+    reduction: Combine | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -69,7 +72,8 @@ class CopyOut(TmaStoreUnit):
 
 def land(m: Machine, unit: CopyIn) -> None:
     """The bytes are in shared memory, and the barrier gets them."""
-    unit.to.put(unit.source.get())
+    raw = unit.source.get()
+    unit.to.put(raw if unit.reduction is None else unit.reduction(unit.to.get(), raw))
     if unit.map_read is not None:
         unit.bar.acc |= unit.map_read.bit
     credit_copy(m, unit)
@@ -147,9 +151,10 @@ def copy_to_cta(
     rank: int,
     at: int,
     to: Completion,
+    reduction: Combine | None = None,
 ) -> None:
-    """cp.async.bulk shared::cta -> shared::cluster, which completes on an mbarrier of the
-    destination's CTA.
+    """cp.async.bulk and cp.reduce.async.bulk shared::cta -> shared::cluster, which completes on an
+    mbarrier of the destination's CTA.
     """
     one_lane(ag, site, mask)
     check_bulk(site, nbytes, source, at)
@@ -166,9 +171,14 @@ def copy_to_cta(
     cta = cta_of(m, ag, site, rank)
     part = SharedBytes(cta.bytes(), at, nbytes)
     write = asynchronous(m, ag, site, mask, part.space, part.touched(), is_write=True)
+    if reduction is not None:
+        write.strong = RELAXED
     bar = _barrier(m, ag, site, to)
     end = occupy(ag, nbytes)
-    unit = CopyIn(ag, site, (at,), part.space, write, nbytes, bar, seen, end, source=given, to=part)
+    unit = CopyIn(
+        ag, site, (at,), part.space, write, nbytes, bar, seen, end, source=given, to=part,
+        reduction=reduction,
+    )  # fmt: skip
     depart(m, unit, known)
 
 

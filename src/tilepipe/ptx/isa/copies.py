@@ -10,7 +10,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Group, Sync, Unit
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.boxes import Box, Span
+from tilepipe.machine.memory.boxes import Box, Span, gathered
 from tilepipe.machine.memory.byte_access import Combine
 from tilepipe.machine.memory.tensor_map import ELEMENTS
 from tilepipe.machine.sites import Site
@@ -30,13 +30,15 @@ from tilepipe.ptx.definition import (
     typed,
 )
 from tilepipe.ptx.isa.reductions import KINDS, reduction
-from tilepipe.ptx.isa.requests import Value, one, place
+from tilepipe.ptx.isa.requests import Value, grouped, place
 from tilepipe.ptx.isa.tensor_maps import map_at
 from tilepipe.ptx.isa.thread_copies import thread_copy
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Vector
 from tilepipe.ptx.warp_protocol import Warp
 
 _DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
+_NOT_TILED = ("im2col", "im2col_no_offs", "im2col::w", "im2col::w::128")
+_GATHERED = 5  # coordinates of four rows: the column, and each row
 _LOAD = Facts(unit=Unit.TMA, noticed=True)
 _STORE = Facts(unit=Unit.TMA, issues=Group.BULK)
 _WRITES = (("writes", True),)
@@ -81,42 +83,64 @@ def _wait(instruction: Instruction, modifiers: Modifiers) -> Operation:
 
 def _prefetch(instruction: Instruction, modifiers: Modifiers) -> Operation:
     """Into L2: nothing that could be observed."""
-    if modifiers.flag("tensor"):
-        modifiers.need(*_DIMENSIONS)
-        modifiers.need("L2")
-        modifiers.need("global")
-        modifiers.take("tile", "tile::gather4")
-    else:
-        modifiers.need("L2")
-        modifiers.need("global")
-    modifiers.flag("L2::cache_hint")
+    tensor = modifiers.flag("tensor")
+    dimensions = int(modifiers.need(*_DIMENSIONS)[0]) if tensor else 0
+    modifiers.need("L2")
+    modifiers.need("global")
+    mode = _mode(instruction, modifiers, "tile::gather4") if tensor else ""
+    hinted = modifiers.flag("L2::cache_hint")
     modifiers.end()
+    where, *_ = operands(instruction, (1 if tensor else 2) + hinted)
+    if tensor:
+        _box(instruction, where, _coordinates(instruction, mode, dimensions))
+    else:
+        inside(instruction, where)
     return Nothing()
 
 
 # -- tensor copies -----------------------------------------------------------------------
 
 
+def _mode(instruction: Instruction, modifiers: Modifiers, rows: str) -> str:
+    """`.load_mode`: "tile", or `rows`, the one of four rows."""
+    if refused := modifiers.take(*_NOT_TILED):
+        not_modelled(instruction, f"the mode '.{refused}'")
+    return modifiers.take("tile", rows) or "tile"
+
+
+def _coordinates(instruction: Instruction, mode: str, dimensions: int) -> int:
+    """How many coordinates there are."""
+    if mode == "tile":
+        return dimensions
+    if dimensions != 2:
+        not_modelled(instruction, f"'.{mode}' in {dimensions} dimensions")
+    return _GATHERED
+
+
 def _tensor(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Operation:
     # ptxas takes it in several places, and NVVM and Triton use them.
-    pair = modifiers.anywhere("cta_group::1", "cta_group::2") == "cta_group::2"
+    group = modifiers.anywhere("cta_group::1", "cta_group::2")
     dimensions = int(modifiers.need(*_DIMENSIONS)[0])
     to = "global" if reduces else modifiers.need("shared::cluster", "shared::cta", "global")
     if reduces:
         modifiers.need("global")
     modifiers.need("shared::cta" if to == "global" else "global")
     kind = modifiers.need(*KINDS) if reduces else ""
-    modifiers.flag("tile")
+    rows = "tile::scatter4" if to == "global" and not reduces else "tile::gather4"
+    mode = _mode(instruction, modifiers, "tile" if reduces else rows)
+    count = _coordinates(instruction, mode, dimensions)
     if to == "global":
         modifiers.need("bulk_group")
         hinted = modifiers.flag("L2::cache_hint")
         modifiers.end()
-        return _tensor_store(instruction, dimensions, hinted, kind)
+        if group:
+            not_modelled(instruction, f"'.{group}' of a store")
+        return _tensor_store(instruction, count, hinted, kind, mode)
     modifiers.need("mbarrier::complete_tx::bytes")
-    multicast = modifiers.flag("multicast::cluster")
+    multicast = to == "shared::cluster" and modifiers.flag("multicast::cluster")
     hinted = modifiers.flag("L2::cache_hint")
     modifiers.end()
-    return _tensor_load(instruction, dimensions, multicast, pair, hinted)
+    return _tensor_load(instruction, count, multicast, group == "cta_group::2", hinted, mode)
 
 
 def _box(instruction: Instruction, operand: Operand, dimensions: int) -> tuple[Operand, ...]:
@@ -129,7 +153,7 @@ def _box(instruction: Instruction, operand: Operand, dimensions: int) -> tuple[O
 
 
 def _tensor_load(
-    instruction: Instruction, dimensions: int, multicast: bool, pair: bool, hinted: bool
+    instruction: Instruction, dimensions: int, multicast: bool, pair: bool, hinted: bool, mode: str
 ) -> Operation:
     where, source, barrier, *rest = operands(instruction, 3 + multicast + hinted)
     tensor_map, *coords = _box(instruction, source, dimensions)
@@ -137,11 +161,14 @@ def _tensor_load(
     def start(
         w: Warp, site: Site, mask: int, at: Value, bar: Value, ctas: Value, map_: Value, *xs: Value
     ) -> Any:
-        return _load_tensor, (
-            site, mask, w, one(site, mask, map_), tuple(one(site, mask, x) for x in xs),
-            _own(w, site, one(site, mask, at)), Completion(*place(one(site, mask, bar)), pair),
-            one(site, mask, ctas) if multicast else None,
-        )  # fmt: skip
+        def load(lanes: int, at: int, bar: int, ctas: int, map_: int, *xs: int) -> Any:
+            to = Completion(*place(bar), pair)
+            masked = ctas if multicast else None
+            gathers = mode != "tile"
+            own = _own(w, site, at)
+            return _load_tensor, (site, lanes, w, map_, xs, own, to, masked, gathers)
+
+        return grouped(site, mask, load, at, bar, ctas, map_, *xs)
 
     sources = (
         (inside(instruction, where), "u32"), (inside(instruction, barrier), "u32"),
@@ -173,22 +200,31 @@ def _load_tensor(
     at: int,
     to: Completion,
     ctas: int | None,
+    gathers: bool,
 ) -> None:
     tma.one_lane(ag, site, mask)
     found, seen = map_at(m, ag, w, site, mask, map_address)
+    if gathers:
+        for row in gathered(w.launch.memory, found, coords, site, seen):
+            tma_by_address.load(m, ag, site, mask, row, at, to, ctas)
+        return
     box = Box(w.launch.memory, found, coords, seen)
     tma_by_address.load(m, ag, site, mask, box, at, to, ctas)
 
 
-def _tensor_store(instruction: Instruction, dimensions: int, hinted: bool, kind: str) -> Operation:
+def _tensor_store(
+    instruction: Instruction, dimensions: int, hinted: bool, kind: str, mode: str
+) -> Operation:
     destination, where, *_ = operands(instruction, 2 + hinted)
     tensor_map, *coords = _box(instruction, destination, dimensions)
 
     def start(w: Warp, site: Site, mask: int, at: Value, map_: Value, *xs: Value) -> Any:
-        return _store_tensor, (
-            site, mask, w, one(site, mask, map_), tuple(one(site, mask, x) for x in xs),
-            _own(w, site, one(site, mask, at)), kind,
-        )  # fmt: skip
+        def store(lanes: int, at: int, map_: int, *xs: int) -> Any:
+            scatters = mode != "tile"
+            own = _own(w, site, at)
+            return _store_tensor, (site, lanes, w, map_, xs, own, kind, scatters)
+
+        return grouped(site, mask, store, at, map_, *xs)
 
     sources = ((inside(instruction, where), "u32"), (tensor_map, "u64"), *typed(coords, "s32"))
     return Perform((), sources, start, None, _STORE, site=_WRITES)
@@ -204,6 +240,7 @@ def _store_tensor(
     coords: tuple[int, ...],
     at: int,
     kind: str,
+    scatters: bool,
 ) -> None:
     mask = tma.storing_lane(m, ag, site, mask, bool(kind))
     found, seen = map_at(m, ag, w, site, mask, map_address)
@@ -218,6 +255,10 @@ def _store_tensor(
                 site.loc,
             )
         combine = chosen
+    if scatters:
+        for row in gathered(w.launch.memory, found, coords, site, seen):
+            tma_by_address.store(m, ag, site, mask, row, at)
+        return
     box = Box(w.launch.memory, found, coords, seen)
     tma_by_address.store(m, ag, site, mask, box, at, combine)
 
@@ -228,22 +269,16 @@ def _store_tensor(
 def _bulk(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Operation:
     to = modifiers.need("shared::cluster", "shared::cta", "global")
     source = modifiers.need("shared::cta" if to == "global" else "global", "shared::cta")
-    completes = modifiers.need("bulk_group" if to == "global" else "mbarrier::complete_tx::bytes")
-    multicast = source == "global" and modifiers.flag("multicast::cluster")
-    hinted = modifiers.flag("L2::cache_hint")
-    kind, element = "", ""
-    if reduces:
-        kind = modifiers.need(*KINDS)
-        rounds = modifiers.flag("noftz")
-        element = modifiers.any()
-        if reduction(kind, element) is None or rounds != (
-            kind == "add" and element in ("f16", "bf16")
-        ):
-            not_modelled(instruction, f"a reduction by {kind} of {element or 'no type'}")
-        if to != "global":
-            not_modelled(instruction, "a reduction in shared memory")
-    if not completes or modifiers.flag("ignore_oob") or modifiers.flag("cp_mask"):
-        not_modelled(instruction, "a masked copy")
+    modifiers.need("bulk_group" if to == "global" else "mbarrier::complete_tx::bytes")
+    within = source == "shared::cta" and to != "global"  # between shared memories of the cluster
+    if (within and to != "shared::cluster") or (reduces and source == "global"):
+        not_modelled(instruction, f"a copy from .{source} to .{to}")
+    multicast = source == "global" and to == "shared::cluster"
+    multicast = multicast and modifiers.flag("multicast::cluster")
+    hinted = not within and modifiers.flag("L2::cache_hint")
+    combine = _bulk_reduction(instruction, modifiers, within=within) if reduces else None
+    if masked := modifiers.take("cp_mask", "ignore_oob"):
+        not_modelled(instruction, f"a copy with '.{masked}'")
     modifiers.end()
     where, given, size, *rest = operands(instruction, 3 + (to != "global") + multicast + hinted)
     barrier: tuple[Typed, ...] = ()
@@ -251,24 +286,23 @@ def _bulk(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Oper
         barrier = ((inside(instruction, rest[0]), "u32"),)
         if multicast:
             barrier += ((rest[1], "u16"),)
-    combine = reduction(kind, element) if reduces else None
 
-    def start(
-        w: Warp, site: Site, mask: int, at: Value, given: Value, size: Value, *rest: Value
-    ) -> Any:
-        at, given, nbytes = (one(site, mask, value) for value in (at, given, size))
-        if to == "global":
-            span = Span(w.launch.memory, at, nbytes)
-            return tma_by_address.store, (site, mask, span, _own(w, site, given), combine)
-        completion = Completion(*place(one(site, mask, rest[0])))
-        if source == "shared::cta":
-            rank, offset = place(at)
-            return tma_by_address.copy_to_cta, (
-                site, mask, _own(w, site, given), nbytes, rank, offset, completion,
-            )  # fmt: skip
-        ctas = one(site, mask, rest[1]) if multicast else None
-        span = Span(w.launch.memory, given, nbytes)
-        return tma_by_address.load, (site, mask, span, _own(w, site, at), completion, ctas)
+    def start(w: Warp, site: Site, mask: int, *values: Value) -> Any:
+        def copy(lanes: int, at: int, given: int, nbytes: int, *rest: int) -> Any:
+            if to == "global":
+                span = Span(w.launch.memory, at, nbytes)
+                return tma_by_address.store, (site, lanes, span, _own(w, site, given), combine)
+            completion = Completion(*place(rest[0]))
+            if within:
+                rank, offset = place(at)
+                return tma_by_address.copy_to_cta, (
+                    site, lanes, _own(w, site, given), nbytes, rank, offset, completion, combine,
+                )  # fmt: skip
+            ctas = rest[1] if multicast else None
+            span = Span(w.launch.memory, given, nbytes)
+            return tma_by_address.load, (site, lanes, span, _own(w, site, at), completion, ctas)
+
+        return grouped(site, mask, copy, *values)
 
     wide = {"global": "u64"}
     sources = (
@@ -278,3 +312,28 @@ def _bulk(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Oper
     if to == "global":
         return Perform((), sources, start, None, _STORE, site=_WRITES)
     return Perform((), sources, start, None, _LOAD, Sync.CREDIT, site=(("multicast", multicast),))
+
+
+# Types of a reduction of bits: those of memory; and, in shared memory, of the others.
+_BIT_TYPES = ("b32", "b64")
+_WITHIN = {"add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32")}
+
+
+def _bulk_reduction(
+    instruction: Instruction, modifiers: Modifiers, *, within: bool
+) -> Combine | None:
+    """`.redOp.type` (PTX ISA, cp.reduce.async.bulk, the table of valid combinations)."""
+    kind = modifiers.need(*KINDS)
+    rounds = modifiers.flag("noftz")
+    element = modifiers.any()
+    combine = reduction(kind, element)
+    wrong = combine is None or rounds != (kind == "add" and element in ("f16", "bf16"))
+    wrong = wrong or (element in _BIT_TYPES) != (kind in ("and", "or", "xor"))
+    wrong = wrong or element.endswith(".ftz")
+    if within:
+        allowed = {**dict.fromkeys(("and", "or", "xor"), ("b32",)), **_WITHIN}
+        wrong = wrong or element not in allowed.get(kind, ("u32",))
+    if wrong:
+        place_ = " in shared memory" if within else ""
+        not_modelled(instruction, f"a reduction by {kind} of {element or 'no type'}{place_}")
+    return combine
