@@ -479,3 +479,31 @@ def test_copies_that_decompress(form: str, width: int) -> None:
 def test_forms_that_are_not_modelled_are_refused(text: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         run(text, arch="sm_100a")
+
+
+def _committing(address: str) -> str:
+    """An allocation whose address goes to a generic address, and a commit to another."""
+    return f"""
+        .reg .b64 %g<4>;
+        .shared .align 8 .b64 bar;
+        .shared .align 4 .b32 place;
+        setp.eq.u32 %p1, %t, 0;
+        @%p1 mbarrier.init.shared.b64 [bar], 1;
+        bar.warp.sync -1;
+        mov.u64 %g0, place; cvta.shared.u64 %g0, %g0;
+        mov.u64 %g1, bar; cvta.shared.u64 %g1, %g1; mov.u64 %g2, bar;
+        tcgen05.alloc.cta_group::1.sync.aligned.b32 [%g0], 32;
+        bar.warp.sync -1;
+        ld.shared.b32 %r1, [place];
+        @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [{address}];
+        WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0;
+        @!%p2 bra WAIT;
+        tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;"""
+
+
+def test_operands_without_a_space_have_generic_addresses() -> None:
+    run(_committing("%g1"), arch="sm_100a")
+    with pytest.raises(SimFault, match=r"lies in global memory; the operand is in shared memory"):
+        run(_committing("%g2"), arch="sm_100a")
+    with pytest.raises(SimFault, match=r"address 0x7f0000000000 lies in global memory"):
+        run(_committing("%b0"), np.zeros(4, np.uint64), arch="sm_100a")

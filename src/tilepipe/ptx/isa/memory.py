@@ -225,6 +225,30 @@ def space_of(w: Warp, site: Site, mask: int, space: str, at: Value) -> tuple[str
     return "global", at
 
 
+def in_shared(w: Warp, site: Site, mask: int, space: str, at: Value) -> Value:
+    """The address in the window of shared memory, of an operand that must lie there. Without a
+    space the address is generic, and has 64 bits (`address_type`).
+
+    Raises:
+        SimFault: it lies elsewhere.
+    """
+    kind, found = space_of(w, site, mask, space, at)
+    if kind not in SHARED:
+        address = int(at) if not isinstance(at, np.ndarray) else int(at[next(lanes_in(mask))])
+        raise SimFault(
+            f"{site.what}: the generic address {address:#x} lies in {kind} memory; the operand is"
+            " in shared memory. Give the instruction the space, or convert the address with"
+            " cvta.shared.",
+            site.loc,
+        )
+    return found
+
+
+def address_type(space: str) -> str:
+    """The type of an address operand: those of shared memory have 32 bits, generic ones 64."""
+    return "u32" if space else "u64"
+
+
 def local_load(
     m: Machine, ag: Agent, site: Site, mask: int, w: Warp, addresses: Array, nbytes: int
 ) -> Array:

@@ -25,6 +25,7 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
+from tilepipe.ptx.isa.memory import address_type, in_shared
 from tilepipe.ptx.isa.requests import Value, one, per_lane, place
 from tilepipe.ptx.lanes import FULL, WARP, Array
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Register, Vector
@@ -84,7 +85,7 @@ def _allocation(instruction: Instruction, modifiers: Modifiers, action: str) -> 
             return tensor_allocation.tmem_relinquish, (site, mask)
 
         return Perform((), (), relinquish, None, members=Integer(FULL))
-    modifiers.take("shared", "shared::cta")
+    space = modifiers.take("shared", "shared::cta") if action == "alloc" else ""
     modifiers.need("b32")
     modifiers.end()
     where, count = operands(instruction, 2)
@@ -103,10 +104,11 @@ def _allocation(instruction: Instruction, modifiers: Modifiers, action: str) -> 
         )  # fmt: skip
 
     def alloc(w: Warp, site: Site, mask: int, at: Value) -> Any:
-        return tensor_allocation.tmem_alloc_at, (site, mask, place(one(site, mask, at))[1])
+        address = in_shared(w, site, mask, space, one(site, mask, at))
+        return tensor_allocation.tmem_alloc_at, (site, mask, place(one(site, mask, address))[1])
 
     return Perform(
-        (), ((inside(instruction, where), "u32"),), alloc, None,
+        (), ((inside(instruction, where), address_type(space)),), alloc, None,
         Facts(takes=Resource.TENSOR_MEMORY, noticed=True), members=Integer(FULL), site=fields,
     )  # fmt: skip
 
@@ -234,19 +236,23 @@ def _shift(instruction: Instruction, modifiers: Modifiers) -> Operation:
 def _commit(instruction: Instruction, modifiers: Modifiers) -> Operation:
     group = _pair(modifiers)
     modifiers.need("mbarrier::arrive::one")
-    modifiers.take("shared::cluster", "shared::cta")
+    space = modifiers.take("shared::cluster", "shared::cta")
     multicast = modifiers.flag("multicast::cluster")
     modifiers.need("b64")
     modifiers.end()
     where, *rest = operands(instruction, 2 if multicast else 1)
 
     def start(w: Warp, site: Site, mask: int, at: Value, ctas: Value) -> Any:
-        rank, offset = place(one(site, mask, at))
+        address = in_shared(w, site, mask, space, one(site, mask, at))
+        rank, offset = place(one(site, mask, address))
         if multicast:
             return unit.tcgen05_commit, (site, mask, offset, one(site, mask, ctas))
         return unit.tcgen05_commit, (site, mask, offset, None, None if rank == w.rank else rank)
 
-    sources = ((inside(instruction, where), "u32"), (rest[0] if rest else Integer(0), "u16"))
+    sources = (
+        (inside(instruction, where), address_type(space)),
+        (rest[0] if rest else Integer(0), "u16"),
+    )
     facts = Facts(unit=Unit.TENSOR_CORE, commits=Group.TCGEN05, noticed=True)
     return Perform((), sources, start, None, facts, Sync.ARRIVE, site=(("cta_group", group),))
 
