@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from tilepipe.ptx.syntax.nodes import (
 from tilepipe.ptx.wording import PTX
 
 if TYPE_CHECKING:
+    from tilepipe.check.sensitivity.results import Sensitivity
     from tilepipe.check.verdict import Bounds, Fault, Reductions, Verdict
 
 Extents = tuple[int, int, int]
@@ -238,6 +239,14 @@ class Launch:
 
         return check.replay(self, fault_to_replay(fault).schedule, rules=rules)
 
+    def sensitivity(self, **options: Any) -> Sensitivity:
+        """What each of its instructions that synchronise is for: see `check.sensitivity.report`,
+        which takes the options.
+        """
+        from tilepipe.check.sensitivity import report
+
+        return report(self, **options)
+
     def __str__(self) -> str:
         """`doubled of x (64,), factor 2.0, grid 4, block 128, clusters of 2`."""
         parameters = self.kernel.function.parameters
@@ -341,6 +350,14 @@ class Launch:
         if position is None:
             return Loc(self.kernel.file, instruction.line)
         return Loc(position.file, position.line)
+
+    def source_of(self, instruction: Instruction) -> tuple[Loc, str]:
+        """The line of source that an instruction comes from, and its text; that of the PTX where
+        the file of the source cannot be read.
+        """
+        loc = self._loc(instruction)
+        lines = self.kernel.module.text.split("\n", instruction.line)
+        return loc, loc.source or lines[instruction.line - 1].strip()
 
     def _warp(self, m: Machine, agent: Agent, sites: list[Site]) -> Warp:
         """A warp at the start of the kernel."""

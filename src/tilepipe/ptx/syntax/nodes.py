@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+_SHOWN = 8  # items of a vector that is shown whole
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Position:
@@ -145,7 +147,10 @@ class Vector:
     items: tuple[Operand, ...]
 
     def __str__(self) -> str:
-        return f"{{{', '.join(map(str, self.items))}}}"
+        items = list(map(str, self.items))
+        if len(items) > _SHOWN:  # the registers of a wgmma
+            items = [*items[:2], "...", items[-1]]
+        return f"{{{', '.join(items)}}}"
 
 
 @dataclass(frozen=True, slots=True)
