@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tilepipe.check.verdict import Bounds, Fault, Reductions, Verdict
 
 Extents = tuple[int, int, int]
+TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
 _NAMED_BARRIERS = 16
 _MOST_CTAS = 1 << 22
 _AXES = "xyz"
@@ -165,18 +166,21 @@ class Launch:
         """The 128 bytes at an offset among the parameters, and what messages call them."""
         return self.placed.map_bytes(address)
 
-    def run(self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = None) -> int:
+    def run(
+        self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = TIMEOUT_S
+    ) -> int:
         """Runs the launch and writes into the arrays of its arguments. Returns the steps taken.
 
         Args:
             seed: 0 is one fixed order; any other picks an interleaving.
             rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
                 letter.
-            timeout: seconds of processor time after which a run that has not ended is given up.
+            timeout: CPU seconds after which an unfinished run is abandoned; None: no limit.
 
         Raises:
             SimFault: a fault of the program.
-            UnfinishedError: the time is over.
+            UnfinishedError: the run did not finish in time.
+            DeadlockError: what is left waits, or polls, for what nothing can bring.
         """
         clock = Clock.of(timeout)
         world = self.start(rules, clock)
