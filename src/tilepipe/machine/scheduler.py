@@ -29,14 +29,16 @@ _SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another a
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:
     """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it
-    took.
+    took. An exception gets an attribute `performing`: the agent's body, and its request's site.
     """
     body = ag.body
     ag.parked = ag.repeats = False
     counts = ag.counts
     steps = 0
+    request = ag.request
     try:
-        request = ag.request if ag.request is not None else body.send(None)
+        if request is None:
+            request = body.send(None)
         while steps < limit:
             op, args = request
             result = op(m, ag, *args)
@@ -60,6 +62,10 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
     except StopIteration:
         returned(m, ag)
         return steps
+    except Exception as error:
+        if request is not None:
+            vars(error)["performing"] = body, request[1][0]
+        raise
     ag.request = request
     m.ready.append(ag)
     return steps
