@@ -15,6 +15,7 @@ from tilepipe.ir.location import Loc
 
 SETUP = "set-up"
 _PLAIN = Facts()
+ANY_NAMED = "a named barrier"  # `Site.named` of an op that computes the number of its barrier
 OWN = 0  # `Site.targets` of an op that stays in its own CTA
 
 

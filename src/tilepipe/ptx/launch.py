@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilepipe.errors import BindError, SimFault
-from tilepipe.host_arguments import require_int
-from tilepipe.ir.chip import Chip
-from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group
+from tilepipe.ir.chip import B200, H200, Chip
+from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Sync
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Role
 from tilepipe.machine.agents import Agent
@@ -24,17 +24,18 @@ from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
+from tilepipe.machine.scheduler import advance
 from tilepipe.machine.sites import Site
-from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
+from tilepipe.ptx import isa as isa  # registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
-from tilepipe.ptx.compiler.segments import CompiledFunction, compiled
-from tilepipe.ptx.definition import Perform, where
+from tilepipe.ptx.compiler.segments import CompiledFunction, Site as CodeSite, compiled
+from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import Clock, Warp
-from tilepipe.ptx.lanes import LANES, WARP
-from tilepipe.ptx.limits import Extents
+from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.placement import Addresses, Placement
+from tilepipe.ptx.special_registers import ELECTED, lane_values
 from tilepipe.ptx.syntax.nodes import (
     Function,
     Instruction,
@@ -43,11 +44,11 @@ from tilepipe.ptx.syntax.nodes import (
 from tilepipe.ptx.wording import PTX
 
 if TYPE_CHECKING:
-    from tilepipe.check.sensitivity.results import Sensitivity
     from tilepipe.check.verdict import Bounds, Fault, Reductions, Verdict
 
-TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
+Extents = tuple[int, int, int]
 _NAMED_BARRIERS = 16
+_MOST_CTAS = 1 << 22
 _AXES = "xyz"
 
 
@@ -70,14 +71,15 @@ class Kernel:
     @property
     def chip(self) -> Chip:
         """The chip that its module is for."""
-        return limits.chip_of(self.module.targets)
+        targets = self.module.targets
+        return B200 if targets and targets[0].startswith("sm_10") else H200
 
     @cached_property
     def code(self) -> CompiledFunction:
         """The function, compiled.
 
         Raises:
-            PtxError: it uses an instruction that is not modelled, or what nothing defines.
+            PtxError: it uses an instruction that is not modelled.
         """
         return compiled(self.function, self.module.functions)
 
@@ -85,9 +87,9 @@ class Kernel:
         self,
         args: Arguments,
         *,
-        grid: SupportsIndex | Sequence[SupportsIndex],
-        block: SupportsIndex | Sequence[SupportsIndex] | None = None,
-        cluster: SupportsIndex | Sequence[SupportsIndex] | None = None,
+        grid: int | Sequence[int],
+        block: int | Sequence[int] | None = None,
+        cluster: int | Sequence[int] | None = None,
         smem: int = 0,
         chip: Chip | None = None,
     ) -> Launch:
@@ -96,31 +98,20 @@ class Kernel:
         Args:
             args: in the order of the parameters, or by their names: arrays and tensor maps,
                 numbers, structs, raw bytes, None for a null pointer.
-            grid, block, cluster: extents in CTAs, threads and CTAs: one to three integers. What
-                the kernel itself says where not given: the block that it requires (`.reqntid`)
-                or else its largest (`.maxntid`), and the cluster (`.reqnctapercluster`).
+            grid, block, cluster: extents in CTAs, threads and CTAs; what the kernel itself
+                requires (`.maxntid`, `.reqntid`, `.reqnctapercluster`) where not given.
             smem: bytes of dynamic shared memory.
             chip: what it runs on, as far as the number of CTAs that run at once and clock rates
                 go; an H200 or a B200 where not given.
 
         Raises:
-            BindError: an argument does not fit its parameter, extents do not fit each other or the
-                kernel, or memory is too small.
-            PtxError: the kernel uses what is not modelled, or what nothing defines.
+            BindError: an argument does not fit its parameter, or extents do not fit each other.
         """
         directives = self.function.directives
-        if block is None:
-            block = directives.get("reqntid") or directives.get("maxntid")
-            if not block:
-                raise BindError(f"block: kernel '{self.name}' does not say how many threads it has")
-        if cluster is None:
-            cluster = directives.get("reqnctapercluster") or None
-        ctas, threads = limits.extents("grid", grid), limits.extents("block", block)
-        size = limits.extents("cluster", 1 if cluster is None else cluster)
-        limits.check(directives, ctas, threads, size, named=cluster is not None)
-        smem = require_int(smem, "smem", 0)
+        threads = _extents(block or directives.get("reqntid") or directives.get("maxntid") or 0)
+        size = _extents(cluster or directives.get("reqnctapercluster") or 1)
         given = in_order(self.name, self.function.parameters, args)
-        return Launch(self, given, ctas, threads, size, smem, chip or self.chip)
+        return Launch(self, given, _extents(grid), threads, size, smem, chip or self.chip)
 
 
 @dataclass(eq=False)
@@ -148,6 +139,16 @@ class Launch:
     advice: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        threads = prod(self.block)
+        if not 1 <= threads <= 1024:
+            raise BindError(f"block {self.block}: {threads} threads; a CTA has 1 to 1024")
+        if any(g % c for g, c in zip(self.grid, self.cluster, strict=True)):
+            raise BindError(f"grid {self.grid} is no multiple of the cluster {self.cluster}")
+        if prod(self.grid) > _MOST_CTAS:
+            raise BindError(
+                f"grid {self.grid}: {prod(self.grid):,} CTAs; the simulated machine, which runs"
+                f" thousands in a second at best, takes {_MOST_CTAS:,}"
+            )
         module, function = self.kernel.module, self.kernel.code.function
         self.placed = Placement(module, function, self.args, self.smem, self.chip.smem_per_cta)
 
@@ -164,22 +165,18 @@ class Launch:
         """The 128 bytes at an offset among the parameters, and what messages call them."""
         return self.placed.map_bytes(address)
 
-    def run(
-        self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = TIMEOUT_S
-    ) -> int:
+    def run(self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = None) -> int:
         """Runs the launch and writes into the arrays of its arguments. Returns the steps taken.
 
         Args:
             seed: 0 is one fixed order; any other picks an interleaving.
             rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
                 letter.
-            timeout: CPU seconds after which an unfinished run is abandoned; None: no limit.
+            timeout: seconds of processor time after which a run that has not ended is given up.
 
         Raises:
-            SimFault: a fault of the program (RaceError, BarrierError and PoisonError are such).
-            DeadlockError: what is left waits, or polls, for what nothing can bring.
-            UnfinishedError: the run did not finish in time.
-            PtxError: the kernel does what is not modelled.
+            SimFault: a fault of the program.
+            UnfinishedError: the time is over.
         """
         clock = Clock.of(timeout)
         world = self.start(rules, clock)
@@ -242,14 +239,6 @@ class Launch:
 
         return check.replay(self, fault_to_replay(fault).schedule, rules=rules)
 
-    def sensitivity(self, **options: Any) -> Sensitivity:
-        """What each of its instructions that synchronise is for: see `check.sensitivity.report`,
-        which takes the options.
-        """
-        from tilepipe.check.sensitivity import report
-
-        return report(self, **options)
-
     def __str__(self) -> str:
         """`doubled of x (64,), factor 2.0, grid 4, block 128, clusters of 2`."""
         parameters = self.kernel.function.parameters
@@ -293,7 +282,7 @@ class Launch:
     def sites(self) -> list[Site]:
         """The instructions that make requests, as the machine knows them."""
         sites = self.kernel.code.sites.values()
-        return [self._site(s.number, s.instruction, s.perform) for s in sites]
+        return [self._site(s) for s in sites]
 
     @cached_property
     def program(self) -> Program:
@@ -313,7 +302,9 @@ class Launch:
             addressed=True,
             words=PTX,
             tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
-            commits=any(p.facts.commits is Group.TCGEN05 for p in performs),
+            commits=any(
+                s.instruction.name.startswith("tcgen05.commit") for s in code.sites.values()
+            ),
             shares_work=watches or takes,
             orders_clusters=watches or (takes and any(p.acquires for p in performs)),
             waits_itself=any(
@@ -324,23 +315,26 @@ class Launch:
 
     def explained(self, error: Exception) -> Exception:
         """What an error in the machine says of the program: the request that it carried out has an
-        operand from an uninitialised register.
+        operand from a register that holds nothing.
         """
-        warp, site = getattr(error, "performing", (None, None))
-        if isinstance(warp, Warp) and isinstance(site, Site):
-            number = site.id
-            for made in self.kernel.code.sites.values():
-                if made.number == number:
-                    return warp.explained_request(error, made.instruction)
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code is advance.__code__ and "args" in frame.f_locals:
+                warp: Warp = frame.f_locals["ag"].body
+                number = frame.f_locals["args"][0].id
+                for site in self.kernel.code.sites.values():
+                    if site.number == number:
+                        return warp.explained_request(error, site.instruction)
         return error
 
-    def _site(self, number: int, instruction: Instruction, perform: Perform) -> Site:
+    def _site(self, site: CodeSite) -> Site:
+        instruction, perform = site.instruction, site.perform
         what = str(instruction)
         if instruction.position is not None:  # else the line of the location is that of the text
             what += f" (PTX line {instruction.line})"
+        tests = perform.waits is not None and not site.spins
         return Site(
-            number, self._loc(instruction), instruction.name, what, "warp",
-            perform.facts, perform.sync, relaxed=perform.relaxed,
+            site.number, self._loc(instruction), instruction.name, what, "warp",
+            perform.facts, Sync.TEST if tests else perform.sync, relaxed=perform.relaxed,
             **{"parity": True, **dict(perform.site)},
         )  # fmt: skip
 
@@ -350,14 +344,6 @@ class Launch:
         if position is None:
             return Loc(self.kernel.file, instruction.line)
         return Loc(position.file, position.line)
-
-    def source_of(self, instruction: Instruction) -> tuple[Loc, str]:
-        """The line of source that an instruction comes from, and its text; that of the PTX where
-        the file of the source cannot be read.
-        """
-        loc = self._loc(instruction)
-        lines = self.kernel.module.text.split("\n", instruction.line)
-        return loc, loc.source or lines[instruction.line - 1].strip()
 
     def _warp(self, m: Machine, agent: Agent, sites: list[Site]) -> Warp:
         """A warp at the start of the kernel."""
@@ -390,25 +376,24 @@ class Launch:
         smem_bytes = self.placed.smem_bytes
         warp.special |= {
             "%cluster_ctarank": rank, "%cluster_nctarank": prod(self.cluster),
-            "%warpid": agent.first_warp, "%nwarpid": -(-threads // WARP),
-            "%smid": agent.cta.block_id % self.chip.sms, "%nsmid": self.chip.sms,
-            "%gridid": 0, "%is_explicit_cluster": int(prod(self.cluster) > 1),
+            "%warpid": agent.first_warp, "%nwarpid": -(-threads // WARP), "%smid": 0,
+            "%nsmid": 1, "%gridid": 0, "%is_explicit_cluster": int(prod(self.cluster) > 1),
             "%dynamic_smem_size": self.smem, "%total_smem_size": smem_bytes, "WARP_SZ": WARP,
             "%aggr_smem_size": smem_bytes, "%reserved_smem_offset_begin": 0,
             "%reserved_smem_offset_end": SYSTEM_SMEM, "%reserved_smem_offset_cap": SYSTEM_SMEM,
+            ELECTED: m.world.elected,
         }  # fmt: skip
-        number = first + LANES
-        x, y, _ = self.block
-        lanes = {"%tid.x": number % x, "%tid.y": number // x % y, "%tid.z": number // (x * y)}
-        bits = np.uint32(1) << LANES
-        lanes |= {
-            "%laneid": LANES, "%lanemask_eq": bits, "%lanemask_lt": bits - np.uint32(1),
-            "%lanemask_le": bits | (bits - np.uint32(1)),
-            "%lanemask_gt": ~(bits | (bits - np.uint32(1))), "%lanemask_ge": ~(bits - np.uint32(1)),
-        }  # fmt: skip
-        warp.lanes_of = {name: value.astype(np.uint32) for name, value in lanes.items()}
+        warp.lanes_of = lane_values(self.block, agent.first_warp)
         warp.addresses = Addresses(self.placed, self.kernel.code.variables, rank)
         return warp
+
+
+def _extents(given: int | Sequence[int]) -> Extents:
+    found = (given,) if isinstance(given, int) else tuple(given)
+    if not 1 <= len(found) <= 3 or any(n < 1 for n in found):
+        raise BindError(f"extents are one to three numbers of at least 1; got {given}")
+    x, y, z = (*found, 1, 1)[:3]
+    return x, y, z
 
 
 def _shape(extents: Extents) -> str:

@@ -4,6 +4,10 @@ between the lanes of a warp, and which change while it runs.
 
 from __future__ import annotations
 
+import numpy as np
+
+from tilepipe.ptx.lanes import LANES, WARP, Array
+
 # The lanes of a warp have different values of these.
 LANE_REGISTERS = frozenset(
     {
@@ -31,6 +35,7 @@ MODELLED = LANE_REGISTERS | CLOCKS | OF_DIMENSIONS | {
     "%reserved_smem_offset_begin", "%reserved_smem_offset_end", "%reserved_smem_offset_cap",
     "WARP_SZ",
 }  # fmt: skip
+ELECTED = "the elected lane"  # no register of PTX: what elect.sync asks the machine
 _WIDTHS = {
     "%clock64": (64,), "%globaltimer": (64,), "%gridid": (16, 32, 64), "%is_explicit_cluster": (1,),
     **dict.fromkeys(("%tid", "%ntid", "%ctaid", "%nctaid"), (16, 32)),
@@ -49,3 +54,17 @@ _NOT_MODELLED = (
     | {f"%pm{i}{wide}" for i in range(8) for wide in ("", "_64")}
 )
 DECLARED = MODELLED | _NOT_MODELLED
+
+
+def lane_values(block: tuple[int, int, int], warp: int) -> dict[str, Array]:
+    """The registers that differ between lanes, in one warp of a CTA, by name."""
+    number = warp * WARP + LANES
+    x, y, _ = block
+    bits = np.uint32(1) << LANES
+    found = {
+        "%tid.x": number % x, "%tid.y": number // x % y, "%tid.z": number // (x * y),
+        "%laneid": LANES, "%lanemask_eq": bits, "%lanemask_lt": bits - np.uint32(1),
+        "%lanemask_le": bits | (bits - np.uint32(1)),
+        "%lanemask_gt": ~(bits | (bits - np.uint32(1))), "%lanemask_ge": ~(bits - np.uint32(1)),
+    }  # fmt: skip
+    return {name: values.astype(np.uint32) for name, values in found.items()}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.printed_ptx import Printed, printed
+from tilepipe import ptx
 from tilepipe.check import check, replay
 from tilepipe.registry.catalog import find
 
@@ -69,3 +70,64 @@ def test_what_is_no_launch_is_refused() -> None:
 
     with pytest.raises(BindError, match=r"of a kernel of PTX, check\(kernel\.bind"):
         check(np.zeros(3))  # type: ignore[arg-type]
+
+
+ELECTED = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .pred %p<9>;
+    .reg .b32 %r<20>;
+    .reg .b64 %rd<9>;
+    .shared .align 8 .b64 bar;
+    .shared .align 4 .b32 data;
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, bar;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 mbarrier.init.shared.b64 [%r2], 1;
+    bar.sync 0;
+    setp.ge.u32 %p2, %r1, 32;
+    @%p2 bra CONSUME;
+    @%p1 st.shared.u32 [data], 7;
+    SYNC
+    elect.sync %r3|%p3, -1;
+    @%p3 mbarrier.arrive.shared.b64 _, [%r2];
+    ret;
+CONSUME:
+    PEEK
+SPIN:
+    mbarrier.try_wait.parity.shared.b64 %p4, [%r2], 0;
+    @!%p4 bra SPIN;
+READ:
+    ld.shared.u32 %r4, [data];
+    st.global.u32 [%rd1], %r4;
+    ret;
+}
+"""
+
+
+def elected(sync: str = "bar.warp.sync -1;", peek: str = "") -> ptx.Launch:
+    text = ELECTED.replace("SYNC", sync).replace("PEEK", peek)
+    return ptx.load(text)["k"].bind([np.zeros(1, np.uint32)], grid=1, block=64)
+
+
+def test_the_elected_lane_is_not_taken_for_lane_0() -> None:
+    assert check(elected()).verdict == "verified"
+    verdict = check(elected(sync=""))
+    (fault,) = verdict.faults
+    assert fault.kind == "RaceError"
+    assert fault.steps[0].op.startswith("elect.sync: lane ")
+    assert replay(elected(sync=""), fault.schedule) is not None
+
+
+def test_a_test_that_only_guards_a_wait_needs_no_further_execution() -> None:
+    look = "mbarrier.try_wait.parity.shared.b64 %p5, [%r2], 0;"
+    verdict = check(elected(peek=f"{look} @%p5 bra READ;"))
+    assert (verdict.verdict, verdict.method) == ("verified", "single-execution")
+    # one for another phase may let the data be read before they are there
+    wrong = look.replace("0;", "1;")
+    verdict = check(elected(peek=f"{wrong} @%p5 bra READ;"))
+    assert verdict.verdict == "fault"
+    assert verdict.faults[0].kind == "RaceError"

@@ -91,6 +91,7 @@ class CausalOrder:
         barriers: the record of each barrier, and of each other thing that is used in turn.
         clocks: the vector clock of each agent.
         units: for each unit in flight, the clock it was issued with and the op that issued it.
+        queues: for each queue of units, the clock of the last one that has acted.
     """
 
     def __init__(
@@ -104,6 +105,8 @@ class CausalOrder:
         self.arrivals = self.waits = self.tests_as_waits = 0
         self.barriers: dict[Hashable, BarrierRecord] = {}
         self.units: dict[tuple[AgentId, int], tuple[tuple[int, int, int], Site | None]] = {}
+        self.queues: dict[Hashable, tuple[int, int, int]] = {}
+        self._queue: Hashable = None
         self.clocks: defaultdict[AgentId, AgentClock] = defaultdict(AgentClock)
         self._agent_id: AgentId = (0, 0)
         self._ordinal = 0
@@ -121,11 +124,17 @@ class CausalOrder:
         self._is_unit, self._current = False, None
         self._mask = mask
 
-    def unit(self, agent_id: AgentId, ordinal: int) -> None:
-        """An asynchronous unit of an agent is about to act."""
+    def unit(self, agent_id: AgentId, ordinal: int, queue: Hashable = None) -> None:
+        """An asynchronous unit of an agent is about to act. `queue`: whose units act in the order
+        in which they were issued; None of a unit that may overtake others.
+        """
         self._agent_id, self._ordinal = agent_id, ordinal
-        self._is_unit, self._current = True, None
+        self._is_unit, self._current, self._queue = True, None, queue
         self._carried, self._site = self.units.pop((agent_id, ordinal))
+        if queue in self.queues:
+            pairs = zip(self._carried, self.queues[queue], strict=True)
+            known, past, trace_past = (a | b for a, b in pairs)
+            self._carried = known, past, trace_past
 
     def issued(self, agent_id: AgentId, ordinal: int) -> None:
         """The current step has issued an asynchronous unit, which knows what the step knows."""
@@ -145,7 +154,11 @@ class CausalOrder:
             self.steps.append(step)
             if self._is_unit:
                 step.warp_bits = 1 << (WARPS * step.index)
-                _, step.past, step.trace_past = self._carried
+                before, step.past, step.trace_past = self._carried
+                if self._queue is not None:
+                    self.queues[self._queue] = (
+                        before | step.warp_bits, step.past | step.bit, step.trace_past | step.bit,
+                    )  # fmt: skip
                 return step
             clock = self.clocks[self._agent_id]
             step.past, step.trace_past = clock.past, clock.trace_past

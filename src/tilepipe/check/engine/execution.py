@@ -358,7 +358,8 @@ class Execution:
         m = self.machines[cluster]
         self._in_flight.remove(flight)
         self.schedule.append(ScheduleStep(cluster, flight.agent_id[1], unit=flight.ordinal))
-        self.causal_order.unit(flight.agent_id, flight.ordinal)
+        queue = flight.unit if isinstance(flight.unit, UnitQueue) else None
+        self.causal_order.unit(flight.agent_id, flight.ordinal, queue)
         if self.watcher is not None:
             self.watcher.unit(flight.unit, m.agents[flight.agent_id[1]])
         with explained(m):

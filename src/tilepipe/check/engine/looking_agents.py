@@ -31,8 +31,9 @@ class WaitingTests:
     def __init__(self, guards: Guards, causal_order: CausalOrder) -> None:
         self._guards = guards
         self._causal_order = causal_order
-        # for each agent, the answers that its branches have read since its last guarded wait
-        self._read: dict[AgentId, list[Answer]] = {}
+        # for each agent and group of tests, the answers that its branches have read since its last
+        # guarded wait
+        self._read: dict[tuple[AgentId, int], list[Answer]] = {}
 
     def test(
         self, m: Machine, agent_id: AgentId, agent: Agent, args: tuple[Any, ...]
@@ -46,6 +47,9 @@ class WaitingTests:
         site, mask, number, _ = args
         bar = agent.cta.bars[number]
         phase = phase_asked(agent, args)
+        read = self._read.setdefault((agent_id, self._guards.tests[site.id]), [])
+        if read and self._guards.read_at_once:
+            raise NotAWaitError(site.id)  # its last answer was "no", and no wait has followed
         if bar.state != LIVE or phase < bar.phase - 1:
             raise NotAWaitError(site.id)  # this is a fault, which an exploration reports
         before, all_of_it = self._causal_order.test_as_wait(bar, phase, mask)
@@ -55,7 +59,7 @@ class WaitingTests:
             mbar_wait(m, agent, site, mask, number, phase)
             return True
         self._causal_order.failed_test_as_wait(bar, phase, mask)
-        return Answer(self._read.setdefault(agent_id, []), site.id, number, phase, mask)
+        return Answer(read, site.id, number, phase, mask)
 
     def check_wait(self, agent_id: AgentId, agent: Agent, args: tuple[Any, ...]) -> None:
         """Compares a guarded wait, which is about to be performed, with the test that guards it.
@@ -63,8 +67,8 @@ class WaitingTests:
         Raises:
             NotAWaitError: the wait is for another barrier or phase, or by other threads.
         """
-        _, mask, number, _ = args
-        read = self._read.get(agent_id)
+        site, mask, number, _ = args
+        read = self._read.get((agent_id, self._guards.waits[site.id]))
         if not read:
             return  # the branch was taken because of a constant, and no test was performed
         answer = read[-1]

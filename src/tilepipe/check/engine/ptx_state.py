@@ -18,6 +18,8 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.rules import Rules
 from tilepipe.machine.sites import Site
+from tilepipe.ptx.compiler.election import lanes_to_elect
+from tilepipe.ptx.compiler.peeks import peeks
 from tilepipe.ptx.execution.warp import Clock
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
@@ -41,9 +43,10 @@ class PtxState:
         self.shares_work = program.shares_work
         self.polls = False
         self.guards = Guards()
-        self.lanes: Sequence[int] = (0,)
-        self.elected = 0
-        self._places = Places(launch.kernel.code)
+        code = launch.kernel.code
+        self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
+        self.elected = self.lanes[0]
+        self._places = Places(code)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
         self.kinds: Sequence[Kind] = [_kind(s) for s in self.sites]
         self.adds: frozenset[int] = frozenset()
@@ -58,9 +61,13 @@ class PtxState:
         """The lines that instructions with requests come from, by location: of the source where
         its file can be read, else of the PTX.
         """
-        sites = self.launch.kernel.code.sites.values()
-        found = (self.launch.source_of(site.instruction) for site in sites)
-        return {loc.short: text for loc, text in found}
+        ptx = self.text.split("\n")
+        instructions = [s.instruction for s in self.launch.kernel.code.sites.values()]
+        return {
+            site.loc.short: site.loc.source or ptx[instruction.line - 1].strip()
+            for site, instruction in zip(self.sites, instructions, strict=True)
+            if site.loc is not None
+        }
 
     @property
     def has_tests(self) -> bool:
@@ -68,8 +75,12 @@ class PtxState:
         return not self._tests <= self.guards.tests.keys()
 
     def possible_guards(self) -> Guards:
-        """The tests that count as waits."""
-        return Guards()
+        """The tests that only decide whether a wait is made."""
+        code = self.launch.kernel.code
+        found = peeks(code)
+        tests = {code.sites[at].number: group for at, group in found.tests.items()}
+        waits = {code.sites[at].number: group for at, group in found.waits.items()}
+        return Guards(tests, waits, read_at_once=True)
 
     def interchangeable(self) -> Sequence[str]:
         """No warps are known to do the same: which warp it is decides what a kernel does."""
@@ -107,6 +118,6 @@ class PtxState:
 
 
 def _kind(site: Site) -> Kind:
-    if Sync.TEST in site.sync:
-        return Kind.TEST
+    if site.barrier == "" and site.kind.startswith("mbarrier.t"):
+        return Kind.TEST  # a wait is one, too, while other lanes of its warp stand elsewhere
     return Kind.NOTICED if site.facts.noticed else Kind.OTHER

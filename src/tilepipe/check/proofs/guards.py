@@ -23,7 +23,7 @@ printer derives the scope from the role and the barrier), so (c) is about thread
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Local, Unary, Vary
@@ -106,16 +106,20 @@ class Guards:
     Attributes:
         tests: site of a test -> its group. Tests whose answers can reach one variable form a group:
             all of them are treated as waits, or none.
-        waits: the sites of the guarded waits.
+        waits: site of a guarded wait -> the group of the tests that guard it.
+        read_at_once: answers count as read where the test is made, not where a branch reads them:
+            each has to be followed by its wait before the next test of the group.
     """
 
     tests: Mapping[int, int] = field(default_factory=dict)
-    waits: frozenset[int] = frozenset()
+    waits: Mapping[int, int] = field(default_factory=dict)
+    read_at_once: bool = False
 
     def without(self, site: int) -> Guards:
         """The tests that are still treated as waits when one turns out to be none."""
         kept = {s: group for s, group in self.tests.items() if group != self.tests[site]}
-        return Guards(kept, self.waits if kept else frozenset())
+        waits = {s: group for s, group in self.waits.items() if group in kept.values()}
+        return replace(self, tests=kept, waits=waits)
 
 
 def guards(kernel: Kernel, sites: list[OpSite]) -> Guards:
@@ -127,7 +131,8 @@ def guards(kernel: Kernel, sites: list[OpSite]) -> Guards:
     tests = {
         number[id(test)]: group for group, answers in enumerate(found) for test in answers.tests
     }
-    return Guards(tests, frozenset(number[id(wait)] for answers in found for wait in answers.waits))
+    waits = {number[id(wait)]: group for group, a in enumerate(found) for wait in a.waits}
+    return Guards(tests, waits)
 
 
 @dataclass(eq=False, slots=True)

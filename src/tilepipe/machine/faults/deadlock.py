@@ -126,7 +126,7 @@ class _Report:
             if not sources:
                 verb = "changes" if isinstance(on, Spin) else "arrives on"
                 lines.append(f"    {name}: nothing in the kernel {verb} it")
-            lines += [f"    {name}: {text}" for text in self._sources(sources, wait.agent)]
+            lines += [f"    {name}: {text}" for text in self._sources(sources, wait)]
             if isinstance(on, Mbarrier):
                 lines += [
                     f"      arrived in this phase: {n} by {a}, {s.loc.short}"
@@ -139,18 +139,17 @@ class _Report:
                 ]
         return lines
 
-    def _sources(self, sources: list[Site], waiting: Agent) -> list[str]:
+    def _sources(self, sources: list[Site], wait: Wait) -> list[str]:
         """The sources by op, line and role: how often they ran, and what their agents do now."""
+        waiting = wait.agent
         groups: dict[tuple[str, str, str], list[Site]] = {}
         for site in sources:
             groups.setdefault((site.kind, site.loc.short, site.role), []).append(site)
         lines = []
         for (kind, where, role), sites in groups.items():
             runs = sum(self.m.world.counts[s.id] for s in sites)
-            far = any(s.crosses for s in sites)
-            who = [
-                a for a in self.m.agents if a.role_name == role and (a.cta is waiting.cta or far)
-            ]
+            every = (a for s in sites for a in view.agents_of(self.m, s, wait.on, waiting))
+            who = list(dict.fromkeys(every))
             states = {self._state(a) for a in who}
             if who == [waiting]:
                 own = ": the same agent would have to arrive after its own wait"
@@ -299,13 +298,6 @@ class _Report:
                 f" {clusters.resident * size} of {total * size} CTAs can be resident, and each of"
                 " these waits. CTAs that wait for each other must all be resident: launch at most"
                 f" {clusters.resident * size}, or let each do the work of several."
-            )
-        if m.world.program.addressed:
-            return (
-                f"{agent} polls {spin.name} at {where}, which nothing left running can change: it"
-                f" holds {spin.value}. Too few write it, or write another address; or it starts at"
-                " another value than the loop takes for granted (is it set back before each"
-                " launch?)."
             )
         return (
             f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"

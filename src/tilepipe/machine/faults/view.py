@@ -13,7 +13,7 @@ from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import TensorMemory
-from tilepipe.machine.sites import Site
+from tilepipe.machine.sites import ANY_NAMED, Site
 from tilepipe.machine.units.in_flight import WgmmaGroup
 
 Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | WgmmaGroup | Spin | None
@@ -58,8 +58,31 @@ def _wait(m: Machine, agent: Agent) -> Wait:
 
 
 def sources(m: Machine, on: Waited) -> list[Site]:
-    """The ops of the program that could bring what is missing."""
-    return [site for site in m.world.program.sites if _brings(m, site, on)]
+    """The ops of the program that could bring what is missing. Where barriers are named by address,
+    which op uses which of them is not known: those that have brought something lately to this one.
+    """
+    found = [site for site in m.world.program.sites if _brings(m, site, on)]
+    if m.world.program.addressed and isinstance(on, Mbarrier):
+        seen = {site.id for _, site in _users(on)}
+        return [site for site in found if site.id in seen] or found
+    return found
+
+
+def agents_of(m: Machine, site: Site, on: Waited, near: Agent) -> list[Agent]:
+    """The agents that perform an op which brings something: of the CTA of the agent that waits, and
+    of all where the op reaches others.
+    """
+    if m.world.program.addressed and isinstance(on, Mbarrier):
+        seen = {agent.uid for agent, used in _users(on) if used is site}
+        if seen:
+            return [a for a in m.agents if a.uid in seen]
+    return [a for a in m.agents if a.role_name == site.role and (a.cta is near.cta or site.crosses)]
+
+
+def _users(bar: Mbarrier) -> list[tuple[Actor, Site]]:
+    """The arrivals and the copies of the phase in progress, and of the one before."""
+    arrivals = [(agent, site) for agent, site, _ in (*bar.arrivals, *bar.last_arrivals)]
+    return [*arrivals, *((unit.agent, unit.site) for unit in (*bar.copies, *bar.last_copies))]
 
 
 def _brings(m: Machine, site: Site, on: Waited) -> bool:
@@ -67,7 +90,6 @@ def _brings(m: Machine, site: Site, on: Waited) -> bool:
         case None:
             return False
         case Mbarrier():
-            # where barriers are named by address, which of them an op uses is not known
             this = site.barrier == on.array or (m.world.program.addressed and not site.named)
             return this and bool(site.sync & (BRINGS if on.pending else Sync.CREDIT))
         case Spin():
@@ -77,7 +99,7 @@ def _brings(m: Machine, site: Site, on: Waited) -> bool:
             return site.frees or (allocates and site.cta_group == 2)
         case WgmmaGroup():
             return site.facts.commits is Group.WGMMA
-    return on.name.split("[")[0] == site.named
+    return site.named in (on.name.split("[")[0], ANY_NAMED)
 
 
 def warps_of(m: Machine, agent: Agent) -> list[Agent]:
@@ -93,14 +115,6 @@ def candidates(m: Machine, wait: Wait) -> Sequence[Actor]:
         return on.missing()
     if isinstance(on, WgmmaGroup):
         return [a for a in warps_of(m, agent) if a not in on.agents]
-    found = sources(m, on)
-    roles, everywhere = {site.role for site in found}, any(site.crosses for site in found)
+    found = [a for site in sources(m, on) for a in agents_of(m, site, on, agent)]
     arrived = {a.uid for a, _ in on.arrived.values()} if isinstance(on, NamedState) else set()
-    return [
-        a
-        for a in m.agents
-        if a.role_name in roles
-        and a is not agent
-        and a.uid not in arrived
-        and (everywhere or a.cta is agent.cta)
-    ]
+    return [a for a in dict.fromkeys(found) if a is not agent and a.uid not in arrived]

@@ -413,28 +413,16 @@ def shift_down(m: Machine, ag: Agent, site: Site, mask: int, group: int, address
 
 
 def load_words(
-    m: Machine,
-    ag: Agent,
-    site: Site,
-    mask: int,
-    address: int,
-    rows: int,
-    columns: int,
-    awaited: bool = False,
+    m: Machine, ag: Agent, site: Site, mask: int, address: int, rows: int, columns: int
 ) -> Words:
-    """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy. `awaited`: code uses
-    them without a tcgen05.wait::ld, and so waits until they are there.
-    """
+    """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy."""
     tm, rect = _of_warp(ag, site, address, rows, columns)
     ag.converge(mask)
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     record.fenced = m.order.new_bit()
     read(m, tm, record, ag.known(mask))
-    if awaited:
-        ag.acquire(record.mask, record.bit)
-    else:
-        registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
-        tensor_state(ag).loads.append((registers, 0, record))
+    registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
+    tensor_state(ag).loads.append((registers, 0, record))
     r0, r1, c0, c1 = rect
     return np.ascontiguousarray(tm.columns[c0:c1, r0:r1].T)
 

@@ -58,11 +58,17 @@ _BITS = {name: t.bits for name, t in TYPES.items()}
 
 @dataclass(eq=False)
 class Site:
-    """Where a request comes from. `number`: among those of the function."""
+    """Where a request comes from.
+
+    Attributes:
+        number: among those of the function. spins: a test of a barrier that is made again until it
+            succeeds: a wait.
+    """
 
     number: int
     instruction: Instruction
     perform: Perform
+    spins: bool
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,12 @@ class CompiledFunction:
     def __post_init__(self) -> None:
         performs = [(i, op) for i, op in enumerate(self.operations) if isinstance(op, Perform)]
         self.sites = {
-            i: Site(number, self.function.instructions[i], op)
+            i: Site(
+                number, self.function.instructions[i], op,
+                op.waits is not None and spins(self.flow, self.operations, i),
+            )
             for number, (i, op) in enumerate(performs)
-        }
+        }  # fmt: skip
         self.content = _contents(self.operations, self.uniform)
         self.spans = _spans(self.flow, self.operations)
         self.first = {}
@@ -139,11 +148,6 @@ class CompiledFunction:
     def early_uses(self) -> list[Use]:
         """Uses of what tcgen05.ld loads before a tcgen05.wait::ld."""
         return early_uses(self.flow, self.function.instructions, self.operations)
-
-    @cached_property
-    def used_early(self) -> frozenset[int]:
-        """The numbers of the registers that they use."""
-        return frozenset(register.number for _, register in self.early_uses)
 
     def instruction_at(self, file: str, line: int) -> Instruction | None:
         """The instruction that a line of generated code comes from; None for other files."""
@@ -405,7 +409,7 @@ class _Writer:
     def perform(self, instruction: Instruction, op: Perform) -> None:
         condition, lanes = self.guard(instruction)
         after = self.following()
-        number = self.made.sites[self.at].number
+        site = self.made.sites[self.at]
         self.line(f"w.at = {after}")
         mask = "w.mask"
         if condition:
@@ -416,10 +420,8 @@ class _Writer:
             self.line(f"if not mask: return {after}")
             mask = "mask"
         sources = "".join(f", {self.read(o, kind)}" for o, kind in op.sources)
-        start = op.start
-        if op.waits is not None and spins(self.made.flow, self.made.operations, self.at):
-            start = op.waits
-        self.line(f"return {self.constant(start)}(w, w.sites[{number}], {mask}{sources})")
+        start = op.waits if site.spins and op.waits is not None else op.start
+        self.line(f"return {self.constant(start)}(w, w.sites[{site.number}], {mask}{sources})")
 
     def take_answer(self) -> None:
         """The results of the request before, of which nothing came where no lane made it."""

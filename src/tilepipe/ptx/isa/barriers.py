@@ -14,7 +14,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.sites import Site
+from tilepipe.machine.sites import ANY_NAMED, Site
 from tilepipe.machine.units import grid
 from tilepipe.ptx.definition import (
     Compute,
@@ -41,7 +41,7 @@ from tilepipe.ptx.isa.requests import (
 )
 from tilepipe.ptx.lanes import FULL, WARP, Array, lane_mask, spread
 from tilepipe.ptx.numerics.types import TYPES
-from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Sink
+from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Sink
 from tilepipe.ptx.warp_protocol import Warp
 
 _NOTICED = Facts(noticed=True)
@@ -231,7 +231,7 @@ def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
         return wait_for, operands_of(site, mask, at, phase)
 
     def finish(w: Warp, answer: bool | None) -> Any:
-        return (spread(answer is None or answer, _BOOL),)
+        return (spread(answer is None or bool(answer), _BOOL),)
 
     return Perform(
         ((destination, "pred"),), ((address, "u32"), (phase, "u32" if by_parity else "b64")),
@@ -274,8 +274,13 @@ def _bar(instruction: Instruction) -> Operation:
     return Perform(
         (), ((number, "u32"), (rest[0] if rest else Integer(0), "u32")), start, None,
         Facts(noticed=True), Sync.ARRIVE | (Sync.WAIT if action == "sync" else Sync.NOTHING),
-        members=Integer(FULL),
+        members=Integer(FULL), site=(("named", _name(number)),),
     )  # fmt: skip
+
+
+def _name(number: Operand) -> str:
+    """What messages call a named barrier; all of them where its number is computed."""
+    return f"barrier {number.value}" if isinstance(number, Integer) else ANY_NAMED
 
 
 def _number(site: Site, mask: int, bar: Value) -> int:
@@ -309,6 +314,7 @@ def _reduction(instruction: Instruction, modifiers: Modifiers) -> Operation:
     return Perform(
         ((destination, kind),), sources, start, finish, Facts(noticed=True),
         Sync.ARRIVE | Sync.WAIT, spread="one", members=Integer(FULL),
+        site=(("named", _name(number)),),
     )  # fmt: skip
 
 

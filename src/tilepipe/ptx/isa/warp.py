@@ -21,7 +21,8 @@ from tilepipe.ptx.definition import (
 )
 from tilepipe.ptx.lanes import LANES, Array, Lanes, lane_mask
 from tilepipe.ptx.numerics.types import TYPES, Unsupported
-from tilepipe.ptx.syntax.nodes import Instruction, Integer
+from tilepipe.ptx.special_registers import ELECTED
+from tilepipe.ptx.syntax.nodes import Instruction, Integer, SpecialRegister
 
 _LANE = LANES.astype(np.int64)
 _UNDEFINED = np.uint32(0x7FFFDEAD)
@@ -128,8 +129,9 @@ def _activemask(instruction: Instruction) -> Operation:
 
 @defines("elect")
 def _elect(instruction: Instruction) -> Operation:
-    """The lane with the lowest number among those that execute it: the same one every time for the
-    same lanes, on which programs rely.
+    """One of the lanes that execute it: the one that the machine elects if it is among them, else
+    the next one, going round. So it is the same one every time for the same lanes, on which
+    programs rely; which one is not specified.
     """
     destination, members = operands(instruction, 2)
     modifiers = Modifiers(instruction)
@@ -137,13 +139,14 @@ def _elect(instruction: Instruction) -> Operation:
     modifiers.end()
     targets = pair(destination)
 
-    def lanes(active: Lanes) -> tuple[Array, Array]:
-        leader = int(active.argmax())
+    def lanes(active: Lanes, elected: Array) -> tuple[Array, Array]:
+        after = active & (elected <= LANES)
+        leader = int((after if after.any() else active).argmax())
         return _all(leader, np.uint32), np.asarray(leader == LANES)
 
     return Compute(
-        tuple(zip(targets, ("b32", "pred"), strict=True)), (), lanes, spread="lanes", active=True,
-        members=members,
+        tuple(zip(targets, ("b32", "pred"), strict=True)),
+        ((SpecialRegister(ELECTED), "u32"),), lanes, spread="lanes", active=True, members=members,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-_SHOWN = 8  # items of a vector that is shown whole
+_SHOWN = 8  # elements of a vector that messages show in full
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,10 +147,11 @@ class Vector:
     items: tuple[Operand, ...]
 
     def __str__(self) -> str:
-        items = list(map(str, self.items))
-        if len(items) > _SHOWN:  # the registers of a wgmma
-            items = [*items[:2], "...", items[-1]]
-        return f"{{{', '.join(items)}}}"
+        """As in the text; of a long one, such as an accumulator, the first and the last."""
+        shown = [*map(str, self.items)]
+        if len(shown) > _SHOWN:
+            shown = [*shown[:2], f"... {len(shown) - 3} more", shown[-1]]
+        return f"{{{', '.join(shown)}}}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,150 @@
+"""Which tests of a barrier only decide whether a wait is made.
+
+Kernels look at a barrier one round early, and wait where it was not ready:
+
+    peek = mbarrier.try_wait(...)
+    ...
+    if (!peek) while (!mbarrier.try_wait(...));
+
+Such a test can be taken for the wait that it guards, as far as the text of the program goes: its
+answer, and what is copied from it, decides nothing but branches around one wait each. What an
+execution has to show beside that is in `check.proofs.guards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilepipe.ptx.compiler.control_flow import ControlFlow
+from tilepipe.ptx.compiler.segments import CompiledFunction, Site
+from tilepipe.ptx.compiler.uniformity import reads, results
+from tilepipe.ptx.definition import Compute, Jump, Nothing, Operation, Perform
+from tilepipe.ptx.syntax.nodes import Float, Integer, Register
+
+# what only hands an answer on, where all else that it reads is constant
+_COPIES = {"mov", "selp", "setp", "set", "not", "cvt", "and", "or", "xor"}
+
+
+@dataclass(frozen=True)
+class Peeks:
+    """Tests and the waits that they guard: the number of an instruction -> its group. The answers
+    of the tests of a group can reach one register.
+    """
+
+    tests: Mapping[int, int] = field(default_factory=dict)
+    waits: Mapping[int, int] = field(default_factory=dict)
+
+
+def peeks(code: CompiledFunction) -> Peeks:
+    """The tests of a function that guard waits and decide nothing else."""
+    return _Flow(code.flow, code.operations, code.sites).peeks()
+
+
+class _Flow:
+    """Where the answers of tests go."""
+
+    def __init__(
+        self, flow: ControlFlow, operations: list[Operation], sites: Mapping[int, Site]
+    ) -> None:
+        self.flow = flow
+        self.operations = operations
+        self.sites = sites
+        self.above: dict[int, int] = {}  # register -> another with the same answers, or itself
+        self.readers: dict[int, set[int]] = {}
+        for number, op in enumerate(operations):
+            for register in self._read(number, op):
+                self.readers.setdefault(register, set()).add(number)
+        self.tests = [i for i, s in sites.items() if s.perform.waits is not None and not s.spins]
+        for test in self.tests:
+            for result in results(operations[test]):
+                self.above.setdefault(result.number, result.number)
+        self._follow()
+
+    def _read(self, number: int, op: Operation) -> set[int]:
+        guard = self.flow.instructions[number].guard
+        found = {r.number for r in reads(op) if isinstance(r, Register)}
+        return found if guard is None else found | {guard.register.number}
+
+    def _group(self, register: int) -> int:
+        while self.above[register] != register:
+            register = self.above[register]
+        return register
+
+    def _follow(self) -> None:
+        """Joins the registers that hold the same answers, until there is no new one."""
+        changed = True
+        while changed:
+            changed = False
+            for number, op in enumerate(self.operations):
+                known = [r for r in self._sources(op) if r in self.above]
+                if not known or not self._copies(number, op):
+                    continue
+                for register in (*known, *(r.number for r in results(op))):
+                    new = register not in self.above
+                    self.above.setdefault(register, register)
+                    one, other = self._group(known[0]), self._group(register)
+                    changed |= new or one != other
+                    self.above[other] = one
+
+    def _sources(self, op: Operation) -> list[int]:
+        return [r.number for r in reads(op) if isinstance(r, Register)]
+
+    def _copies(self, number: int, op: Operation) -> bool:
+        """Whether an instruction hands an answer on, and adds nothing to it."""
+        return (
+            isinstance(op, Compute)
+            and self.flow.instructions[number].opcode in _COPIES
+            and not op.active
+            and all(r in self.above for r in self._sources(op))
+            and all(isinstance(leaf, Register | Integer | Float) for leaf in reads(op))
+        )
+
+    def peeks(self) -> Peeks:
+        leaking: set[int] = set()
+        waits: dict[int, int] = {}
+        for register in self.above:
+            for number in self.readers.get(register, ()):
+                group = self._group(register)
+                wait = self._guarded_wait(number, register)
+                if wait is not None:
+                    waits[wait] = group
+                elif not self._copies(number, self.operations[number]) or self._is_guard(
+                    number, register
+                ):
+                    leaking.add(group)
+        guarding = {group for group in waits.values() if group not in leaking}
+        tests = {}
+        for test in self.tests:
+            groups = {self._group(r.number) for r in results(self.operations[test])}
+            if len(groups) == 1 and groups <= guarding:
+                tests[test] = groups.pop()
+        return Peeks(tests, {wait: group for wait, group in waits.items() if group in guarding})
+
+    def _is_guard(self, number: int, register: int) -> bool:
+        guard = self.flow.instructions[number].guard
+        return guard is not None and guard.register.number == register
+
+    def _guarded_wait(self, number: int, register: int) -> int | None:
+        """The wait that a branch on an answer goes around, with nothing else."""
+        if not isinstance(self.operations[number], Jump) or not self._is_guard(number, register):
+            return None
+        block = self.flow.blocks[self.flow.of_instruction[number]]
+        inside = [
+            at
+            for other in self.flow.decided_by(block)
+            for at in range(self.flow.blocks[other].begin, self.flow.blocks[other].end)
+        ]
+        waits = [at for at in inside if isinstance(self.operations[at], Perform)]
+        if len(waits) != 1 or not self.sites[waits[0]].spins:
+            return None
+        own = set(inside)
+        for at in inside:
+            op = self.operations[at]
+            if isinstance(op, Compute):
+                outside = any(self.readers.get(r.number, set()) - own for r in results(op))
+                if outside or op.members is not None:
+                    return None
+            elif not isinstance(op, Jump | Nothing | Perform):
+                return None
+        return waits[0]
