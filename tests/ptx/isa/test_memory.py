@@ -428,3 +428,58 @@ def test_a_register_may_hold_a_parameter_and_then_what_differs_between_lanes() -
     load(text)["k"].bind([out, 1.5, 3], grid=1).run()
     lanes = np.arange(32, dtype=np.float32)
     assert (out == np.where(lanes < 16, 1.5 * lanes, 1.5)).all()
+
+
+_FILLED = """
+    .shared .align 16 .b8 held[1024];
+    shl.b32 %r1, %t, 5; mov.b32 %r2, held; add.u32 %r2, %r2, %r1;
+    mov.b32 %r3, -1;
+    st.shared.v4.b32 [%r2], {%r3, %r3, %r3, %r3}; st.shared.v4.b32 [%r2+16], {%r3, %r3, %r3, %r3};
+    bar.warp.sync -1;
+"""
+_SEEN = """
+    bar.warp.sync -1;
+    cvt.u64.u32 %rd9, %r1; add.u64 %rd9, %b0, %rd9;
+    ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r2]; st.global.v4.b32 [%rd9], {%r4, %r5, %r6, %r7};
+    ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r2+16];
+    st.global.v4.b32 [%rd9+16], {%r4, %r5, %r6, %r7};
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "setp.eq.u32 %p1, %t, 0; @%p1 st.bulk.weak.shared::cta [held+40], %r8, 0;",
+        "setp.eq.u32 %p1, %t, 3; mov.u64 %rd1, held; cvta.shared.u64 %rd1, %rd1;"
+        " @%p1 st.bulk [%rd1+40], 96, 0;",
+        # 12 lanes with 8 bytes each
+        "setp.lt.u32 %p1, %t, 12; mov.b32 %r9, held; mad.lo.u32 %r9, %t, 8, %r9;"
+        " @%p1 st.bulk.shared::cta [%r9+40], 8, 0;",
+    ],
+)
+def test_zeros_in_bulk(text: str) -> None:
+    out = np.zeros(1024, np.uint8)
+    run(f"{_FILLED} mov.b32 %r8, 96; {text} {_SEEN}", out, arch="sm_100a")
+    expected = np.full(1024, 255, np.uint8)
+    expected[40:136] = 0
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("st.bulk.shared::cta [held+4], 8, 0;", SimFault, "address .* is not a multiple of 8"),
+        ("st.bulk.shared::cta [held], 12, 0;", SimFault, "size 0xc is not a multiple of 8"),
+        ("st.bulk [%b0], 8, 0;", SimFault, "lies in global memory; the operand is in shared"),
+        ("st.bulk.shared::cta [held], 8, 1;", PtxError, "the value 1 is not modelled"),
+        ("st.bulk.shared::cta [held+1020], 2048, 0;", SimFault, "multiple of 8"),
+        (
+            "st.bulk.shared::cta [held+1016], 4096, 0;",
+            SimFault,
+            "of shared memory, and the CTA has",
+        ),
+    ],
+)
+def test_zeros_in_bulk_elsewhere(text: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        run(f"{_FILLED} {text}", np.zeros(4, np.uint8), arch="sm_100a")

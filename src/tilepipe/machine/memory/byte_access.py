@@ -195,6 +195,30 @@ def _repeated(
     return found
 
 
+def zero_bytes(
+    m: Machine, ag: Agent, site: Site, mask: int, address: int, nbytes: int, cta: int | None = None
+) -> None:
+    """st.bulk: each active thread stores zeros, at addresses that are multiples of 8."""
+    for what, value in (("address", address), ("size", nbytes)):
+        if value % WORD_BYTES:
+            raise SimFault(
+                f"{site.what}: {what} {value:#x} is not a multiple of {WORD_BYTES} (PTX ISA,"
+                " st.bulk)",
+                site.loc,
+            )
+    if not nbytes:
+        return
+    space = cta_of(m, ag, site, cta).bytes()
+    where = address + np.arange(nbytes)[None, :]
+    for _, lanes in warps_of(mask):
+        touched = LaneBytes((1 << i, address, nbytes) for i in lanes_of(lanes))
+        rect, points = _checked(m, ag, site, space, touched, True)
+        ordinary(m, ag, site, lanes, space, rect, True, points)
+    space.put(where, np.zeros(where.shape, np.uint8))
+    if space.values:
+        flags.overwritten(space.values, [address], nbytes)
+
+
 def atomic_bytes(
     m: Machine,
     ag: Agent,

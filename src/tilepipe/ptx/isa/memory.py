@@ -13,7 +13,7 @@ from tilepipe.errors import PtxError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.memory_order import Scope, Strong
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
+from tilepipe.machine.memory.byte_access import load_bytes, store_bytes, zero_bytes
 from tilepipe.machine.memory.device_memory import load_global, store_global
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT, SHARED, WINDOW_BITS, WINDOWS
@@ -33,10 +33,10 @@ from tilepipe.ptx.definition import (
     operands,
 )
 from tilepipe.ptx.isa import remote_stores
-from tilepipe.ptx.isa.requests import Value, lanes_in, per_lane, rows_of
+from tilepipe.ptx.isa.requests import Value, grouped, lanes_in, per_lane, place, rows_of
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
-from tilepipe.ptx.syntax.nodes import Instruction, Operand, Sum, Variable
+from tilepipe.ptx.syntax.nodes import Instruction, Operand, Register, Sum, Variable
 from tilepipe.ptx.warp_protocol import Warp
 
 SCOPES = {
@@ -340,6 +340,8 @@ def _split(kind: str, count: int) -> Callable[..., Any]:
 def _st(instruction: Instruction) -> Operation:
     if instruction.modifiers[:1] == ("async",):
         return remote_stores.store(instruction)
+    if instruction.modifiers[:1] == ("bulk",):
+        return _zeros(instruction)
     access = _access(instruction)
     where, source = access.operands(instruction)
     address = inside(instruction, where)
@@ -355,6 +357,29 @@ def _st(instruction: Instruction) -> Operation:
         (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None,
         site=(("writes", True),),
     )  # fmt: skip
+
+
+def _zeros(instruction: Instruction) -> Operation:
+    """st.bulk: zeros to shared memory."""
+    modifiers = Modifiers(instruction)
+    modifiers.need("bulk")
+    modifiers.flag("weak")
+    space = modifiers.take("shared::cta")
+    modifiers.end()
+    where, size, value = operands(instruction, 3)
+    if constant(instruction, value) != 0:
+        not_modelled(instruction, f"the value {value}")
+
+    def start(w: Warp, site: Site, mask: int, at: Value, size: Value) -> Any:
+        def zeros(lanes: int, at: int, size: int) -> Any:
+            rank, offset = place(int(in_shared(w, site, lanes, space, at)))
+            return zero_bytes, (site, lanes, offset, size, None if rank == w.rank else rank)
+
+        return grouped(site, mask, zeros, at, size)
+
+    wide = "u32" if isinstance(size, Register) and size.type.endswith("32") else "u64"
+    sources = ((inside(instruction, where), address_type(space)), (size, wide))
+    return Perform((), sources, start, None, site=(("writes", True),))
 
 
 # -- hints -------------------------------------------------------------------------------
