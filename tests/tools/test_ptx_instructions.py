@@ -45,6 +45,6 @@ def test_forms_are_expanded() -> None:
 def test_what_is_refused_says_why() -> None:
     assert ptx_instructions.refusal("add.u32 r, r, r") == ""
     assert ptx_instructions.refusal("tex.2d r, r") == "the opcode 'tex' is not modelled"
-    assert ptx_instructions.refusal("tcgen05.cp.cta_group::1.4x256b [r], d") == (
-        "the shape '.4x256b' is not modelled"
+    assert ptx_instructions.refusal("tcgen05.mma.sp.cta_group::1.kind::f16 [r], d, d, r, p") == (
+        "tcgen05.mma.sp is not modelled"
     )

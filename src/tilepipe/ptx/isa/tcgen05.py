@@ -205,6 +205,8 @@ def _cp(instruction: Instruction, modifiers: Modifiers) -> Operation:
         width = {"b6x16_p32": 6, "b4x16_p64": 4}[modifiers.need("b6x16_p32", "b4x16_p64")]
     modifiers.end()
     form = ".".join([shape, *warps])
+    if shape == "4x256b":
+        not_modelled(instruction, "the shape '.4x256b', whose lanes the PTX ISA does not name,")
     if form not in by_address.COPIES:
         not_modelled(instruction, f"the shape '.{form}'")
     where, descriptor = operands(instruction, 2)
