@@ -127,6 +127,36 @@ def test_vprintf_prints_for_each_thread(capsys: pytest.CaptureFixture[str]) -> N
     assert out.tolist() == [4, 4]
 
 
+@pytest.mark.parametrize(
+    ("form", "bits", "printed"),
+    [
+        ("%llx", 0xFEDCBA9876543210, "fedcba9876543210"), ("%lx", 1 << 40, "10000000000"),
+        ("%llu", (1 << 64) - 1, "18446744073709551615"), ("%lli", (1 << 64) - 2, "-2"),
+        ("%x", 0xFFFFFFFF, "ffffffff"), ("%hhd", 0x1FF, "-1"), ("%hx", 0x12345, "2345"),
+        ("%hhu", 0x101, "1"), ("%#x", 255, "0xff"), ("%#x", 0, "0"), ("%#o", 8, "010"),
+        ("%o", 8, "10"), ("%+d|", 5, "+5|"), ("%-4d|", 5, "5   |"), ("%.3d", 5, "005"),
+        ("%p", 0x7F0000001000, "0x7f0000001000"), ("%p", 0, "(nil)"), ("%c", 65, "A"),
+        ("%zu", 1 << 33, "8589934592"), ("%5%", 0, "%"), ("%X", 0xAB, "AB"), ("%i", 7, "7"),
+        ("%a", 0x3FF8000000000000, "0x1.8p+0"), ("%e", 0x3FF8000000000000, "1.500000e+00"),
+        ("%g", 0x7FF0000000000000, "inf"), ("%G", 0x7FF8000000000000, "NAN"),
+    ],
+)  # fmt: skip
+def test_vprintf_converts_as_c_does(
+    form: str, bits: int, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""
+        .local .align 8 .b8 depot[8];
+        mov.b64 %rd1, depot; cvta.local.u64 %rd2, %rd1;
+        setp.gt.u32 %p1, %t, 0; @%p1 ret;
+        mov.b64 %rd5, {bits:#x}U; st.local.b64 [%rd1], %rd5;
+        mov.b64 %rd6, form; cvta.global.u64 %rd6, %rd6;
+        {{ .param .b64 p0; st.param.b64 [p0], %rd6; .param .b64 p1; st.param.b64 [p1], %rd2;
+        .param .b32 r0; call.uni (r0), vprintf, (p0, p1); ld.param.b32 %r1, [r0]; }}
+        """
+    run(text, np.zeros(1, np.uint32), before=_PRINTF + _string("form", f"{form}\n"))
+    assert capsys.readouterr().out == f"{printed}\n"
+
+
 def test_a_failed_assertion_is_a_fault_with_its_message() -> None:
     text = """
         setp.ne.u32 %p1, %t, 3; @%p1 ret;

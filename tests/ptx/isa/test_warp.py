@@ -7,6 +7,7 @@ import pytest
 
 from tests.ptx.isa.programs import apply, run
 from tilepipe.errors import SimFault
+from tilepipe.ptx import load
 
 LANE = np.arange(32, dtype=np.uint32)
 
@@ -49,6 +50,25 @@ def test_an_index_beyond_the_labels_of_a_branch_is_a_fault(uniform: bool, index:
         """
     with pytest.raises(SimFault, match=rf"brx.idx %r1, list: index {index} of 3 labels"):
         run(text, np.zeros(32, np.uint32))
+
+
+def test_a_vector_of_a_parameter_may_go_to_registers_that_vary() -> None:
+    source = """.version 9.0 .target sm_90a .address_size 64
+        .visible .entry k(.param .u64 out, .param .align 16 .b8 given[16]) {
+        .reg .pred %p<2>; .reg .b32 %r<9>; .reg .f32 %f<2>; .reg .b64 %rd<3>;
+        mov.u32 %r0, %tid.x; ld.param.u64 %rd1, [out]; mad.wide.u32 %rd2, %r0, 16, %rd1;
+        mov.b32 %r1, %r0; mov.b32 %r2, %r0; mov.b32 %f1, 0f3F800000; mov.b32 %r4, 0;
+        setp.gt.u32 %p1, %r0, 3;
+        @%p1 ld.param.v4.b32 {%r1, %r2, %f1, %r4}, [given];
+        add.f32 %f1, %f1, 0f3F800000;
+        st.global.v4.b32 [%rd2], {%r1, %r2, %f1, %r4}; ret; }"""
+    out = np.zeros((32, 4), np.uint32)
+    given = np.arange(4, dtype=np.float32)
+    load(source)["k"].bind([out, given.tobytes()], grid=1, block=32).run()
+    bits = given.view(np.uint32)
+    two, three = (int(np.float32(i).view(np.uint32)) for i in (2, 3))
+    assert out[3].tolist() == [3, 3, two, 0]
+    assert out[4].tolist() == [bits[0], bits[1], three, bits[3]]
 
 
 def test_fns_finds_bits_up_and_down() -> None:

@@ -376,7 +376,7 @@ class Warp:
 
     def trap(self, instruction: Instruction) -> NoReturn:
         """The program has come to a `trap`."""
-        raise SimFault(f"{where(instruction)}: trap")
+        raise SimFault(f"{where(instruction)}: {instruction}")
 
     @property
     def first(self) -> int:

@@ -134,7 +134,7 @@ class _Values:
         return int.from_bytes(self._next(size), "little", signed=signed)
 
     def converted(self, match: re.Match[str]) -> str:
-        """What stands for one conversion of the format."""
+        """What stands for one conversion of the format (C, "fprintf")."""
         flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"
@@ -142,22 +142,41 @@ class _Values:
         if precision == "*":
             precision = str(self._integer(4, signed=True))
         form = f"%{flags}{width}" + (f".{precision}" if precision is not None else "")
-        size = 8 if length in _WIDE else 4
         match kind:
             case "d" | "i":
-                return f"{form}d" % self._integer(size, signed=True)
+                return f"{form}d" % self._of_length(length, signed=True)
             case "u":
-                return f"{form}d" % self._integer(size, signed=False)
+                return f"{form}d" % self._of_length(length, signed=False)
             case "o" | "x" | "X":
-                return f"{form}{kind}" % self._integer(size, signed=False)
+                number = self._of_length(length, signed=False)
+                if "#" in flags and (number == 0 or kind == "o"):
+                    # Python would write 0o17, and 0x0
+                    text = "0" * (number != 0) + f"{number:o}"
+                    return f"{form.replace('#', '').partition('.')[0]}s" % text
+                return f"{form}{kind}" % number
             case "c":
                 return f"{form}c" % (self._integer(4, signed=False) & 0xFF)
             case "p":
-                return f"{form}s" % hex(self._integer(8, signed=False))
+                address = self._integer(8, signed=False)
+                return f"{form}s" % (hex(address) if address else "(nil)")
             case "s":
                 return f"{form}s" % _string(*self._where, self._integer(8, signed=False))
             case "e" | "E" | "f" | "F" | "g" | "G":
-                return f"{form}{kind}" % float(np.frombuffer(self._next(8), "<f8")[0])
+                return f"{form}{kind}" % self._double()
             case "a" | "A":
-                return float(np.frombuffer(self._next(8), "<f8")[0]).hex()
+                mantissa, mark, exponent = self._double().hex().partition("p")
+                if "." in mantissa and mark:
+                    mantissa = mantissa.rstrip("0").removesuffix(".")
+                text = mantissa + mark + exponent
+                return f"{form}s" % (text.upper() if kind == "A" else text)
         return match[0]
+
+    def _of_length(self, length: str | None, *, signed: bool) -> int:
+        """An integer; one of fewer than 32 bits is passed as an int, of which its bits count."""
+        bits = {"hh": 8, "h": 16}.get(length or "", 64 if length in _WIDE else 32)
+        number = self._integer(max(bits // 8, 4), signed=signed)
+        number &= (1 << bits) - 1
+        return number - (1 << bits) if signed and number >> (bits - 1) else number
+
+    def _double(self) -> float:
+        return float(np.frombuffer(self._next(8), "<f8")[0])
