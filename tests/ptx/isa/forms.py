@@ -22,7 +22,7 @@ REGISTERS = (
 )
 # All of these hold something.
 WRITTEN = " ".join(
-    f"ld.global.b{bits} %{bank}{i}, [0];"
+    f"ld.local.b{bits} %{bank}{i}, [0];"
     for bank, bits, count in (
         ("b", 8, 9),
         ("h", 16, 9),
@@ -409,4 +409,43 @@ def matrices() -> Iterator[str]:
                     )
 
 
-GROUPS = (arithmetic, bits, comparison, conversion, movement, control, matrices)
+def fragments() -> Iterator[str]:
+    """wmma.load, wmma.store, wmma.mma."""
+    shapes = (
+        "m16n16k16", "m8n32k16", "m32n8k16", "m16n16k8", "m8n8k4", "m8n8k32", "m8n8k128",
+        "m16n8k16",
+    )  # fmt: skip
+    kinds = (*MMA_TYPES[:11], "f32", "s32")
+    for shape, layout, kind, count in product(shapes, ("row", "col", ""), kinds, (1, 2, 4, 8)):
+        registers = vectors("d" if kind == "f64" else "r", count)
+        name = ".".join(x for x in ("sync.aligned", layout, shape) if x)
+        for which in "abcd":
+            yield f"wmma.load.{which}.{name}.{kind} {registers}, [%d9];"
+        yield f"wmma.load.a.{name}.shared.{kind} {registers}, [%r9], %r8;"
+        yield f"wmma.store.d.{name}.global.{kind} [%d9], {registers}, 16;"
+    sums = ("f16", "f32", "f64", "s32")
+    for shape, a, b, to, from_ in product(shapes, MMA_TYPES[:11], MMA_TYPES[:11], sums, sums):
+        if (a != b and (a, b) != ("s8", "u8")) or (to != from_ and {to, from_} != {"f16", "f32"}):
+            continue
+        if a == "f16" and shape in ("m8n8k32", "m8n8k128"):
+            continue  # ptxas 13.0 crashes
+        types = (to, from_) if a == "f16" else (to, a, b, from_)
+        d, c = (
+            vectors("d", 2) if t == "f64" else vectors("r", 4 if t == "f16" else 8)
+            for t in (to, from_)
+        )
+        if shape.startswith("m8n8"):
+            d, c = (vectors("d" if t == "f64" else "r", 2) for t in (to, from_))
+        letter = "d" if a == "f64" else "r"
+        ends = [("", ""), ("", "satfinite")]
+        if a == "b1":  # ptxas 13.0 crashes where others have an operation
+            ends = [("xor.popc", ""), ("and.popc", "")]
+        for op, end in ends:
+            name = ".".join(
+                x for x in ("wmma.mma", op, "sync.aligned.row.col", shape, *types, end) if x
+            )
+            for i, j in ((8, 8), (4, 4), (2, 2), (1, 1), (2, 8), (8, 2), (1, 4), (4, 1)):
+                yield f"{name} {d}, {vectors(letter, i)}, {vectors(letter, j)}, {c};"
+
+
+GROUPS = (arithmetic, bits, comparison, conversion, movement, control, matrices, fragments)

@@ -18,6 +18,7 @@ from tilepipe.ptx.syntax.parser import parse
 
 PTXAS = shutil.which("ptxas")
 TARGETS = ("sm_90a", "sm_100a")
+_AT_ONCE = 10_000  # ptxas does not say how many errors it counts
 # What assemblers take and the reader refuses: pattern -> why.
 REFUSED = {
     r"fma\.\w+\.(relu\.)?oob\.": "NaN that stands for what lies out of bounds is not modelled",
@@ -36,6 +37,8 @@ REFUSED = {
     r"mov\.u64 %d1, %current_graph_exec;": "graphs are not modelled",
     r"(alloca|stacksave|stackrestore)\.": "stacks of a size not known before are not modelled",
     r"istypep\.": "textures are not modelled",
+    r"wmma\.(load|store)\.\S*\.(f16|f32|s32|f64) ": "the ISA has other sums for the shape",
+    r"wmma\.mma\.\S*\.m\w+k(4|8|16)\.s32\.[su]4\.": "the ISA has m8n8k32 of 4 bits alone",
     r"mma\.\S*m16n8k16\.\S*tf32\.tf32": "the ISA has shapes along K of 4 and 8",
 }
 # What the reader takes and assemblers refuse.
@@ -61,6 +64,14 @@ def _text(lines: list[str], target: str) -> str:
 
 def legal(lines: list[str], folder: Path) -> set[int]:
     """The lines that the assembler takes for one of the targets."""
+    return {
+        begin + i
+        for begin in range(0, len(lines), _AT_ONCE)
+        for i in _legal(lines[begin : begin + _AT_ONCE], folder)
+    }
+
+
+def _legal(lines: list[str], folder: Path) -> set[int]:
     assert PTXAS is not None
     found: set[int] = set()
     for target in TARGETS:

@@ -20,4 +20,5 @@ from tilepipe.ptx.isa import (
     tensor_maps as tensor_maps,
     warp as warp,
     wgmma as wgmma,
+    wmma as wmma,
 )

@@ -193,12 +193,16 @@ _SHAPES = {
     **dict.fromkeys(("s4", "u4"), ("m8n8k32", "m16n8k32", "m16n8k64")),
     "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
 }  # fmt: skip
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s4": 4, "u4": 4, "b1": 1}  # or 8
+_BITS = {
+    "f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s4": 4, "u4": 4, "b1": 1,
+    "f32": 32, "s32": 32,
+}  # fmt: skip  # or 8
 _DTYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
     "tf32": np.dtype(np.float32), "f64": np.dtype(np.float64),
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "s8": np.dtype(np.int8), "u8": np.dtype(np.uint8),
+    "s8": np.dtype(np.int8), "u8": np.dtype(np.uint8), "f32": np.dtype(np.float32),
+    "s32": np.dtype(np.int32),
 }  # fmt: skip
 _FAMILIES = (
     {"f16"}, {"bf16"}, {"tf32"}, {"f64"}, {"e4m3", "e5m2"}, {"s8", "u8"}, {"s4", "u4"}, {"b1"},
@@ -253,7 +257,8 @@ def _mma(instruction: Instruction) -> Operation:
             products = left @ (1 - right.T) + (1 - left) @ right.T
         else:
             products = left @ right.T
-        return _registers(products + _accumulator(values[last:], from_, rows), to, clamps)
+        total = products + _accumulator(values[last:], from_, rows)
+        return registers_of(total[_accumulator_places(rows)], to, clamps)
 
     kind = "b64" if a_type == "f64" else "b32"
     sources = typed((*a_items, *b_items, *c_items), kind)
@@ -276,22 +281,32 @@ def _operand_places(rows: int, depth: int, width: int) -> _Places:
     return np.broadcast_to(lane // 4 + 8 * (register % blocks), along.shape), along
 
 
-def _operand(
-    values: tuple[Array, ...], kind: str, places: _Places, extents: tuple[int, int]
-) -> Array:
-    """A or B as numbers in float64, or int64."""
-    raw = np.stack(values)
-    width = _BITS.get(kind, 8)
+def width_of(kind: str) -> int:
+    """The bits of an element of a matrix; of tf32 those of its register."""
+    return _BITS.get(kind, 8)
+
+
+def numbers_of(raw: Array, kind: str) -> Array:
+    """Registers (registers, 32) as the numbers in them, in float64 or int64: (registers, 32,
+    elements of one).
+    """
+    width = width_of(kind)
     if kind == "tf32":
         raw = raw & np.uint32(0xFFFFE000)
     if width < 8:
         shifts = np.arange(0, 32, width, dtype=np.uint32)
         found = (raw[..., None] >> shifts & np.uint32((1 << width) - 1)).astype(np.int64)
-        if kind == "s4":
-            found = (found ^ 8) - 8
-    else:
-        found = raw[..., None].view(_DTYPES[kind])
-    matrix = np.zeros(extents, np.int64 if kind[0] in "sub" and kind != "bf16" else np.float64)
+        return (found ^ 8) - 8 if kind == "s4" else found
+    elements = raw[..., None].view(_DTYPES[kind])
+    return elements.astype(np.int64 if elements.dtype.kind in "iu" else np.float64)
+
+
+def _operand(
+    values: tuple[Array, ...], kind: str, places: _Places, extents: tuple[int, int]
+) -> Array:
+    """A or B as numbers in float64, or int64."""
+    found = numbers_of(np.stack(values), kind)
+    matrix = np.zeros(extents, found.dtype)
     matrix[places] = found
     return matrix
 
@@ -302,18 +317,14 @@ def _accumulator_places(rows: int) -> _Places:
 
 
 def _accumulator(values: tuple[Array, ...], kind: str, rows: int) -> Array:
-    raw = np.stack(values)
-    if kind == "f16":  # two columns in each register
-        numbers = raw[..., None].view(np.float16).transpose(0, 2, 1).reshape(4, WARP)
-    else:
-        numbers = raw.view({"f32": np.float32, "f64": np.float64, "s32": np.int32}[kind])
-    matrix = np.zeros((rows, _COLS), np.int64 if kind == "s32" else np.float64)
-    matrix[_accumulator_places(rows)] = numbers
+    found = numbers_of(np.stack(values), kind).transpose(0, 2, 1).reshape(-1, WARP)
+    matrix = np.zeros((rows, _COLS), found.dtype)
+    matrix[_accumulator_places(rows)] = found
     return matrix
 
 
-def _registers(total: Array, kind: str, clamps: bool) -> tuple[Array, ...]:
-    numbers = total[_accumulator_places(len(total))]
+def registers_of(numbers: Array, kind: str, clamps: bool) -> tuple[Array, ...]:
+    """Sums (elements of a lane, 32) as registers of a type of accumulators; two halves in one."""
     if kind == "s32":
         if clamps:
             numbers = np.clip(numbers, -(1 << 31), (1 << 31) - 1)
@@ -322,5 +333,5 @@ def _registers(total: Array, kind: str, clamps: bool) -> tuple[Array, ...]:
         return tuple(numbers.view(np.uint64))
     if kind == "f32":
         return tuple(canonical_f32(numbers.astype(np.float32)).view(np.uint32))
-    halves = canonical_half(numbers.astype(np.float16)).reshape(2, 2, WARP).transpose(0, 2, 1)
+    halves = canonical_half(numbers.astype(np.float16)).reshape(-1, 2, WARP).transpose(0, 2, 1)
     return tuple(np.ascontiguousarray(halves).view(np.uint32)[..., 0])
