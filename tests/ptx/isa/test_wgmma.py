@@ -141,13 +141,26 @@ def test_negated_operands(a: int, b: int, in_registers: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("form", "said"),
     [
-        "m64n8k16.f32.f16.bf16", "m64n8k8.f32.f16.f16", "m64n12k16.f32.f16.f16",
-        "m64n8k16.f16.bf16.bf16", "m64n8k32.f32.s8.s8", "m64n40k32.s32.s8.s8",
-        "m64n8k16.satfinite.f32.f16.f16",
+        ("m64n8k16.f32.f16.bf16", "the type of B is bf16; allowed with A of .f16: f16"),
+        ("m64n8k32.f32.e4m3.s8", "the type of B is s8; allowed with A of .e4m3: e4m3, e5m2"),
+        ("m64n8k16.f16.bf16.bf16", "the type of D is f16; allowed with A of .bf16: f32"),
+        ("m64n8k8.f16.tf32.tf32", "the type of D is f16; allowed with A of .tf32: f32"),
+        ("m64n8k32.f32.s8.s8", "the type of D is f32; allowed with A of .s8: s32"),
+        ("m64n8k16.s32.f16.f16", "the type of D is s32; allowed with A of .f16: f32, f16"),
+        ("m64n8k8.f32.f16.f16", "K is 8; allowed with A of .f16: 16"),
+        ("m64n8k16.f32.tf32.tf32", "K is 16; allowed with A of .tf32: 8"),
+        ("m64n12k16.f32.f16.f16", "N is 12; allowed with A of .f16: multiples of 8 up to 256"),
+        ("m64n264k16.f32.f16.f16", "N is 264; allowed with A of .f16"),
+        ("m64n40k32.s32.s8.s8", "N is 40; allowed with A of .s8: 8, 24 and multiples of 16"),
+        (
+            "m64n8k16.satfinite.f32.f16.f16",
+            "a modifier is .satfinite; allowed with A of .f16: none",
+        ),
     ],
-)  # fmt: skip
-def test_combinations_that_the_isa_lacks_are_refused(form: str) -> None:
-    with pytest.raises(PtxError, match=r"wgmma.*is not modelled"):
+)
+def test_combinations_that_the_isa_lacks_are_refused(form: str, said: str) -> None:
+    with pytest.raises(PtxError) as caught:
         run(f"wgmma.mma_async.sync.aligned.{form} {{%r1, %r2, %r3, %r4}}, %rd1, %rd2, %p1;")
+    assert said in str(caught.value)

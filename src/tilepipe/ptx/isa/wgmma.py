@@ -8,11 +8,11 @@ and not a wrong number.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tilepipe.errors import SimFault
+from tilepipe.errors import PtxError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.facts import Facts, Group, Order, Scope, Unit
@@ -23,7 +23,7 @@ from tilepipe.machine.memory.fragments import (
     operand_a_places,
     to_registers,
 )
-from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
+from tilepipe.machine.memory.matrix_operands import K_BYTES, MatrixDescriptor, MatrixOperand
 from tilepipe.machine.memory.storage import storage
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import wgmma
@@ -36,6 +36,7 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
     typed,
+    where,
 )
 from tilepipe.ptx.isa.requests import Value, one, per_lane
 from tilepipe.ptx.lanes import FULL, WARP
@@ -43,11 +44,37 @@ from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Register, V
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Warp
 
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
-_TYPES: dict[str, DType] = {
-    "f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32,
-    "e4m3": dtypes.float8_e4m3, "e5m2": dtypes.float8_e5m2, "s8": dtypes.int8, "u8": dtypes.uint8,
+_BY_8 = range(8, 257, 8)
+
+
+class _Kind(NamedTuple):
+    """What there is for a type of A (PTX ISA, wgmma: Matrix shape; wgmma.mma_async, Syntax).
+
+    Attributes:
+        dtype: of its elements. partners: types of B. accumulators: of D. cols: N.
+    """
+
+    dtype: DType
+    partners: tuple[str, ...]
+    accumulators: tuple[str, ...] = ("f32",)
+    cols: range | tuple[int, ...] = _BY_8
+
+    @property
+    def depth(self) -> int:
+        """K of one instruction."""
+        return K_BYTES // self.dtype.nbytes
+
+
+# The PTX ISA's table of types has both of .s8 or both of .u8; its syntax and CUTLASS mix them.
+_INTEGER = (("s8", "u8"), ("s32",), (8, 16, 24, *range(32, 257, 16)))
+_FP8 = (("e4m3", "e5m2"), ("f32", "f16"))
+_KINDS = {
+    "f16": _Kind(dtypes.float16, ("f16",), ("f32", "f16")),
+    "bf16": _Kind(dtypes.bfloat16, ("bf16",)),
+    "tf32": _Kind(dtypes.float32, ("tf32",)),
+    "e4m3": _Kind(dtypes.float8_e4m3, *_FP8), "e5m2": _Kind(dtypes.float8_e5m2, *_FP8),
+    "s8": _Kind(dtypes.int8, *_INTEGER), "u8": _Kind(dtypes.uint8, *_INTEGER),
 }  # fmt: skip
-_FAMILIES = ({"f16"}, {"bf16"}, {"tf32"}, {"e4m3", "e5m2"}, {"s8", "u8"})
 _ACCUMULATORS = {"f32": dtypes.float32, "f16": dtypes.float16, "s32": dtypes.int32}
 _ROWS = 16
 _MMA = Facts(unit=Unit.TENSOR_CORE, issues=Group.WGMMA, together=Scope.WARPGROUP)
@@ -106,19 +133,22 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     shape = _SHAPE.fullmatch(modifiers.any())
     saturates = modifiers.flag("satfinite")
     to = modifiers.need(*_ACCUMULATORS)
-    a_type, b_type = modifiers.need(*_TYPES), modifiers.need(*_TYPES)
+    a_type, b_type = modifiers.need(*_KINDS), modifiers.need(*_KINDS)
     modifiers.end()
-    dtype, dtype_a, dtype_b = _ACCUMULATORS[to], _TYPES[a_type], _TYPES[b_type]
+    dtype, given, dtype_b = _ACCUMULATORS[to], _KINDS[a_type], _KINDS[b_type].dtype
+    dtype_a, integers = given.dtype, given.dtype.is_integer
     cols, depth = (int(shape[1]), int(shape[2])) if shape is not None else (0, 0)
-    integers = dtype_a.is_integer
-    if (
-        not (8 <= cols <= 256 and cols % 8 == 0 and depth == 32 // dtype_a.nbytes)
-        or not any({a_type, b_type} <= family for family in _FAMILIES)
-        or (to == "s32") != integers or (saturates and not integers)
-        or (to == "f16" and a_type in ("bf16", "tf32"))
-        or (integers and cols > 32 and cols % 16)
-    ):  # fmt: skip
-        not_modelled(instruction, "this combination of shape and types")
+    steps = "multiples of 8" if given.cols is _BY_8 else "8, 24 and multiples of 16"
+    for field, value, allowed, said in (
+        ("the type of B", b_type, given.partners, ", ".join(given.partners)),
+        ("the type of D", to, given.accumulators, ", ".join(given.accumulators)),
+        ("K", depth, (given.depth,), str(given.depth)),
+        ("N", cols, given.cols, f"{steps} up to 256"),
+    ):
+        if value not in allowed:
+            _lacks(instruction, a_type, field, value, said)
+    if saturates and not integers:
+        _lacks(instruction, a_type, "a modifier", ".satfinite", "none; it is for integers")
     accumulator, a, b, *rest = instruction.operands
     registers = accumulator.items if isinstance(accumulator, Vector) else ()
     numbers = tuple(r.number for r in registers if isinstance(r, Register))
@@ -165,6 +195,16 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
         in_place=typed(registers, "b32" if to == "f16" else to), members=Integer(FULL),
         site=(("flops", 2 * 16 * cols * depth),),
     )  # fmt: skip
+
+
+def _lacks(
+    instruction: Instruction, a_type: str, field: str, value: object, allowed: str
+) -> NoReturn:
+    """Raises PtxError for a field with a value that the type of A does not have."""
+    raise PtxError(
+        f"{where(instruction)}: {instruction.name}: {field} is {value}; allowed with A of"
+        f" .{a_type}: {allowed} (PTX ISA, wgmma.mma_async)"
+    )
 
 
 def _operand(
