@@ -103,3 +103,14 @@ def test_a_shipped_kernel_is_checked_from_its_ptx(tilepipe: Call) -> None:
     assert [x["instance"] for x in found["instances"]] == [
         f"2 tiles per CTA, {n} K step{'s' * (n > 1)}, 2 CTAs" for n in (1, 5)
     ]
+
+
+def test_what_each_instruction_is_for(file: Path, tilepipe: Call) -> None:
+    found = report(tilepipe("check", f"{file}:made", "--sensitivity", "--json"))["sensitivity"]
+    assert (found["kernel"], found["instance"]) == (
+        "handover",
+        "handover of out (64,), grid 2, block 64",
+    )
+    answers = {row["op"].split(" ")[0]: row["answer"] for row in found["lines"]}
+    assert answers["mbarrier.arrive.shared.b64"] == answers["bar.sync"] == "load-bearing"
+    assert found["stages"] == []

@@ -89,6 +89,15 @@ def test_a_kernel_runs_from_its_ptx() -> None:
     assert report["from"] == "ptx"
 
 
+def test_a_run_of_ptx_has_a_time_limit() -> None:
+    done = tilepipe("run", "gemm", "--from", "ptx", "--timeout", "0.01")
+    assert done.returncode == 2
+    assert "has not ended after 0.01 s" in done.stderr
+    done = tilepipe("run", "gemm", "--timeout", "5")
+    assert done.returncode == 2
+    assert "it goes with --from ptx" in done.stderr
+
+
 def test_ptx_is_not_run_on_a_gpu() -> None:
     done = tilepipe("run", "gemm", "--from", "ptx", "--device", "cuda")
     assert done.returncode == 2

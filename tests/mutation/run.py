@@ -32,9 +32,10 @@ from tests.mutation.page import page
 from tests.mutation.results import Result
 from tests.support.processes import map_in_processes
 from tests.support.time_limit import TimeLimitExceeded, time_limit
-from tilepipe.check.mutation.judging import Outcome, judge, outputs
+from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import Mutant, mutants
 from tilepipe.check.mutation.observations import Observations
+from tilepipe.check.mutation.outcomes import Outcome
 from tilepipe.check.mutation.redundancy import ADVISED, explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir.program import Kernel, Launch

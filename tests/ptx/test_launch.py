@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -58,3 +60,59 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
         tp.BindError, match=r"'.u32 n' is an integer, and 3.5 a floating-point number"
     ):
         kernel.bind([out, 3, 3.5], grid=1, block=1)
+
+
+@pytest.mark.parametrize(
+    ("directives", "extents", "message"),
+    [
+        ("", {"block": 2048}, "2048 threads; a CTA has 1 to 1024"),
+        ("", {"block": (1, 1, 128)}, "at most (1024, 1024, 64) in each dimension"),
+        ("", {"block": 0}, "block is one to three integers of at least 1; got 0"),
+        ("", {"block": True}, "block is one to three integers of at least 1; got True"),
+        ("", {"grid": (1, 2, 3, 4)}, "grid is one to three integers of at least 1; got (1, 2, 3"),
+        ("", {"grid": 1.0}, "grid is one to three integers of at least 1; got 1.0"),
+        ("", {"grid": "2"}, "grid is one to three integers of at least 1; got '2'"),
+        ("", {"grid": (1, 1 << 17)}, "at most (2147483647, 65535, 65535) CTAs in each dimension"),
+        ("", {"grid": 1 << 30}, "1,073,741,824 CTAs; the simulated machine"),
+        ("", {"cluster": 64, "grid": 64}, "64 CTAs; a cluster has at most 16"),
+        ("", {"cluster": 2, "grid": 3}, "grid (3, 1, 1) is not a multiple of the cluster"),
+        ("", {"smem": -5}, "smem is an integer of at least 0; got -5"),
+        ("", {"block": None}, "block: kernel 'k' does not say how many threads it has"),
+        (".reqntid 128", {"block": 64}, "the kernel requires (128, 1, 1) (.reqntid)"),
+        (".maxntid 16, 2", {"block": 33}, "compiled for at most 32 (.maxntid)"),
+        (".reqnctapercluster 2", {"cluster": 1}, "requires (2, 1, 1) (.reqnctapercluster)"),
+        (".maxclusterrank 2", {"cluster": 4, "grid": 4}, "at most 2 CTAs (.maxclusterrank)"),
+        (".explicitcluster", {}, "requires one to be given (.explicitcluster)"),
+    ],
+)
+def test_launches_that_no_gpu_or_kernel_takes(
+    directives: str, extents: dict[str, Any], message: str
+) -> None:
+    kernel = ptx.load(f"{HEAD}.visible .entry k() {directives} {{ ret; }}").only()
+    with pytest.raises(tp.BindError) as raised:
+        kernel.bind([], **{"grid": 1, "block": 32} | extents)
+    assert message in str(raised.value)
+
+
+def test_extents_may_be_numpy_integers_and_default_to_those_of_the_kernel() -> None:
+    text = f"{HEAD}.visible .entry k() .maxntid 64 .reqnctapercluster 2 {{ ret; }}"
+    launch = ptx.load(text).only().bind([], grid=np.int64(4))
+    assert (launch.grid, launch.block, launch.cluster) == ((4, 1, 1), (64, 1, 1), (2, 1, 1))
+    launch = ptx.load(text).only().bind([], grid=[np.int32(4), 3], block=(32, 2))
+    assert (launch.grid, launch.block) == ((4, 3, 1), (32, 2, 1))
+
+
+@pytest.mark.parametrize("chip", [tp.Chip(), tp.Chip(sms=2, clusters=())])
+def test_multiprocessors_are_those_of_the_chip(chip: tp.Chip) -> None:
+    text = (
+        HEAD
+        + """.visible .entry k(.param .u64 out) {
+    .reg .b64 %a; .reg .b32 %r<4>;
+    ld.param.u64 %a, [out]; mov.u32 %r0, %ctaid.x; mad.wide.u32 %a, %r0, 8, %a;
+    mov.u32 %r1, %smid; mov.u32 %r2, %nsmid; st.global.v2.u32 [%a], {%r1, %r2}; ret;
+    }
+    """
+    )
+    out = np.zeros((3, 2), np.uint32)
+    ptx.load(text).only().bind([out], grid=3, block=1, chip=chip).run()
+    assert out.tolist() == [[n % chip.sms, chip.sms] for n in range(3)]

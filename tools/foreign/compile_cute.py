@@ -23,7 +23,7 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 
 from tilepipe.ptx.adapters import cute as adapter, host_memory
 from tilepipe.ptx.loading import load
-from tools.foreign import cute_hopper_kernels, cute_kernels, record
+from tools.foreign import cute_hopper_kernels, cute_kernels, cute_persistent_kernels, record
 
 _ROOT = Path(__file__).parents[2]
 _KINDS = {
@@ -156,6 +156,22 @@ def _hopper_product(
     return Source(name, kernel, _operands(kind, tile, a_major, b_major, out), "sm_90a", constants)
 
 
+def _persistent(
+    name: str, kind: str, out: str, tile: tuple[int, int, int], *, pair: bool = False,
+    by_columns: bool = False,
+) -> Source:  # fmt: skip
+    """Four tiles of 512 rows, for clusters of two CTAs."""
+    m, n, k = 512, 2 * tile[1], 2 * tile[2]
+    kernel = cute_persistent_kernels.PersistentProduct(
+        _KINDS[kind], _KINDS[out], tile, 3, pair=pair
+    )
+    tensors = {
+        "a": Tensor(kind, (m, k)), "b": Tensor(kind, (n, k)), "d": Tensor(out, (m, n), by_columns)
+    }  # fmt: skip
+    constants = {"SHAPE": [m, n, k], "BY_COLUMNS": by_columns}
+    return Source(name, kernel, tensors, constants=constants)
+
+
 def sources() -> Iterator[Source]:
     """All kernels."""
     x = Tensor("fp32", (1000,))
@@ -172,6 +188,9 @@ def sources() -> Iterator[Source]:
     yield _product("pair_product_b_rows", "bf16", (256, 128, 64), pair=True, b_major="MN")
     yield _product("pair_product_fp8", "fp8e4nv", (256, 128, 128), pair=True, stages=2)
     yield _product("pair_product_tf32", "tf32", (256, 64, 32), pair=True)
+    yield _persistent("persistent_pair_product", "bf16", "bf16", (256, 256, 64), pair=True)
+    yield _persistent("persistent_product", "bf16", "fp16", (128, 128, 64), by_columns=True)
+    yield _persistent("persistent_product_fp8", "fp8e4nv", "fp32", (128, 64, 128))
     yield _hopper_product("product", "bf16", "bf16")
     yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
     yield _hopper_product("product_fp8", "fp8e4nv", "bf16")

@@ -195,7 +195,7 @@ def foreign_modes(names: Iterable[str] = ()) -> dict[Mode, list[str]]:
         with recorded(modes):
             launching.kernel.cache_clear()
             given = problem(name)
-            launching.launch(name, given).run()
+            launching.launch(name, given).run(given.seed)
             given.verify()
         launching.kernel.cache_clear()
         for mode in modes:

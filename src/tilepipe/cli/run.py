@@ -97,6 +97,14 @@ def run(
             " to, instruction by instruction.",
         ),
     ] = Source.program,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="With --from ptx: CPU seconds after which an unfinished run is abandoned (60; 0:"
+            " no limit).",
+            min=0,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Runs a kernel on random data and verifies the result against float64."""
@@ -104,6 +112,8 @@ def run(
 
     if source is Source.ptx and device is Device.cuda:
         raise BindError("--from ptx simulates: it goes with --device sim")
+    if timeout is not None and source is not Source.ptx:
+        raise BindError("--timeout is the limit of a run of PTX: it goes with --from ptx")
     spec = find(kernel)
     given = spec.parse(settings or [])
     chip = gpu(spec) if device is Device.cuda else None
@@ -112,7 +122,7 @@ def run(
     simulated_us: float | None = None
     if source is Source.ptx:
         target = spec.target(given)
-        wall, steps = _read(case, target, seed)
+        wall, steps = _read(case, target, seed, timeout)
         did = f"ran its PTX for {target} in {wall:.3f} s, {steps:,} steps, {case.tiles} tiles"
     elif chip is None:
         wall, result = _simulate(case, seed, quiet=as_json)
@@ -239,11 +249,14 @@ def demo() -> None:
     )
 
 
-def _read(case: Case, arch: str, seed: int) -> tuple[float, int]:
+def _read(case: Case, arch: str, seed: int, timeout: float | None) -> tuple[float, int]:
     """Runs the PTX of a case: seconds without printing and compiling it, and steps."""
     launch = case.program.ptx(arch)
     started = time.perf_counter()
-    steps = launch.run(seed=seed)
+    if timeout is None:
+        steps = launch.run(seed=seed)
+    else:
+        steps = launch.run(seed=seed, timeout=timeout or None)
     return time.perf_counter() - started, steps
 
 

@@ -54,15 +54,24 @@ class Looks:
     """What an agent looks at.
 
     Attributes:
-        last: site -> the last look there. rounds: where its body was at earlier vain looks, with
+        last: site -> the last look there. vain: (site, look) of the latest, where it was in vain.
+            rounds: where its body was at earlier vain looks, with
             nothing changed since.
     """
 
-    __slots__ = ("last", "rounds")
+    __slots__ = ("last", "rounds", "vain")
 
     def __init__(self) -> None:
         self.last: dict[int, Look] = {}
         self.rounds: list[Any] = []
+        self.vain: tuple[Site, Look] | None = None
+
+    def __str__(self) -> str:
+        """`polls 'flags'[+128] at kernel.cu:12, which holds 0`; "" where it polls nothing."""
+        if self.vain is None:
+            return ""
+        site, look = self.vain
+        return f"polls {look.name()} at {site.loc.short}, which holds {look.value}"
 
     def again(
         self, site: Site, mask: int, lanes: list[int], where: Any, found: Bytes,
@@ -79,7 +88,9 @@ class Looks:
         )
         if same and before is not None:
             before.lane = lanes[0]
+            self.vain = site, before
             return True
+        self.vain = None
         self.last[site.id] = Look(mask, at, found, name, lanes[0])
         return False
 

@@ -101,9 +101,16 @@ LOADED_REGISTERS = Rule(
     "PTX ISA, tcgen05.wait: until it returns, a tcgen05.ld may not be over; Triton's epilogues use"
     " the registers before, and leave the wait to the hardware's scoreboard",
 )
+FENCE_OF_WRITER = Rule(
+    "fence of the writer",
+    "the fence before the relaxed write of a flag is executed by the thread that writes the flag",
+    "PTX ISA, Release and Acquire Patterns: a fence, then a write in program order; kernels have"
+    " __threadfence() by every thread, __syncthreads(), and an atomic operation by one of them",
+    "silent",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
-    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS,
+    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER,
 )  # fmt: skip
 
 

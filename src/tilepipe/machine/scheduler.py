@@ -29,14 +29,16 @@ _SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another a
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:
     """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it
-    took.
+    took. An exception gets an attribute `performing`: the agent's body, and its request's site.
     """
     body = ag.body
     ag.parked = ag.repeats = False
     counts = ag.counts
     steps = 0
+    request = ag.request
     try:
-        request = ag.request if ag.request is not None else body.send(None)
+        if request is None:
+            request = body.send(None)
         while steps < limit:
             op, args = request
             result = op(m, ag, *args)
@@ -60,6 +62,10 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
     except StopIteration:
         returned(m, ag)
         return steps
+    except Exception as error:
+        if request is not None:
+            vars(error)["performing"] = body, request[1][0]
+        raise
     ag.request = request
     m.ready.append(ag)
     return steps
@@ -97,10 +103,14 @@ def run_at_random(m: Machine, random: Random) -> int:
     Or until all that is left looks at something in vain.
     """
     ready, pending, requests = m.ready, m.pending, m.requests
-    ready.extend(m.polling)
-    m.polling.clear()
     steps = asked = looks = 0
     m.stuck = m.moved = False
+    if m.polling and _all_poll(m):  # one of them has been granted an op
+        steps += _go_round(m)
+        if m.stuck:
+            return steps
+    ready.extend(m.polling)
+    m.polling.clear()
     while count := len(ready) + len(pending):
         # The number that random.randrange(count) draws, so that a seed stays what it was; its two
         # calls in Python for each step were 3 % of a GEMM's instructions.
@@ -119,10 +129,8 @@ def run_at_random(m: Machine, random: Random) -> int:
                 m.moved = True
                 continue
             looks += 1
-            if looks > _LOOKS * count and not pending and all(a.repeats for a in ready):
+            if looks > _LOOKS * count and _all_poll(m):
                 looks = 0
-                m.polling.extend(ready)
-                ready.clear()
                 steps += _go_round(m)
                 if m.stuck:
                     return steps
@@ -138,6 +146,17 @@ def run_at_random(m: Machine, random: Random) -> int:
 
 
 # -- loops that look at memory ---------------------------------------------------------
+
+
+def _all_poll(m: Machine) -> bool:
+    """Whether each agent that can take a step has looked in vain, and no unit can act; then all of
+    them are among those that poll.
+    """
+    if m.pending or not all(agent.repeats for agent in m.ready):
+        return False
+    m.polling.extend(m.ready)
+    m.ready.clear()
+    return True
 
 
 def _go_round(m: Machine) -> int:

@@ -8,4 +8,4 @@ from tilepipe.ptx.adapters import (
 from tilepipe.ptx.arguments.tensor_map import TensorMap as TensorMap
 from tilepipe.ptx.arguments.values import Argument as Argument, Struct as Struct
 from tilepipe.ptx.launch import Kernel as Kernel, Launch as Launch
-from tilepipe.ptx.loading import load as load
+from tilepipe.ptx.loading import Kernels as Kernels, load as load

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from tilepipe.errors import BindError, SimFault
-from tilepipe.ir.chip import B200, H200, Chip
-from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Sync
+from tilepipe.host_arguments import require_int
+from tilepipe.ir.chip import Chip
+from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Role
 from tilepipe.machine.agents import Agent
@@ -24,9 +24,8 @@ from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
-from tilepipe.machine.scheduler import advance
 from tilepipe.machine.sites import Site
-from tilepipe.ptx import isa as isa  # registers what each opcode does
+from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
 from tilepipe.ptx.compiler.segments import CompiledFunction, Site as CodeSite, compiled
@@ -34,6 +33,7 @@ from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import WARP
+from tilepipe.ptx.limits import Extents
 from tilepipe.ptx.placement import Addresses, Placement
 from tilepipe.ptx.special_registers import ELECTED, lane_values
 from tilepipe.ptx.syntax.nodes import (
@@ -44,11 +44,11 @@ from tilepipe.ptx.syntax.nodes import (
 from tilepipe.ptx.wording import PTX
 
 if TYPE_CHECKING:
+    from tilepipe.check.sensitivity.results import Sensitivity
     from tilepipe.check.verdict import Bounds, Fault, Reductions, Verdict
 
-Extents = tuple[int, int, int]
+TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
 _NAMED_BARRIERS = 16
-_MOST_CTAS = 1 << 22
 _AXES = "xyz"
 
 
@@ -71,15 +71,14 @@ class Kernel:
     @property
     def chip(self) -> Chip:
         """The chip that its module is for."""
-        targets = self.module.targets
-        return B200 if targets and targets[0].startswith("sm_10") else H200
+        return limits.chip_of(self.module.targets)
 
     @cached_property
     def code(self) -> CompiledFunction:
         """The function, compiled.
 
         Raises:
-            PtxError: it uses an instruction that is not modelled.
+            PtxError: it uses an instruction that is not modelled, or what nothing defines.
         """
         return compiled(self.function, self.module.functions)
 
@@ -87,9 +86,9 @@ class Kernel:
         self,
         args: Arguments,
         *,
-        grid: int | Sequence[int],
-        block: int | Sequence[int] | None = None,
-        cluster: int | Sequence[int] | None = None,
+        grid: SupportsIndex | Sequence[SupportsIndex],
+        block: SupportsIndex | Sequence[SupportsIndex] | None = None,
+        cluster: SupportsIndex | Sequence[SupportsIndex] | None = None,
         smem: int = 0,
         chip: Chip | None = None,
     ) -> Launch:
@@ -98,20 +97,31 @@ class Kernel:
         Args:
             args: in the order of the parameters, or by their names: arrays and tensor maps,
                 numbers, structs, raw bytes, None for a null pointer.
-            grid, block, cluster: extents in CTAs, threads and CTAs; what the kernel itself
-                requires (`.maxntid`, `.reqntid`, `.reqnctapercluster`) where not given.
+            grid, block, cluster: extents in CTAs, threads and CTAs: one to three integers. What
+                the kernel itself says where not given: the block that it requires (`.reqntid`)
+                or else its largest (`.maxntid`), and the cluster (`.reqnctapercluster`).
             smem: bytes of dynamic shared memory.
             chip: what it runs on, as far as the number of CTAs that run at once and clock rates
                 go; an H200 or a B200 where not given.
 
         Raises:
-            BindError: an argument does not fit its parameter, or extents do not fit each other.
+            BindError: an argument does not fit its parameter, extents do not fit each other or the
+                kernel, or memory is too small.
+            PtxError: the kernel uses what is not modelled, or what nothing defines.
         """
         directives = self.function.directives
-        threads = _extents(block or directives.get("reqntid") or directives.get("maxntid") or 0)
-        size = _extents(cluster or directives.get("reqnctapercluster") or 1)
+        if block is None:
+            block = directives.get("reqntid") or directives.get("maxntid")
+            if not block:
+                raise BindError(f"block: kernel '{self.name}' does not say how many threads it has")
+        if cluster is None:
+            cluster = directives.get("reqnctapercluster") or None
+        ctas, threads = limits.extents("grid", grid), limits.extents("block", block)
+        size = limits.extents("cluster", 1 if cluster is None else cluster)
+        limits.check(directives, ctas, threads, size, named=cluster is not None)
+        smem = require_int(smem, "smem", 0)
         given = in_order(self.name, self.function.parameters, args)
-        return Launch(self, given, _extents(grid), threads, size, smem, chip or self.chip)
+        return Launch(self, given, ctas, threads, size, smem, chip or self.chip)
 
 
 @dataclass(eq=False)
@@ -139,16 +149,6 @@ class Launch:
     advice: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        threads = prod(self.block)
-        if not 1 <= threads <= 1024:
-            raise BindError(f"block {self.block}: {threads} threads; a CTA has 1 to 1024")
-        if any(g % c for g, c in zip(self.grid, self.cluster, strict=True)):
-            raise BindError(f"grid {self.grid} is no multiple of the cluster {self.cluster}")
-        if prod(self.grid) > _MOST_CTAS:
-            raise BindError(
-                f"grid {self.grid}: {prod(self.grid):,} CTAs; the simulated machine, which runs"
-                f" thousands in a second at best, takes {_MOST_CTAS:,}"
-            )
         module, function = self.kernel.module, self.kernel.code.function
         self.placed = Placement(module, function, self.args, self.smem, self.chip.smem_per_cta)
 
@@ -165,18 +165,22 @@ class Launch:
         """The 128 bytes at an offset among the parameters, and what messages call them."""
         return self.placed.map_bytes(address)
 
-    def run(self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = None) -> int:
+    def run(
+        self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = TIMEOUT_S
+    ) -> int:
         """Runs the launch and writes into the arrays of its arguments. Returns the steps taken.
 
         Args:
             seed: 0 is one fixed order; any other picks an interleaving.
             rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
                 letter.
-            timeout: seconds of processor time after which a run that has not ended is given up.
+            timeout: CPU seconds after which an unfinished run is abandoned; None: no limit.
 
         Raises:
-            SimFault: a fault of the program.
-            UnfinishedError: the time is over.
+            SimFault: a fault of the program (RaceError, BarrierError and PoisonError are such).
+            DeadlockError: what is left waits, or polls, for what nothing can bring.
+            UnfinishedError: the run did not finish in time.
+            PtxError: the kernel does what is not modelled.
         """
         clock = Clock.of(timeout)
         world = self.start(rules, clock)
@@ -238,6 +242,14 @@ class Launch:
         from tilepipe.check.verdict import fault_to_replay
 
         return check.replay(self, fault_to_replay(fault).schedule, rules=rules)
+
+    def sensitivity(self, **options: Any) -> Sensitivity:
+        """What each of its instructions that synchronise is for: see `check.sensitivity.report`,
+        which takes the options.
+        """
+        from tilepipe.check.sensitivity import report
+
+        return report(self, **options)
 
     def __str__(self) -> str:
         """`doubled of x (64,), factor 2.0, grid 4, block 128, clusters of 2`."""
@@ -302,9 +314,7 @@ class Launch:
             addressed=True,
             words=PTX,
             tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
-            commits=any(
-                s.instruction.name.startswith("tcgen05.commit") for s in code.sites.values()
-            ),
+            commits=any(p.facts.commits is Group.TCGEN05 for p in performs),
             shares_work=watches or takes,
             orders_clusters=watches or (takes and any(p.acquires for p in performs)),
             waits_itself=any(
@@ -315,15 +325,14 @@ class Launch:
 
     def explained(self, error: Exception) -> Exception:
         """What an error in the machine says of the program: the request that it carried out has an
-        operand from a register that holds nothing.
+        operand from an uninitialised register.
         """
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if frame.f_code is advance.__code__ and "args" in frame.f_locals:
-                warp: Warp = frame.f_locals["ag"].body
-                number = frame.f_locals["args"][0].id
-                for site in self.kernel.code.sites.values():
-                    if site.number == number:
-                        return warp.explained_request(error, site.instruction)
+        warp, site = getattr(error, "performing", (None, None))
+        if isinstance(warp, Warp) and isinstance(site, Site):
+            number = site.id
+            for made in self.kernel.code.sites.values():
+                if made.number == number:
+                    return warp.explained_request(error, made.instruction)
         return error
 
     def _site(self, site: CodeSite) -> Site:
@@ -344,6 +353,14 @@ class Launch:
         if position is None:
             return Loc(self.kernel.file, instruction.line)
         return Loc(position.file, position.line)
+
+    def source_of(self, instruction: Instruction) -> tuple[Loc, str]:
+        """The line of source that an instruction comes from, and its text; that of the PTX where
+        the file of the source cannot be read.
+        """
+        loc = self._loc(instruction)
+        lines = self.kernel.module.text.split("\n", instruction.line)
+        return loc, loc.source or lines[instruction.line - 1].strip()
 
     def _warp(self, m: Machine, agent: Agent, sites: list[Site]) -> Warp:
         """A warp at the start of the kernel."""
@@ -376,8 +393,9 @@ class Launch:
         smem_bytes = self.placed.smem_bytes
         warp.special |= {
             "%cluster_ctarank": rank, "%cluster_nctarank": prod(self.cluster),
-            "%warpid": agent.first_warp, "%nwarpid": -(-threads // WARP), "%smid": 0,
-            "%nsmid": 1, "%gridid": 0, "%is_explicit_cluster": int(prod(self.cluster) > 1),
+            "%warpid": agent.first_warp, "%nwarpid": -(-threads // WARP),
+            "%smid": agent.cta.block_id % self.chip.sms, "%nsmid": self.chip.sms,
+            "%gridid": 0, "%is_explicit_cluster": int(prod(self.cluster) > 1),
             "%dynamic_smem_size": self.smem, "%total_smem_size": smem_bytes, "WARP_SZ": WARP,
             "%aggr_smem_size": smem_bytes, "%reserved_smem_offset_begin": 0,
             "%reserved_smem_offset_end": SYSTEM_SMEM, "%reserved_smem_offset_cap": SYSTEM_SMEM,
@@ -386,14 +404,6 @@ class Launch:
         warp.lanes_of = lane_values(self.block, agent.first_warp)
         warp.addresses = Addresses(self.placed, self.kernel.code.variables, rank)
         return warp
-
-
-def _extents(given: int | Sequence[int]) -> Extents:
-    found = (given,) if isinstance(given, int) else tuple(given)
-    if not 1 <= len(found) <= 3 or any(n < 1 for n in found):
-        raise BindError(f"extents are one to three numbers of at least 1; got {given}")
-    x, y, z = (*found, 1, 1)[:3]
-    return x, y, z
 
 
 def _shape(extents: Extents) -> str:

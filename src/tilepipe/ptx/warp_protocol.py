@@ -24,10 +24,13 @@ class Code(Protocol):
 
     Attributes:
         content: number of a register that varies between lanes -> dtype of its array.
+        used_early: numbers of registers that tcgen05.ld loads, and that are used before its wait.
     """
 
     @property
     def content(self) -> Mapping[int, np.dtype[Any]]: ...
+    @property
+    def used_early(self) -> frozenset[int]: ...
 
 
 class Launch(Protocol):

@@ -47,13 +47,14 @@ class Problem:
         grid: of programs, each a cluster of CTAs; () where the record has it. values: arrays and
             numbers by the names of the arguments. expected: by the names of the arrays that the
             kernel writes. within: bound of the error, relative to the largest expected value; 0
-            where each bit counts.
+            where each bit counts. seed: an order that the kernel is run in.
     """
 
     grid: tuple[int, ...]
     values: Mapping[str, Any]
     expected: Mapping[str, Array]
     within: float = 0.0
+    seed: int = 0
 
     def verify(self) -> None:
         """Compares what the kernel has written with what it should have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,21 +21,32 @@ def scaled_copy(record: Record) -> Problem:
 def product(record: Record) -> Problem:
     """D = A @ B.T of 2 x 2 tiles and 4 steps; small integers, so exactly."""
     tile = record["constants"]
-    m, n, k = 2 * tile["M"], 2 * tile["N"], 4 * tile["K"]
+    m, n, k = tile.get("SHAPE") or (2 * tile["M"], 2 * tile["N"], 4 * tile["K"])
     random = np.random.default_rng(2)
     a = random.integers(-3, 4, (m, k)).astype(type_of(record, "a"))
     b = random.integers(-3, 4, (n, k)).astype(type_of(record, "b"))
     expected = (a.astype(np.float32) @ b.astype(np.float32).T).astype(type_of(record, "d"))
     values = {
-        "a": a if tile["A_MAJOR"] == "K" else a.T.copy(),
-        "b": b if tile["B_MAJOR"] == "K" else b.T.copy(),
+        "a": a if tile.get("A_MAJOR", "K") == "K" else a.T.copy(),
+        "b": b if tile.get("B_MAJOR", "K") == "K" else b.T.copy(),
         "d": np.zeros_like(expected),
     }
     return Problem((), values, {"d": expected})
+
+
+def persistent(record: Record) -> Problem:
+    """In an order in which a cluster gets the tiles of another that has not begun."""
+    given = product(record)
+    if not record["constants"]["BY_COLUMNS"]:
+        return replace(given, seed=2)
+    expected = given.expected["d"].T.copy()
+    values = {**given.values, "d": np.zeros_like(expected)}
+    return replace(given, values=values, expected={"d": expected}, seed=2)
 
 
 BY_FUNCTION: dict[str, Make] = {
     "ScaledCopy": scaled_copy,
     "Product": product,
     "HopperProduct": product,
+    "PersistentProduct": persistent,
 }

@@ -31,7 +31,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     given = problem(name)
-    launch(name, given).run()
+    launch(name, given).run(given.seed)
     given.verify()
 
 

@@ -61,13 +61,9 @@ class PtxState:
         """The lines that instructions with requests come from, by location: of the source where
         its file can be read, else of the PTX.
         """
-        ptx = self.text.split("\n")
-        instructions = [s.instruction for s in self.launch.kernel.code.sites.values()]
-        return {
-            site.loc.short: site.loc.source or ptx[instruction.line - 1].strip()
-            for site, instruction in zip(self.sites, instructions, strict=True)
-            if site.loc is not None
-        }
+        sites = self.launch.kernel.code.sites.values()
+        found = (self.launch.source_of(site.instruction) for site in sites)
+        return {loc.short: text for loc, text in found}
 
     @property
     def has_tests(self) -> bool:

@@ -7,57 +7,22 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tilepipe import sim
 from tilepipe.check.decide import check
 from tilepipe.check.mutation.mutants import Mutant
-from tilepipe.check.verdict import Bounds, Verdict
+from tilepipe.check.mutation.outcomes import Outcome, outcome_of
+from tilepipe.check.verdict import Bounds
 from tilepipe.errors import TilepipeError
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import Launch, TensorArg
 from tilepipe.machine.rules import Rules
 
-Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
 Outputs = dict[str, bytes]
-STEPS = "steps of one execution"  # the end of the bound that an endless loop hits
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The judgement of a mutant.
-
-    Attributes:
-        fate: "refused": the simulator cannot start it. "fault": some interleaving ends in a fault.
-            "numbers": no fault, but results that differ from the kernel's. "redundant": no
-            interleaving has a fault, and the results are the kernel's. "undecided": a bound was
-            hit.
-        kind, loc, message: the class of the error, its line "gemm.py:31", and its message; for
-            "undecided" the message is the bound, for "numbers" the tensor.
-        advice: the advice that the checker gives on it.
-        states, traces: the size of the exploration.
-    """
-
-    fate: Fate
-    kind: str = ""
-    loc: str = ""
-    message: str = ""
-    advice: tuple[str, ...] = ()
-    states: int = 0
-    traces: int = 0
-
-    @property
-    def caught(self) -> bool:
-        """Whether the mutant is distinguished from the kernel."""
-        return self.fate in ("refused", "fault", "numbers")
-
-    @property
-    def headline(self) -> str:
-        """The first line of the message."""
-        return self.message.split("\n", 1)[0]
 
 
 @contextlib.contextmanager
@@ -120,7 +85,7 @@ def judge(
         )
     with contextlib.redirect_stdout(io.StringIO()):
         verdict = check(mutated, explore=True, bounds=bounds, rules=rules, shorten=False)
-    found = _outcome_of(verdict, bounds)
+    found = outcome_of(verdict, bounds)
     if found.fate != "redundant":
         return found
     got = outputs(mutated)
@@ -130,23 +95,3 @@ def judge(
         if other
         else found
     )
-
-
-def _outcome_of(verdict: Verdict, bounds: Bounds) -> Outcome:
-    advice, states, traces = tuple(verdict.advice), verdict.states, verdict.traces
-    if verdict.faults:
-        fault = verdict.faults[0]
-        return Outcome("fault", fault.kind, fault.loc, fault.message, advice, states, traces)
-    if verdict.ok:
-        return Outcome("redundant", advice=advice, states=states, traces=traces)
-    if verdict.bound.endswith(STEPS):
-        return Outcome(
-            "fault",
-            "Endless",
-            "",
-            f"still running after {bounds.steps:,} steps",
-            advice,
-            states,
-            traces,
-        )
-    return Outcome("undecided", message=verdict.bound, advice=advice, states=states, traces=traces)

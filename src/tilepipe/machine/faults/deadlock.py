@@ -299,6 +299,13 @@ class _Report:
                 " these waits. CTAs that wait for each other must all be resident: launch at most"
                 f" {clusters.resident * size}, or let each do the work of several."
             )
+        if m.world.program.addressed:
+            return (
+                f"{agent} polls {spin.name} at {where}, which nothing left running can change: it"
+                f" holds {spin.value}. Too few write it, or write another address; or it starts at"
+                " another value than the loop takes for granted (is it set back before each"
+                " launch?)."
+            )
         return (
             f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"
             " and no remaining agent changes it: too few add to it, or it starts at another value"

@@ -413,16 +413,28 @@ def shift_down(m: Machine, ag: Agent, site: Site, mask: int, group: int, address
 
 
 def load_words(
-    m: Machine, ag: Agent, site: Site, mask: int, address: int, rows: int, columns: int
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    address: int,
+    rows: int,
+    columns: int,
+    awaited: bool = False,
 ) -> Words:
-    """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy."""
+    """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy. `awaited`: code uses
+    them without a tcgen05.wait::ld, and so waits until they are there.
+    """
     tm, rect = _of_warp(ag, site, address, rows, columns)
     ag.converge(mask)
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     record.fenced = m.order.new_bit()
     read(m, tm, record, ag.known(mask))
-    registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
-    tensor_state(ag).loads.append((registers, 0, record))
+    if awaited:
+        ag.acquire(record.mask, record.bit)
+    else:
+        registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
+        tensor_state(ag).loads.append((registers, 0, record))
     r0, r1, c0, c1 = rect
     return np.ascontiguousarray(tm.columns[c0:c1, r0:r1].T)
 

@@ -149,6 +149,11 @@ class CompiledFunction:
         """Uses of what tcgen05.ld loads before a tcgen05.wait::ld."""
         return early_uses(self.flow, self.function.instructions, self.operations)
 
+    @cached_property
+    def used_early(self) -> frozenset[int]:
+        """The numbers of the registers that they use."""
+        return frozenset(register.number for _, register in self.early_uses)
+
     def instruction_at(self, file: str, line: int) -> Instruction | None:
         """The instruction that a line of generated code comes from; None for other files."""
         origins = self._lines.get(file)

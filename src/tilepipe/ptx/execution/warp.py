@@ -167,9 +167,11 @@ class Warp:
             return
         span, instructions = self.code.spans[at], self.code.function.instructions
         here = instructions[min(span.begin, len(instructions) - 1)]
+        looks = "" if self.agent.looks is None else str(self.agent.looks)
+        polls = f"; {self.agent} {looks}" if looks else ""
         raise UnfinishedError(
             f"kernel '{self.code.function.name}' has not ended after {clock.seconds:g} s: it loops"
-            f" without end, or needs longer (timeout=). A warp is at {where(here)}: {here}"
+            f" without end, or needs longer (timeout=). A warp is at {where(here)}: {here}{polls}"
         )
 
     def explained_request(self, error: Exception, instruction: Instruction) -> Exception:

@@ -320,7 +320,8 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
 
         def load(w: Warp, site: Site, mask: int, at: Value) -> Any:
             wide = columns * (1 + halves)
-            return by_address.load_words, (site, mask, one(site, mask, at), rows, wide)
+            used = w.launch.rules != "strict" and not w.code.used_early.isdisjoint(numbers)
+            return by_address.load_words, (site, mask, one(site, mask, at), rows, wide, used)
 
         def keep(w: Warp, words: Array) -> tuple[()]:
             values = (_packed(words) if halves else words)[row, col]

@@ -1,0 +1,140 @@
+"""Loops that look at memory let everybody else run; one that nobody can end is a deadlock that says
+what it looks at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ptx.isa.programs import kernel
+from tilepipe.errors import DeadlockError, UnfinishedError
+
+SEEDS = (0, 1, 2, 3)
+
+
+def run(
+    text: str, *arrays: Any, seed: int = 0, grid: int = 1, block: int = 32, timeout: float = 20
+) -> None:
+    kernel(text, len(arrays)).bind(arrays, grid=grid, block=block).run(seed, timeout=timeout)
+
+
+# Each thread takes the lock, adds one, and gives the lock back.
+LOCK = """
+    LOCK: atom.acquire.gpu{space}.cas.b32 %r1, [{lock}], 0, 1;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra LOCK;
+    ld{space}.u32 %r2, [{data}];
+    add.u32 %r2, %r2, 1;
+    st{space}.u32 [{data}], %r2;
+    {give_back}
+"""
+GIVE_BACK = {
+    "exch": "atom.release.gpu{space}.exch.b32 %r3, [{lock}], 0;",
+    "store": "st.release.gpu{space}.u32 [{lock}], 0;",
+    "fence": "membar.gl; st.volatile{space}.u32 [{lock}], 0;",
+}
+
+
+@pytest.mark.parametrize("way", GIVE_BACK)
+@pytest.mark.parametrize(("grid", "block"), [(1, 12), (1, 40), (3, 4)])
+def test_threads_of_a_warp_take_a_lock_in_turn(way: str, grid: int, block: int) -> None:
+    names = {"space": ".global", "lock": "%b0", "data": "%b0+4"}
+    text = LOCK.format(give_back=GIVE_BACK[way].format(**names), **names)
+    for seed in SEEDS[:2]:
+        words = np.zeros(2, np.int32)
+        run(text, words, seed=seed, grid=grid, block=block)
+        assert words.tolist() == [0, grid * block]
+
+
+def test_threads_take_a_lock_in_shared_memory() -> None:
+    names = {"space": ".shared", "lock": "words", "data": "words+4"}
+    text = LOCK.format(give_back=GIVE_BACK["exch"].format(**names), **names)
+    before = """.shared .align 8 .b32 words[2]; setp.eq.u32 %p3, %t, 0; mov.u32 %r9, 0;
+        @%p3 st.shared.u32 [words], %r9; @%p3 st.shared.u32 [words+4], %r9; bar.sync 0;"""
+    after = "bar.sync 0; @%p3 ld.shared.u32 %r2, [words+4]; @%p3 st.global.u32 [%b0], %r2;"
+    out = np.zeros(1, np.int32)
+    run(before + text + after, out, block=64)
+    assert out[0] == 64
+
+
+@pytest.mark.parametrize("first", ["lt", "ge"])
+def test_lanes_wait_for_others_of_their_warp(first: str) -> None:
+    text = f"""
+        setp.{first}.u32 %p1, %l, 16;
+        @%p1 bra WAIT;
+        st.global.u32 [%b0+4], 7;
+        bar.warp.sync 0x{"ffff0000" if first == "lt" else "ffff"};
+        st.release.cta.global.u32 [%b0], 1;
+        bra END;
+        WAIT: ld.acquire.cta.global.u32 %r1, [%b0];
+        setp.eq.u32 %p2, %r1, 0;
+        @%p2 bra WAIT;
+        END:
+        """.replace("st.global.u32 [%b0+4], 7;", "")
+    for seed in SEEDS:
+        run(text, np.zeros(2, np.int32), seed=seed)
+
+
+@pytest.mark.parametrize("pause", ["", "nanosleep.u32 20;", "bar.warp.sync -1;", "membar.gl;"])
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_a_look_that_nobody_answers_is_a_deadlock(seed: int, pause: str) -> None:
+    text = f"WAIT: ld.acquire.gpu.global.u32 %r1, [%b0+4]; {pause}"
+    text += "setp.eq.u32 %p1, %r1, 5; @%p1 bra WAIT;"
+    with pytest.raises(
+        DeadlockError, match=r"polls 'array0'\[\+4\].*which nothing left running can change"
+    ):
+        run(text, np.full(2, 5, np.int32), seed=seed, grid=2, block=64)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_ctas_that_wait_for_each_other_s_lock_are_a_deadlock(seed: int) -> None:
+    """The first takes one lock and waits for the other, and so does the second."""
+    text = """
+        mul.wide.u32 %rd1, %ctaid.x, 4;
+        add.u64 %rd2, %b0, %rd1;
+        xor.b64 %rd3, %rd1, 4;
+        add.u64 %rd3, %b0, %rd3;
+        st.relaxed.gpu.global.u32 [%rd2], 1;
+        add.u64 %rd4, %rd2, 8;
+        st.relaxed.gpu.global.u32 [%rd4], 1;
+        xor.b64 %rd5, %rd1, 4;
+        add.u64 %rd5, %b0, %rd5;
+        MET: ld.relaxed.gpu.global.u32 %r2, [%rd5+8];
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra MET;
+        LOCK: atom.acquire.gpu.global.cas.b32 %r1, [%rd3], 0, 1;
+        setp.ne.u32 %p1, %r1, 0;
+        @%p1 bra LOCK;
+        """
+    with pytest.raises(DeadlockError, match="polls 'array0'"):
+        run(text, np.zeros(4, np.int32), seed=seed, grid=2, block=1)
+
+
+def test_a_loop_that_counts_its_looks_ends() -> None:
+    text = """
+        mov.u32 %r2, 0;
+        WAIT: ld.relaxed.gpu.global.u32 %r1, [%b0];
+        add.u32 %r2, %r2, 1;
+        setp.eq.u32 %p1, %r1, 0;
+        setp.lt.and.u32 %p1, %r2, 300, %p1;
+        @%p1 bra WAIT;
+        st.global.u32 [%b0+4], %r2;
+        """
+    words = np.zeros(2, np.int32)
+    run(text, words, block=1)
+    assert words[1] == 300
+
+
+def test_the_end_of_the_time_says_what_a_warp_looks_at() -> None:
+    text = """
+        mov.u32 %r2, 0;
+        WAIT: ld.relaxed.gpu.global.u32 %r1, [%b0+4];
+        add.u32 %r2, %r2, 1;
+        setp.eq.u32 %p1, %r1, 0;
+        @%p1 bra WAIT;
+        """
+    with pytest.raises(UnfinishedError, match=r"warp 0 polls 'array0'\[\+4\] at .*, which holds 0"):
+        run(text, np.zeros(2, np.int32), block=1, timeout=0.2)
