@@ -7,8 +7,9 @@ import pytest
 
 import tilepipe as tp
 from tests.support.handover import ARRIVE, PTX, launch
-from tilepipe import testing
+from tilepipe import ptx, testing
 from tilepipe.check import Bounds
+from tilepipe.ptx.execution.warp import Warp
 
 
 def test_a_launch_checks_itself_and_replays_its_fault() -> None:
@@ -31,6 +32,10 @@ def test_a_launch_checks_itself_and_replays_its_fault() -> None:
 
 def test_the_name_of_a_launch() -> None:
     assert str(launch()) == "handover of out (64,), grid 2, block 64"
+    text = PTX.replace("handover(.param .u64 out)", "_Z8handoverPi(.param .align 8 .b8 o[16])")
+    given = ptx.Struct(16, {0: np.zeros((2, 32), np.int32), 8: np.int32(3)})
+    made = ptx.load(text.replace("[out]", "[o]"))["handover"].bind([given], grid=(1, 2))
+    assert str(made) == "handover of o (2, 32), 3, grid 1×2, block 64"
 
 
 def test_an_assertion() -> None:
@@ -55,12 +60,11 @@ def test_an_endless_loop_of_arithmetic_ends_with_the_time(explore: bool) -> None
     assert verdict.seconds < 2
 
 
-def test_what_is_not_modelled_on_the_way_is_undecided() -> None:
-    """It is found when the kernel comes to it."""
-    index = PTX.replace(
-        "    st.shared.u32",
-        "    TABLE: .branchtargets ONE;\n    brx.idx %r1, TABLE;\nONE:\n    st.shared.u32",
-    )
-    verdict = launch(index).check()
+def test_what_is_not_modelled_on_the_way_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(self: Warp, answer: object) -> None:
+        raise tp.PtxError("PTX line 7: a value that is not modelled")
+
+    monkeypatch.setattr(Warp, "send", send)
+    verdict = launch().check()
     assert verdict.verdict == "undecided"
-    assert verdict.bound.startswith("not modelled: brx.idx: index 31 of 1 labels")
+    assert verdict.bound == "not modelled: PTX line 7: a value that is not modelled"

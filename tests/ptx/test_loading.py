@@ -8,7 +8,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import ptx
-from tilepipe.ptx.loading import readable_name
+from tilepipe.ptx.names import readable_name
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 GEMM = "_Z4gemmPKfS0_Pf"
@@ -91,3 +91,17 @@ def test_targets_that_are_not(target: str) -> None:
     path = Path("k.ptx")
     with pytest.raises(tp.PtxError, match="No such file"):
         ptx.load(path)
+
+
+def test_what_compilers_hand_over() -> None:
+    """Bytes of NVRTC end with a NUL; an ObjectCode of cuda.core says what it is."""
+    code = pytest.importorskip("cuda.core")
+    raw = text("k").encode() + b"\0"
+    assert ptx.load(raw).only().name == "k"
+    assert ptx.load(code.ObjectCode.from_ptx(raw)).only().name == "k"
+    with pytest.raises(tp.PtxError, match="this ObjectCode is cubin, not PTX: compile"):
+        ptx.load(code.ObjectCode.from_cubin(b"\x7fELF"))
+    with pytest.raises(tp.PtxError, match="machine code"):
+        ptx.load(b"\x7fELF\x02\x01")
+    with pytest.raises(tp.PtxError, match=r"load takes a text of PTX, .*; got int"):
+        ptx.load(3)  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.limits import Extents
+from tilepipe.ptx.names import readable_name, shown_name
 from tilepipe.ptx.placement import Addresses, Placement
 from tilepipe.ptx.special_registers import ELECTED, lane_values
 from tilepipe.ptx.syntax.nodes import (
@@ -254,10 +255,11 @@ class Launch:
     def __str__(self) -> str:
         """`doubled of x (64,), factor 2.0, grid 4, block 128, clusters of 2`."""
         parameters = self.kernel.function.parameters
+        name = shown_name(readable_name(self.kernel.name), 40)
         given = ", ".join(in_words(p, a) for p, a in zip(parameters, self.args, strict=True))
         size = f", clusters of {_shape(self.cluster)}" if prod(self.cluster) > 1 else ""
         return (
-            f"{self.kernel.name}{f' of {given}' if given else ''}, grid {_shape(self.grid)}, block"
+            f"{name}{f' of {given}' if given else ''}, grid {_shape(self.grid)}, block"
             f" {_shape(self.block)}{size}"
         )
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import re
 from pathlib import Path
+from typing import Protocol
 
 from tilepipe.errors import PtxError
 from tilepipe.ptx.launch import Kernel
 from tilepipe.ptx.limits import chip_of
+from tilepipe.ptx.names import readable_name, shown_name
 from tilepipe.ptx.syntax import parser
 
 _MOST_NAMED = 12  # entry points in a message
-_LENGTH = re.compile(r"[0-9]{1,4}")
+# How cubins (ELF) and fat binaries begin
+_MACHINE_CODE = (b"\x7fELF", b"\x50\xed\x55\xba")
 
 
 class Kernels(dict[str, Kernel]):
@@ -50,13 +52,38 @@ class Kernels(dict[str, Kernel]):
         return next(iter(self.values()))
 
 
-def load(source: str | bytes | Path) -> Kernels:
+class Compiled(Protocol):
+    """A compiler's output that says what it is: an `ObjectCode` of cuda.core."""
+
+    @property
+    def code(self) -> str | bytes: ...  # a path, or the text
+    @property
+    def code_type(self) -> str: ...
+
+
+def load(source: str | bytes | Path | Compiled) -> Kernels:
     """The kernels of a PTX file, or of a PTX text, by name.
+
+    Args:
+        source: a text, or its bytes as NVRTC gives them; the path of a file that nvcc has written;
+            or an `ObjectCode` of cuda.core with code type "ptx".
 
     Raises:
         PtxError: the text cannot be read, or is for a GPU that is not simulated.
     """
+    if not isinstance(source, str | bytes | Path):
+        kind = getattr(source, "code_type", None)
+        if kind is None:
+            raise PtxError(
+                "load takes a text of PTX, its bytes, the path of a file, or an ObjectCode of"
+                f" cuda.core; got {type(source).__name__}"
+            )
+        if kind != "ptx":
+            raise PtxError(f"this ObjectCode is {kind}, not PTX: compile the program to 'ptx'")
+        source = source.code
     if isinstance(source, bytes):
+        if source.startswith(_MACHINE_CODE):
+            raise PtxError("these bytes are machine code (a cubin, or a fat binary), not PTX")
         source = source.rstrip(b"\0").decode("utf-8", "replace") + "\n"
     if isinstance(source, Path) or "\n" not in source:
         path = Path(source)
@@ -77,31 +104,6 @@ def _kernels(text: str, file: str) -> Kernels:
     module = parser.parse(text)
     chip_of(module.targets)
     return Kernels({f.name: Kernel(module, f, file) for f in module.entries}, file)
-
-
-def readable_name(name: str) -> str:
-    """The name of a C++ function without its types: `cutlass::device_kernel` of
-    `_ZN7cutlass13device_kernelI...` (Itanium C++ ABI, "Mangling"); any other name as it is.
-    """
-    if not name.startswith("_Z"):
-        return name
-    nested = name[2:3] == "N"
-    at = 3 if nested else 2
-    if name[at : at + 1] == "L":  # of internal linkage
-        at += 1
-    parts: list[str] = []
-    while (length := _LENGTH.match(name, at)) and (nested or not parts):
-        end = length.end() + int(length[0])
-        if end > len(name):
-            break
-        parts.append(name[length.end() : end])
-        at = end
-    return "::".join(parts) or name
-
-
-def shown_name(name: str) -> str:
-    """A name in a message: cut in the middle where it is as long as those of templates."""
-    return name if len(name) <= 120 else f"{name[:80]}...{name[-37:]}"
 
 
 def _named(names: list[str]) -> str:

@@ -88,17 +88,24 @@ def in_words(variable: Variable, argument: Argument) -> str:
     """An argument as the name of a launch has it: `x (64,)`; a compiler's name of the parameter
     (`gemm_param_0`) says nothing.
     """
+    said = _in_words(argument) or f"{variable.nbytes} bytes"
+    return said if "_param_" in variable.name else f"{variable.name} {said}"
+
+
+def _in_words(argument: Argument) -> str:
+    """The shapes of the arrays in an argument, or its value; "" of bytes."""
     match argument:
         case TensorMap():
-            shape = argument.shape if argument.shape is not None else _shape(argument.array)
-            said = str(shape)
+            return str(argument.shape if argument.shape is not None else _shape(argument.array))
         case np.generic() | bool() | int() | float() | None:
-            said = str(argument)
-        case Struct() | bytes() | bytearray() | memoryview() | ctypes.Structure():
-            said = f"{variable.nbytes} bytes"
+            return str(argument)
+        case Struct():
+            parts = (_in_words(field) for _, field in sorted(argument.fields.items()))
+            return ", ".join(part for part in parts if part)
+        case bytes() | bytearray() | memoryview() | ctypes.Structure():
+            return ""
         case _:
-            said = str(_shape(argument))
-    return said if "_param_" in variable.name else f"{variable.name} {said}"
+            return str(_shape(argument))
 
 
 def _shape(array: HostArray) -> tuple[int, ...]:
