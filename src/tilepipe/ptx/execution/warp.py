@@ -322,24 +322,34 @@ class Warp:
             return self.region
         return Region(meets, self.mask, 0, self.region)
 
-    def must_be_named(self, members: int, instruction: Instruction) -> None:
+    def named(self, members: Array | int) -> int:
+        """The lanes that an instruction names: a number, or one of each lane."""
+        if not isinstance(members, np.ndarray):
+            return members
+        here = members[self.active]
+        if (here != here[0]).any():
+            raise PtxError("lanes that execute an instruction together name different lanes")
+        return int(here[0])
+
+    def must_be_named(self, members: Array | int, instruction: Instruction) -> None:
         """A lane may execute an instruction for several lanes only if that names it (PTX ISA,
         `elect.sync`, `shfl.sync`, `vote.sync`: undefined otherwise).
 
         Raises:
             SimFault: one does that is not named.
         """
-        if unnamed := self.mask & ~members:
+        named = self.named(members)
+        if unnamed := self.mask & ~named:
             raise SimFault(
                 f"{where(instruction)}: {instruction}: the lanes {unnamed:#x} execute it, which its"
-                f" mask {members & 0xFFFFFFFF:#x} does not name: undefined"
+                f" mask {named & 0xFFFFFFFF:#x} does not name: undefined"
             )
 
-    def gather(self, members: int, at: int) -> int | None:
+    def gather(self, members: Array | int, at: int) -> int | None:
         """Waits for the lanes that an instruction names; None once they are here, or the segment to
         run instead.
         """
-        wanted = members & self.live
+        wanted = self.named(members) & self.live
         if wanted & ~self.mask == 0:
             return None
         here = [g for g in self.parked if g.at == at and g.region is self.region]
