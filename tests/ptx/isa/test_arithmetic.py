@@ -67,7 +67,7 @@ def test_a_condition_code_survives_a_branch_lane_by_lane() -> None:
         add.cc.u32 %r0, %i0, %i0;
         setp.lt.u32 %p0, %l, 9;
         @%p0 bra SKIP;
-        sub.cc.u32 %r1, 0, 1;
+        add.cc.u32 %r1, -1, 1;
         SKIP: addc.u32 %o, %o, 0;
         """
     expected = np.where(np.arange(32) < 9, a >> 31, 1)

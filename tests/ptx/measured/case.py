@@ -1,5 +1,5 @@
-"""A small kernel whose results a GPU and the reader of PTX both compute: its text, what it is given,
-and how its results are compared.
+"""A small kernel whose results a GPU and the reader of PTX both compute: its text, what it is
+given, and how its results are compared.
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ class Rule:
         if not self.type:
             return raw
         values = np.ascontiguousarray(raw).view(_FLOATS[self.type])
-        return np.where(np.isnan(values), values.dtype.type(np.nan), values).view(np.uint8)
+        found: Bytes = np.where(np.isnan(values), values.dtype.type(np.nan), values).view(np.uint8)
+        return found
 
     def error(self, found: Bytes, measured: Bytes) -> float:
         """The greatest error in units of what is allowed; of an exact rule 0, or infinity."""
         if self.exact:
-            return 0.0 if np.array_equal(*map(self.canonical, (found, measured))) else np.inf
+            same = np.array_equal(self.canonical(found), self.canonical(measured))
+            return 0.0 if same else np.inf
         dtype: Any = np.dtype(_FLOATS[self.type])
         got, want = (np.ascontiguousarray(v).view(dtype).astype(np.float64)
                      for v in (found, measured))  # fmt: skip
-        same = (got == want) | (np.isnan(got) & np.isnan(want))
-        info = ml_dtypes.finfo(dtype)
+        alike = (got == want) | (np.isnan(got) & np.isnan(want))
+        info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         unit = np.maximum(np.abs(want) * float(info.eps), float(info.smallest_subnormal))
-        bound = self.ulp * unit + self.relative * np.abs(want) + self.absolute
-        bound = bound + float(info.smallest_subnormal)
-        with np.errstate(invalid="ignore"):
-            off = np.where(same, 0.0, np.abs(got - want) / bound)
+        with np.errstate(invalid="ignore"):  # 0 times infinity
+            bound = self.ulp * unit + self.relative * np.abs(want) + self.absolute
+            bound = bound + float(info.smallest_subnormal)
+            off = np.where(alike, 0.0, np.abs(got - want) / bound)
         return float(np.where(np.isnan(off), np.inf, off).max(initial=0.0))
 
 

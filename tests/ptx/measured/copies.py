@@ -70,7 +70,8 @@ def _coordinates(random: Random, map_: TensorMap, *, stores: bool = False) -> li
     in its row, and takes no store that starts before the tensor.
     """
     found = [random.randint(0 if stores else -n, s) if random.random() < 0.6
-             else random.randint(0, s - 1) for n, s in zip(map_.box, map_.shape, strict=True)]  # fmt: skip
+             else random.randint(0, s - 1)
+             for n, s in zip(map_.box, map_.shape, strict=True)]  # fmt: skip
     found[0] -= found[0] % (128 // map_.bits)
     return found
 
@@ -110,7 +111,8 @@ def _loads(seed: int) -> Case:
         "DONE:", *_WAIT, *_DUMP,
     ]  # fmt: skip
     given = np.concatenate([
-        np.full(MEMORY, 0x5A, np.uint8), np.random.default_rng(seed).integers(0, 256, width, np.uint8)
+        np.full(MEMORY, 0x5A, np.uint8),
+        np.random.default_rng(seed).integers(0, 256, width, np.uint8),
     ])  # fmt: skip
     return Case(
         f"copies/load-{seed}", module("\n".join(body), THREADS, _BEFORE, maps=1), given,
@@ -193,7 +195,7 @@ def _multicast(seed: int) -> Case:
         *_FILL, *_MAP, "mov.u32 %r10, %cluster_ctarank;",
         f"@!%p1 mbarrier.arrive.expect_tx.shared::cta.b64 %l5, [%r302], {map_.nbytes};",
         "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
-        "setp.ne.u32 %p4, %r10, 1; or.pred %p4, %p4, %p1; mov.b16 %h1, {};".format(mask),
+        f"setp.ne.u32 %p4, %r10, 1; or.pred %p4, %p4, %p1; mov.b16 %h1, {mask};",
         "@%p4 bra DONE;",
         f"cp.async.bulk.tensor.{map_.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         f".multicast::cluster [%r300], [%q4, {{{', '.join(map(str, coords))}}}], [%r302], %h1;",
@@ -207,10 +209,12 @@ def _multicast(seed: int) -> Case:
         "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
     ]  # fmt: skip
     given = np.concatenate([
-        np.full(MEMORY, 0x5A, np.uint8), np.random.default_rng(seed).integers(0, 256, width, np.uint8)
+        np.full(MEMORY, 0x5A, np.uint8),
+        np.random.default_rng(seed).integers(0, 256, width, np.uint8),
     ])  # fmt: skip
     return Case(
-        f"copies/multicast-{seed}", module("\n".join(body), THREADS, _BEFORE, maps=1, cluster=4), given,
+        f"copies/multicast-{seed}",
+        module("\n".join(body), THREADS, _BEFORE, maps=1, cluster=4), given,
         np.zeros(MEMORY, np.uint8), (Part("tensor load multicast", 0, MEMORY),), THREADS, cluster=4,
         smem=MEMORY, maps=(Map(map_, "a", MEMORY),),
     )  # fmt: skip
@@ -228,7 +232,8 @@ def probes() -> Iterator[Case]:
         text = ", ".join(map(str, coords))
         if stores:
             ops = [f"cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%q4, {{{text}}}],"
-                   " [%r300]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;", "DONE:"]  # fmt: skip
+                   " [%r300]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+                   "DONE:"]  # fmt: skip
         else:
             ops = [f"mbarrier.arrive.expect_tx.shared::cta.b64 %l5, [%r302], {map_.nbytes};",
                    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"

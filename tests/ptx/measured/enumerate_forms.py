@@ -1,6 +1,6 @@
 """Which forms ptxas takes for sm_90a, and which of them the reader of PTX models.
 
-    python -m tests.ptx.measured.enumerate_forms [--out FILE]
+python -m tests.ptx.measured.enumerate_forms [--out FILE]
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def taken_by_ptxas(forms: tuple[Form, ...]) -> list[Form]:
 
 
 def modelled(form: Form) -> str:
-    """"", or why the reader refuses a form."""
+    """Why the reader refuses a form; empty where it does not."""
     try:
         kernel = load(module("\n".join(lines_of(form)), 128))["k"]
         for instruction in kernel.function.instructions:
@@ -65,7 +65,9 @@ def modelled(form: Form) -> str:
 def main() -> None:
     """Prints what the two take."""
     parser = argparse.ArgumentParser(prog="python -m tests.ptx.measured.enumerate_forms")
-    parser.add_argument("--out", type=Path, help="the keys of the forms that both take, a line each")
+    parser.add_argument(
+        "--out", type=Path, help="the keys of the forms that both take, a line each"
+    )
     options = parser.parse_args()
     forms = candidates()
     taken = taken_by_ptxas(forms)

@@ -1,8 +1,8 @@
 """All forms of the instructions on values in registers: every combination of modifiers and types
 that ptxas takes for sm_90a, each on 128 threads, with values at the edges and random ones.
 
-tests/golden/ptx_forms_h100.npz lists the forms (`python -m tests.ptx.measured.enumerate` asks ptxas
-for them); what is not in it the assembler refuses.
+`python -m tests.ptx.measured.enumerate_forms` asks ptxas which these are; what an H100 has computed
+is in tests/golden/ptx_measured_h100.npz.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def _arithmetic() -> Iterator[Form]:
     # two instructions by the condition code
     for kind in ("u32", "s32", "u64", "s64"):
         for low, high in (("add.cc", "addc"), ("add.cc", "subc"), ("sub.cc", "subc"),
-                          ("sub.cc", "addc"), ("add.cc", "addc.cc"), ("sub.cc", "subc.cc")):  # fmt: skip
+                          ("sub.cc", "addc"), ("add.cc", "addc.cc"),
+                          ("sub.cc", "subc.cc")):  # fmt: skip
             yield Form(f"{low}.{kind};{high}.{kind}", kind, (kind,) * 2)
         for low, high in (("mad.lo.cc", "madc.hi"), ("mad.hi.cc", "madc.lo.cc")):
             yield Form(f"{low}.{kind};{high}.{kind}", kind, (kind,) * 3)
@@ -177,9 +178,7 @@ def _comparisons() -> Iterator[Form]:
         for to in ("u32", "f32"):
             yield Form(f"set.{operator}.{mode}.{to}.{kind}", to, (kind, kind, "pred"))
     kinds = ("u32", "s32", "f32", "u16", "s16", "f16", "bf16", "f16x2", "bf16x2")
-    for operator, ftz, to, kind in product(
-        ("ne", "lt", "gtu", "num", "hi"), FTZ, kinds, _COMPARED
-    ):
+    for operator, ftz, to, kind in product(("ne", "lt", "gtu", "num", "hi"), FTZ, kinds, _COMPARED):
         yield Form(".".join(filter(None, ("set", operator, ftz, to, kind))), to, (kind, kind))
 
 
@@ -220,10 +219,31 @@ def candidates() -> tuple[Form, ...]:
 
 _SMALL = {"amount": 70, "field": 40, "place": 32}
 _SPECIAL: dict[str, list[float]] = {
-    "f32": [2.0**-149, 2.0**-126, 3e-39, 3.4028235e38, 16777216, 8388609.5, 1.17549e-38],
-    "f64": [5e-324, 2.0**-1022, 1e-310, 1.7e308, 2.0**53, 4503599627370497.5, 1e40, 1e-40],
-    "f16": [6e-8, 6.1e-5, 65504, 2048, 0.333],
-    "bf16": [9.2e-41, 1.2e-38, 3.38e38, 256, 0.3330078125],
+    "f32": [
+        2.0**-149,
+        2.0**-126,
+        3e-39,
+        -(2.0**-149),
+        -3e-39,
+        3.4028235e38,
+        16777216,
+        8388609.5,
+        1.17549e-38,
+    ],
+    "f64": [
+        5e-324,
+        -5e-324,
+        -1e-310,
+        2.0**-1022,
+        1e-310,
+        1.7e308,
+        2.0**53,
+        4503599627370497.5,
+        1e40,
+        1e-40,
+    ],
+    "f16": [6e-8, -6e-8, 6.1e-5, 65504, 2048, 0.333],
+    "bf16": [9.2e-41, -9.2e-41, 1.2e-38, 3.38e38, 256, 0.3330078125],
 }
 _COMMON = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5, 3.5, -0.75, np.inf, -np.inf, np.nan, 255.5, -128.5,
            65535.5, 2147483648.0, -2147483904.0, 4294967296.0, 9.3e18, -3e19]  # fmt: skip
@@ -256,25 +276,14 @@ def values(kind: str, slot: int) -> Array:
         angles[:4] = [0, -0.0, 1e-39, np.nan]
         return angles.view(np.uint32).astype(np.uint64)
     if kind in ("e4m3x2", "e5m2x2"):
-        return numpy.integers(0, 1 << 16, THREADS).astype(np.uint64)
+        pairs: Array = numpy.integers(0, 1 << 16, THREADS).astype(np.uint64)
+        return pairs
     if kind in ("f16x2", "bf16x2"):
         low, high = values(kind[:-2], 10 + slot), values(kind[:-2], 20 + slot)
-        return low | high << np.uint64(16)
+        both: Array = low | high << np.uint64(16)
+        return both
     if kind in SCALARS:
-        dtype = _dtype(kind)
-        bits = 8 * np.dtype(dtype).itemsize
-        with np.errstate(over="ignore"):
-            special = np.array(_COMMON + _SPECIAL[kind]).astype(dtype)
-            scaled = (numpy.standard_normal(THREADS) * 2.0 ** numpy.integers(-20, 30, THREADS)
-                      ).astype(dtype)  # fmt: skip
-        raw = numpy.integers(0, 1 << 63, THREADS).astype(np.uint64) * np.uint64(2)
-        patterns = (raw >> np.uint64(64 - bits)).astype(f"u{bits // 8}").view(dtype)
-        near = numpy.integers(-300, 300, THREADS).astype(dtype) / dtype(4)
-        choice = numpy.integers(0, 4, THREADS)
-        picked = np.choose(choice, [special[numpy.integers(0, len(special), THREADS)].view(f"u{bits // 8}"),
-                                    scaled.view(f"u{bits // 8}"), patterns.view(f"u{bits // 8}"),
-                                    near.astype(dtype).view(f"u{bits // 8}")])  # fmt: skip
-        return picked.astype(np.uint64)
+        return _floats(kind, numpy)
     bits = int(kind[1:3]) if kind not in ("u16x2", "s16x2") else 32
     edges = [0, 1, 2, 3, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 5, 7, 100]
     found = []
@@ -287,6 +296,25 @@ def values(kind: str, slot: int) -> Array:
         else:
             found.append(random.getrandbits(random.randint(1, bits)))
     return np.array(found, np.uint64)
+
+
+def _floats(kind: str, numpy: np.random.Generator) -> Array:
+    """Special values, numbers of all magnitudes, random bits, multiples of a quarter."""
+    dtype = _dtype(kind)
+    bits = 8 * np.dtype(dtype).itemsize
+    with np.errstate(over="ignore"):
+        special = np.array(_COMMON + _SPECIAL[kind]).astype(dtype)
+        scaled = (numpy.standard_normal(THREADS) * 2.0 ** numpy.integers(-20, 30, THREADS)
+                  ).astype(dtype)  # fmt: skip
+    raw = numpy.integers(0, 1 << 63, THREADS).astype(np.uint64) * np.uint64(2)
+    patterns = (raw >> np.uint64(64 - bits)).astype(f"u{bits // 8}").view(dtype)
+    near = numpy.integers(-300, 300, THREADS).astype(dtype) / dtype(4)
+    choice = numpy.integers(0, 4, THREADS)
+    unsigned = f"u{bits // 8}"
+    picked = special[numpy.integers(0, len(special), THREADS)]
+    kinds = [each.view(unsigned) for each in (picked, scaled, patterns, near)]
+    found: Array = np.choose(choice, kinds).astype(np.uint64)
+    return found
 
 
 # -- comparison --------------------------------------------------------------------------
@@ -315,7 +343,7 @@ def rule_of(form: Form) -> Rule:
             return rule
     if form.to == "f64":
         return Rule("f64")
-    if form.to == "tf32" or "f64" in form.sources and form.to == "f32":
+    if form.to == "tf32" or ("f64" in form.sources and form.to == "f32"):
         return Rule("f32")
     if "f64" in form.sources and form.to in ("f16", "bf16"):
         return Rule(form.to)
@@ -388,7 +416,8 @@ def case(name: str, forms: tuple[Form, ...]) -> Case:
     lines = [f"mad.wide.u32 %q0, %t, {8 * len(columns)}, %a;", *body]
     given = np.stack([values(kind, slot) for kind, slot in columns], axis=1)
     return Case(
-        name, module("\n".join(lines), THREADS), np.ascontiguousarray(given).view(np.uint8).reshape(-1),
+        name, module("\n".join(lines), THREADS),
+        np.ascontiguousarray(given).view(np.uint8).reshape(-1),
         np.zeros(at, np.uint8), tuple(parts), THREADS,
     )  # fmt: skip
 
@@ -396,7 +425,8 @@ def case(name: str, forms: tuple[Form, ...]) -> Case:
 def _load(kind: str, column: int, body: list[str]) -> str:
     known = kind if kind in ("angle",) else ""
     letter = "f" if known else register(
-        {"amount": "b32", "field": "b32", "place": "b32", "offset": "b32", "few": "b32"}.get(kind, kind)
+        {"amount": "b32", "field": "b32", "place": "b32", "offset": "b32", "few": "b32"}.get(
+            kind, kind)
     )  # fmt: skip
     name = f"%{letter}{20 + column % 20}" if letter != "d" else f"%d{column % 10}"
     if letter == "p":

@@ -1,5 +1,5 @@
-"""What an H100 has computed, as tests/golden keeps it: of each part of a case a digest of its bytes,
-or, where the ISA bounds an error, the bytes.
+"""What an H100 has computed, as tests/golden keeps it: of each part of a case a digest of its
+bytes, or, where the ISA bounds an error, the bytes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def moves() -> Iterator[Case]:
             registers = ", ".join(f"%r{20 + i}" for i in range(count))
             form = f"{name}.sync.aligned.m8n8.x{count}{trans}.shared.b16"
             body = [
-                "mad.wide.u32 %q0, %t, 128, %a; mov.u32 %r300, own; mad.lo.u32 %r301, %t, 128, %r300;",
+                "mad.wide.u32 %q0, %t, 128, %a; mov.u32 %r300, own;"
+                " mad.lo.u32 %r301, %t, 128, %r300;",
                 *(f"ld.global.b32 %r{50 + i}, [%q0+{4 * i}]; st.shared.b32 [%r301+{4 * i}], "
                   f"%r{50 + i};" for i in range(32)),
                 "bar.sync 0;", "mad.wide.u32 %q0, %t, 4, %a; ld.global.b32 %r1, [%q0+4096];",
@@ -63,7 +64,8 @@ def moves() -> Iterator[Case]:
     body = ["mad.wide.u32 %q0, %t, 4, %a; ld.global.b32 %r1, [%q0];",
             "movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1;",
             "mad.wide.u32 %q1, %t, 4, %b; st.global.b32 [%q1], %r2;"]  # fmt: skip
-    yield Case("matrices/movmatrix", module("\n".join(body), 32), raw[:128], np.zeros(128, np.uint8),
+    yield Case("matrices/movmatrix", module("\n".join(body), 32), raw[:128],
+               np.zeros(128, np.uint8),
                (Part("movmatrix", 0, 128),), 32)  # fmt: skip
 
 

@@ -41,8 +41,9 @@ def _case(
 
 def loads_and_stores() -> Iterator[Case]:
     """Bytes go through a type and a vector in a space, into registers of 16 to 64 bits."""
-    for number, space in enumerate(("shared", "local", "global", "", "const", "param")):
-        body, parts, at = [], [], 0
+    for number, space in enumerate(("shared", "local", "global", "", "const")):
+        body: list[str] = []
+        loads, at = 0, 0
         before = ".shared .align 16 .b8 own[8192];" if space in ("shared", "") else ""
         base = {"shared": "%r300", "": "%q3"}.get(space, "%q0")
         if space in ("shared", ""):
@@ -57,8 +58,6 @@ def loads_and_stores() -> Iterator[Case]:
             before = f".const .align 16 .b32 table[16] = {{{words}}};"
             body += ["mov.u64 %q3, table;"]
             base, into = "%q3", ""
-        elif space == "param":
-            continue
         else:
             into = ""
         body.append("mad.wide.u32 %q0, %t, 64, %a;")
@@ -77,17 +76,16 @@ def loads_and_stores() -> Iterator[Case]:
             for width in widths:
                 letter = {16: "h", 32: "r", 64: "l"}[width] if not floats else "fd"[width == 64]
                 names = [f"%{letter}{4 + i}" for i in range(count)]
-                place = (len(parts) * 5) % (64 // (_bits(kind) * count // 8)) * (
+                place = (loads * 5) % (64 // (_bits(kind) * count // 8)) * (
                     _bits(kind) * count // 8)  # fmt: skip
                 target = f"{{{', '.join(names)}}}" if vector else names[0]
                 dotted = ".".join(filter(None, ("ld", space, vector, kind)))
                 body.append(f"{dotted} {target}, [{base}+{place}];")
-                begin = at
                 for name in names:
                     stored = kind if floats else f"b{width}"
                     body.append(f"st.global.{stored} [%q1+{at}], {name};")
                     at += 8
-                parts.append((f"{dotted} to {width} bits", begin, at))
+                loads += 1
         yield _case(
             f"loads/{space or 'generic'}", body, _bytes(number, 64 * THREADS), at,
             (Part(f"ld{'.' + space if space else ''}", 0, at * THREADS),), before=before,
@@ -163,7 +161,8 @@ def atomics() -> Iterator[Case]:
 
 
 def _atomic(name: str, opcode: str, space: str, forms: list[str]) -> Case:
-    body, parts, columns = [], [], []
+    body: list[str] = []
+    columns: list[Bytes] = []
     before = ".shared .align 16 .b8 own[2048];" if space != "global" else ""
     if space != "global":
         body.append("mov.u32 %r300, own; mad.lo.u32 %r300, %t, 16, %r300;"
@@ -175,8 +174,9 @@ def _atomic(name: str, opcode: str, space: str, forms: list[str]) -> Case:
         vector = next((int(m[1:]) for m in form.split(".") if m in ("v2", "v4", "v8")), 1)
         width = _bits(kind if not kind.startswith("b") or kind[:2] != "bf" else
                       ("f16x2" if kind == "bf16x2" else "f16"))  # fmt: skip
-        nbytes = width * vector // 8
-        letter = "f" if kind == "f32" else "d" if kind == "f64" else {16: "h", 32: "r", 64: "l"}[width]
+        letter = (
+            "f" if kind == "f32" else "d" if kind == "f64" else {16: "h", 32: "r", 64: "l"}[width]
+        )
         # what is there, then the operands: columns of 16 bytes
         for slot in range(3):
             columns.append(_column(kind, vector, slot + 3 * number))
@@ -188,7 +188,6 @@ def _atomic(name: str, opcode: str, space: str, forms: list[str]) -> Case:
                 loads.append(f"ld.global.{move} %{letter}{(1 + 8 * slot + i) % 19 + 1}, "
                              f"[%q0+{column + 16 * (1 + slot) + i * width // 8}];")  # fmt: skip
         where = {"global": "%q2", "shared": "%r300", "": "%q3"}[space]
-        begin = at * THREADS
         dot = f".{space}" if space else ""
         body += [
             f"add.u64 %q2, %q1, {at};",
@@ -218,7 +217,6 @@ def _atomic(name: str, opcode: str, space: str, forms: list[str]) -> Case:
             body += [f"st.global.{move} [%q1+{at + 16 + i * width // 8}], {n};"
                      for i, n in enumerate(into)]  # fmt: skip
         at += 32
-        parts.append(form)
     body.insert(0, f"mad.wide.u32 %q0, %t, {48 * len(forms)}, %a;")
     body = [line.replace("ROW", str(at)) for line in body]
     given = np.concatenate([c.reshape(THREADS, 16) for c in columns], axis=1)
@@ -292,7 +290,8 @@ def thread_copies() -> Iterator[Case]:
     for number in range(16):
         kind, nbytes = forms[number % 4]
         extra = ["", f", {random.randrange(nbytes + 1)}", ", %p1",
-                 f", {'%r3' if nbytes == 4 else '%r4' if nbytes == 8 else '%r2'}"][number // 4]  # fmt: skip
+                 f", {'%r3' if nbytes == 4 else '%r4' if nbytes == 8 else '%r2'}",
+                 ][number // 4]  # fmt: skip
         source = 16 * random.randrange(16)
         body.append(f"cp.async.{kind}.shared.global [%r300+{16 * number}], [%q0+{source}],"
                     f" {nbytes}{extra};")  # fmt: skip

@@ -2,7 +2,8 @@
 
     python -m tests.ptx.measured.on_gpu OUT [--programs N] [--jobs 8]
 
-writes what each case wrote into OUT/<group>.npz, and tests/golden's summary of it to OUT/golden.npz.
+writes what each case wrote to OUT/<group>.npz, and OUT/golden.npz, which tests/golden keeps as
+ptx_measured_h100.npz.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +136,10 @@ def main() -> None:
         "programs": [programs.case(seed) for seed in range(options.programs)],
         "probes": list(copies.probes()),
     }
-    print(f"{sum(map(len, groups.values()))} cases made in {time.monotonic() - begun:.0f} s", flush=True)
+    print(
+        f"{sum(map(len, groups.values()))} cases made in {time.monotonic() - begun:.0f} s",
+        flush=True,
+    )
     kept: dict[str, tuple[Case, Bytes]] = {}
     for group, cases in groups.items():
         found = on_gpu(cases, options.jobs)
@@ -145,9 +150,10 @@ def main() -> None:
                 print(f"{case.name}: {result}", flush=True)
             elif group != "probes":
                 kept[case.name] = case, result
-        np.savez_compressed(options.out / f"{group}.npz", **{
+        raw: dict[str, Any] = {
             name.replace("/", "|"): result for name, result in good.items()
-        })  # fmt: skip
+        }  # fmt: skip
+        np.savez_compressed(options.out / f"{group}.npz", **raw)
         print(f"{group}: {len(good)} of {len(cases)}, {time.monotonic() - begun:.0f} s", flush=True)
     golden.write(options.out / "golden.npz", kept)
 

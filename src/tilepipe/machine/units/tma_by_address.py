@@ -206,7 +206,7 @@ def store(
     mask = storing_lane(m, ag, site, mask, reduction is not None)
     what.check(site, at)
     atomic = reduction is not None
-    to = what.found(ag, site, store=True, whole=not atomic)
+    to = what.found(ag, site, store=True, whole=True)
     source = what.inside(ag.cta.bytes(), at)
     known = ag.known(mask) if ag.split else ag.k
     record = asynchronous(m, ag, site, mask, source.space, source.touched(), is_write=False)

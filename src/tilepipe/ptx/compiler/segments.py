@@ -26,7 +26,7 @@ from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
 from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import Use, early_uses
 from tilepipe.ptx.compiler.spins import spins
-from tilepipe.ptx.compiler.uniformity import Uniformity, results, uniformity, written
+from tilepipe.ptx.compiler.uniformity import Uniformity, uniformity, written
 from tilepipe.ptx.definition import (
     Compute,
     Jump,
@@ -331,9 +331,7 @@ class _Writer:
             indent = 2
         uniform = self.made.uniform
         same = all(uniform.of(operand) for operand, _ in op.sources)
-        targets = results(op)
-        varying = any(t.number in uniform.varying for t in targets)
-        if same and op.scalar is not None and not (varying and isinstance(op.lanes, str)):
+        if same and op.scalar is not None:
             sources = [self.read(operand, _plain(kind)) for operand, kind in op.sources]
             templates = (op.scalar,) if isinstance(op.scalar, str) else op.scalar
             for result, template in zip(op.results, templates, strict=True):

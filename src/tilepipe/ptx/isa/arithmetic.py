@@ -96,7 +96,7 @@ def _chained(
     elif instruction.opcode[:3] == "add":
         function = (carry.addc if reads else carry.add_cc)(kind)
     else:
-        function = (carry.subc if reads else carry.sub_cc)(kind)
+        function = _differences(kind, reads=reads)
     sources = typed((a, b, *third), kind) + (((into, "pred"),) if reads else ())
     if not writes:
         return Compute(
@@ -105,6 +105,19 @@ def _chained(
         )  # fmt: skip
     templates = _chain_scalar(instruction, kind, mode, reads=reads)
     return Compute(((destination, kind), (out, "pred")), sources, function, templates)
+
+
+def _differences(kind: str, *, reads: bool) -> Callable[..., tuple[Array, Array]]:
+    """sub.cc and subc. The condition code is the carry of a + ~b + 1, that is: no borrow. The ISA
+    calls it a borrow; on an H100 an addc after sub.cc, and a subc after add.cc, show it.
+    """
+    function = (carry.subc if reads else carry.sub_cc)(kind)
+
+    def apply(a: Array, b: Array, *carried: Array) -> tuple[Array, Array]:
+        difference, borrow = function(a, b, *(~c for c in carried))
+        return difference, ~borrow
+
+    return apply
 
 
 def _chain_scalar(
@@ -119,7 +132,8 @@ def _chain_scalar(
         a, b = f"(({{0}} * {{1}}){shift} & {mask:#x})", f"({{2}} & {mask:#x})"
     carried = f" + {{{3 if mode else 2}}}" if reads else ""
     if instruction.opcode[:3] == "sub":
-        return f"{a} - ({b}{carried})", f"({a} < {b}{carried})"
+        borrowed = " + (not {2})" if reads else ""
+        return f"{a} - ({b}{borrowed})", f"({a} >= {b}{borrowed})"
     return f"{a} + {b}{carried}", f"({a} + {b}{carried}) >> {bits} != 0"
 
 

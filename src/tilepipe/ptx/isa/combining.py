@@ -7,7 +7,7 @@ import numpy as np
 
 from tilepipe.machine.memory.byte_access import Combine
 from tilepipe.ptx.lanes import Array
-from tilepipe.ptx.numerics.modifiers import flush
+from tilepipe.ptx.numerics.modifiers import CANONICAL, flush
 from tilepipe.ptx.numerics.types import TYPES
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
@@ -26,13 +26,15 @@ def combined(name: str, kind: str, *, flushes: bool = False) -> Combine:
     """(what is there, the operand) -> what is then, all as bytes."""
     dtype = _DTYPES.get(kind, TYPES[kind].dtype)
     one = dtype.type(1) if dtype.kind in "iu" else None
+    canonical = CANONICAL.get(kind.removesuffix("x2"), [])
 
     def chosen(there: Array, given: Array) -> Array:
         match name:
             case "add":
-                if flushes:
-                    return flush(flush(there) + flush(given))
-                return there + given
+                total = flush(flush(there) + flush(given)) if flushes else there + given
+                for step in canonical:
+                    total = step(total)
+                return total
             case "and":
                 return there & given
             case "or":

@@ -150,7 +150,7 @@ def _float_to_float(
 ) -> Unary:
     name = f"{to}.{source}"
     steps: list[Unary] = []
-    if ftz and source == "f32":
+    if ftz and source == "f32" and not (to == "f16" and rounding in ("rm", "rp")):
         steps.append(flush)
     if to == source:
         if rounding is not None:
@@ -175,7 +175,8 @@ def _float_to_float(
     if relu:
         steps.append(rectify_half)
     # the GPU keeps the payload of a NaN that goes to or from f64, and the bits of one of bf16
-    if not (sat or to == "f64" or name in ("f32.f64", "f32.bf16")):
+    moves = name == "f32.f32" and not steps
+    if not (sat or moves or to == "f64" or name in ("f32.f64", "f32.bf16")):
         steps += CANONICAL[to]
     if len(steps) == 1:
         return steps[0]
