@@ -23,13 +23,20 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 
 from tilepipe.ptx.adapters import cute as adapter, host_memory
 from tilepipe.ptx.loading import load
-from tools.foreign import cute_hopper_kernels, cute_kernels, cute_persistent_kernels, record
+from tools.foreign import (
+    cute_hopper_kernels,
+    cute_kernels,
+    cute_persistent_kernels,
+    cute_scaled_kernels,
+    record,
+)
 
 _ROOT = Path(__file__).parents[2]
 _KINDS = {
     "bf16": cutlass.BFloat16, "fp16": cutlass.Float16, "fp32": cutlass.Float32,
     "tf32": cutlass.TFloat32, "fp8e4nv": cutlass.Float8E4M3FN, "fp8e5": cutlass.Float8E5M2,
-    "u8": cutlass.Uint8, "i64": cutlass.Int64, "i32": cutlass.Int32,
+    "e2m1": cutlass.Float4E2M1FN, "e8m0": cutlass.Float8E8M0FNU, "u8": cutlass.Uint8,
+    "i64": cutlass.Int64, "i32": cutlass.Int32,
 }  # fmt: skip
 _MAP = 128  # bytes of a tensor map, of which the host code writes the first half
 
@@ -172,6 +179,23 @@ def _persistent(
     return Source(name, kernel, tensors, constants=constants)
 
 
+def _scaled(name: str, kind: str, scale: str, group: int, depth: int) -> Source:
+    """A product of one tile and two steps, with a scale for each `group` of elements."""
+    m, n, k = 128, 128, 2 * depth
+    tile = m, n, depth
+    kernel = cute_scaled_kernels.ScaledProduct(_KINDS[kind], _KINDS[scale], group, tile, 2)
+    tensors = {
+        "a": Tensor(kind, (m, k)), "b": Tensor(kind, (n, k)),
+        "a_scale": Tensor(scale, (m * k // group,)), "b_scale": Tensor(scale, (n * k // group,)),
+        "d": Tensor("fp32", (m, n)),
+    }  # fmt: skip
+    element = "e2m1" if kind == "e2m1" else "e4m3"
+    constants = {
+        "BM": m, "BN": n, "BK": depth, "GROUP": group, "A_TYPE": element, "B_TYPE": element
+    }  # fmt: skip
+    return Source(name, kernel, tensors, constants=constants)
+
+
 def sources() -> Iterator[Source]:
     """All kernels."""
     x = Tensor("fp32", (1000,))
@@ -191,6 +215,9 @@ def sources() -> Iterator[Source]:
     yield _persistent("persistent_pair_product", "bf16", "bf16", (256, 256, 64), pair=True)
     yield _persistent("persistent_product", "bf16", "fp16", (128, 128, 64), by_columns=True)
     yield _persistent("persistent_product_fp8", "fp8e4nv", "fp32", (128, 64, 128))
+    yield _scaled("scaled_product_mxf8", "fp8e4nv", "e8m0", 32, 128)
+    yield _scaled("scaled_product_mxf4", "e2m1", "e8m0", 32, 256)
+    yield _scaled("scaled_product_nvf4", "e2m1", "fp8e4nv", 16, 256)
     yield _hopper_product("product", "bf16", "bf16")
     yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
     yield _hopper_product("product_fp8", "fp8e4nv", "bf16")

@@ -191,3 +191,10 @@ def test_maps_that_the_host_code_of_cute_writes() -> None:
         BY_NAME["tf32"], address, (128, 128), (512,), (32, 32), swizzle=3, atom=1, promotion=2
     )
     assert decode(raw) == expected
+    for code, name in ((0x800046612, "b4x16_p64"), (0xC00046692, "b6x16_p32")):
+        packed = [address, code, 0, 0, 0xFF000000FF, 0, 0x7F00000000000000, 0x7F]
+        found = decode(b"".join(word.to_bytes(8, "little") for word in packed) + rest)
+        bits = 4 if name == "b4x16_p64" else 6
+        assert found == TensorMap(
+            BY_NAME[name], address, (256, 256), (32 * bits,), (128, 128), swizzle=3, promotion=2
+        )

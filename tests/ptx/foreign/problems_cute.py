@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.ptx.foreign.launching import Make, Problem
-from tests.ptx.foreign.problems_triton import type_of
+from tests.ptx.foreign.problems_triton import scaled_product, type_of
 
 Record = dict[str, Any]
 
@@ -44,9 +44,17 @@ def persistent(record: Record) -> Problem:
     return replace(given, values=values, expected={"d": expected}, seed=2)
 
 
+def scaled(record: Record) -> Problem:
+    """The problem of the kernels in Triton, whose scales lie in the same way."""
+    found = scaled_product(record)
+    values, expected = dict(found.values), found.expected["c"]
+    return Problem((), values | {"d": np.zeros_like(expected)}, {"d": expected})
+
+
 BY_FUNCTION: dict[str, Make] = {
     "ScaledCopy": scaled_copy,
     "Product": product,
     "HopperProduct": product,
     "PersistentProduct": persistent,
+    "ScaledProduct": scaled,
 }

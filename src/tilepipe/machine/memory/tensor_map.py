@@ -66,6 +66,14 @@ ELEMENTS = (
 )  # fmt: skip
 BY_NAME = {element.name: code for code, element in enumerate(ELEMENTS)}
 _F32, _FTZ, _TF32, _TF32_FTZ = (BY_NAME[n] for n in ("f32", "f32.ftz", "tf32", "tf32.ftz"))
+# The codes that differ from the number of the element. tf32 is f32 with bit 80; the packed types
+# follow bf16 (as the host code of CuTe DSL 4.8 has them: an H100's driver refuses these types).
+_CODES = {_TF32: _F32, _TF32_FTZ: _FTZ} | {
+    BY_NAME[name]: BY_NAME["bf16"] + i
+    for i, name in enumerate(("b4x16", "b4x16_p64", "b6x16_p32"), 1)
+}
+_ROUNDED = {_F32: _TF32, _FTZ: _TF32_FTZ}
+_PACKED = {code: element for element, code in _CODES.items() if code > BY_NAME["bf16"]}
 _FLOATS = {BY_NAME[n] for n in ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")}
 SPANS = (0, 32, 64, 128)  # bytes that a swizzle permutes, by its code
 ATOMS = (16, 32, 32, 64)  # bytes that a swizzle keeps together, by the code of its atomicity
@@ -287,7 +295,7 @@ def encode(map_: TensorMap) -> bytes:
     if broken := map_.broken_rule():
         raise LimitError(f"{map_.name}: {broken}")
     rounds = map_.element in (_TF32, _TF32_FTZ)
-    element = {_TF32: _F32, _TF32_FTZ: _FTZ}.get(map_.element, map_.element)
+    element = _CODES.get(map_.element, map_.element)
     fields = [
         (0, map_.address), (68, map_.rank - 1), (71, element), (75, map_.interleave),
         (77, map_.swizzle), (79, int(map_.nan)), (80, int(rounds)), (81, map_.promotion),
@@ -321,9 +329,8 @@ def decode(raw: bytes, name: str = "tensor map") -> TensorMap:
         return number >> at & (1 << bits) - 1
 
     rank = field(68, 3) + 1
-    element = field(71, 4)
-    if field(80, 1):
-        element = {_F32: _TF32, _FTZ: _TF32_FTZ}.get(element, element)
+    code = field(71, 4)
+    element = (_ROUNDED if field(80, 1) else _PACKED).get(code, code)
     found = TensorMap(
         element,
         field(0, 64),
@@ -372,7 +379,7 @@ def replaced(raw: bytes, field: str, ordinal: int, value: int) -> bytes:
         value = value >> 4 & 0xFFFFFFFF
     elif field == "elemtype":
         put(80, 1, int(value in (_TF32, _TF32_FTZ)))
-        value = {_TF32: _F32, _TF32_FTZ: _FTZ}.get(value, value)
+        value = _CODES.get(value, value)
     if not 0 <= value - lower < 1 << bits or not 0 <= ordinal < 5:
         raise ValueError(f"the value {value} of dimension {ordinal} does not fit")
     put(at + apart * ordinal, bits, value - lower)

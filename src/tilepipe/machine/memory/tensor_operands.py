@@ -244,10 +244,11 @@ def scale_operands(
     for address, extent, first, halved in (
         (scaling.a, rows, shape.a_scale, False), (scaling.b, shape.cols, shape.b_scale, halves)
     ):  # fmt: skip
-        if address >> 16:
+        # CUTLASS keeps the id of the scale in bits 30 and 31, and in the instruction descriptor.
+        if lane := address >> 16 & 0x3FFF:
             raise SimFault(
-                f"{site.what}: scale factors from lane {address >> 16} of tensor memory; they begin"
-                " in lane 0",
+                f"{site.what}: scale factors from lane {lane} of tensor memory; they begin in lane"
+                " 0",
                 site.loc,
             )
         scale = ScaleOperand(
