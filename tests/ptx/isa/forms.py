@@ -125,6 +125,11 @@ def video() -> Iterator[str]:
         yield spelled(opcode, (to, a, "u32", mode), ("b32",) * 3)
     for to, a, b, scale in product(*(("u32", "s32"),) * 3, ("", "shr7", "shr15", "sat")):
         yield spelled("vmad", (to, a, b, scale), ("b32",) * 4)
+    for width, a, b, op, end in product(
+        (2, 4), ("u32", "s32"), ("u32", "s32"), ("eq", "ne", "lt", "le", "gt", "ge", ""),
+        ("", "add", "sat"),
+    ):  # fmt: skip
+        yield spelled(f"vset{width}", (a, b, op, end), ("b32",) * 4)
     for width, op in product((2, 4), ("add", "sub", "avrg", "absdiff", "min", "max")):
         for to, a, b, last in product(*(("u32", "s32"),) * 3, ("", "sat", "add")):
             yield spelled(f"v{op}{width}", (to, a, b, last), ("b32",) * 4)
@@ -448,4 +453,4 @@ def fragments() -> Iterator[str]:
                 yield f"{name} {d}, {vectors(letter, i)}, {vectors(letter, j)}, {c};"
 
 
-GROUPS = (arithmetic, bits, comparison, conversion, movement, control, matrices, fragments)
+GROUPS = (arithmetic, video, bits, comparison, conversion, movement, control, matrices, fragments)

@@ -4,6 +4,8 @@ of arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -164,3 +166,52 @@ def test_pairs_of_f32_are_computed_together(name: str) -> None:
 def test_combinations_that_the_isa_lacks_are_refused(text: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         apply(text, _words(), out=np.uint32)
+
+
+def _parts(word: int, count: int, signed: bool) -> list[int]:
+    dtype = f"{'i' if signed else 'u'}{4 // count}"
+    return [int(part) for part in np.array([word], np.uint32).view(dtype)]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32", "u32.s32.s32"])
+@pytest.mark.parametrize("end", ["", ".sat", ".add"])
+@pytest.mark.parametrize("name", ["add", "sub", "avrg", "absdiff", "min", "max"])
+def test_video_instructions_work_on_the_parts_of_words(
+    name: str, end: str, types: str, count: int
+) -> None:
+    a, b, c = _words(), _words(), _words()
+    got = apply(f"v{name}{count}.{types}{end} %o, %i0, %i1, %i2;", a, b, c, out=np.uint32)
+    to, a_type, b_type = types.split(".")
+    bits = 32 // count
+    least = -(1 << (bits - 1)) if to == "s32" else 0
+    operation: dict[str, Callable[[int, int], int]] = {
+        "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "min": min, "max": max,
+        "absdiff": lambda x, y: abs(x - y), "avrg": lambda x, y: (x + y + (x + y >= 0)) // 2,
+    }  # fmt: skip
+    for lane in range(32):
+        pairs = zip(
+            _parts(int(a[lane]), count, a_type == "s32"),
+            _parts(int(b[lane]), count, b_type == "s32"), strict=True,
+        )  # fmt: skip
+        results = [operation[name](x, y) for x, y in pairs]
+        if end == ".sat":
+            results = [min(max(r, least), least + (1 << bits) - 1) for r in results]
+        if end == ".add":
+            expected = int(c[lane]) + sum(results)
+        else:
+            mask = (1 << bits) - 1
+            expected = sum((r & mask) << (bits * i) for i, r in enumerate(results))
+        assert int(got[lane]) == expected & MASK
+
+
+def test_video_comparisons_give_ones() -> None:
+    a, b, c = (np.full(32, word, np.uint32) for word in (0x01FF7F80, 0x02FF8001, 7))
+    got = apply("vset4.u32.u32.lt %o, %i0, %i1, %i2;", a, b, c, out=np.uint32)
+    assert got[0] == 0x01000100
+    got = apply("vset4.s32.s32.lt.add %o, %i0, %i1, %i2;", a, b, c, out=np.uint32)
+    assert got[0] == 7 + 2
+    got = apply("vset2.u32.s32.ge %o, %i0, %i1, %i2;", a, b, c, out=np.uint32)
+    assert got[0] == 0x00000001
+    with pytest.raises(PtxError, match=r"the selector of parts of %r1.b0"):
+        apply("vadd4.u32.u32.u32 %r1.b0, %i0, %i1, %i2;", a, b, c, out=np.uint32)

@@ -18,6 +18,7 @@ from tilepipe.ptx.isa import (
     moves as moves,
     tcgen05 as tcgen05,
     tensor_maps as tensor_maps,
+    video as video,
     warp as warp,
     wgmma as wgmma,
     wmma as wmma,
