@@ -40,3 +40,11 @@ class Made:
 def test_a_method_that_dataclasses_generate_is_no_line_of_the_user() -> None:
     here = sys._getframe().f_lineno
     assert Made().loc == Loc(__file__, here + 1, sys._getframe().f_code.co_name)
+
+
+def test_a_line_inside_an_inlined_function_is_shown_with_the_call() -> None:
+    asm = Loc("/cute/copy.hpp", 7)
+    assert Loc("/k.cu", 41, inside=asm).short == "k.cu:41 > copy.hpp:7"
+    assert str(Loc("/k.cu", 41, inside=asm)) == "/k.cu:41 (inlined: copy.hpp:7)"
+    deep = Loc("/a.h", 1, inside=Loc("/b.h", 2, inside=Loc("/c.h", 3, inside=asm)))
+    assert deep.short == "a.h:1 > ... > c.h:3 > copy.hpp:7"

@@ -17,21 +17,30 @@ _LIBRARY = tuple(str(_PACKAGE / part) for part in ("lang", "pipelines", "ir", "p
 @dataclass(frozen=True, slots=True)
 class Loc:
     """A line of source: `file` as Python reports it, `line` from 1, `function` the enclosing
-    def.
+    def. `inside`: where a compiler has inlined what the line calls, the line in the called
+    function that is meant; it may be a call, too.
     """
 
     file: str
     line: int
     function: str = ""
+    inside: Loc | None = None
 
     def __str__(self) -> str:
-        text = self.source
-        return f"{self.file}:{self.line}: {text}" if text else f"{self.file}:{self.line}"
+        text = f": {self.source}" if self.source else ""
+        calls = f" (inlined: {self.inside.short})" if self.inside is not None else ""
+        return f"{self.file}:{self.line}{text}{calls}"
 
     @property
     def short(self) -> str:
-        """`gemm.py:41`, for tables and comments."""
-        return f"{Path(self.file).name}:{self.line}"
+        """`gemm.py:41`, for tables and comments; `gemm.cu:41 > tma.h:7` where line 7 is inlined in
+        line 41, with the last two where there are many.
+        """
+        places = [self]
+        while (inside := places[-1].inside) is not None:
+            places.append(inside)
+        names = [f"{Path(p.file).name}:{p.line}" for p in places]
+        return " > ".join(names if len(names) < 4 else [names[0], "...", *names[-2:]])
 
     @property
     def source(self) -> str:
