@@ -289,7 +289,7 @@ class Launch:
         for instruction, register in self.kernel.code.early_uses:
             finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
             cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
-            world.finding(LOADED_REGISTERS, finding, self._loc(instruction), cure, SimFault)
+            world.finding(LOADED_REGISTERS, finding, self.location(instruction), cure, SimFault)
         return world
 
     @cached_property
@@ -344,23 +344,26 @@ class Launch:
             what += f" (PTX line {instruction.line})"
         tests = perform.waits is not None and not site.spins
         return Site(
-            site.number, self._loc(instruction), instruction.name, what, "warp",
+            site.number, self.location(instruction), instruction.name, what, "warp",
             perform.facts, Sync.TEST if tests else perform.sync, relaxed=perform.relaxed,
             **{"parity": True, **dict(perform.site)},
         )  # fmt: skip
 
-    def _loc(self, instruction: Instruction) -> Loc:
-        """The line of source that an instruction comes from."""
-        position = instruction.position
-        if position is None:
-            return Loc(self.kernel.file, instruction.line)
-        return Loc(position.file, position.line)
+    def location(self, instruction: Instruction) -> Loc:
+        """The line of source that an instruction comes from: of the kernel itself, where functions
+        were inlined, with the lines of those inside.
+        """
+        position, found = instruction.position, None
+        while position is not None:
+            found = Loc(position.file, position.line, inside=found)
+            position = position.called_at
+        return found or Loc(self.kernel.file, instruction.line)
 
     def source_of(self, instruction: Instruction) -> tuple[Loc, str]:
         """The line of source that an instruction comes from, and its text; that of the PTX where
         the file of the source cannot be read.
         """
-        loc = self._loc(instruction)
+        loc = self.location(instruction)
         lines = self.kernel.module.text.split("\n", instruction.line)
         return loc, loc.source or lines[instruction.line - 1].strip()
 

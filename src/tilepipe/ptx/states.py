@@ -56,6 +56,7 @@ class Places:
             tuple(_value(warp.registers[n]) for n in _numbers(live)),
             tuple((n, f.key, f.data.tobytes()) for n, f in sorted(warp.fragments.items())),
             tuple((n, v.tobytes()) for n, v in warp.loads),
+            tuple((k.site.id, k.fragment.readers) for k in warp.operands),
             warp.local.tobytes(),
         )  # fmt: skip
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from tilepipe.ir.location import Loc
 from tilepipe.machine.memory.device_memory import DeviceMemory
+from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.rules import Rules
+from tilepipe.machine.sites import Site
 from tilepipe.ptx.lanes import Array
+from tilepipe.ptx.syntax.nodes import Instruction, Register
 
 
 class _InFlight:
@@ -55,6 +59,10 @@ class Launch(Protocol):
         """The 128 bytes at an offset among the parameters, and what messages call them."""
         ...
 
+    def location(self, instruction: Instruction) -> Loc:
+        """The line of source that an instruction comes from."""
+        ...
+
 
 class Warp(Protocol):
     """A warp in a function.
@@ -79,6 +87,15 @@ class Warp(Protocol):
     def launch(self) -> Launch: ...
     @property
     def groups(self) -> list[Any]: ...
+
+    def keep_operand(self, registers: Sequence[Register], fragment: Frag, site: Site) -> None:
+        """An asynchronous instruction reads these registers until nothing reads the fragment."""
+        ...
+
+    def operands_must_be_kept(self) -> None:
+        """Raises RaceError where such a register has been written."""
+        ...
+
     @property
     def cta_threads(self) -> int:
         """The number of threads of its CTA."""

@@ -13,15 +13,17 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from tilepipe.errors import PtxError, SimFault, UnfinishedError
+from tilepipe.errors import PtxError, RaceError, SimFault, UnfinishedError
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
+from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
-from tilepipe.ptx.compiler.uniformity import reads
+from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of
 from tilepipe.ptx.numerics.types import TYPES
@@ -77,6 +79,17 @@ class Group:
     region: Region | None
 
 
+class KeptOperand(NamedTuple):
+    """Registers that an asynchronous instruction reads while the fragment has readers, and their
+    contents when it was issued.
+    """
+
+    registers: Sequence[Register]
+    contents: Sequence[Any]
+    fragment: Frag
+    site: Site
+
+
 class Addresses(Protocol):
     """The addresses of variables, by number."""
 
@@ -93,6 +106,7 @@ class Warp:
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
         clock: the limit of time. agent: whose body it is.
+        operands: registers that asynchronous instructions read, and what they then held.
     """
 
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
@@ -114,6 +128,7 @@ class Warp:
         self.local: Array = np.zeros((32, 0), np.uint8)
         self.fragments: dict[tuple[int, ...], Any] = {}
         self.loads: list[tuple[tuple[int, ...], Array]] = []
+        self.operands: list[KeptOperand] = []
         self.sites: Sequence[Any] = ()
         self.clock = Clock.of(None)
         self._table = code.whole
@@ -208,12 +223,14 @@ class Warp:
                     return SimFault(
                         f"{where(instruction)}: {instruction}: {leaf} is used while wgmma or"
                         " tcgen05.ld may read or write it: no wgmma.wait_group, or"
-                        " tcgen05.wait::ld, stands before this"
+                        " tcgen05.wait::ld, stands before this",
+                        self.launch.location(instruction),
                     )
                 if held is None and leaf in reads(operation(instruction)):
                     return SimFault(
                         f"{where(instruction)}: {instruction}: {leaf} is read, and nothing has"
-                        " written it"
+                        " written it",
+                        self.launch.location(instruction),
                     )
         return None
 
@@ -251,6 +268,41 @@ class Warp:
                     return True
                 region = region.outer
         return False
+
+    # -- operands of asynchronous instructions -----------------------------------------
+
+    def keep_operand(self, registers: Sequence[Register], fragment: Frag, site: Site) -> None:
+        """An asynchronous instruction reads these registers until nothing reads the fragment."""
+        contents = [self.registers[r.number] for r in registers]
+        self.operands.append(KeptOperand(registers, contents, fragment, site))
+
+    def operands_must_be_kept(self) -> None:
+        """Raises RaceError where such a register has been written (PTX ISA, wgmma.wait_group: it
+        must not be, until the group has been waited for).
+        """
+        self.operands = [kept for kept in self.operands if kept.fragment.readers]
+        for kept in self.operands:
+            for register, content in zip(kept.registers, kept.contents, strict=True):
+                if self.registers[register.number] is not content:
+                    raise self._overwritten(register, kept.site)
+
+    def _overwritten(self, register: Register, site: Site) -> RaceError:
+        """The fault of the first instruction after that of a site, in the order of the text and
+        then from its start, that writes a register.
+        """
+        number = next(n for n, s in self.code.sites.items() if s.number == site.id)
+        writers = [i for i, op in enumerate(self.code.operations) if register in results(op)]
+        writer = min(writers, key=lambda i: (i <= number, i))
+        instruction = self.code.function.instructions[writer]
+        at = self.launch.location(instruction)
+        return RaceError(
+            f"{register}, a register of A, is written while a wgmma may still read it: nothing has"
+            " waited for the wgmma's group.\n"
+            f"  first:  {site.what}\n          at {site.loc}\n"
+            f"  second: {instruction} (PTX line {instruction.line})\n          at {at}\n"
+            "  Put wgmma.wait_group between the two, or let the second write other registers.",
+            at,
+        )
 
     # -- groups ------------------------------------------------------------------------
 

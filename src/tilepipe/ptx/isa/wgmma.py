@@ -2,7 +2,8 @@
 
 The accumulator stands in registers that the tensor core reads and writes after the instruction has
 been issued. While it may, they hold `IN_FLIGHT`, so that an instruction that uses one is a fault
-and not a wrong number.
+and not a wrong number. Those of A it reads: each later instruction of a wgmma looks whether they
+still hold what they held.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def _wgmma(instruction: Instruction) -> Operation:
             pending = constant(instruction, *operands(instruction, 1))
 
             def wait(w: Warp, site: Site, mask: int) -> Any:
+                w.operands_must_be_kept()
                 return wgmma.wgmma_wait, (site, mask, pending)
 
             facts = Facts(awaits=Group.WGMMA, noticed=True)
@@ -102,6 +104,7 @@ def _wgmma(instruction: Instruction) -> Operation:
             modifiers.end()
 
             def commit(w: Warp, site: Site, mask: int) -> Any:
+                w.operands_must_be_kept()
                 return wgmma.wgmma_commit, (site, mask)
 
             facts = Facts(commits=Group.WGMMA, noticed=True)
@@ -169,12 +172,15 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     a_operands = a.items if isinstance(a, Vector) else (a,)
     if a_in_registers and len(a_operands) != 4:
         not_modelled(instruction, f"A in {len(a_operands)} registers")
+    a_registers = [r for r in a_operands if isinstance(r, Register)]
 
     def start(w: Warp, site: Site, mask: int, add: Value, b_bits: Value, *a_values: Value) -> Any:
         operand_b = _operand(site, mask, b_bits, dtype_b, cols, b_is_transposed)
         operand_a: MatrixOperand | Frag
         if a_in_registers:
+            w.operands_must_be_kept()
             operand_a = _fragment_a(a_values, dtype_a, depth)
+            w.keep_operand(a_registers, operand_a, site)
             if negated[0]:
                 operand_a.data = -operand_a.data
         else:
