@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from tilepipe.errors import PtxError, RaceError, SimFault, UnfinishedError
+from tilepipe.errors import DeadlockError, PtxError, RaceError, SimFault, UnfinishedError
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.memory.fragments import Frag
@@ -432,7 +432,27 @@ class Warp:
         return self._switch()
 
     def _stuck(self) -> NoReturn:
+        """Lanes wait for others of the warp that will not come.
+
+        Raises:
+            DeadlockError: where the whole warp must execute their instruction (PTX ISA, .aligned).
+            PtxError: other instructions might be all of the same kind, which is not modelled.
+        """
         waiting = ", ".join(f"{group.mask:#x}" for group in self.parked)
+        for group in self.parked:
+            instruction = self.code.function.instructions[self.code.spans[group.at].begin]
+            of_the_cta = instruction.opcode == "bar" and "warp" not in instruction.modifiers
+            if of_the_cta or "aligned" in instruction.modifiers:
+                at = self.launch.location(instruction)
+                raise DeadlockError(
+                    f"{instruction} (PTX line {instruction.line}): the lanes {group.mask:#x} of a"
+                    f" warp execute it, and {self.live & ~group.mask:#x} do not come to it: they"
+                    " took another branch. All lanes of a warp must execute it together"
+                    " (PTX ISA, .aligned); on hardware this hangs, or orders nothing.\n"
+                    "  Put it where all threads come to it: outside the branch, or in one whose"
+                    " condition is equal for all of them.",
+                    at,
+                )
         raise PtxError(
             f"lanes {waiting} of a warp wait for lanes that an instruction names, and which wait"
             " elsewhere"
