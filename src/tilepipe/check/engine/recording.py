@@ -62,7 +62,8 @@ class Recorder:
         # a request names a tile by its number and the rectangle of it, which follows
         pairs = pairwise(args[2:])
         numbers = [n for n, rect in pairs if isinstance(n, int) and _is_rect(rect)]
-        tiles = tuple(agent.cta.slots[n].name for n in numbers)
+        slots = agent.cta.slots  # of PTX there are none: such numbers are then other operands
+        tiles = tuple(slots[n].name for n in numbers if n < len(slots))
         self.steps.append(RecordedStep(agent, site, False, tiles))
 
     def unit(self, unit: object, agent: Agent) -> None:

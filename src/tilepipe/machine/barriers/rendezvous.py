@@ -35,6 +35,7 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     b.acc |= ag.publish(mask)
     b.acc_time = max(b.acc_time, ag.time)
     if b.missing == 0:
+        b.last = list(b.arrived.values())
         _complete(m, b)
 
 

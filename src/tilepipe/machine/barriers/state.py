@@ -209,10 +209,11 @@ class NamedState(Released):
     """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
 
     `generation` counts its completions; `arrived` maps (agent uid, warp) to the agent and its site.
-    `votes`: of a bar.red, generation -> (threads whose predicate is true, threads).
+    `last`: those who arrived in the generation before. `votes`: of a bar.red, generation ->
+    (threads whose predicate is true, threads).
     """
 
-    __slots__ = ("arrived", "generation", "name", "threads", "votes")
+    __slots__ = ("arrived", "generation", "last", "name", "threads", "votes")
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
@@ -223,6 +224,7 @@ class NamedState(Released):
         Released.reset(self)
         self.generation = 0
         self.arrived: dict[tuple[int, int], tuple[Actor, Site]] = {}
+        self.last: list[tuple[Actor, Site]] = []
         self.votes: dict[int, tuple[int, int]] = {}
 
     @property

@@ -91,19 +91,24 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     if story:
         return story
     if new.site.fills and new.agent.cta is not slot.cta:
+        commit = words.get("tcgen05.commit.multicast::cluster")
+        how = (
+            "the barrier of every CTA that copies into them:"
+            f" {commit} with the CTAs of the multicast."
+            if commit is not None
+            else f"a barrier of CTA {new.agent.cta.block_id} ({words['mbarrier.arrive on a peer']},"
+            f" or tcgen05.commit with a mask of CTAs), and {new.agent} must wait for it."
+        )
         return (
             f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know"
-            " that this CTA has freed the tile as well."
-            " Its consumers must arrive on the barrier of every CTA that copies into them:"
-            f" {slot.cta.words['tcgen05.commit.multicast::cluster']} with the CTAs of the"
-            " multicast."
+            f" that this CTA has freed the tile as well. Its consumers must arrive on {how}"
         )
     if m.poison_at is old:
         return (
             f"When the first access ran, nothing had been written there yet: {old.agent} must"
             " wait, before reading, on a barrier that signals the data is there."
-            f" {causes.only_arrives(m, old.agent)}".rstrip()
-        )
+            f" {causes.only_arrives(m, old.agent) or causes.met_without(m, old.agent, new.agent)}"
+        ).rstrip()
     facts = old.site.facts
     if facts.unit is Unit.LAUNCH_CONTROL:
         cta = (
@@ -139,6 +144,12 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         return _store_reads(m, old, new)
     if facts.issues is not None:
         return tensor_faults.remedy(m, old, new)
+    if old.asynchronous and not old.by_proxy:
+        return (
+            "The copy is in flight until the thread that issued it has waited for its group"
+            f" (cp.async.wait_group), and it has not: a wait that leaves fewer groups pending, and"
+            f" then a barrier that {new.agent} waits on, must come before the second access."
+        )
     verb = "write" if old.is_write else "read"
     lanes = (
         " An arrive or a copy by one elected lane speaks only for that lane until its warp has"
@@ -155,6 +166,9 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on"
         " before its access."
     )
+    met = causes.met_elsewhere(m, old.agent, new.agent)
+    if met:
+        return met
     return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
 
 
@@ -276,7 +290,8 @@ def global_race(
 
 def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
-    if event.cluster != m.cluster_id and m.world.order is not None:
+    program = m.world.program
+    if event.cluster != m.cluster_id and (m.world.order is not None or program.addressed):
         return (
             f"After it, a thread that knows of the first access must release a flag, and {ag} must"
             f" acquire that flag before its own access; then {event.who} comes first."
@@ -289,7 +304,13 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     if event.site.facts.issues is Group.BULK:
         return (
             "The store is over when the thread that issued it has waited for it"
-            f" ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it."
+            f" ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it. A wait"
+            " for its reads alone does not say that it has written."
+        )
+    if event.site.fills and not event.is_write:
+        return (
+            "The copy may read this until the phase of the barrier that it signals is complete:"
+            f" {ag} must wait for that phase before its access."
         )
     if event.agent_uid == ag.uid:
         return (
@@ -465,6 +486,8 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRe
         f" that {ag} arrives on {seen}."
     )
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
+    if m.world.program.addressed:
+        unknown += f" Or the parity given here, which is that of phase {phase}, is wrong."
     remedy = (
         causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
         or causes.out_of_turn([m.ctas[bar.cta.rank]])

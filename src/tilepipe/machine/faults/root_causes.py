@@ -10,11 +10,11 @@ arrived without waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tilepipe.ir.facts import Sync
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
+from tilepipe.machine.barriers.state import Mbarrier, NamedState, TmaLoadUnit
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults.view import executed
 from tilepipe.machine.happens_before.accesses import Access
@@ -335,3 +335,45 @@ def only_arrives(m: Machine, agent: Actor) -> str:
                 " the others."
             )
     return ""
+
+
+# -- named barriers of programs whose warps are alike --------------------------------------
+
+
+def met_elsewhere(m: Machine, one: Actor, other: Actor) -> str:
+    """Where two warps have met in a barrier of all threads at different instructions, the fact; one
+    of them has skipped a barrier. In a program by addresses alone, whose warps are of one role.
+    """
+    for b in _named(m, one):
+        sites = {agent.uid: site for agent, site in b.last}
+        here, there = sites.get(one.uid), sites.get(other.uid)
+        if (
+            here is not None
+            and there is not None
+            and here is not there
+            and b.threads == sum(32 * a.warps for a in m.agents if a.cta is one.cta)
+        ):
+            return (
+                f"{b.name} was last completed by {one} at {here.loc.short} and {other} at"
+                f" {there.loc.short}, two different instructions: one of the two has skipped a"
+                f" {here.kind} that the other executed."
+            )
+    return ""
+
+
+def met_without(m: Machine, one: Actor, other: Actor) -> str:
+    """Where a warp has met others in a named barrier, and not the one that it should have."""
+    for b in _named(m, one):
+        sites = {agent.uid: (agent, site) for agent, site in b.last}
+        if one.uid in sites and other.uid not in sites:
+            site = sites[one.uid][1]
+            others = ", ".join(str(a) for a, _ in sites.values() if a is not one)
+            return (
+                f"{one} last passed {b.name} ({site.loc.short}) with {others}, and not with"
+                f" {other}: is the barrier's number used for two groups?"
+            )
+    return ""
+
+
+def _named(m: Machine, agent: Actor) -> Sequence[NamedState]:
+    return m.agents[agent.uid].cta.named if m.world.program.addressed else ()

@@ -133,7 +133,7 @@ def freed_before_the_peer(ag: Actor, site: Site, found: Allocation, peer: Tensor
         "  With cta_group=2 the even CTA allocates for both and does not wait for the odd one, and"
         " a dealloc waits for no CTA; freed before the odd CTA's alloc has returned, the launch"
         " fails (NVIDIA/cutlass issue 3435).\n"
-        f"  Behind its alloc, CTA {peer.cta.block_id} must arrive on a barrier that {ag} waits on"
+        f"  After its alloc, CTA {peer.cta.block_id} must arrive on a barrier that {ag} waits on"
         f" before it frees.{_dealloc(ag.cta.words)}"
     )
 
