@@ -1,0 +1,52 @@
+"""Synchronisation bugs of public kernels are found, with culprits, and their fixes verified."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.check.corpus.bugs import BUGS, Bug, bugs_of
+from tests.check.corpus.write import PAGE, cell, rows
+from tilepipe.check import check, replay
+
+
+def _name(bug: Bug) -> str:
+    return bug.name
+
+
+def _kind(bug: Bug, **_: Any) -> list[str]:
+    return [bug.kind]
+
+
+@pytest.mark.sampled(1, suite=3, classes=_kind)
+@pytest.mark.parametrize("bug", BUGS, ids=_name)
+def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
+    launch = bug.launch(True)
+    verdict = check(launch, rules=bug.rules)
+    assert verdict.verdict == "fault"
+    (fault,) = verdict.faults
+    assert fault.kind == bug.kind
+    assert re.search(bug.says, fault.message)
+    assert f"{bug.file.name}:{bug.line}" in f"{fault.loc}\n{fault.message}"
+    again = replay(launch, fault.schedule, rules=bug.rules)
+    assert str(again) == fault.message
+
+    fixed = check(bug.launch(False), rules=bug.rules)
+    assert (fixed.verdict, fixed.faults) == ("verified", [])
+
+
+def test_each_kernel_is_in_the_table_and_says_where_its_bug_was_reported() -> None:
+    assert {bug.file for bug in BUGS} == bugs_of()
+    for bug in BUGS:
+        head = bug.file.read_text(encoding="utf-8").split("#include")[0]
+        for repository, numbers in bug.reported:
+            assert repository in head, bug.name
+            for number in numbers:
+                assert re.search(rf"\b{number}\b", head), (bug.name, number)
+
+
+def test_the_page_has_a_row_for_each_bug() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [row.split("|")[1].strip() for row in rows(page)] == [cell(bug) for bug in BUGS]
