@@ -24,6 +24,7 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 from tilepipe.ptx.adapters import cute as adapter, host_memory
 from tilepipe.ptx.loading import load
 from tools.foreign import (
+    cute_box_kernels,
     cute_hopper_kernels,
     cute_kernels,
     cute_persistent_kernels,
@@ -196,6 +197,33 @@ def _scaled(name: str, kind: str, scale: str, group: int, depth: int) -> Source:
     return Source(name, kernel, tensors, constants=constants)
 
 
+def _boxes() -> Iterator[Source]:
+    """Copies of boxes that are smaller than the tensors, so that no dimensions merge."""
+    u8, i32 = (2, 8, 16), (4, 16)
+    for shared in (False, True):
+        for pair in (False, True):
+            yield Source(
+                "boxes_copied" + "_shared" * shared + "_pair" * pair,
+                cute_box_kernels.BoxesCopied(_KINDS["u8"], u8, shared=shared, pair=pair),
+                {"x": Tensor("u8", (4, 16, 32)), "out": Tensor("u8", (2, 256))},
+                constants={"BOX": u8, "SHAPE": (4, 16, 32), "SHARED": shared},
+            )
+    yield Source(
+        "boxes_copied_i32_pair", cute_box_kernels.BoxesCopied(_KINDS["i32"], i32, pair=True),
+        {"x": Tensor("i32", (8, 32)), "out": Tensor("i32", (2, 64))},
+        constants={"BOX": i32, "SHAPE": (8, 32), "SHARED": False},
+    )  # fmt: skip
+    for kind, box, swizzled in (("fp32", (64,), False), ("i64", (16, 8), True)):
+        x = Tensor(kind, (2 * box[0], *box[1:]))
+        yield Source(
+            f"boxes_passed_{kind}",
+            cute_box_kernels.BoxesPassed(_KINDS[kind], box, swizzled=swizzled),
+            {"x": x, "out": x}, constants={"SHAPE": x.shape},
+        )  # fmt: skip
+    numbers = Tensor("i32", (64,))
+    yield Source("handed_over", cute_box_kernels.HandedOver(), {"x": numbers, "out": numbers})
+
+
 def sources() -> Iterator[Source]:
     """All kernels."""
     x = Tensor("fp32", (1000,))
@@ -218,6 +246,7 @@ def sources() -> Iterator[Source]:
     yield _scaled("scaled_product_mxf8", "fp8e4nv", "e8m0", 32, 128)
     yield _scaled("scaled_product_mxf4", "e2m1", "e8m0", 32, 256)
     yield _scaled("scaled_product_nvf4", "e2m1", "fp8e4nv", 16, 256)
+    yield from _boxes()
     yield _hopper_product("product", "bf16", "bf16")
     yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
     yield _hopper_product("product_fp8", "fp8e4nv", "bf16")

@@ -8,6 +8,7 @@ factors from shared memory to tensor memory.
 import cutlass
 from cutlass import cute, pipeline, utils
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from cutlass.experimental import primitives
 from cutlass.utils import blackwell_helpers, blockscaled_layout
 
 THREADS = 128
@@ -221,6 +222,7 @@ class ScaledProduct:
 
         columns.relinquish_alloc_permit()
         ready = wanted.wait_and_advance()
+        primitives.tcgen05_fence("after_thread_sync")
         atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(64)), cutlass.Float32)
         load = tcgen05.make_tmem_copy(atom, sums)
         own = load.get_slice(thread)
@@ -230,6 +232,7 @@ class ScaledProduct:
         cute.copy(load, source, values)
         cute.arch.fence_view_async_tmem_load()
         cute.autovec_copy(values, target)
+        primitives.tcgen05_fence("before_thread_sync")
         ready.release()
         pipeline.sync(barrier_id=1)
         columns.free(start)

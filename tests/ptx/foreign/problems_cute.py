@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ptx.foreign.launching import Make, Problem
+from tests.ptx.foreign.launching import Array, Make, Problem
 from tests.ptx.foreign.problems_triton import scaled_product, type_of
 
 Record = dict[str, Any]
@@ -51,10 +51,38 @@ def scaled(record: Record) -> Problem:
     return Problem((), values | {"d": np.zeros_like(expected)}, {"d": expected})
 
 
+def _counted(record: Record, shape: list[int]) -> Array:
+    found: Array = np.arange(np.prod(shape)).astype(type_of(record, "x")).reshape(shape)
+    return found
+
+
+def boxes_copied(record: Record) -> Problem:
+    """A box for each CTA of a cluster, or one for both."""
+    constants = record["constants"]
+    x, box = _counted(record, constants["SHAPE"]), constants["BOX"]
+    inside = tuple(slice(n) for n in box[1:])
+    starts = (0, 0) if constants["SHARED"] else (0, box[0])
+    expected = np.stack([x[at : at + box[0]][:, *inside].reshape(-1) for at in starts])
+    return Problem((), {"x": x, "out": np.zeros_like(expected)}, {"out": expected})
+
+
+def boxes_passed(record: Record) -> Problem:
+    x = _counted(record, record["constants"]["SHAPE"])
+    return Problem((), {"x": x, "out": np.zeros_like(x)}, {"out": x + np.ones((), x.dtype)})
+
+
+def handed_over(record: Record) -> Problem:
+    x = _counted(record, [64])
+    return Problem((), {"x": x, "out": np.zeros_like(x)}, {"out": x})
+
+
 BY_FUNCTION: dict[str, Make] = {
     "ScaledCopy": scaled_copy,
     "Product": product,
     "HopperProduct": product,
     "PersistentProduct": persistent,
     "ScaledProduct": scaled,
+    "BoxesCopied": boxes_copied,
+    "BoxesPassed": boxes_passed,
+    "HandedOver": handed_over,
 }
