@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 import textwrap
@@ -85,6 +86,18 @@ def test_the_test_of_a_kernel_passes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
     (test,) = blocks(page, "py")
     run(test, tmp_path / "test_doubled.py")["test_doubled"]()
+
+
+@pytest.mark.parametrize(
+    ("name", "compiler"), [("scaled.py", "triton"), ("doubled_cute.py", "cutlass")]
+)
+def test_a_launch_of_another_compiler_is_verified(name: str, compiler: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    page = (HOW_TO / "check-a-kernel-you-already-have.md").read_text(encoding="utf-8")
+    (code,) = re.findall(rf"<!-- {name} -->\n\n```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / name).write_text(code, encoding="utf-8")
+    assert "verified" in shown.output(f"tilepipe check {name}:launch", tmp_path)
 
 
 def test_debug_a_hang_shows_the_deadlock(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.copying import Call, report
+from tools.docs.readme import ROOT
 
 FILE = """from tests.support import handover
 
@@ -29,6 +32,31 @@ LONGER = """
 def longer(text):
     return handover.launch(text.replace("    bar.sync", "    nanosleep.u32 20;\\n    bar.sync"))
 """
+
+TYPES = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "object": dict,
+    "array of string": list,
+    "array of object": list,
+}
+
+
+def fields(heading: str) -> dict[str, type]:
+    """The fields of an object of the JSON verdict, as the page has them."""
+    page = (ROOT / "docs" / "reference" / "verdict.md").read_text(encoding="utf-8")
+    table = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return {
+        name: TYPES[type] for name, type in re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", table, re.M)
+    }
+
+
+def assert_described(given: dict[str, Any], heading: str, *absent: str) -> None:
+    described = fields(heading)
+    assert set(given) == set(described) - set(absent)
+    for name, value in given.items():
+        assert type(value) is described[name], (heading, name)
 
 
 @pytest.fixture
@@ -114,3 +142,28 @@ def test_what_each_instruction_is_for(file: Path, tilepipe: Call) -> None:
     answers = {row["op"].split(" ")[0]: row["answer"] for row in found["lines"]}
     assert answers["mbarrier.arrive.shared.b64"] == answers["bar.sync"] == "load-bearing"
     assert found["stages"] == []
+
+
+def test_the_fields_of_the_json_verdict_are_those_that_the_page_describes(
+    file: Path, tilepipe: Call
+) -> None:
+    fault = report(
+        tilepipe("check", f"{file}:made", "-s", "without=arrive", "--save", "f.json", "--json"), 1
+    )
+    assert_described(fault, "The object", "sensitivity")
+    assert_described(fault["faults"][0], "A fault")
+    for step in fault["faults"][0]["steps"]:
+        assert_described(step, "A step")
+    of_instance = {*list(fields("The object"))[4:14]}
+    assert [set(one) for one in fault["instances"]] == [of_instance]
+    verified = report(
+        tilepipe("check", f"{file}:made", "--rules", "strict", "--sensitivity", "--json")
+    )
+    assert_described(verified, "The object", "saved")
+    assert verified["rules"] == "strict"
+    assert_described(verified["sensitivity"], "Sensitivity")
+    for line in verified["sensitivity"]["lines"]:
+        assert_described(line, "A line")
+    undecided = report(tilepipe("check", f"{file}:both", "--seconds", 0.001, "--json"), 2)
+    assert_described(undecided, "The object", "saved", "sensitivity")
+    assert (undecided["verdict"], undecided["bound"]) == ("undecided", "0.001 seconds")

@@ -20,6 +20,12 @@ _LOADS = """                for row in range(8):
                     ctx.store(out[8 * i + row, ctx.lane], 2 * ctx.load(tile[row, ctx.lane]))
 """
 FREED = (_LOADS, _LOADS.replace("    " * 4, "    " * 3))
+# (old, new), made in the CUDA C++ of the how-to: the slot is freed before it is read.
+_READS = """            for (int j = lane; j < ROW; j += 32)
+                out[row * ROW + j] = 2 * tiles[s][j];
+"""
+_ARRIVES = "            arrive(empty[s]);\n"
+ARRIVES_FIRST = (_READS + _ARRIVES, _ARRIVES + _READS)
 
 # (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one
 # that is raised, or what `tilepipe check` says of it (EARLY).

@@ -2,11 +2,12 @@
 what they print into the pages anew.
 
 A fenced block `text` after a line `<!-- $ COMMAND -->` is the command's output, in a folder that
-holds the page's files: the blocks `python` after a line `<!-- FILE.py -->`. A block after `<!-- $
-COMMAND in FILE.py of MISTAKE -->` is of a folder in which a mistake has been made in the file:
-`MISTAKES[MISTAKE]`, (old, new). Where `, before WORD` ends that line, the block is what the output
-has before a line WORD. Commands of one page share the folder, so that one may replay what
-another saved.
+holds the page's files: the blocks `python` after a line `<!-- FILE.py -->`, and `cpp` after `<!--
+FILE.cu -->`. A block after `<!-- $ COMMAND in FILE.py of MISTAKE -->` is of a folder in which a
+mistake has been made in the file: `MISTAKES[MISTAKE]`, (old, new). Where `, before WORD` ends that
+line, the block is what the output has before a line WORD; where `, from WORD` does, what it has
+from the line that begins with `WORD: `. Commands of one page share the folder, so that one may
+replay what another saved.
 """
 
 from __future__ import annotations
@@ -27,14 +28,22 @@ PAGES = (
     readme.ROOT / "docs" / "tutorial" / "gemm.md",
     readme.ROOT / "docs" / "concepts" / "checker.md",
     readme.ROOT / "docs" / "how-to" / "check-your-kernel.md",
+    readme.ROOT / "docs" / "how-to" / "check-a-kernel-you-already-have.md",
 )
 WIDTH = "100"
-FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(
+    r"<!-- (\w+\.(?:py|cu)) -->\n\n```(?:python|cpp)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 SHOWN = re.compile(
-    r"<!-- \$ (.+?)(?: in (\w+\.py) of (\w+))?(?:, before (\w+))? -->\n\n```text\n(.*?)^```$",
+    r"<!-- \$ (.+?)(?: in (\w+\.\w+) of (\w+))?(?:, (before|from) (\w+))? -->\n\n"
+    r"```text\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-MISTAKES = {"early": readme.MISTAKES[readme.EARLY], "freed": readme.FREED}
+MISTAKES = {
+    "early": readme.MISTAKES[readme.EARLY],
+    "freed": readme.FREED,
+    "arrives_first": readme.ARRIVES_FIRST,
+}
 
 
 def files(page: str) -> dict[str, str]:
@@ -85,7 +94,7 @@ def shown(page: str) -> list[tuple[str, str, str]]:
     """Of each command of a page: the command, what the page shows, what it prints."""
     out = []
     with tempfile.TemporaryDirectory() as name:
-        for command, file, mistake, end, text in SHOWN.findall(page):
+        for command, file, mistake, part, word, text in SHOWN.findall(page):
             for path, code in files(page).items():
                 if path == file:
                     old, new = MISTAKES[mistake]
@@ -93,17 +102,22 @@ def shown(page: str) -> list[tuple[str, str, str]]:
                     code = code.replace(old, new)
                 (Path(name) / path).write_text(code, encoding="utf-8")
             printed = output(command, Path(name))
-            if end:
-                printed, found, _ = printed.partition(f"\n{end}\n")
-                assert found, f"{command} prints no line {end}"
+            if part == "before":
+                printed, found, _ = printed.partition(f"\n{word}\n")
+                assert found, f"{command} prints no line {word}"
+            if part == "from":
+                _, found, printed = printed.partition(f"\n{word}: ")
+                assert found, f"{command} prints no line {word}: "
+                printed = f"{word}: {printed}"
             out.append((command, text, printed))
     return out
 
 
 def timeless(text: str) -> str:
-    """Text without seconds, which differ from run to run, and what was explored, which a better
-    reduction lessens.
+    """Text without seconds, which differ from run to run, what was explored, which a better
+    reduction lessens, and what another compiler may number anew: registers and lines of PTX.
     """
+    text = re.sub(r"%([a-z]+)\d+(?:\+-?\d+)?", r"%\1", re.sub(r"PTX line \d+", "PTX line", text))
     explored = r"(│ explored │) +[\d,]+ │ +[\d,]+ │"
     return re.sub(explored, r"\1 0 │ 0 │", re.sub(r" *\b\d+\.\d{3}\b", " 0.000", text))
 

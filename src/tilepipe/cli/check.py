@@ -149,7 +149,7 @@ def check(
                 kept, unsaved = None, str(error)
         lines = _sensitivity(found, by, bounds, as_json) if sensitivity and combined.ok else None
     if as_json:
-        print_json(_report(found, verdicts, combined, lines, kept))
+        print_json(_report(found, by, verdicts, combined, lines, kept))
     else:
         _show(found, verdicts, combined, lines)
         if number >= 0:
@@ -222,6 +222,7 @@ def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Se
 
 def _report(
     found: Target,
+    rules: Rules,
     verdicts: Sequence[Verdict],
     combined: Verdict,
     lines: Sensitivity | None,
@@ -233,7 +234,7 @@ def _report(
         return verdict.report() | {"faults": [saved.as_json(fault) for fault in verdict.faults]}
 
     report = (
-        {"kernel": found.what, "config": found.config, "from": found.source.value}
+        {"kernel": found.what, "config": found.config, "from": found.source.value, "rules": rules}
         | of(combined)
         | {"instances": [of(v) for v in verdicts]}
     )
