@@ -195,8 +195,13 @@ class Modifiers:
         """The next modifier, which must be one of these."""
         taken = self.take(*choices)
         if not taken:
-            found = f"'.{self._left[0]}'" if self._left else "a missing modifier"
-            not_modelled(self.instruction, f"{found} (expected .{', .'.join(choices)})")
+            expected = f"expected .{', .'.join(choices)}"
+            if not self._left:
+                instruction = self.instruction
+                raise PtxError(
+                    f"{where(instruction)}: {instruction.name}: modifier missing: {expected}"
+                )
+            not_modelled(self.instruction, f"'.{self._left[0]}' ({expected})")
         return taken
 
     def in_any_order(self, *sets: tuple[str, ...]) -> tuple[str, ...]:
@@ -222,7 +227,7 @@ class Modifiers:
 
 
 def operands(instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
-    """The operands, of which there must be so many."""
+    """The operands, of which there must be exactly one of these numbers."""
     found = instruction.operands
     if len(found) not in counts:
         expected = " or ".join(map(str, counts))
@@ -240,7 +245,7 @@ def inside(instruction: Instruction, operand: Operand) -> Operand:
 
 
 def elements(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    """The registers of a vector, or the one register, of which there must be so many."""
+    """The registers of a vector, or the one register: exactly `count`."""
     found = operand.items if isinstance(operand, Vector) else (operand,)
     if len(found) != count:
         not_modelled(instruction, f"{len(found)} registers where there are {count}")
@@ -255,7 +260,7 @@ def pair(operand: Operand) -> tuple[Operand, ...]:
 def constant(instruction: Instruction, operand: Operand) -> int:
     """The value of an operand that must be an integer constant."""
     if not isinstance(operand, Integer):
-        raise PtxError(f"{where(instruction)}: {instruction}: {operand} is no constant")
+        raise PtxError(f"{where(instruction)}: {instruction}: {operand} is not a constant")
     return operand.value
 
 

@@ -221,7 +221,7 @@ def test_waiting_for_nobody_is_a_deadlock() -> None:
         ("bar.sync.aligned 0;", "aligned"),
         ("barrier.cta.arrive 0;", "1 operands; expected 2"),
         ("barrier.cluster.arrive.acquire;", "acquire"),
-        ("fence.acq_rel;", "a missing modifier"),
+        ("fence.acq_rel;", "modifier missing"),
         ("fence.proxy.tensormap;", "tensormap"),
         ("membar.gpu;", "gpu"),
         ("mov.u32 %r1, %pm0;", "no value|pm0"),

@@ -32,6 +32,7 @@ REFUSED = {
     r"cvt\..*(s2f6x2|scaled::)": "fixed point and scale factors are not modelled",
     r"cvt\.rs\.": "stochastic rounding is not modelled",
     r"cvta\..*u32 ": "addresses have 64 bits",
+    r"isspacep\.const ": "constants are in global memory here, and no address says so",
     r"isspacep\.\S* %p1, %r2": "addresses have 64 bits",
     r"mapa\.u32 ": "addresses have 64 bits",
     r"mov\.\w+ %\w+, %\w+\.w;": "the fourth component is a remnant of PTX 1",

@@ -48,5 +48,5 @@ def test_views_keep_the_bits() -> None:
 
 
 def test_unknown_types() -> None:
-    with pytest.raises(Unsupported, match=r".f8 is no type of PTX"):
+    with pytest.raises(Unsupported, match=r".f8 is not a type of PTX"):
         types.type_of("f8")

@@ -36,7 +36,7 @@ def with_calls_inlined(function: Function, functions: Mapping[str, Function]) ->
     """A kernel with the functions that it calls in the places of the calls.
 
     Raises:
-        PtxError: a function calls itself, or passes what is no `.param` variable.
+        PtxError: a function calls itself, or passes what is not a `.param` variable.
     """
     if not any(i.opcode == "call" for i in function.instructions):
         return function
@@ -138,7 +138,7 @@ def _actual(call: Instruction, callee: Function) -> list[Variable]:
         not_modelled(call, f"{len(given)} arguments and results of '{callee.name}'")
     found = [v for v in given if isinstance(v, Variable)]
     if len(found) != len(given):
-        not_modelled(call, "an argument that is no .param variable")
+        not_modelled(call, "an argument that is not a .param variable")
     return found
 
 

@@ -126,7 +126,7 @@ def _isspacep(instruction: Instruction) -> Operation:
     destination, source = operands(instruction, 2)
     modifiers = Modifiers(instruction)
     space = modifiers.need(
-        "global", "const", "shared", "shared::cta", "shared::cluster", "local", "param",
+        "global", "shared", "shared::cta", "shared::cluster", "local", "param",
         "param::entry",
     )  # fmt: skip
     modifiers.end()

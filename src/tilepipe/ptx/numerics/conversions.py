@@ -204,7 +204,7 @@ def _f32(a: Array) -> Array:
 
 
 def rectify_half(a: Array) -> Array:
-    """`rectify` on the bits of f16 or bf16: what has the sign bit set and is no NaN becomes +0."""
+    """`rectify` on the bits of f16 or bf16: what has the sign bit set and is not NaN becomes +0."""
     bits = a.view(np.int16)
     return np.where((bits < 0) & (a == a), np.int16(0), bits).view(a.dtype)
 

@@ -159,7 +159,7 @@ def _fma_f32(a: Array, b: Array, c: Array) -> Array:
     total = product + c
     result = total.astype(np.float32)
     # rounding twice is wrong only where the first result lies halfway between two f32: its low 28
-    # bits are then zero, and it is no f32
+    # bits are then zero, and it is not an f32
     halfway = (total.view(np.uint64) & _BELOW_HALF_F32) == _ZERO
     if np.count_nonzero(halfway) and np.count_nonzero(halfway & (result != total)):
         return to_f32(sum_to_odd(product, wide(c)), "rn")
@@ -210,7 +210,8 @@ def _split(a: Array) -> tuple[Array, Array]:
 def _fma_f64(a: Array, b: Array, c: Array) -> Array:
     """a * b + c rounded to nearest (Boldo and Melquiond: the tail rounded to odd).
 
-    Lanes near the ends of the range, where the error of the product is no f64, take exact integers.
+    Lanes near the ends of the range, where the error of the product is not an f64, take exact
+    integers.
     """
     a, b, c = np.broadcast_arrays(a, b, c)
     product = a * b

@@ -80,7 +80,7 @@ TYPES = _types()
 def type_of(name: str) -> Type:
     """The type of this name ("u32", "bf16x2"); `Unsupported` if PTX has none."""
     if name not in TYPES:
-        raise Unsupported(f".{name} is no type of PTX")
+        raise Unsupported(f".{name} is not a type of PTX")
     return TYPES[name]
 
 
@@ -91,6 +91,8 @@ def is_integer(name: str) -> bool:
 
 def require(name: str, allowed: str, instruction: str) -> Type:
     """The type of this name, which must be among the names in `allowed` (separated by spaces)."""
+    if not name:
+        raise Unsupported(f"{instruction}: type missing")
     if name not in allowed.split():
         raise Unsupported(f"{instruction} has no type .{name}")
     return TYPES[name]

@@ -52,7 +52,7 @@ def parse(text: str) -> Module:
     """The module that a PTX text describes.
 
     Raises:
-        PtxError: the text is no PTX, or uses a part of the language that is not read (textures,
+        PtxError: the text is not PTX, or uses a part of the language that is not read (textures,
             vector registers, alternate parameters); it names the line.
     """
     if len(text) > MOST_BYTES:
@@ -195,7 +195,7 @@ class _Parser:
         if vector > 1:
             raise PtxError(f"PTX line {self.token.line}: vector variables are not read")
         if align & (align - 1):
-            raise PtxError(f"PTX line {self.token.line}: .align {align} is no power of two")
+            raise PtxError(f"PTX line {self.token.line}: .align {align} is not a power of two")
         return align, kind
 
     def pointee(self) -> None:
@@ -417,7 +417,7 @@ class _Parser:
         negated = self.take("!")
         register = self.operand(scope)
         if not isinstance(register, Register) or register.type != "pred":
-            raise PtxError(f"PTX line {self.token.line}: the guard {register} is no predicate")
+            raise PtxError(f"PTX line {self.token.line}: the guard {register} is not a predicate")
         return Guard(register, negated)
 
     def label(self, token: Token, made: Function, scope: Scope) -> None:
