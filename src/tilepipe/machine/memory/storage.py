@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir.dtypes import DType
+from tilepipe.ir.dtypes import DType, float16
 
 Array = npt.NDArray[Any]
 
@@ -33,3 +33,19 @@ def rounded(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
         limit = 448.0 if dtype.name == "float8_e4m3" else 57344.0
         values = np.clip(values, -limit, limit)
     return values.astype(dtype.numpy).astype(np.float32)
+
+
+def truncated(x: Array) -> Array:
+    """tf32: the low 13 bits of the significand are not read."""
+    return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def narrow_sum(total: Array, dtype: DType, *, saturates: bool) -> Array:
+    """What an accumulator of float16 or int32 gets: an exact sum, rounded once. `saturates`: one of
+    integers is clamped, and otherwise wraps.
+    """
+    if dtype is float16:
+        return total.astype(np.float16)
+    if saturates:
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+    return total.astype(np.int64).astype(np.int32)

@@ -20,6 +20,7 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.memory.instruction_descriptor import EXPANDED, Shape
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, operand_places
+from tilepipe.machine.memory.storage import truncated
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
@@ -78,7 +79,7 @@ def numbers(raw: npt.NDArray[np.uint8], dtype: DType) -> Array:
         codes = np.stack([raw & 15, raw >> 4], -1).reshape(len(raw), -1)
         return codes.view(dtype.numpy).astype(np.float32)
     if dtype is dtypes.float32:
-        return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+        return truncated(raw)
     return raw.view(dtype.numpy).astype(np.float32)
 
 

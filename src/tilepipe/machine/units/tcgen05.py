@@ -22,7 +22,7 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.storage import Array
+from tilepipe.machine.memory.storage import Array, truncated
 from tilepipe.machine.memory.tensor_access import place_of, scale_place, tcgen05_fence_before
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory, elements, rects
 from tilepipe.machine.memory.tiles import Slot
@@ -38,7 +38,6 @@ from tilepipe.machine.units.in_flight import (
     TensorUnit,
 )
 from tilepipe.machine.units.tma import one_lane
-from tilepipe.machine.units.wgmma import truncated
 
 
 def queue_of(ag: Agent, lane: int) -> TensorQueue:
@@ -141,8 +140,19 @@ def issue(m: Machine, queue: TensorQueue, unit: TensorUnit) -> None:
     m.issue(queue, unit)
 
 
-def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
-    """The CTAs that an MMA or a copy works on.
+def begun(ag: Agent, site: Site, mask: int, made: str) -> tuple[TensorQueue, int]:
+    """The queue of the one thread that issues an op, and what the op is ordered after: what the
+    thread knows, and what it has issued. `made`: what several threads would do.
+
+    Raises:
+        SimFault: several lanes are active.
+    """
+    queue = queue_of(ag, one_lane(ag, site, mask, made))
+    return queue, ag.known(mask) | queue.issued
+
+
+def ctas_of(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
+    """The CTAs that an MMA or a copy works on (PTX ISA, tcgen05, Issue granularity).
 
     Raises:
         SimFault: issued by the odd CTA of a pair.
@@ -159,7 +169,9 @@ def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
     return m.ctas[ag.cta.rank : ag.cta.rank + 2]
 
 
-def _read(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, known: int) -> int:
+def order_read(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, known: int
+) -> int:
     """Reads shared memory, or tensor memory, asynchronously; returns the bits."""
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     if isinstance(slot, TensorMemory):
@@ -167,7 +179,7 @@ def _read(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, 
     return record.bit | read(m, slot, record, known)
 
 
-def _write(
+def order_write(
     m: Machine,
     ag: Agent,
     site: Site,
@@ -187,6 +199,21 @@ def _write(
     return bits
 
 
+def occupy(
+    m: Machine, ag: Agent, site: Site, queue: TensorQueue, ctas: list[Cta], flops: float, bits: int
+) -> None:
+    """An MMA takes the tensor cores of its CTAs, by the cost model: `flops` of each, with elements
+    of B of `bits` bits.
+    """
+    start = max(ag.time, *(cta.tensor_free for cta in ctas))
+    end = start + flops / cost.TCGEN05_FLOPS_PER_CYCLE[bits]
+    for cta in ctas:
+        cta.tensor_free = end
+    queue.end = max(queue.end, end)
+    if m.world.on_event is not None:
+        m.world.on_event(ag, site, start, end)
+
+
 def tcgen05_mma(
     m: Machine,
     ag: Agent,
@@ -204,28 +231,25 @@ def tcgen05_mma(
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in
     tensor memory. `sfa`, `sfb`: address and first row of scale factors.
     """
-    lane = one_lane(ag, site, mask, "MMAs are issued")
     assert site.place is not None
     assert site.shape is not None
-    queue = queue_of(ag, lane)
-    known = ag.known(mask) | queue.issued
+    queue, known = begun(ag, site, mask, "MMAs are issued")
     bits = 0
     parts: list[MmaPart] = []
-    start = ag.time
-    ctas = _ctas(m, ag, site, site.cta_group)
+    ctas = ctas_of(m, ag, site, site.cta_group)
     for cta in ctas:
         tm = memory_of(cta)
         source: Operand
-        bits |= _read(m, ag, site, mask, cta.slots[b], rect_b, known)
+        bits |= order_read(m, ag, site, mask, cta.slots[b], rect_b, known)
         if rect_a is None:
             assert site.place_a is not None
             source = place = place_of(ag, site, tm, site.place_a, a)
             if site.place_a.rows != LANES and place[1] != acc >> 16:
                 raise SimFault(f"{site.what}: {half_rule(place[1], acc >> 16)}.", site.loc)
             for rect in rects(place):
-                bits |= _read(m, ag, site, mask, tm, rect, known)
+                bits |= order_read(m, ag, site, mask, tm, rect, known)
         else:
-            bits |= _read(m, ag, site, mask, cta.slots[a], rect_a, known)
+            bits |= order_read(m, ag, site, mask, cta.slots[a], rect_a, known)
             source = cta.slots[a], rect_a
         scales = [
             scale_place(ag, site, tm, s, *where)
@@ -233,30 +257,22 @@ def tcgen05_mma(
             if where is not None
         ]
         for rect in (rect for s in scales for rect in s.rects()):
-            bits |= _read(m, ag, site, mask, tm, rect, known)
+            bits |= order_read(m, ag, site, mask, tm, rect, known)
         place = place_of(ag, site, tm, site.place, acc)
-        bits |= _write(m, ag, site, mask, tm, rects(place), known, adds)
+        bits |= order_write(m, ag, site, mask, tm, rects(place), known, adds)
         parts.append(MmaPart(tm, place, source, (cta.slots[b], rect_b), scales))
-        start = max(start, cta.tensor_free)
-    end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[site.shape[2].bits]
-    for cta in ctas:
-        cta.tensor_free = end
-    queue.end = max(queue.end, end)
+    occupy(m, ag, site, queue, ctas, site.flops / len(ctas), site.shape[2].bits)
     issue(m, queue, MmaUnit(site, queue, bits, adds, parts))
-    if m.world.on_event is not None:
-        m.world.on_event(ag, site, start, end)
 
 
 def tmem_copy(
     m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int, rect: Rect
 ) -> None:
     """Issues tcgen05.cp: in each CTA, from its shared memory to its tensor memory."""
-    lane = one_lane(ag, site, mask, "copies are made")
-    queue = queue_of(ag, lane)
-    known = ag.known(mask) | queue.issued
+    queue, known = begun(ag, site, mask, "copies are made")
     bits = 0
     parts: list[CopyPart] = []
-    for cta in _ctas(m, ag, site, site.cta_group):
+    for cta in ctas_of(m, ag, site, site.cta_group):
         tm = memory_of(cta)
         place: Place | ScalePlace
         if site.scales:
@@ -266,8 +282,8 @@ def tmem_copy(
             assert site.place is not None
             place = place_of(ag, site, tm, site.place, dst)
             where = rects(place)
-        bits |= _read(m, ag, site, mask, cta.slots[slot], rect, known)
-        bits |= _write(m, ag, site, mask, tm, where, known, False)
+        bits |= order_read(m, ag, site, mask, cta.slots[slot], rect, known)
+        bits |= order_write(m, ag, site, mask, tm, where, known, False)
         parts.append(CopyPart(tm, place, (cta.slots[slot], rect)))
     queue.end = max(queue.end, ag.time)
     issue(m, queue, CopyUnit(site, queue, bits, parts))

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.hardware.tensor_memory import COLUMNS, LANES, half_rule
-from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.cta import Cta, memory_of
 from tilepipe.machine.happens_before.accesses import Access, Rect
@@ -28,6 +27,7 @@ from tilepipe.machine.memory.byte_sets import ByteSet
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.instruction_descriptor import Form, Shape, shape_of
 from tilepipe.machine.memory.matrix_operands import K_BYTES, MatrixDescriptor, operand_places
+from tilepipe.machine.memory.storage import narrow_sum
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tensor_operands import (
     Array,
@@ -46,8 +46,14 @@ from tilepipe.machine.memory.tensor_operands import (
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import TensorUnit
-from tilepipe.machine.units.tcgen05 import issue, queue_of
-from tilepipe.machine.units.tma import one_lane
+from tilepipe.machine.units.tcgen05 import (
+    begun,
+    ctas_of,
+    issue,
+    occupy,
+    order_read,
+    order_write,
+)
 
 WARP_LANES = 32  # that one warp reaches
 
@@ -143,15 +149,14 @@ def _accumulate(unit: AddressedMma, acc: TensorOperand, product: Array) -> None:
         if adds:
             there = acc.words().astype(np.uint16).view(np.float16)
             product = there.astype(np.float64) * factor + product
-        halves = product.astype(np.float16).view(np.uint16)
+        halves = narrow_sum(product, kind, saturates=False).view(np.uint16)
         acc.put(halves.astype(np.uint32), skipped)
     else:
         total = product.astype(np.int64)  # exact in float32, too
         if adds:
             total = total + acc.words().view(np.int32)
-        if unit.shape.saturates:
-            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-        acc.put(total.astype(np.int32).view(np.uint32), skipped)
+        found = narrow_sum(total, kind, saturates=unit.shape.saturates)
+        acc.put(found.view(np.uint32), skipped)
 
 
 def _scaled(unit: AddressedMma, part: MmaPart, a: Array, b: Array) -> Array:
@@ -178,41 +183,6 @@ def copy(m: Machine, unit: AddressedCopy) -> None:
 
 
 # -- ops -------------------------------------------------------------------------------
-
-
-def _group(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
-    if group == 1:
-        return [ag.cta]
-    if ag.cta.rank & 1:
-        raise SimFault(
-            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with .cta_group::2 the even"
-            " CTA of a pair issues for both (PTX ISA, tcgen05, Issue granularity)",
-            site.loc,
-        )
-    return m.ctas[ag.cta.rank : ag.cta.rank + 2]
-
-
-def _in_tensor_memory(
-    m: Machine,
-    ag: Agent,
-    site: Site,
-    mask: int,
-    tm: TensorMemory,
-    rects: list[Rect],
-    known: int,
-    *,
-    writes: bool,
-    reads: bool,
-) -> int:
-    """Orders an access of the tensor core to tensor memory; returns its bits."""
-    bits = 0
-    for rect in rects:
-        record = Access(ag, site, mask, rect, writes, True, m.order.new_bit())
-        record.fenced = record.bit
-        bits |= record.bit | (read if reads else access)(m, tm, record, known)
-        if writes:
-            tm.written(rect)
-    return bits
 
 
 def _in_shared(
@@ -263,16 +233,13 @@ class Mma(NamedTuple):
 
 def mma_by_descriptor(m: Machine, ag: Agent, site: Site, mask: int, operands: Mma) -> None:
     """tcgen05.mma."""
-    lane = one_lane(ag, site, mask, "MMAs are issued")
+    queue, known = begun(ag, site, mask, "MMAs are issued")
     shape, group = operands.shape(site), operands.group
-    queue = queue_of(ag, lane)
-    known = ag.known(mask) | queue.issued
     rows = shape.rows // group
     # of a pair with 64 rows in each CTA, and of .ws, all lanes hold a part of the columns each
     folds = LANES // rows if group == 2 or operands.form == "ws" else 1
-    bits, parts = 0, []
-    start = ag.time
-    for cta in _group(m, ag, site, group):
+    bits, parts, ctas = 0, [], ctas_of(m, ag, site, group)
+    for cta in ctas:
         tm = memory_of(cta)
         target = tensor_operand(ag, site, tm, operands.acc, rows, shape.cols, folds=folds)
         operand_b = shared_operand(
@@ -282,9 +249,12 @@ def mma_by_descriptor(m: Machine, ag: Agent, site: Site, mask: int, operands: Mm
         operand_a: Operand | TensorOperand
         if operands.a_in_tensor_memory:
             operand_a = _a_in_tensor_memory(ag, site, tm, operands, shape, folds)
-            bits |= _in_tensor_memory(
-                m, ag, site, mask, tm, operand_a.rects(), known, writes=operands.shifts, reads=True
-            )
+            rects = operand_a.rects()
+            if operands.shifts:
+                bits |= order_write(m, ag, site, mask, tm, rects, known, adds=True)
+            else:
+                for rect in rects:
+                    bits |= order_read(m, ag, site, mask, tm, rect, known)
         else:
             operand_a = shared_operand(
                 site, cta, operands.a, shape.a, rows, k_major=shape.a_k_major
@@ -293,20 +263,11 @@ def mma_by_descriptor(m: Machine, ag: Agent, site: Site, mask: int, operands: Mm
         scales = scale_operands(ag, site, tm, shape, rows, operands.scaling)
         for scale in scales:
             if scale is not None:
-                bits |= _in_tensor_memory(
-                    m, ag, site, mask, tm, [scale.rect()], known, writes=False, reads=True
-                )
-        bits |= _in_tensor_memory(
-            m, ag, site, mask, tm, target.rects(), known, writes=True, reads=operands.adds
-        )
+                bits |= order_read(m, ag, site, mask, tm, scale.rect(), known)
+        bits |= order_write(m, ag, site, mask, tm, target.rects(), known, operands.adds)
         parts.append(MmaPart(target, operand_a, operand_b, *scales))
-        start = max(start, cta.tensor_free)
     depth = K_BYTES * 8 // shape.a.bits
-    flops = 2 * rows * shape.cols * depth
-    end = start + flops / cost.TCGEN05_FLOPS_PER_CYCLE[shape.b.bits]
-    for cta in _group(m, ag, site, group):
-        cta.tensor_free = end
-    queue.end = max(queue.end, end)
+    occupy(m, ag, site, queue, ctas, 2 * rows * shape.cols * depth, shape.b.bits)
     issue(m, queue, AddressedMma(site, queue, bits, shape, operands, parts))
 
 
@@ -369,21 +330,19 @@ def copy_by_descriptor(
     (.b8x16.b6x16_p32, .b8x16.b4x16_p64).
     """
     wide, lanes = COPIES[form]
-    lane = one_lane(ag, site, mask, "copies are made")
-    queue = queue_of(ag, lane)
-    known = ag.known(mask) | queue.issued
+    queue, known = begun(ag, site, mask, "copies are made")
     places = _rows(bits, len(lanes), wide // 8)
     columns = wide // 32
     if address >> 16:
         raise SimFault(f"{site.what}: a copy to lane {address >> 16}", site.loc)
     column = address & 0xFFFF
     found, parts = 0, []
-    for cta in _group(m, ag, site, group):
+    for cta in ctas_of(m, ag, site, group):
         tm = memory_of(cta)
         check_inside(ag, site, tm, column, columns)
         found |= _in_shared(m, ag, site, mask, cta, places, known)
         rects = [(0, LANES, column, column + columns)]
-        found |= _in_tensor_memory(m, ag, site, mask, tm, rects, known, writes=True, reads=False)
+        found |= order_write(m, ag, site, mask, tm, rects, known, adds=False)
         parts.append((cta.bytes(), places, tm, column))
     queue.end = max(queue.end, ag.time)
     issue(m, queue, AddressedCopy(site, queue, found, lanes, width, parts))
@@ -391,9 +350,7 @@ def copy_by_descriptor(
 
 def shift_down(m: Machine, ag: Agent, site: Site, mask: int, group: int, address: int) -> None:
     """tcgen05.shift.down: rows of 32 bytes in the 32 lanes of a warp."""
-    lane = one_lane(ag, site, mask, "shifts are issued")
-    queue = queue_of(ag, lane)
-    known = ag.known(mask) | queue.issued
+    queue, known = begun(ag, site, mask, "shifts are issued")
     first, column = address >> 16, address & 0xFFFF
     if first % WARP_LANES:
         raise SimFault(
@@ -402,11 +359,11 @@ def shift_down(m: Machine, ag: Agent, site: Site, mask: int, group: int, address
             site.loc,
         )
     columns, bits, parts = K_BYTES // 4, 0, []
-    for cta in _group(m, ag, site, group):
+    for cta in ctas_of(m, ag, site, group):
         tm = memory_of(cta)
         check_inside(ag, site, tm, column, columns)
         rects = [(first, first + WARP_LANES, column, column + columns)]
-        bits |= _in_tensor_memory(m, ag, site, mask, tm, rects, known, writes=True, reads=True)
+        bits |= order_write(m, ag, site, mask, tm, rects, known, adds=True)
         parts.append(tm)
     queue.end = max(queue.end, ag.time)
     issue(m, queue, AddressedShift(site, queue, bits, first, column, parts))

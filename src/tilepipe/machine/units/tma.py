@@ -234,11 +234,15 @@ def tma_store(
     extents = tensor.box(count, site.cols)
     event = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=True)
     end = occupy(ag, site.nbytes)
-    unit = TmaStoreUnit(ag, site, coords, slot, record, event, end, count)
+    send(m, ag, lane, TmaStoreUnit(ag, site, coords, slot, record, event, end, count))
+
+
+def send(m: Machine, ag: Agent, lane: int, unit: TmaStoreUnit) -> None:
+    """Sends a store on its way, in the open group of a thread."""
     ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
     m.pending.append(unit)
     if m.world.on_event is not None:
-        m.world.on_event(ag, site, ag.time, unit.end)
+        m.world.on_event(ag, unit.site, ag.time, unit.end)
 
 
 def tma_store_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:

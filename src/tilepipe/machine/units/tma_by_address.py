@@ -23,13 +23,14 @@ from tilepipe.machine.memory.boxes import Box, Global, Shared, SharedBytes, Span
 from tilepipe.machine.memory.byte_access import Combine, asynchronous
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
+from tilepipe.machine.units.in_flight import TmaStoreUnit
 from tilepipe.machine.units.tma import (
     credit_copy,
     depart,
     finished,
     occupy,
     one_lane,
+    send,
     storing_lane,
 )
 
@@ -221,7 +222,4 @@ def store(
         ag, site, to.coords, source.space, record, event, occupy(ag, what.nbytes), 0, source=source,
         to=to, reduction=reduction, map_read=what.map_read,
     )  # fmt: skip
-    ag.stores.setdefault(mask.bit_length() - 1, StoreQueue()).open.append(unit)
-    m.pending.append(unit)
-    if m.world.on_event is not None:
-        m.world.on_event(ag, site, ag.time, unit.end)
+    send(m, ag, mask.bit_length() - 1, unit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.errors import PoisonError, RaceError, SimFault
-from tilepipe.ir.dtypes import DType, float16, float32
+from tilepipe.ir.dtypes import DType, float32
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
@@ -22,7 +22,7 @@ from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.fragment_access import readable
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
-from tilepipe.machine.memory.storage import Array
+from tilepipe.machine.memory.storage import Array, narrow_sum, storage, truncated
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import Source, WarpgroupQueue, WgmmaGroup, WgmmaUnit
@@ -64,17 +64,8 @@ def _multiply_narrow(unit: WgmmaUnit, a: Array, b: Array) -> None:
     total = a.astype(np.float64) @ b.astype(np.float64).T
     if unit.adds:
         total += acc.data
-    if acc.ir.dtype is float16:
-        acc.data = total.astype(np.float16).astype(np.float32)
-        return
-    if unit.saturates:
-        total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-    acc.data = total.astype(np.int64).astype(np.int32)
-
-
-def truncated(x: Array) -> Array:
-    """tf32: the low 13 bits of the significand are not read."""
-    return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    found = narrow_sum(total, acc.ir.dtype, saturates=unit.saturates)
+    acc.data = found.astype(storage(acc.ir.dtype))
 
 
 def finish(m: Machine, group: WgmmaGroup) -> None:
