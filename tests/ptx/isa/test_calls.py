@@ -86,7 +86,7 @@ def test_a_function_that_calls_itself_is_refused() -> None:
     [
         ("call.uni malloc;", "a call of 'malloc'"),
         ("call.uni %rd1, (%rd2);", "a call of 'an address'"),
-        ("{ .param .b32 p; .param .b32 r; call (r), square, (%r1); }", "no .param variable"),
+        ("{ .param .b32 p; .param .b32 r; call (r), square, (%r1); }", "not a .param variable"),
     ],
 )
 def test_other_calls_are_refused(text: str, message: str) -> None:

@@ -167,7 +167,7 @@ def test_comments_sections_and_pragmas_are_passed_over() -> None:
         (f"{HEAD}.entry k() {{ .reg .b32 a; .reg .b32 a; }}", "declared twice"),
         (f"{HEAD}.entry k() {{ .reg .b32 a; @a ret; }}", "is not a predicate"),
         (f"{HEAD}.entry k() {{ ret; }} .entry k() {{ ret; }}", "a second function 'k'"),
-        (f"{HEAD}.global .align 3 .b8 x;", "no power of two"),
+        (f"{HEAD}.global .align 3 .b8 x;", "not a power of two"),
         (f"{HEAD}.global .v4 .f32 x;", "vector variables are not read"),
         (f"{HEAD}.global .texref x;", "type .texref is not read"),
         (f"{HEAD}.entry k() {{ \x01 }}", "begins nothing that PTX has"),
