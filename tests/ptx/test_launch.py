@@ -116,3 +116,20 @@ def test_multiprocessors_are_those_of_the_chip(chip: tp.Chip) -> None:
     out = np.zeros((3, 2), np.uint32)
     ptx.load(text).only().bind([out], grid=3, block=1, chip=chip).run()
     assert out.tolist() == [[n % chip.sms, chip.sms] for n in range(3)]
+
+
+def test_variables_begin_with_numbers_and_addresses() -> None:
+    before = """
+    .global .align 8 .u32 numbers[4] = {1, 2, 3};
+    .global .f32 half = 0.5;
+    .global .u64 places[2] = {numbers, generic(numbers)+8};
+    """
+    text = f"""{HEAD}{before}.visible .entry k(.param .u64 out) {{
+    .reg .b64 %a, %b; .reg .b32 %r<4>;
+    ld.param.u64 %a, [out]; ld.global.u64 %b, [places+8]; ld.global.u32 %r1, [%b];
+    ld.global.u32 %r2, [half]; st.global.v2.u32 [%a], {{%r1, %r2}}; ret; }}
+    """
+    out = np.zeros(2, np.uint32)
+    ptx.load(text).only().bind([out], grid=1, block=1).run()
+    assert out[0] == 3
+    assert out[1:].view(np.float32)[0] == 0.5

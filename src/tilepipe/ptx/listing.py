@@ -88,10 +88,13 @@ def listing(source: str | Path) -> Listing:
 def _entry(function: Function, variables: list[Variable], functions: dict[str, Function]) -> Entry:
     shared = [v for v in (*variables, *function.variables) if v.space == "shared"]
     counts = Counter(instruction.name for instruction in function.instructions)
-    missing = [
-        Missing(i.line, str(i.position or ""), str(i), reason)
-        for i, reason in findings(prepared(function, functions), functions)
-    ]
+    try:
+        missing = [
+            Missing(i.line, str(i.position or ""), str(i), reason)
+            for i, reason in findings(prepared(function, functions), functions)
+        ]
+    except PtxError as error:  # a call that cannot be followed
+        missing = [Missing(function.line, "", f".entry {function.name}", str(error))]
     return Entry(
         function.name,
         tuple(Parameter(p.name, p.type, p.nbytes, p.align) for p in function.parameters),

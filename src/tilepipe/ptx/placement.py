@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,19 @@ from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, bytes_of
-from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Float, Function, Integer, Module, Variable
+from tilepipe.ptx.syntax.nodes import (
+    TYPE_BYTES,
+    Float,
+    Function,
+    Integer,
+    Module,
+    Operand,
+    Sum,
+    Variable,
+)
 
 _MOST_LOCAL = 512 << 10  # bytes of each thread (PTX ISA, "Local State Space"; CUDA's limit)
+_MOST_PARAMETERS = 32764  # bytes (CUDA C++ Programming Guide, "Kernel parameters")
 _MOST_VARIABLES = 1 << 30  # bytes of a module's global and constant variables
 
 
@@ -76,10 +86,13 @@ class Placement:
                 f"the module's variables in global memory have {total:,} bytes; at most"
                 f" {_MOST_VARIABLES:,} are simulated"
             )
+        arrays = []
         for variable in kept:
             array = np.zeros(max(variable.nbytes, 1), np.uint8)
             self.addresses[variable] = self.memory.address_of(variable.name, array)
-            _initialise(variable, array)
+            arrays.append((variable, array))
+        for variable, array in arrays:
+            _initialise(variable, array, self.addresses)
         for variable in self._function.variables:
             if variable.space == "local":
                 at = -(-self.local_bytes // variable.align) * variable.align
@@ -93,6 +106,12 @@ class Placement:
 
     def _place_parameters(self, args: Sequence[Argument]) -> None:
         declared = self._function.parameters
+        size = sum(v.nbytes for v in declared)
+        if size > _MOST_PARAMETERS:
+            raise BindError(
+                f"kernel '{self._function.name}' has {size:,} bytes of parameters; at most"
+                f" {_MOST_PARAMETERS:,}"
+            )
         raw = bytearray()
         for variable, argument in zip(declared, args, strict=True):
             raw += bytes(-len(raw) % variable.align)
@@ -126,18 +145,35 @@ class Addresses:
         return address + (self._shared if variable.space == "shared" else 0)
 
 
-def _initialise(variable: Variable, array: npt.NDArray[np.uint8]) -> None:
-    """Writes the initial values of a variable into its memory."""
+def _initialise(
+    variable: Variable, array: npt.NDArray[np.uint8], addresses: Mapping[Variable, int]
+) -> None:
+    """Writes the initial values of a variable into its memory.
+
+    Raises:
+        PtxError: there are more than it has elements, or one is none of its type.
+    """
     size = TYPE_BYTES[variable.type]
-    for number, value in enumerate(variable.initial):
-        match value:
-            case Integer(found):
-                raw = (found & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-            case Float(bits, width):
-                raw = bits.to_bytes(width // 8, "little")
-            case _:
-                raise PtxError(
-                    f"PTX line {variable.line}: variable '{variable.name}' begins with the address"
-                    f" {value}, which is not modelled"
-                )
-        array[size * number : size * (number + 1)] = np.frombuffer(raw, np.uint8)
+    what = f"PTX line {variable.line}: variable '{variable.name}'"
+    if size * len(variable.initial) > variable.nbytes:
+        count = variable.nbytes // size
+        raise PtxError(f"{what} has {count:,} elements, and {len(variable.initial):,} values")
+    raw = b"".join([_raw(value, size, what, addresses) for value in variable.initial])
+    array[: len(raw)] = np.frombuffer(raw, np.uint8)
+
+
+def _raw(value: Operand, size: int, what: str, addresses: Mapping[Variable, int]) -> bytes:
+    """The bytes of an initial value: a number, or an address in global or constant memory."""
+    match value:
+        case Integer(found):
+            return (found & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        case Float(bits, width):
+            if width == 64 and size == 4:  # a decimal constant
+                return np.uint64(bits).view(np.float64).astype(np.float32).tobytes()
+            if width == 8 * size:
+                return bits.to_bytes(size, "little")
+        case Variable() | Sum(base=Variable()):
+            base, offset = (value.base, value.offset) if isinstance(value, Sum) else (value, 0)
+            if isinstance(base, Variable) and base in addresses and size == 8:
+                return ((addresses[base] + offset) & ((1 << 64) - 1)).to_bytes(8, "little")
+    raise PtxError(f"{what} begins with {value}, which is not modelled")

@@ -28,7 +28,8 @@ from tilepipe.ptx.syntax.nodes import (
     Vector,
 )
 
-_MOST_INSTRUCTIONS = 1 << 20  # of a function with all that it calls
+_MOST_INSTRUCTIONS = 1 << 16  # of all functions that a kernel calls, each time that it does
+_MOST_NESTED = 64
 _PARAM = {"param": "local", "param::func": "local", "param::entry": "local"}
 
 
@@ -44,7 +45,10 @@ def with_calls_inlined(function: Function, functions: Mapping[str, Function]) ->
     work.registers = list(function.registers)
     instructions = work.body(function, {r: r for r in function.registers}, {}, None)
     return replace(
-        function, instructions=instructions, registers=work.registers, variables=work.variables
+        function,
+        instructions=instructions,
+        registers=work.registers,
+        variables=list(work.variables),
     )
 
 
@@ -52,7 +56,8 @@ class _Inliner:
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = functions
         self.registers: list[Register] = []
-        self.variables: list[Variable] = []
+        self.variables: dict[Variable, None] = {}  # in order
+        self.steps = 0
         self.calling: list[str] = []
 
     def body(
@@ -69,13 +74,18 @@ class _Inliner:
             kept = variable
             if variable.space == "param":
                 kept = variables[variable] = replace(variable, space="local")
-            if kept not in self.variables:
-                self.variables.append(kept)
+            self.variables[kept] = None
         found: list[Instruction] = []
         starts: list[int] = []
         own: list[int] = []  # instructions whose targets are those of the function
         for instruction in function.instructions:
             starts.append(len(found))
+            self.steps += bool(self.calling)
+            if self.steps > _MOST_INSTRUCTIONS:
+                raise PtxError(
+                    f"PTX line {instruction.line}: '{self.calling[0]}' with all that it calls has"
+                    f" more than {_MOST_INSTRUCTIONS:,} instructions"
+                )
             renamed = _renamed(instruction, registers, variables)
             if called_at is not None and renamed.position is not None:
                 renamed = replace(renamed, position=_called(renamed.position, called_at))
@@ -86,8 +96,6 @@ class _Inliner:
             if renamed.targets:
                 own.append(len(found))
             found.append(renamed)
-            if len(found) > _MOST_INSTRUCTIONS:
-                raise PtxError(f"more than {_MOST_INSTRUCTIONS:,} instructions with all calls")
         starts.append(len(found))
         for number in own:
             targets = tuple(starts[t] for t in found[number].targets)
@@ -104,8 +112,10 @@ class _Inliner:
 
     def call(self, call: Instruction, callee: Function, at: int) -> list[Instruction]:
         """What takes the place of a call, which is instruction `at`."""
-        if callee.name in self.calling or len(self.calling) > 64:
+        if callee.name in self.calling:
             raise PtxError(f"PTX line {call.line}: '{callee.name}' calls itself")
+        if len(self.calling) > _MOST_NESTED:
+            raise PtxError(f"PTX line {call.line}: more than {_MOST_NESTED} calls in each other")
         registers: dict[Register, Register] = {}
         for register in callee.registers:
             made = Register(register.name, register.type, len(self.registers))

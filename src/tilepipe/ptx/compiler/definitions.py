@@ -74,18 +74,19 @@ def undefined(
             defined.update(leaf for operand in instruction.operands for leaf in leaves(operand))
         else:
             defined.update(results(op))
+    unplaced = {v for v in function.variables if v.space not in ("shared", "local")}
     for instruction, op in zip(function.instructions, operations, strict=True):
         for reason in (
-            *_names(instruction, function, functions),
+            *_names(instruction, unplaced, functions),
             *(() if op is None else _operands(instruction, op, defined)),
         ):
             yield instruction, reason
 
 
 def _names(
-    instruction: Instruction, function: Function, functions: Container[str]
+    instruction: Instruction, unplaced: Container[Variable], functions: Container[str]
 ) -> Iterator[str]:
-    """Names without a declaration, and variables without an address."""
+    """Names without a declaration, and variables without an address (`unplaced`)."""
     for operand in instruction.operands:
         for leaf in leaves(operand):
             match leaf:
@@ -97,14 +98,10 @@ def _names(
                     yield f"'{name}' is not declared"
                 case Variable(space="global" | "const", external=True):
                     yield f"the variable '{leaf}' is defined in another module: link it first"
-                case Variable(space=space) if _has_no_address(leaf, function):
+                case Variable(space=space) if leaf in unplaced:
                     yield f"the variable '{leaf}' in .{space} memory of a function is not modelled"
                 case SpecialRegister(name) if name not in MODELLED:
                     yield f"the special register {leaf} is not modelled"
-
-
-def _has_no_address(variable: Variable, function: Function) -> bool:
-    return variable.space not in ("shared", "local") and variable in function.variables
 
 
 def _operands(

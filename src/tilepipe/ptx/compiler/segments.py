@@ -90,7 +90,7 @@ class CompiledFunction:
     Attributes:
         operations: of its instructions. sites: of those that make requests, by instruction.
         content: number of a register that varies between lanes -> dtype of its array.
-        variables: those whose addresses the code reads: `warp.addresses[i]`.
+        variables: those whose addresses the code reads: `warp.addresses[i]`. numbers: their i.
         whole, part: the segments, for all lanes that are left and for some.
     """
 
@@ -101,6 +101,7 @@ class CompiledFunction:
     sites: dict[int, Site] = field(init=False)
     content: dict[int, np.dtype[Any]] = field(init=False)
     variables: list[Variable] = field(default_factory=list)
+    numbers: dict[Variable, int] = field(default_factory=dict)
     spans: list[_Span] = field(init=False)
     first: dict[int, int] = field(init=False)
     whole: list[Segment] = field(init=False)
@@ -567,10 +568,11 @@ class _Writer:
         return self.constant(value)
 
     def address_number(self, variable: Variable) -> int:
-        variables = self.made.variables
-        if variable not in variables:
-            variables.append(variable)
-        return variables.index(variable)
+        numbers = self.made.numbers
+        if variable not in numbers:
+            numbers[variable] = len(numbers)
+            self.made.variables.append(variable)
+        return numbers[variable]
 
 
 def _as_type(value: int, kind: str) -> int:

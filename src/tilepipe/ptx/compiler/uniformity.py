@@ -24,6 +24,9 @@ from tilepipe.ptx.definition import Compute, Jump, Operation, Perform, Typed
 from tilepipe.ptx.special_registers import LANE_REGISTERS
 from tilepipe.ptx.syntax.nodes import Operand, Register, SpecialRegister, leaves
 
+_MOST_ROUNDS = 200
+_MOST_BLOCKS = 10_000_000  # that branches decide about, summed over all branches
+
 
 @dataclass(frozen=True)
 class Uniformity:
@@ -89,9 +92,15 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
     varying: set[int] = set()
     divergent: set[int] = set()
     changing: set[int] = set()  # what another execution of the same instruction may change
+    split: set[int] = set()  # blocks whose branch has been looked at
     before = (-1, -1, -1)
+    rounds = walked = 0
     while before != (len(varying), len(divergent), len(changing)):
         before = len(varying), len(divergent), len(changing)
+        rounds += 1
+        if rounds > _MOST_ROUNDS or walked > _MOST_BLOCKS:
+            # A text that no compiler writes: that everything varies is always right.
+            return Uniformity(frozenset(writers), frozenset(range(len(flow.blocks))))
         for number, op in enumerate(operations):
             if not isinstance(op, Compute | Perform):
                 continue
@@ -117,13 +126,18 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
                 ):
                     varying.add(register.number)
         for flow_block in flow.blocks:
+            if flow_block.number in split:
+                continue
             last = flow_block.end - 1
             instruction, op = flow.instructions[last], operations[last]
             if not isinstance(op, Jump):
                 continue
             splits = instruction.guard and instruction.guard.register.number in varying
             if splits or any(_varies(leaf, varying) for leaf in reads(op)):
-                divergent.update(flow.decided_by(flow_block))
+                split.add(flow_block.number)
+                for block in flow.decided_by(flow_block):
+                    divergent.add(block)
+                    walked += 1
     return Uniformity(frozenset(varying), frozenset(divergent))
 
 

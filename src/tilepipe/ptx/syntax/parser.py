@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import NoReturn
 
 import numpy as np
@@ -43,6 +44,10 @@ from tilepipe.ptx.syntax.tokens import Token, tokens
 MOST_BYTES = 64 << 20  # of a text: above, it is refused unread
 _MOST_NESTED = 64  # brackets within one operand, and blocks within a function
 _MOST_DIGITS = 66  # 0b and 64 bits
+_MOST_ITEMS = 1024  # operands in one pair of brackets, and of one instruction
+_MOST_MODIFIERS = 32
+_MOST_DIMENSIONS = 16
+_MOST_BYTES = 1 << 62  # of a variable
 _LINKING = {".extern", ".visible", ".weak", ".common"}
 _SPACES = {f".{space}": space for space in ("global", "const", "shared", "local", "param")}
 _BRANCHES = {"bra", "brx"}
@@ -213,6 +218,11 @@ class _Parser:
         while self.take("["):
             shape.append(0 if self.token.text == "]" else self.integer())
             self.expect("]")
+            if len(shape) > _MOST_DIMENSIONS or prod(shape) > _MOST_BYTES:
+                raise PtxError(
+                    f"PTX line {line}: the array '{name[:40]}' has more than"
+                    f" {_MOST_DIMENSIONS} dimensions, or 2^62 elements"
+                )
         initial: tuple[Operand, ...] = ()
         if self.take("="):
             initial = self.initial(scope)
@@ -246,7 +256,7 @@ class _Parser:
             self.expect("(")
             value = self.operand(scope)
             self.expect(")")
-            return value
+            return self.with_offset(value)
         return self.operand(scope)
 
     # -- functions ---------------------------------------------------------------------
@@ -398,12 +408,17 @@ class _Parser:
         split = self.opcodes.get(token.text)
         if split is None:
             opcode, *modifiers = token.text.split(".")
+            if len(modifiers) > _MOST_MODIFIERS:
+                raise PtxError(
+                    f"PTX line {token.line}: an instruction with {len(modifiers):,} modifiers"
+                )
             split = self.opcodes[token.text] = opcode, tuple(modifiers)
         operands: list[Operand] = []
         while self.token.text != ";":
             if operands:
                 self.expect(",")
             operands.append(self.operand(scope))
+            self.check_count(operands)
         self.advance()
         if split[0] in _BRANCHES:
             branches.append((len(made.instructions), scope))
@@ -439,14 +454,13 @@ class _Parser:
     # -- operands ----------------------------------------------------------------------
 
     def operand(self, scope: Scope, depth: int = 0) -> Operand:
-        if depth > _MOST_NESTED:
-            raise PtxError(
-                f"PTX line {self.token.line}: an operand with more than {_MOST_NESTED} brackets"
-                " within each other"
-            )
         first = self.primary(scope, depth)
         if self.take("|"):
             return Pair(first, self.primary(scope, depth))
+        return self.with_offset(first)
+
+    def with_offset(self, first: Operand) -> Operand:
+        """An operand, and what is added to it: `+64`."""
         while self.token.text in ("+", "-"):
             sign = 1 if self.advance().text == "+" else -1
             if self.token.text == "-":
@@ -463,6 +477,11 @@ class _Parser:
 
     def primary(self, scope: Scope, depth: int) -> Operand:
         kind, text, line = self.token
+        if depth > _MOST_NESTED:
+            raise PtxError(
+                f"PTX line {line}: an operand with more than {_MOST_NESTED} brackets or signs"
+                " within each other"
+            )
         if kind == "name":
             self.advance()
             return scope.find(text) or _unbound(text)
@@ -496,7 +515,14 @@ class _Parser:
             if found:
                 self.expect(",")
             found.append(self.operand(scope, depth + 1))
+            self.check_count(found)
         return tuple(found)
+
+    def check_count(self, items: list[Operand]) -> None:
+        if len(items) > _MOST_ITEMS:
+            raise PtxError(
+                f"PTX line {self.token.line}: more than {_MOST_ITEMS:,} operands in one place"
+            )
 
     def integer(self) -> int:
         text = self.of_kind("integer", "a number").rstrip("U")

@@ -30,6 +30,9 @@ _TOKEN = re.compile(
 )
 
 
+_MOST_CHARACTERS = 1 << 14  # of a name, which C++ makes of all arguments of a template
+
+
 class Token(NamedTuple):
     """A token; `kind` is "name", "directive", "integer", "float", "string", "mark" or "end".
 
@@ -59,7 +62,10 @@ def tokens(text: str) -> Iterator[Token]:
             line += found.group().count("\n")
         elif kind != "space":
             assert kind is not None
-            yield Token(kind, found.group(), line)
+            token = found.group()
+            if len(token) > _MOST_CHARACTERS and kind != "string":
+                raise PtxError(f"PTX line {line}: a token of {len(token):,} characters")
+            yield Token(kind, token, line)
     if at < len(text):
         raise PtxError(f"PTX line {line}: {text[at]!r} begins nothing that PTX has")
     while True:
