@@ -208,9 +208,8 @@ def _spin(ag: Agent, op: Callable[..., Any], args: tuple[Any, ...]) -> Spin:
     site = args[0]
     if op in TESTS:
         return Spin(site, ag.cta.bars[args[2]], phase_asked(ag, args))
-    assert ag.looks is not None
-    look = ag.looks.last[site.id]
-    return Spin(site, name=look.name(), value=look.value)
+    look = ag.looks.last.get(site.id) if ag.looks is not None else None
+    return Spin(site) if look is None else Spin(site, name=look.name(), value=look.value)
 
 
 def _part_ways(ag: Agent) -> bool:

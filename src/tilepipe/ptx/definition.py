@@ -75,6 +75,8 @@ class Perform:
             followed by nothing but the next one.
         in_place: registers that the machine reads and writes later; the definition names them by
             number, and they are none of the sources.
+        anywhere: the lanes may execute it together with others that execute the same opcode
+            elsewhere (`barrier.sync` that is not `.aligned`).
         watches: it is a strong load, which may see what other clusters write during the launch.
         acquires: it may order this cluster after another: a fence, or an atomic operation that
             acquires.
@@ -92,6 +94,7 @@ class Perform:
     members: Operand | None = None
     waits: Callable[..., Any] | None = None
     in_place: tuple[Typed, ...] = ()
+    anywhere: bool = False
     watches: bool = False
     acquires: bool = False
     site: tuple[tuple[str, Any], ...] = ()

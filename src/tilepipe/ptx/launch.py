@@ -311,7 +311,7 @@ class Launch:
             prod(self.cluster),
             [AgentPlan(role, warp, warp, 1) for warp in range(warps)],
             self.sites,
-            named=[(f"barrier {i}", prod(self.block)) for i in range(_NAMED_BARRIERS)],
+            named=[(f"barrier {i}", warps * WARP) for i in range(_NAMED_BARRIERS)],
             smem_bytes=self.placed.smem_bytes,
             addressed=True,
             words=PTX,

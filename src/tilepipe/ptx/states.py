@@ -38,7 +38,7 @@ class Places:
             return ()
         spans = self._code.spans
         regions: dict[int, int] = {}
-        waiting = [*warp.groups, *warp.parked]
+        waiting = [*warp.groups, *warp.waiting]
         at = -1
         if agent.request is not None:
             at = self._of_site[agent.request[1][0].id]
@@ -47,7 +47,7 @@ class Places:
             live |= self._liveness.before(spans[segment].begin)
         current = _region(warp.region, regions)
         groups = tuple((g.at, g.mask, _region(g.region, regions)) for g in warp.groups)
-        parked = tuple((g.at, g.mask, _region(g.region, regions)) for g in warp.parked)
+        parked = tuple((g.at, g.mask, _region(g.region, regions)) for g in warp.waiting)
         for region in _regions(warp, waiting):
             if region.join >= 0:
                 live |= self._liveness.before(spans[region.join].begin)

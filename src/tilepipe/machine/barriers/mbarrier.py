@@ -18,7 +18,9 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier, Released
 from tilepipe.machine.cta import Arriver, Cta
 from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.knowledge import lanes_of
+from tilepipe.machine.happens_before.memory_order import Scope, Strong, Value
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import write_word
@@ -143,6 +145,7 @@ def mbar_arrive(
     n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
     if n > b.pending or n < 1:
         faults.cannot_arrive(m, b, site, ag, n, mask)
+    before = b.acc | b.known
     if site.relaxed and b.cta is not ag.cta:
         b.acc |= ag.retired
         if ag.handed_on:
@@ -152,6 +155,7 @@ def mbar_arrive(
     else:
         b.acc |= ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
+        b.far |= b.acc & ~before
         note_remote(m, ag, site, mask, b)
     if m.journal is not None:
         m.journal.touch(Touch.ARRIVE, b, b.phase, mask)
@@ -284,7 +288,9 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     b = ag.cta.bars[bar]
     if phase != b.phase - 1:
         return _wait_slow(m, ag, site, b, phase)
-    if mask == ag.full:
+    if site.relaxed or site.near:
+        _see(m, ag, site, mask, b)
+    elif mask == ag.full:
         ag.k |= b.known
     else:
         ag.acquire(mask, b.known)
@@ -300,6 +306,19 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     if m.journal is not None:
         m.journal.passed(b, phase, mask)
     return None
+
+
+def _see(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
+    """A wait that acquires nothing, until a fence follows, or only what threads of its own CTA have
+    released.
+    """
+    near, far = (m.cluster_id, ag.cta.rank), (m.cluster_id, -1)
+    value = Value(
+        b.completed_by or site, near, "those that arrive", Strong(Scope.CLUSTER), b.where,
+        {(Scope.CLUSTER, near): b.known & ~b.far, (Scope.CLUSTER, far): b.far}, b.known, True,
+    )  # fmt: skip
+    scope = Scope.CTA if site.near else Scope.CLUSTER
+    flags.observed(m, ag, site, mask, value, Strong(scope, acquires=not site.relaxed))
 
 
 def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Blocked:

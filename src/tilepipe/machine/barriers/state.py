@@ -86,6 +86,7 @@ class Mbarrier(Released):
             initialiser: that thread, (agent, mask).
         by_parity: some wait on its array gives a parity. completion_bits: then the bits of the last
             two completions, latest first.
+        far: of `acc` and `known`, what only threads of other CTAs have released.
         side: what it is for in a ring, where the program says so.
         in_role, reinitialised: it was initialised in a role, and after it had been invalidated.
     """
@@ -102,6 +103,7 @@ class Mbarrier(Released):
         "count",
         "cta",
         "expected",
+        "far",
         "fenced",
         "flat",
         "in_role",
@@ -156,13 +158,17 @@ class Mbarrier(Released):
         self.arrivals: list[tuple[Actor, Site, int]] = []
         self.last_arrivals: list[tuple[Actor, Site, int]] = []
         self.last_copies: list[TmaLoadUnit] = []
-        self.init_bit = self.fenced = self.proxy_bit = 0
+        self.init_bit = self.fenced = self.proxy_bit = self.far = 0
         self.completion_bits = (0, 0)
         self.in_role = self.reinitialised = False
         self.initialiser: tuple[int, int] = (-1, 0)
         self.init_site: Site | None = None
         self.completed_by: Site | None = None
         self.repeated_arrivals: tuple[int, list[tuple[Actor, Site, int]]] | None = None
+
+    def forget(self, dead: int) -> None:
+        Released.forget(self, dead)
+        self.far &= ~dead
 
     @property
     def name(self) -> str:

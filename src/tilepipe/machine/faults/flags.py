@@ -23,30 +23,37 @@ def _why(seen: Seen, bit: int) -> str:
     scope = _needed(seen.place, value.place)
     write = f"{value.site.what} by {value.who}, at {value.site.loc.short}"
     read = f"{seen.site.what}, at {seen.site.loc.short}"
-    storing, loading = (site.kind.split(".")[0] for site in (value.site, seen.site))
+    release = _written(value.site.kind, "release", scope)
+    acquire = _written(seen.site.kind, "acquire", scope)
     released = [place for place in value.parts if value.parts[place] & bit]
     found = []
     if not released:
         found.append(
-            f"the flag {value.name} is written relaxed ({write}): write {storing}.release.{scope},"
+            f"the flag {value.name} is written relaxed ({write}): write {release},"
             f" or fence.acq_rel.{scope} before it"
         )
     if not seen.strong.acquires and seen.fence is None:
         found.append(
-            f"the flag {value.name} is read relaxed ({read}): write {loading}.acquire.{scope}, or"
+            f"the flag {value.name} is read relaxed ({read}): write {acquire}, or"
             f" fence.acq_rel.{scope} after it"
         )
     if found:
         return "; and ".join(found) + "."
     fence = Scope.SYS if seen.strong.acquires or seen.fence is None else seen.fence
     if not min(seen.strong.scope, fence).reaches(seen.place, value.place):
-        side, access, op = "read", read, f"{loading}.acquire"
+        side, access, op = "read", read, acquire
     else:
-        side, access, op = "written", write, f"{storing}.release"
+        side, access, op = "written", write, release
     return (
         f"the flag {value.name} is {side} with a scope that leaves out the other CTA ({access}):"
-        f" write {op}.{scope}, with fences of the same scope."
+        f" write {op}, and fences of the same scope."
     )
+
+
+def _written(kind: str, order: str, scope: str) -> str:
+    """An instruction with another order: `ld.acquire.gpu`, `mbarrier.try_wait.acquire.cta`."""
+    stem = kind.split(".parity")[0] if kind.startswith("mbarrier") else kind.split(".")[0]
+    return f"{stem}.{order}.{scope}"
 
 
 def _needed(here: Place, there: Place) -> str:

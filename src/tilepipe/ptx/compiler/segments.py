@@ -296,7 +296,10 @@ class _Writer:
                 self.line(f"w.must_be_named({self.read(op.members, 'u32')}, {named})")
             if self.partial:
                 members = self.read(op.members, "u32")
-                self.line(f"parked = w.gather({members}, {self.number})")
+                meet = "gather"
+                if isinstance(op, Perform) and op.anywhere:
+                    meet, members = "gather_anywhere", str(self.following())
+                self.line(f"parked = w.{meet}({members}, {self.number})")
                 self.line("if parked is not None: return parked")
         match op:
             case Compute():
@@ -415,7 +418,7 @@ class _Writer:
         after = self.following()
         site = self.made.sites[self.at]
         self.line(f"w.at = {after}")
-        mask = "w.mask"
+        mask = "w.met" if op.anywhere and self.partial else "w.mask"
         if condition:
             self.line(f"if not ({condition}): return {after}")
         elif instruction.guard is not None:

@@ -102,6 +102,9 @@ class Warp:
     Attributes:
         at: the segment to run next. mask, active: the lanes of the group that runs.
         live: the lanes that have not left. chosen: those that a guard let make the last request.
+        groups: those that can run while another does. parked: those that wait for lanes that an
+            instruction names. halfway: those that wait at an instruction which lanes may execute in
+            several places, and where they go on. met: the lanes that last met so.
         registers: an array of 32 for each register that varies between lanes, else a number.
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
@@ -120,6 +123,9 @@ class Warp:
         self.region: Region | None = None
         self.groups: list[Group] = []
         self.parked: list[Group] = []
+        self.halfway: list[tuple[Group, int]] = []
+        self._left = False
+        self.met = live
         self.registers: list[Any] = [None] * len(code.function.registers)
         self.special: dict[str, int] = {}
         self.lanes_of: dict[str, Array] = {}
@@ -243,7 +249,7 @@ class Warp:
         held = tuple(
             value.tobytes() if isinstance(value, np.ndarray) else value for value in self.registers
         )
-        groups = tuple((g.at, g.mask) for g in (*self.groups, *self.parked))
+        groups = tuple((g.at, g.mask) for g in (*self.groups, *self.waiting))
         regions = []
         region = self.region
         while region is not None:
@@ -256,7 +262,8 @@ class Warp:
         that look at something in vain: threads make progress independently of each other. Returns
         whether any do.
         """
-        regions = [group.region for group in (*self.groups, *self.parked)] + [self.region]
+        regions = [group.region for group in (*self.groups, *self.waiting)]
+        regions.append(self.region)
         for region in regions:
             while region is not None:
                 arrived = region.arrived & self.live
@@ -319,7 +326,12 @@ class Warp:
         if not self.groups:
             if not self.live:
                 raise StopIteration
-            self._stuck()
+            if self._left:  # those that wait look again who is still to come
+                self._left = False
+                self.groups, self.parked, self.halfway = self.waiting, [], []
+            elif not self.part_ways():
+                self._stuck()
+            return self._switch()
         group = self.groups.pop()
         self._run(group.mask, group.region)
         return group.at
@@ -416,9 +428,26 @@ class Warp:
         self._run(mask, self.region)
         return None
 
+    def gather_anywhere(self, following: int, at: int) -> int | None:
+        """Waits for all lanes of the warp at an instruction that they may execute in several
+        places; the last to come execute it for all (`met`). Then the others go on after it.
+        `following`: where those go on that come to it here. Returns as `gather`.
+        """
+        met = self.mask
+        for group, _ in self.halfway:
+            met |= group.mask
+        if met != self.live:
+            self.halfway.append((Group(at, self.mask, self.region), following))
+            return self._switch()
+        self.groups += [Group(after, g.mask, g.region) for g, after in self.halfway]
+        self.halfway = []
+        self.met = met
+        return None
+
     def leave(self, mask: int, following: int) -> int:
         """Lanes leave the function; returns the segment that the rest run."""
         self.live &= ~mask
+        self._left = True
         region = self.region
         while region is not None:
             region.expected &= ~mask
@@ -431,14 +460,18 @@ class Warp:
             return following
         return self._switch()
 
+    @property
+    def waiting(self) -> list[Group]:
+        """The groups that wait for other lanes at an instruction."""
+        return self.parked + [group for group, _ in self.halfway]
+
     def _stuck(self) -> NoReturn:
         """Lanes wait for others of the warp that will not come.
 
         Raises:
             DeadlockError: where the whole warp must execute their instruction (PTX ISA, .aligned).
-            PtxError: other instructions might be all of the same kind, which is not modelled.
+            SimFault: of any other instruction for several lanes.
         """
-        waiting = ", ".join(f"{group.mask:#x}" for group in self.parked)
         for group in self.parked:
             instruction = self.code.function.instructions[self.code.spans[group.at].begin]
             of_the_cta = instruction.opcode == "bar" and "warp" not in instruction.modifiers
@@ -453,10 +486,17 @@ class Warp:
                     " condition is equal for all of them.",
                     at,
                 )
-        raise PtxError(
-            f"lanes {waiting} of a warp wait for lanes that an instruction names, and which wait"
-            " elsewhere"
+        waiting = "; ".join(self._place(group) for group in self.waiting)
+        raise SimFault(
+            f"kernel '{self.code.function.name}': lanes of {self.agent} wait for other lanes that"
+            f" an instruction names, and these wait elsewhere, or have come to none: {waiting}"
         )
+
+    def _place(self, group: Group) -> str:
+        """`lanes 0xffff at PTX line 12: shfl.sync...`."""
+        instructions = self.code.function.instructions
+        here = instructions[self.code.spans[group.at].begin]
+        return f"lanes {group.mask:#x} at {where(here)}: {here}"
 
     def trap(self, instruction: Instruction) -> NoReturn:
         """The program has come to a `trap`."""

@@ -4,6 +4,7 @@ Communication Instructions").
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from tilepipe.ptx.definition import (
     operands,
 )
 from tilepipe.ptx.isa import tensor_maps
-from tilepipe.ptx.isa.memory import SCOPES
+from tilepipe.ptx.isa.memory import SCOPES, address_type, in_shared
 from tilepipe.ptx.isa.requests import (
     Value,
     each,
@@ -66,16 +67,14 @@ def _mbarrier(instruction: Instruction) -> Operation:
     not_modelled(instruction, f"the modifier '.{action}'")
 
 
-def _scope(modifiers: Modifiers, *orders: str) -> str:
-    """`.release.cta` and the like: the order, before a scope; "" where there is none."""
+def _scope(modifiers: Modifiers, *orders: str) -> tuple[str, str]:
+    """`.release.cta` and the like: the order and the scope; "" where there are none."""
     order = modifiers.take("relaxed", *orders)
-    if order:
-        modifiers.need("cta", "cluster")
-    return order
+    return order, modifiers.need("cta", "cluster") if order else ""
 
 
 def _init(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
-    modifiers.take("shared", "shared::cta")
+    space = modifiers.take("shared", "shared::cta")
     modifiers.need("b64")
     modifiers.end()
     where, *rest = operands(instruction, 2 if action == "init" else 1)
@@ -85,24 +84,26 @@ def _init(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
         def request(part: int, address: int, n: int) -> Any:
             return mbarrier.mbar_init, (site, part, place(address)[1], 1, n)
 
-        return grouped(site, mask, request, at, count)
+        return grouped(site, mask, request, in_shared(w, site, mask, space, at), count)
 
     def start_inval(w: Warp, site: Site, mask: int, at: Value) -> Any:
         def request(part: int, address: int) -> Any:
             return mbarrier.mbar_inval, (site, part, place(address)[1])
 
-        return grouped(site, mask, request, at)
+        return grouped(site, mask, request, in_shared(w, site, mask, space, at))
 
     if action == "init":
-        sources = ((address, "u32"), (rest[0], "u32"))
+        sources = ((address, address_type(space)), (rest[0], "u32"))
         return Perform((), sources, start_init, None, _NOTICED, Sync.INITIALISE)
-    return Perform((), ((address, "u32"),), start_inval, None, _NOTICED, Sync.INVALIDATE)
+    return Perform(
+        (), ((address, address_type(space)),), start_inval, None, _NOTICED, Sync.INVALIDATE
+    )
 
 
 def _arrive(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
     """mbarrier.arrive and .arrive_drop, with .expect_tx or .noComplete."""
     form = modifiers.take("expect_tx", "noComplete")
-    order = _scope(modifiers, "release")
+    order, scope = _scope(modifiers, "release")
     if not form:  # compilers put it on either side of the scope
         form = modifiers.take("expect_tx")
     space = modifiers.take("shared", "shared::cta", "shared::cluster")
@@ -135,7 +136,7 @@ def _arrive(instruction: Instruction, modifiers: Modifiers, action: str) -> Oper
         return [(mbarrier.mbar_arrive, (site, part, offset, n, cta))]
 
     def start(w: Warp, site: Site, mask: int, at: Value, n: Value) -> Any:
-        parts = groups(mask, at, n)
+        parts = groups(mask, in_shared(w, site, mask, space, at), n)
         if state is not None:
             return _with_states, (site, mask, [
                 (part, place(key[0])[1], 1 if expects else key[1],
@@ -145,10 +146,11 @@ def _arrive(instruction: Instruction, modifiers: Modifiers, action: str) -> Oper
         return requests[0] if len(requests) == 1 else (each, (site, mask, requests))
 
     sync = Sync.ARRIVE | Sync.EXPECT if expects else Sync.ARRIVE
+    sources = ((address, address_type(space)), (count, "u32"))
     return Perform(
-        () if state is None else ((state, "b64"),), ((address, "u32"), (count, "u32")), start,
+        () if state is None else ((state, "b64"),), sources, start,
         None if state is None else lambda w, states: (states,), _NOTICED, sync,
-        relaxed=order == "relaxed", spread="lanes",
+        relaxed=order == "relaxed" or scope == "cta", spread="lanes",
     )  # fmt: skip
 
 
@@ -182,7 +184,7 @@ def _pending_count(instruction: Instruction, modifiers: Modifiers) -> Operation:
 def _transactions(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
     if modifiers.flag("relaxed"):
         modifiers.need("cta", "cluster")
-    modifiers.take("shared", "shared::cta", "shared::cluster")
+    space = modifiers.take("shared", "shared::cta", "shared::cluster")
     modifiers.need("b64")
     modifiers.end()
     where, count = operands(instruction, 2)
@@ -195,18 +197,18 @@ def _transactions(instruction: Instruction, modifiers: Modifiers, action: str) -
                 return mbarrier.mbar_expect, (site, part, offset, n, False, cta)
             return mbarrier.mbar_complete_tx, (site, part, offset, n, cta)
 
-        return grouped(site, mask, request, at, n)
+        return grouped(site, mask, request, in_shared(w, site, mask, space, at), n)
 
     sync = Sync.EXPECT if action == "expect_tx" else Sync.CREDIT
-    sources = ((inside(instruction, where), "u32"), (count, "u32"))
+    sources = ((inside(instruction, where), address_type(space)), (count, "u32"))
     return Perform((), sources, start, None, _NOTICED, sync)
 
 
 def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operation:
     """try_wait and test_wait: with a parity, or with the state that an arrive returned."""
     by_parity = modifiers.flag("parity")
-    _scope(modifiers, "acquire")
-    modifiers.take("shared", "shared::cta")
+    order, scope = _scope(modifiers, "acquire")
+    space = modifiers.take("shared", "shared::cta")
     modifiers.need("b64")
     modifiers.end()
     timed = action == "try_wait"  # its last operand says how long it may wait
@@ -218,26 +220,44 @@ def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
         else (mbarrier.mbar_try_wait, mbarrier.mbar_wait)
     )
 
-    def operands_of(site: Site, mask: int, at: Value, phase: Value) -> tuple[Any, ...]:
+    def asked(w: Warp, site: Site, mask: int, at: Value, phase: Value) -> Any:
+        """(lanes, operands) for each barrier and phase that lanes ask for."""
         number = phase if by_parity else phase >> 32
-        return site, mask, place(one(site, mask, at))[1], one(site, mask, number)
+        parts = groups(mask, in_shared(w, site, mask, space, at), number)
+        return [(site, part, place(bar)[1], number) for part, (bar, number) in parts]
 
     def start(w: Warp, site: Site, mask: int, at: Value, phase: Value) -> Any:
-        return test, operands_of(site, mask, at, phase)
+        parts = asked(w, site, mask, at, phase)
+        return (test, parts[0]) if len(parts) == 1 else (_test_each, (site, mask, test, parts))
 
     def wait(w: Warp, site: Site, mask: int, at: Value, phase: Value) -> Any:
-        if w.groups:  # others of this warp may have to run for the phase to complete
+        parts = asked(w, site, mask, at, phase)
+        if w.groups or len(parts) > 1:  # others may have to run for the phase to complete
             return start(w, site, mask, at, phase)
-        return wait_for, operands_of(site, mask, at, phase)
+        return wait_for, parts[0]
 
-    def finish(w: Warp, answer: bool | None) -> Any:
+    def finish(w: Warp, answer: Array | bool | None) -> Any:
+        if isinstance(answer, np.ndarray):
+            return (answer,)
         return (spread(answer is None or bool(answer), _BOOL),)
 
+    sources = ((address, address_type(space)), (phase, "u32" if by_parity else "b64"))
     return Perform(
-        ((destination, "pred"),), ((address, "u32"), (phase, "u32" if by_parity else "b64")),
-        start, finish, Facts(noticed=True), Sync.WAIT, waits=wait,
-        site=(("parity", by_parity),),
+        ((destination, "pred"),), sources, start, finish, Facts(noticed=True), Sync.WAIT,
+        waits=wait, relaxed=order == "relaxed",
+        site=(("parity", by_parity), ("near", scope == "cta")),
     )  # fmt: skip
+
+
+def _test_each(
+    m: Machine, ag: Agent, site: Site, mask: int, test: Callable[..., bool], parts: list[Any]
+) -> Array:
+    """Tests of several barriers, or of several phases, by the lanes of a warp."""
+    passed = np.zeros(WARP, np.bool_)
+    for part in parts:
+        passed[list(lanes_in(part[1]))] = test(m, ag, *part)
+    ag.repeats = not passed.any()
+    return passed
 
 
 # -- named and cluster barriers ----------------------------------------------------------
@@ -261,26 +281,38 @@ def _bar(instruction: Instruction) -> Operation:
     action = modifiers.need("sync", "arrive", "red")
     if action == "red":
         return _reduction(instruction, modifiers)
-    if instruction.opcode == "barrier":
-        modifiers.flag("aligned")
+    aligned = instruction.opcode == "bar" or modifiers.flag("aligned")
     modifiers.end()
     number, *rest = operands(instruction, *((1, 2) if action == "sync" else (2,)))
     op = rendezvous.named_sync if action == "sync" else rendezvous.named_arrive
 
     def start(w: Warp, site: Site, mask: int, bar: Value, threads: Value) -> Any:
-        n = one(site, mask, threads) or w.cta_threads
+        n = _threads(w, site, mask, threads)
         return op, (site, mask, _number(site, mask, bar), n)
 
     return Perform(
         (), ((number, "u32"), (rest[0] if rest else Integer(0), "u32")), start, None,
         Facts(noticed=True), Sync.ARRIVE | (Sync.WAIT if action == "sync" else Sync.NOTHING),
-        members=Integer(FULL), site=(("named", _name(number)),),
+        members=Integer(FULL), anywhere=not aligned, site=(("named", _name(number)),),
     )  # fmt: skip
 
 
 def _name(number: Operand) -> str:
     """What messages call a named barrier; all of them where its number is computed."""
     return f"barrier {number.value}" if isinstance(number, Integer) else ANY_NAMED
+
+
+def _threads(w: Warp, site: Site, mask: int, threads: Value) -> int:
+    """How many threads a named barrier is for; without a number, all of the CTA. Barriers count
+    warps (PTX ISA, bar).
+    """
+    found = one(site, mask, threads)
+    if found % WARP:
+        raise SimFault(
+            f"{site.what}: a barrier for {found} threads; the number is a multiple of {WARP}",
+            site.loc,
+        )
+    return found or -(-w.cta_threads // WARP) * WARP
 
 
 def _number(site: Site, mask: int, bar: Value) -> int:
@@ -301,7 +333,7 @@ def _reduction(instruction: Instruction, modifiers: Modifiers) -> Operation:
     destination, number, *rest, vote = operands(instruction, 3, 4)
 
     def start(w: Warp, site: Site, mask: int, bar: Value, threads: Value, vote: Value) -> Any:
-        n = one(site, mask, threads) or w.cta_threads
+        n = _threads(w, site, mask, threads)
         votes = lane_mask(vote) & mask if isinstance(vote, np.ndarray) else mask * bool(vote)
         return rendezvous.named_reduce, (site, mask, _number(site, mask, bar), n, votes)
 
