@@ -370,6 +370,101 @@ def test_accumulators_of_a_pair_with_64_rows_each(row: dict[str, Any]) -> None:
     np.testing.assert_array_equal(words[:, first : first + count], expected)
 
 
+# -- pairs -------------------------------------------------------------------------------
+
+_CLUSTER = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+_PAIR = _KERNEL
+for _old, _new in (
+    ("cta_group::1", "cta_group::2"),
+    ("[bar], 1;", "[bar], 1; @%p1 fence.mbarrier_init.release.cluster;"),
+    ("mov.u32 %r1, 0;", "mov.u32 %r1, 0; mov.u32 %r15, %cluster_ctarank;"),
+    ("add.u64 %rd1, %rd1, %b0;", "add.u64 %rd1, %rd1, %b0; mad.wide.u32 %rd1, %r15, {size}, %rd1;"),
+    ("before_thread_sync;\n    bar.sync 0;", f"before_thread_sync; {_CLUSTER}"),
+    ("@!%p1 bra WAIT;", "setp.eq.and.u32 %p7, %r15, 0, %p1; mov.u16 %h1, 3; @!%p7 bra WAIT;"),
+    ("cluster.b64 [bar];", "cluster.multicast::cluster.b64 [bar], %h1;"),
+    ("{row}, %b1;", "{row}, %b1; mad.wide.u32 %a1, %r15, {out}, %a1;"),
+    ("{stores}\n    bar.sync 0;", f"{{stores}} {_CLUSTER}"),
+):
+    assert _old in _PAIR
+    _PAIR = _PAIR.replace(_old, _new)
+
+
+def _run_pair(memories: list[Array], text: str, registers: int, before: str) -> Array:
+    """As `_run`, with the memory of each CTA of a pair: (2, 128, registers)."""
+    memory = np.stack(memories)
+    assert memory.shape[1] % 2048 == 0
+    out = np.zeros((2, 128, registers), np.uint32)
+    names = ", ".join(f"%r{100 + i}" for i in range(registers))
+    body = _PAIR.format(
+        fills=memory.shape[1] // 2048, size=memory.shape[1], before=before, text=text,
+        after=f"tcgen05.ld.sync.aligned.32x32b.x{registers}.b32 {{{names}}}, [%r12];",
+        row=4 * registers, out=512 * registers,
+        stores="\n".join(f"st.global.b32 [%a1+{4 * i}], %r{100 + i};" for i in range(registers)),
+    )  # fmt: skip
+    run(
+        body, memory, out, threads=128, arch="sm_100a", smem=memory.shape[1], cluster=2,
+        before=".extern .shared .align 1024 .b8 memory[];",
+    )  # fmt: skip
+    return out
+
+
+def _of_pair(product: Array) -> Array:
+    """A product of 128 × 64 as the lanes of both CTAs hold it: (2, 128, 32)."""
+    quarters = product.reshape(2, 64, 2, 32).transpose(0, 2, 1, 3)
+    return quarters.reshape(2, 128, 32)
+
+
+def test_a_of_a_pair_in_tensor_memory_stands_there_twice() -> None:
+    (a, a_raw), (b, b_raw) = _operand("f16", 128), _operand("f16", 64)
+    idesc = _idesc("f16", "f16", "f32", 128, 64)
+    text = f"""
+        add.u32 %r29, %r10, 32; add.u64 %rd4, %rd2, {_descriptor(4096)}; setp.ne.u32 %p5, %t, 0;
+        tcgen05.mma.cta_group::2.kind::f16 [%r10], [%r29], %rd4, {idesc}, %p5;"""
+
+    def memories(changed: int = 0) -> list[Array]:
+        found = []
+        for rank in range(2):
+            half = a_raw.view(np.uint32)[64 * rank : 64 * rank + 64]
+            held = np.concatenate([half, half ^ changed])
+            image = np.zeros(2048, np.uint8)
+            image[:1024] = _image(b_raw[32 * rank : 32 * rank + 32])
+            found.append(np.concatenate([held.view(np.uint8).reshape(-1), image]))
+        return found
+
+    before = _stored(np.zeros(1, np.uint32), 32)[1]
+    got = _run_pair(memories(), text, 32, before)
+    np.testing.assert_array_equal(got.view(np.float32), _of_pair(a @ b.T))
+    with pytest.raises(SimFault, match="A in tensor memory differs between lanes 0 and 64"):
+        _run_pair(memories(1), text, 32, before)
+
+
+def test_scale_factors_of_a_pair_with_64_rows_each() -> None:
+    """Those of the right half of B's rows are in the upper 64 lanes, as the columns are."""
+    (a, a_raw), (b, b_raw) = _operand("e4m3", 128), _operand("e4m3", 64)
+    exponents_a, exponents_b = (_RANDOM.integers(124, 131, n, np.uint32) for n in (128, 64))
+    idesc = 8 << 17 | 1 << 23 | 1 << 27
+    memories = []
+    for rank in range(2):
+        held = np.zeros((128, 8), np.uint32)
+        for lane in range(128):
+            row = 64 * rank + lane % 32
+            held[lane, :2] = exponents_a[row], exponents_a[row + 32]
+            held[lane, 2] = exponents_b[lane // 64 * 32 + lane % 32]
+        image = np.zeros(4096, np.uint8)
+        image[:2048] = _image(a_raw[64 * rank : 64 * rank + 64])
+        image[2048:3072] = _image(b_raw[32 * rank : 32 * rank + 32])
+        memories.append(np.concatenate([held.view(np.uint8).reshape(-1), image]))
+    text = f"""
+        add.u32 %r29, %r10, 64; add.u32 %r16, %r10, 66; setp.ne.u32 %p5, %t, 0;
+        add.u64 %rd3, %rd2, {_descriptor(4096)}; add.u64 %rd4, %rd2, {_descriptor(6144)};
+        tcgen05.mma.cta_group::2.kind::mxf8f6f4.block_scale.scale_vec::1X
+            [%r10], %rd3, %rd4, {idesc}, [%r29], [%r16], %p5;"""
+    got = _run_pair(memories, text, 32, _stored(np.zeros(1, np.uint32), 64)[1])
+    left = a * 2.0 ** (exponents_a.astype(np.float64) - 127)[:, None]
+    right = b * 2.0 ** (exponents_b.astype(np.float64) - 127)[:, None]
+    np.testing.assert_array_equal(got.view(np.float32), _of_pair(left @ right.T))
+
+
 # -- loads, stores and copies ------------------------------------------------------------
 
 

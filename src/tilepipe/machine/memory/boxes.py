@@ -45,7 +45,7 @@ class SharedBytes(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What of it two executions have in common."""
+        """What identifies it in every execution: no object of one machine."""
         return self.at, self.nbytes
 
 
@@ -285,5 +285,6 @@ def check_bulk(site: Site, nbytes: int, *addresses: int) -> None:
     for what, value in (("size", nbytes), *(("address", a) for a in addresses)):
         if value % UNIT:
             raise SimFault(
-                f"{site.what}: {what} {value:#x} of a bulk copy is no multiple of {UNIT}", site.loc
+                f"{site.what}: {what} {value:#x} of a bulk copy is not a multiple of {UNIT}",
+                site.loc,
             )

@@ -321,7 +321,7 @@ def decode(raw: bytes, name: str = "tensor map") -> TensorMap:
     """Decodes the 128 bytes of a tensor map. Bits that follow from other fields are not looked at.
 
     Raises:
-        LimitError: the bytes are no tensor map.
+        LimitError: the bytes are not those of a tensor map.
     """
     number = int.from_bytes(raw, "little")
 

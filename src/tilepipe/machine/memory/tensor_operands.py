@@ -88,7 +88,8 @@ class TensorOperand:
     """Words of tensor memory: `columns` from `column`, in `lanes`. `folds`: how many parts of the
     columns of the matrix lie below each other (PTX ISA, "Data path layout organization"): 2 for 64
     rows of each CTA of a pair, or of .ws, whose right half is in the upper 64 lanes; 4 for 32 rows
-    of .ws, a quarter of the columns in each 32 lanes.
+    of .ws, a quarter of the columns in each 32 lanes. `twice`: the upper 64 lanes hold the same as
+    the lower ones.
     """
 
     tm: TensorMemory
@@ -96,12 +97,33 @@ class TensorOperand:
     column: int
     columns: int
     folds: int = 1
+    twice: bool = False
 
     def words(self) -> Words:
         """(rows, columns), a copy."""
         part = self.tm.columns[self.column : self.column + self.columns]
         words = np.ascontiguousarray(part[:, self.lanes].T)
         return np.concatenate(np.split(words, self.folds), axis=1) if self.folds > 1 else words
+
+    def rows(self, site: Site) -> Words:
+        """The words of the rows of A.
+
+        Raises:
+            SimFault: the two halves of the lanes differ where both hold them.
+        """
+        words = self.words()
+        if not self.twice:
+            return words
+        lower, upper = np.split(words, 2)
+        if (lower != upper).any():
+            lane = int(np.nonzero((lower != upper).any(axis=1))[0][0])
+            raise SimFault(
+                f"{site.what}: A in tensor memory differs between lanes {lane} and"
+                f" {lane + LANES // 2} from column {self.column} on; with 64 rows in each CTA of a"
+                " pair the upper 64 lanes hold the same rows as the lower ones",
+                site.loc,
+            )
+        return lower
 
     def put(self, words: Words, skipped: Array | None = None) -> None:
         """Writes them; `skipped`: lanes that keep what they hold."""
@@ -112,7 +134,7 @@ class TensorOperand:
         target[:, self.lanes[kept]] = words[kept].T
 
     def rects(self) -> list[Rect]:
-        """What of lanes and columns it covers: 16 lanes each, or all."""
+        """The rectangles of lanes and columns that it covers: all lanes, or 16 of each 32."""
         last = self.column + self.columns
         if len(self.lanes) == LANES:
             return [(0, LANES, self.column, last)]

@@ -8,7 +8,7 @@ for the ops that name tiles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ def multiply(m: Machine, unit: AddressedMma) -> None:
         if isinstance(part.a, Operand):
             a = part.a.values()
         else:
-            a = held_numbers(part.a.words(), unit.shape.a, unit.site)
+            a = held_numbers(part.a.rows(unit.site), unit.shape.a, unit.site)
         if part.a_scale is not None and part.b_scale is not None:
             product = _scaled(unit, part, a, b)
         else:
@@ -274,17 +274,22 @@ def mma_by_descriptor(m: Machine, ag: Agent, site: Site, mask: int, operands: Mm
 def _a_in_tensor_memory(
     ag: Agent, site: Site, tm: TensorMemory, operands: Mma, shape: Shape, folds: int
 ) -> TensorOperand:
-    """A of a CTA in tensor memory."""
+    """A of a CTA in tensor memory. For an accumulator whose right half is in the upper lanes they
+    hold A as well (CUTLASS's mma_traits_sm100_frag.hpp, TmemAllocMode::Duplicated).
+    """
     rows = shape.rows // operands.group
     broken = ""
-    if folds > 1:
-        broken = f"{rows} rows of A for an accumulator whose columns are in {folds} groups of lanes"
+    if folds > 1 and operands.group == 1:
+        broken = f"{rows} rows of A in tensor memory with .ws"
     elif not shape.a_k_major:
         broken = "A in tensor memory with M contiguous"
     elif operands.shifts and rows != LANES:
         broken = f".ashift with M = {shape.rows}"
     if broken:
         raise SimFault(f"{site.what}: {broken} is not modelled", site.loc)
+    if folds > 1:
+        found = tensor_operand(ag, site, tm, operands.a, LANES, K_BYTES // 4)
+        return replace(found, twice=True)
     if rows < LANES and operands.a >> 16 != operands.acc >> 16:
         raise SimFault(f"{site.what}: {half_rule(operands.a >> 16, operands.acc >> 16)}.", site.loc)
     return tensor_operand(ag, site, tm, operands.a, rows, K_BYTES // 4)
@@ -326,7 +331,7 @@ def copy_by_descriptor(
     width: int = 8,
 ) -> None:
     """tcgen05.cp: rows of shared memory to lanes of tensor memory. `form`: of `COPIES`. `width`:
-    elements of so many bits, of which 16 stand at the start of 16 bytes, become bytes
+    elements of this many bits, of which 16 stand at the start of 16 bytes, become bytes
     (.b8x16.b6x16_p32, .b8x16.b4x16_p64).
     """
     wide, lanes = COPIES[form]

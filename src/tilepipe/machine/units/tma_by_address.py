@@ -51,14 +51,14 @@ class CopyIn(TmaLoadUnit):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What of it two executions have in common."""
+        """What identifies it in every execution: no object of one machine."""
         return self.source.key, self.to.key
 
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class CopyOut(TmaStoreUnit):
     """A copy out of the shared memory of a CTA, in a bulk group of the thread that issued it.
-    `reduction`: what it does to what is there. `map_read`: as of `CopyIn`.
+    `reduction`: what it does to what is there. `map_read`: as in `CopyIn`.
     """
 
     source: Shared

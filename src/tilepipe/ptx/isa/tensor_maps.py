@@ -52,7 +52,7 @@ def map_at(
         raw, name, event = _in_memory(m, ag, w, site, mask, address)
     if address % 64 or len(raw) != MAP_BYTES:
         raise SimFault(
-            f"{site.what}: there is no tensor map at {address:#x}: it has {MAP_BYTES} bytes at a"
+            f"{site.what}: there is no tensor map at {address:#x}: one has {MAP_BYTES} bytes at a"
             " multiple of 64, in parameters, global or constant memory",
             site.loc,
         )
