@@ -14,6 +14,7 @@ from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Progress
 from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
+from tilepipe.check.proofs.polling import Kind
 from tilepipe.check.verdict import (
     Bounds,
     Conclusion,
@@ -190,7 +191,8 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if not ((front_end.has_tests or front_end.polls) and explorer.reductions.hashing):
             explorer.explore_executions(group, again)
             continue
-        steps = state_search.BranchOnTests(front_end.sites, front_end.guards.tests)
+        strong = [site for site, kind in enumerate(front_end.kinds) if kind is Kind.STRONG]
+        steps = state_search.BranchOnTests(front_end.sites, front_end.guards.tests, strong)
         end = state_search.explore(explorer, group, steps, STATE_SEARCH_FIRST)
         if end == "many" and not explorer.explore_executions(group, again, 2 * STATE_SEARCH_FIRST):
             end = state_search.explore(explorer, group, steps)

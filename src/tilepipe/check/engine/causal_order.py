@@ -92,6 +92,8 @@ class CausalOrder:
         clocks: the vector clock of each agent.
         units: for each unit in flight, the clock it was issued with and the op that issued it.
         queues: for each queue of units, the clock of the last one that has acted.
+        accessed: the elements of memory that the current step has used in turn, and whether it has
+            changed them.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class CausalOrder:
         self.units: dict[tuple[AgentId, int], tuple[tuple[int, int, int], Site | None]] = {}
         self.queues: dict[Hashable, tuple[int, int, int]] = {}
         self._queue: Hashable = None
+        self.accessed: dict[tuple[int, ...], bool] = {}
         self.clocks: defaultdict[AgentId, AgentClock] = defaultdict(AgentClock)
         self._agent_id: AgentId = (0, 0)
         self._ordinal = 0
@@ -123,6 +126,8 @@ class CausalOrder:
         self._agent_id, self._ordinal, self._site = agent_id, ordinal, site
         self._is_unit, self._current = False, None
         self._mask = mask
+        if self.accessed:
+            self.accessed = {}
 
     def unit(self, agent_id: AgentId, ordinal: int, queue: Hashable = None) -> None:
         """An asynchronous unit of an agent is about to act. `queue`: whose units act in the order
@@ -376,6 +381,8 @@ class CausalOrder:
         self._record(barrier).phases[phase].waits.append(self._step_of(mask))
 
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
+        if isinstance(thing, tuple):
+            self.accessed[thing] = takes or self.accessed.get(thing, False)
         record, step = self._record(thing), self._step_of(mask)
         every, some = self._known(mask)
         # Steps of one kind commute if they only look, or only add and do not use what they find. So

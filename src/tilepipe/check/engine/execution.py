@@ -296,6 +296,11 @@ class Execution:
                     if silent > SILENT_OPS and polling.repeats(m, who, ag, site):
                         self._count_steps(done - start)
                         return True
+                elif kind is Kind.STRONG:
+                    silent = 0
+                    if polling.accessed(m, who, ag, site, causal_order.accessed):
+                        self._count_steps(done - start)
+                        return True
                 elif kind is not Kind.OTHER:
                     silent = 0
                     if polling.performed(m, who, ag, kind, args, result):

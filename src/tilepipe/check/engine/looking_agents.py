@@ -119,16 +119,33 @@ class PollingAgents:
             if kind is Kind.ADD:
                 self._wake(agent_id, _cell(agent, site, mask, args))
             return False
-        if not poll.again(self._state(m, agent)):
-            if len(poll.seen) > MAX_FAILED_LOOKS:
-                raise ExecutionLimitError(
-                    f"{agent} has tested {MAX_FAILED_LOOKS} times in a row at {site.loc.short}"
-                    " without success, and counts its attempts in a value that later decides; the"
-                    " check follows no more of them. Check an instance with a limit below"
-                    f" {MAX_FAILED_LOOKS}, or wait on the barrier"
-                )
+        if not self._again(m, agent, site, poll):
             return False
         self._park(agent_id, agent, poll, self._spin(agent, kind, args, result))
+        return True
+
+    def accessed(
+        self, m: Machine, agent_id: AgentId, agent: Agent, site: Site, things: Mapping[Cell, bool]
+    ) -> bool:
+        """Takes note of a strong access to memory. Returns whether the agent is parked now: it has
+        found what it had found before, in a state in which it had done so before.
+
+        Args:
+            things: the places that it has accessed; whether it has changed them.
+        """
+        if any(things.values()) or not agent.repeats:
+            self._polls.pop(agent_id, None)
+            for cell, changed in things.items():
+                if changed:
+                    self._wake(agent_id, cell)
+            return False
+        poll = self._polls.setdefault(agent_id, Poll())
+        poll.cells.update(things)
+        if not self._again(m, agent, site, poll):
+            return False
+        look = agent.looks.last[site.id] if agent.looks is not None else None
+        name, value = (look.name(), look.value) if look is not None else ("memory", "")
+        self._park(agent_id, agent, poll, Spin(site, name=name, value=value))
         return True
 
     def repeats(self, m: Machine, agent_id: AgentId, agent: Agent, site: Site) -> bool:
@@ -157,6 +174,23 @@ class PollingAgents:
         m = self._machines[agent_id[0]]
         while agent in m.ready:
             m.ready.remove(agent)
+
+    def _again(self, m: Machine, agent: Agent, site: Site, poll: Poll) -> bool:
+        """Whether an agent polls in a state in which it had done so before.
+
+        Raises:
+            ExecutionLimitError: it has polled too often, each time in another state.
+        """
+        if poll.again(self._state(m, agent)):
+            return True
+        if len(poll.seen) > MAX_FAILED_LOOKS:
+            raise ExecutionLimitError(
+                f"{agent} has tested {MAX_FAILED_LOOKS} times in a row at {site.loc.short}"
+                " without success, and counts its attempts in a value that later decides; the"
+                " check follows no more of them. Check an instance with a limit below"
+                f" {MAX_FAILED_LOOKS}, or wait on the barrier"
+            )
+        return False
 
     def _state(self, m: Machine, agent: Agent) -> bytes:
         return self._front_end.polling_state(self._world, m.ctas, agent)

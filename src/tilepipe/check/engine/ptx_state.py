@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from math import prod
 
 from tilepipe.check.key_encoding import digest
@@ -20,9 +20,14 @@ from tilepipe.machine.rules import Rules
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.election import lanes_to_elect
 from tilepipe.ptx.compiler.peeks import peeks
+from tilepipe.ptx.compiler.uniformity import reads, results
+from tilepipe.ptx.definition import Perform
 from tilepipe.ptx.execution.warp import Clock
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
+from tilepipe.ptx.syntax.nodes import Instruction, Operand
+
+_STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
 
 
 class PtxState:
@@ -41,15 +46,22 @@ class PtxState:
         self.clusters = self.grid // program.cluster_size
         self.resident = max(self.launch.chip.resident_clusters(program.cluster_size), 1)
         self.shares_work = program.shares_work
-        self.polls = False
         self.guards = Guards()
         code = launch.kernel.code
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
         self.elected = self.lanes[0]
         self._places = Places(code)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
-        self.kinds: Sequence[Kind] = [_kind(s) for s in self.sites]
-        self.adds: frozenset[int] = frozenset()
+        self.kinds: Sequence[Kind] = [_kind(s.instruction, s.perform) for s in code.sites.values()]
+        looped = code.flow.in_loops()
+        self.polls = any(
+            kind is Kind.STRONG and code.flow.of_instruction[at] in looped
+            for at, kind in zip(code.sites, self.kinds, strict=True)
+        )
+        read = {r for op in code.operations for r in reads(op)}
+        self.adds = frozenset(
+            s.number for s in code.sites.values() if _only_adds(s.instruction, s.perform, read)
+        )
 
     @property
     def text(self) -> str:
@@ -113,7 +125,22 @@ class PtxState:
         return digest((self.registers(ag), tuple(memory)))
 
 
-def _kind(site: Site) -> Kind:
-    if site.barrier == "" and site.kind.startswith("mbarrier.t"):
+def _kind(instruction: Instruction, perform: Perform) -> Kind:
+    if instruction.name.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
         return Kind.TEST  # a wait is one, too, while other lanes of its warp stand elsewhere
-    return Kind.NOTICED if site.facts.noticed else Kind.OTHER
+    accesses = instruction.opcode in ("ld", "st") and _STRONG & set(instruction.modifiers)
+    if accesses or instruction.opcode in ("atom", "red"):
+        return Kind.STRONG
+    return Kind.NOTICED if perform.facts.noticed else Kind.OTHER
+
+
+def _only_adds(instruction: Instruction, perform: Perform, read: Set[Operand]) -> bool:
+    """Whether an instruction adds to memory, and neither its result nor what it acquires can be
+    relied on: nothing reads the one, and it does not do the other.
+    """
+    return (
+        instruction.opcode in ("atom", "red")
+        and "add" in instruction.modifiers
+        and not perform.acquires
+        and not any(r in read for r in results(perform))
+    )

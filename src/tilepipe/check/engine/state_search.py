@@ -18,6 +18,7 @@ from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedu
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.machine.actors import Request
+from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 
@@ -40,29 +41,37 @@ class BranchOnVisible:
 class BranchOnTests(BranchOnVisible):
     """Branch on steps that can change the outcome of a test, or what is left in a common store."""
 
-    def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
-        """`waits`: the sites of tests that are treated as waits, which need no branch."""
+    def __init__(self, sites: Iterable[Site], waits: Container[int], strong: Iterable[int]) -> None:
+        """
+        Args:
+            waits: the sites of tests that are treated as waits, which need no branch.
+            strong: the sites of accesses to memory that others may change.
+        """
         tests = [s for s in sites if Sync.TEST in s.sync and s.id not in waits]
-        self.tested = {s.barrier for s in tests}
+        self._tested = {s.barrier for s in tests}
         contending = [s for s in sites if s.facts.takes or s.facts.gives]
         counting = [s for s in sites if s.facts.unit is None and s.sync & COUNTS and not s.named]
-        self._branches = {s.id for s in (*tests, *contending)}
-        self._branches |= {s.id for s in counting if s.barrier in self.tested}
+        self._branches = {s.id for s in (*tests, *contending)} | {*strong}
+        self._branches |= {s.id for s in counting if s.barrier in self._tested}
 
     def op(self, request: Request) -> bool:
         site: Site = request[1][0]
         return site.id in self._branches
+
+    def _is_tested(self, bar: Mbarrier) -> bool:
+        """Whether a test may be of this barrier; of one that is named by address, any."""
+        return bar.array in self._tested or "" in self._tested
 
     def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         unit = flight.unit
         if isinstance(unit, UnitQueue):
             first = unit.waiting[0]
             return isinstance(first, CommitUnit) and any(
-                bar.array in self.tested for bar, _ in first.arrivals
+                self._is_tested(bar) for bar, _ in first.arrivals
             )
         # Of the copies that one phase waits for, the last one completes it. No agent can observe
         # the others before that.
-        return unit.bar.array in self.tested and not any(
+        return self._is_tested(unit.bar) and not any(
             f is not flight and not isinstance(f.unit, UnitQueue) and f.unit.bar is unit.bar
             for f in others
         )

@@ -174,7 +174,7 @@ class _Alone:
         self.explorer = explorer
         self.launch = launch
         self.counter = counter
-        self.steps = BranchOnTests(launch.sites, launch.guards.tests)
+        self.steps = BranchOnTests(launch.sites, launch.guards.tests, ())
         self.forgets = forgets
         self.drawers = len(set(drawn))
         self.own = self.drawers // launch.clusters

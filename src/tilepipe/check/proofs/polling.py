@@ -42,6 +42,9 @@ class Kind(IntEnum):
     ADD = 2  # atomic add; it only reads if it adds 0
     NOTICED = 3  # another visible op: a round with one has an effect
     SILENT = 4  # in a `while` loop, and not visible
+    STRONG = (
+        5  # an access to memory that others may change; it only reads if it finds what it found
+    )
 
 
 @dataclass(eq=False, slots=True)

@@ -119,6 +119,9 @@ def load_bytes(
     active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False, strong=strong)
     where = np.asarray([addresses[lane] for lane in active], np.int64)
     out[active] = space.memory[where[:, None] + np.arange(nbytes)]
+    if strong is not None and m.journal is not None:
+        for lane in active:
+            _in_turn(m, space, 1 << lane, int(addresses[lane]), False)
     if strong is not None and space.values:
         for lane in active:
             for at in range(
@@ -159,6 +162,7 @@ def store_bytes(
             flags.overwritten(space.values, where[:, 0].tolist(), nbytes)
     else:
         for lane in active:
+            _in_turn(m, space, 1 << lane, int(addresses[lane]), True)
             for at in range(
                 int(addresses[lane]), int(addresses[lane]) + nbytes, strong.nbytes or nbytes
             ):
@@ -242,11 +246,11 @@ def atomic_bytes(
     changed = False
     for lane in active:
         at = int(addresses[lane])
-        if m.journal is not None:
-            m.journal.in_turn((space.cta.rank, at), 1 << lane, True)
         out[lane] = space.memory[at : at + nbytes]
         space.memory[at : at + nbytes] = combine(out[lane], operands[lane])
-        changed |= bool((space.memory[at : at + nbytes] != out[lane]).any())
+        changes = bool((space.memory[at : at + nbytes] != out[lane]).any())
+        changed |= changes
+        _in_turn(m, space, 1 << lane, at, changes)
         flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
         _wrote(m, ag, site, 1 << lane, space, at, strong, updates=True)
     if changed:
@@ -255,6 +259,12 @@ def atomic_bytes(
         first = int(addresses[active[0]])
         looked(ag, site, mask, active, addresses, out, lambda: _name(space, first))
     return out
+
+
+def _in_turn(m: Machine, space: ByteSpace, lane: int, at: int, changes: bool) -> None:
+    """Reports a strong access: what it finds, or others find, depends on who comes first."""
+    if m.journal is not None:
+        m.journal.in_turn((m.cluster_id, space.cta.rank, at), lane, changes)
 
 
 def _wrote(

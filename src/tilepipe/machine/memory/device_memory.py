@@ -257,6 +257,7 @@ def load_global(
         order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=False, strong=strong)
         out[lanes] = allocation.data[offsets[:, None] + np.arange(nbytes)]
         if strong is not None:
+            _in_turn(m, allocation, lanes, offsets, False)
             _observe(m, ag, site, allocation, lanes, offsets, nbytes, strong)
     if strong is not None:
         looked(
@@ -294,10 +295,20 @@ def store_global(
             if kept:
                 flags.overwritten(kept, offsets.tolist(), nbytes)
             continue
+        _in_turn(m, allocation, lanes, offsets, True)
         for lane, offset in zip(lanes, offsets.tolist(), strict=True):
             for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
                 name = allocation.element(at)
                 flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name)
+
+
+def _in_turn(
+    m: Machine, allocation: Allocation, lanes: Sequence[int], offsets: Offsets, changes: bool
+) -> None:
+    """Reports strong accesses: what they find, or others find, depends on who comes first."""
+    if m.journal is not None:
+        for lane, offset in zip(lanes, offsets.tolist(), strict=True):
+            m.journal.in_turn((allocation.start, offset), 1 << lane, changes)
 
 
 def atomic_global(
@@ -322,12 +333,13 @@ def atomic_global(
         order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, strong=strong)
         kept = allocation.order.values
         for lane, offset in zip(lanes, offsets.tolist(), strict=True):
-            if m.journal is not None:
-                m.journal.in_turn((allocation.start, offset), 1 << lane, True)
             there = allocation.data[offset : offset + nbytes]
             out[lane] = there
             there[:] = combine(out[lane], operands[lane])
-            changed |= bool((there != out[lane]).any())
+            changes = bool((there != out[lane]).any())
+            changed |= changes
+            if m.journal is not None:
+                m.journal.in_turn((allocation.start, offset), 1 << lane, changes)
             for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
                 flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
                 name = allocation.element(at)

@@ -51,6 +51,20 @@ class ControlFlow:
         """The instructions of a block."""
         return self.instructions[block.begin : block.end]
 
+    def in_loops(self) -> set[int]:
+        """The blocks that come after themselves on some way."""
+        return {block.number for block in self.blocks if block.number in self._after(block)}
+
+    def _after(self, block: Block) -> set[int]:
+        seen: set[int] = set()
+        work = list(block.successors)
+        while work:
+            number = work.pop()
+            if number != EXIT and number not in seen:
+                seen.add(number)
+                work.extend(self.blocks[number].successors)
+        return seen
+
     def decided_by(self, block: Block) -> Iterator[int]:
         """The blocks that are control dependent on the branch of this one: those on its paths up
         to where they meet.
