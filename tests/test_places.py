@@ -9,7 +9,6 @@ SRC = TESTS.parent / "src" / "tilepipe"
 # Folders without one -> the file that tests what is in them.
 ELSEWHERE = {
     "lang/asynchronous": "lang/context/test_mma.py",
-    "ptx/compiler": "ptx/execution/test_waits.py",
 }
 
 

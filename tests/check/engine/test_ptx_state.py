@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.ptx.execution.textbook_kernels import KERNELS, bound
 from tests.support.printed_ptx import Printed, printed
 from tilepipe import ptx
 from tilepipe.check import check, replay
@@ -131,3 +132,22 @@ def test_a_test_that_only_guards_a_wait_needs_no_further_execution() -> None:
     verdict = check(elected(peek=f"{wrong} @%p5 bra READ;"))
     assert verdict.verdict == "fault"
     assert verdict.faults[0].kind == "RaceError"
+
+
+@pytest.mark.parametrize("name", ["turnstile", "last CTA reduces", "look-back"])
+def test_ctas_that_order_each_other_through_memory_are_verified(name: str) -> None:
+    made = KERNELS[name]
+    verdict = check(bound(made, made.text, grid=2))
+    assert (verdict.verdict, verdict.method) == ("verified", "explored")
+    for old, new, _ in made.weak.values():
+        weak = check(bound(made, made.text.replace(old, new), grid=2), shorten=False)
+        assert [fault.kind for fault in weak.faults] == ["RaceError"], old
+
+
+def test_a_cta_that_waits_for_what_nobody_writes_is_a_deadlock() -> None:
+    made = KERNELS["turnstile"]
+    text = made.text.replace("add.u32 %r4, %r1, 1;", "add.u32 %r4, %r1, 2;")
+    (fault,) = check(bound(made, text, grid=2)).faults
+    assert fault.kind == "DeadlockError"
+    assert "holds" in fault.message
+    assert "another value" in fault.message

@@ -59,8 +59,9 @@ class Recorder:
 
     def step(self, agent: Agent, site: Site, args: tuple[Any, ...]) -> None:
         """Records that an agent is about to perform an op."""
-        # a request names a tile by its number and the rectangle of it, which follows
-        pairs = pairwise(args[2:])
+        # a request names a tile by its number and the rectangle of it, which follows; where memory
+        # is named by address, there are no tiles
+        pairs = () if agent.cta.space is not None else pairwise(args[2:])
         numbers = [n for n, rect in pairs if isinstance(n, int) and _is_rect(rect)]
         slots = agent.cta.slots  # of PTX there are none: such numbers are then other operands
         tiles = tuple(slots[n].name for n in numbers if n < len(slots))

@@ -15,7 +15,7 @@ execution; a key renumbers them by the access that they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import permutations, product
 from typing import Any
 
@@ -29,8 +29,10 @@ from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.cta import Arriver
+from tilepipe.machine.happens_before.byte_events import ByteOrder
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
+from tilepipe.machine.happens_before.memory_order import Fences, Scope, Seen, Strong, Value
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
@@ -42,6 +44,7 @@ from tilepipe.machine.units.in_flight import (
     MmaUnit,
     ResponseUnit,
     TensorQueue,
+    WgmmaGroup,
     WgmmaUnit,
 )
 from tilepipe.machine.units.tma_by_address import CopyIn
@@ -99,12 +102,19 @@ class StateKeys:
         agents. `tensors`: with the accesses to each of their elements.
         """
         parts: list[Hashable] = []
-        for cluster, m in sorted(execution.machines.items(), key=lambda one: one[0]):
+        machines = sorted(execution.machines.items(), key=lambda one: one[0])
+        shared: _Bits | None = None
+        if execution.world.order is not None:  # clusters know of each other's accesses
+            for cluster, m in machines:
+                names = {a.uid: a.uid for a in m.agents}
+                shared = _Bits(m, names) if shared is None else shared
+                self._number(shared, m, names, execution.present(cluster))
+        for cluster, m in machines:
             parts.append(
                 (
                     cluster,
                     min(
-                        encoded(self._machine(execution, cluster, m, names, tensors))
+                        encoded(self._machine(execution, cluster, m, names, tensors, shared))
                         for names in self._renamings(m)
                     ),
                 )
@@ -112,7 +122,12 @@ class StateKeys:
         clusters = execution.world.clusters
         waiting = () if clusters is None else tuple(clusters.waiting)
         return digest(
-            (tuple(parts), waiting, self._tensors(execution, tensors), execution.world.elected)
+            (
+                tuple(parts),
+                waiting,
+                self._tensors(execution, tensors, shared),
+                execution.world.elected,
+            )
         )
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
@@ -146,10 +161,19 @@ class StateKeys:
         )
 
     def _machine(
-        self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool
+        self,
+        execution: Execution,
+        cluster: int,
+        m: Machine,
+        names: dict[int, int],
+        tensors: bool,
+        shared: _Bits | None,
     ) -> Hashable:
         presents, order = execution.present(cluster) if tensors else [], execution.causal_order
-        bits = self._numbered(m, names, presents)
+        bits = shared
+        if bits is None:
+            bits = _Bits(m, names)
+            self._number(bits, m, names, presents)
         agents = sorted((names[a.uid], self._agent(order, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
         named = tuple(
@@ -195,6 +219,12 @@ class StateKeys:
         poisoned = m.poisoned is not None
         settled = _races_of_barriers(order)
         asked = bits(m.requests.refused), bits(m.requests.waited)
+        groups = tuple(
+            (number, queue.begun, tuple(_open_group(g, names) for g in queue.open))
+            for cta in m.ctas
+            for number, queue in sorted(cta.warpgroups.items())
+        )
+        flags = tuple(_values(c.space.values, bits) for c in m.ctas if c.space is not None)
         return (
             tuple(agents),
             bars,
@@ -208,10 +238,14 @@ class StateKeys:
             asked,
             poisoned,
             settled,
+            groups,
+            flags,
+            _fences(m.published, bits),
         )
 
-    def _numbered(self, m: Machine, names: dict[int, int], presents: list[Present]) -> _Bits:
-        bits = _Bits(m, names)
+    def _number(
+        self, bits: _Bits, m: Machine, names: dict[int, int], presents: list[Present]
+    ) -> None:
         for cta in m.ctas:
             for slot in cta.slots:
                 for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
@@ -229,7 +263,6 @@ class StateKeys:
             for bar in cta.bars:
                 bits.add(bar.init_bit, bar.fenced, bar.proxy_bit, *bar.completion_bits)
         bits.add(m.requests.refused, m.requests.waited)
-        return bits
 
     def _agent(self, order: CausalOrder, cluster: int, a: Agent, bits: _Bits) -> Hashable:
         stores = tuple(
@@ -260,6 +293,9 @@ class StateKeys:
             groups,
             opened,
             _tensor_state(a, bits),
+            _copies(a, bits),
+            () if a.seen is None else tuple(_seen(one, bits) for one in a.seen.seen),
+            _fences(a.published, bits),
             _races_of(order, tuple(order.clocks[cluster, a.uid].known[: a.warps])),
         )
 
@@ -347,16 +383,60 @@ class StateKeys:
                 raise AssertionError(f"no key for {type(unit).__name__}")
         return unit.site.id, key, bits(unit.bits)
 
-    def _tensors(self, execution: Execution, owned: bool) -> Hashable:
+    def _tensors(self, execution: Execution, owned: bool, shared: _Bits | None) -> Hashable:
         """The contents of the tensors that are written; and, if clusters run together, which of
         them accessed which elements.
         """
         out = []
         for t in execution.world.tensors:
             if t.order is not None:
+                kept = t.order.values if isinstance(t.order, ByteOrder) else {}
+                flags = _values(kept, shared) if shared is not None else ()
                 owners = () if execution.world.clusters is None or not owned else _owners(t.order)
-                out.append((owners, self.front_end.tensor(t)))
+                out.append((owners, self.front_end.tensor(t), flags))
         return tuple(out)
+
+
+def _values(values: Mapping[int, Value], bits: _Bits) -> Hashable:
+    """What strong writes have left, by location."""
+    return tuple((at, _value(values[at], bits)) for at in sorted(values))
+
+
+def _value(value: Value, bits: _Bits) -> Hashable:
+    parts = ((int(scope), place, bits(known)) for (scope, place), known in value.parts.items())
+    place = value.place if value.strong.scope < Scope.GPU else ()  # else it reaches every thread
+    return place, _strong(value.strong), tuple(sorted(parts))
+
+
+def _strong(strong: Strong) -> Hashable:
+    return tuple(map(int, strong))
+
+
+def _seen(seen: Seen, bits: _Bits) -> Hashable:
+    """A strong read that a fence to come may let acquire."""
+    fence = -1 if seen.fence is None else int(seen.fence)
+    return seen.mask, _value(seen.value, bits), _strong(seen.strong), fence
+
+
+def _fences(fences: Fences, bits: _Bits) -> Hashable:
+    return tuple(
+        sorted((int(s), restricted, bits(b)) for (s, restricted), b in fences.bits.items())
+    )
+
+
+def _copies(a: Agent, bits: _Bits) -> Hashable:
+    """The cp.async of a warp that have not been waited for."""
+    copies = a.copies
+    if copies is None:
+        return ()
+    groups = tuple((n - copies.made, tuple(bits(x.bit) for x in g)) for n, g in copies.groups)
+    still = copies.issued - copies.made
+    return still, len(copies.waiting), tuple(bits(x.bit) for x in copies.open), groups
+
+
+def _open_group(group: WgmmaGroup, names: dict[int, int]) -> Hashable:
+    """A group of wgmma to which some warps of the warpgroup have not come."""
+    return tuple(sorted(names[a.uid] for a in group.agents)), len(group.units)
 
 
 def _owners(order: GlobalOrder) -> Hashable:
