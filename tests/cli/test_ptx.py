@@ -42,6 +42,31 @@ def test_a_file_that_is_modelled(tmp_path: Path) -> None:
     assert "all are modelled" in done.stdout
 
 
+def test_parameters_have_their_offsets_and_names_of_cpp_are_readable(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    text = Path(path).read_text().replace("copy(", "_Z4copyPf6Params(.param .u32 n, ")
+    Path(path).write_text(text)
+    shown = tilepipe("ptx", path).stdout
+    assert "in C++: copy" in shown
+    found = json.loads(tilepipe("ptx", path, "--json").stdout)["entries"][0]
+    assert [(p["name"], p["offset"]) for p in found["parameters"]] == [
+        ("n", 0), ("source", 8), ("sizes", 16),
+    ]  # fmt: skip
+    assert found["readable"] == "copy"
+
+
+def test_a_script_that_binds_an_entry_point_and_runs_it(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    done = tilepipe("ptx", path, "--script", "cop")
+    assert done.returncode == 0, done.stderr
+    assert "ptx.Struct(24, {}),  # sizes" in done.stdout
+    assert "grid=(1,), block=(32,), smem=0" in done.stdout
+    exec(done.stdout, {})
+    wrong = tilepipe("ptx", path, "--script", "nosuch")
+    assert wrong.returncode == 2
+    assert "no entry point 'nosuch'. It has 1 entry point: copy" in wrong.stderr
+
+
 def test_what_is_not_modelled_has_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, "tex.1d.v4.u32.s32 {%r1, %r1, %r1, %r1}, [%r2, {%r2}];")
     done = tilepipe("ptx", path, "--json")

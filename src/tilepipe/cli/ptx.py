@@ -21,14 +21,25 @@ LINES_SHOWN = 20
 @app.command()
 def ptx(
     file: Annotated[Path, typer.Argument(help="A file of PTX.", metavar="FILE")],
+    script_of: Annotated[
+        str, typer.Option("--script", metavar="ENTRY", help="A Python program that runs this one.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Lists what a PTX file has: entry points, parameters, instructions, and what the reader does
     not model. Exits with 1 if there is anything of that.
+
+    --script prints a Python program instead, which binds an entry point (a part of its name is
+    enough) and runs it: the place to put its arguments in.
     """
-    from tilepipe.ptx.listing import listing
+    from tilepipe.ptx.listing import listing, script
+    from tilepipe.ptx.loading import load
 
     found = listing(file)
+    if script_of:
+        name = load(file)[script_of].name
+        print(script(file, next(e for e in found.entries if e.name == name)))
+        return
     if as_json:
         print_json({"file": str(file), "modelled": found.modelled, **asdict(found)})
     else:
@@ -46,10 +57,13 @@ def _show(entry: Entry) -> None:
     )
     dynamic = " and what the launch gives" if entry.dynamic else ""
     out.print(f"\nentry {entry.name}{f' ({directives})' if directives else ''}")
+    if entry.readable != entry.name:
+        out.print(f"  in C++: {entry.readable}")
     out.print(f"  shared memory: {entry.shared:,} bytes{dynamic}")
     table = Table.grid(padding=(0, 2))
     for p in entry.parameters:
-        table.add_row("  parameter", p.name, f".{p.type}", f"{p.nbytes} bytes", f"align {p.align}")
+        size = f"{p.nbytes} bytes at {p.offset}"
+        table.add_row("  parameter", p.name, f".{p.type}", size, f"align {p.align}")
     out.print(table)
     opcodes: Counter[str] = Counter()
     for name, count in entry.instructions.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,17 +11,21 @@ from tilepipe.errors import PtxError
 from tilepipe.ptx.compiler.definitions import findings
 from tilepipe.ptx.compiler.segments import prepared
 from tilepipe.ptx.loading import load
-from tilepipe.ptx.syntax.nodes import Function, Variable
+from tilepipe.ptx.names import readable_name
+from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Function, Variable
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an entry point: its type in PTX ("u64", "b8"), bytes, and alignment."""
+    """A parameter of an entry point: its type in PTX ("u64", "b8"), bytes, alignment, and the
+    offset among the parameters.
+    """
 
     name: str
     type: str
     nbytes: int
     align: int
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,14 @@ class Entry:
     """An entry point.
 
     Attributes:
-        directives: "maxntid" -> (256, 1, 1). shared: static bytes of shared memory; dynamic:
-            whether the launch gives it more. instructions: name -> how many, most frequent first.
+        readable: the name without what C++ adds to it. directives: "maxntid" -> (256, 1, 1).
+        shared: static bytes of shared memory; dynamic: whether the launch gives it more.
+        instructions: name -> how many, most frequent first.
         missing: what is not modelled, in the order of the text.
     """
 
     name: str
+    readable: str
     parameters: tuple[Parameter, ...]
     directives: dict[str, tuple[int, ...]]
     shared: int
@@ -97,10 +104,53 @@ def _entry(function: Function, variables: list[Variable], functions: dict[str, F
         missing = [Missing(function.line, "", f".entry {function.name}", str(error))]
     return Entry(
         function.name,
-        tuple(Parameter(p.name, p.type, p.nbytes, p.align) for p in function.parameters),
+        readable_name(function.name),
+        tuple(_parameters(function)),
         dict(function.directives),
         sum(v.nbytes for v in shared if not v.external),
         any(v.external for v in shared),
         dict(counts.most_common()),
         tuple(missing),
     )
+
+
+def _parameters(function: Function) -> Iterator[Parameter]:
+    offset = 0
+    for p in function.parameters:
+        offset = -(-offset // p.align) * p.align
+        yield Parameter(p.name, p.type, p.nbytes, p.align, offset)
+        offset += p.nbytes
+
+
+def script(file: Path, entry: Entry) -> str:
+    """A Python program that binds an entry point and runs it, with places for its arguments."""
+    arguments = [f"    {_placeholder(p)},  # {p.name}" for p in entry.parameters]
+    block = entry.directives.get("reqntid") or entry.directives.get("maxntid") or (128,)
+    cluster = entry.directives.get("reqnctapercluster")
+    extents = [f"block={tuple(block)}", *([f"cluster={tuple(cluster)}"] if cluster else [])]
+    if entry.dynamic:
+        extents.append("smem=0")
+    return "\n".join(
+        [
+            "import numpy as np",
+            "",
+            "from tilepipe import ptx",
+            "",
+            f"kernel = ptx.load({str(file)!r})[{entry.name!r}]",
+            "arguments = [",
+            *arguments,
+            "]",
+            f"launch = kernel.bind(arguments, grid={tuple(cluster or (1,))}, {', '.join(extents)})",
+            "launch.run(seed=0)",
+            "print(*launch.printed, *launch.advice, sep='\\n')",
+        ]
+    )
+
+
+def _placeholder(parameter: Parameter) -> str:
+    """A value for a parameter, to be replaced: where a number of 8 bytes may be a pointer, one."""
+    if parameter.nbytes != TYPE_BYTES[parameter.type] or parameter.type == "b8":
+        return f"ptx.Struct({parameter.nbytes}, {{}})"
+    if parameter.type in ("u64", "b64"):
+        return "np.zeros(1 << 16, np.float32)"
+    return "0.0" if parameter.type[0] == "f" else "0"
