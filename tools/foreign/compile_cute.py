@@ -6,6 +6,7 @@ Usage: python -m tools.foreign.compile_cute [NAME...]
 # mypy: ignore-errors
 # CuTe DSL has no types of its own, and is not where the types are checked.
 
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 from tilepipe.ptx.adapters import cute as adapter, host_memory
 from tilepipe.ptx.loading import load
 from tools.foreign import (
+    cute_attention_kernels,
     cute_box_kernels,
     cute_hopper_kernels,
     cute_kernels,
@@ -71,6 +73,7 @@ class Source:
     Attributes:
         name: of the record, without compiler and architecture. kernel: the object to compile.
         tensors: its arguments. arch: what it is compiled for. constants: of the kernel.
+        numbers: arguments after the tensors.
     """
 
     name: str
@@ -78,12 +81,13 @@ class Source:
     tensors: dict[str, Tensor]
     arch: str = "sm_100a"
     constants: dict[str, object] = field(default_factory=dict)
+    numbers: tuple[float, ...] = ()
 
 
 def compiled(source: Source) -> object:
     """What `cute.compile` makes of a kernel."""
     fakes = [tensor.fake() for tensor in source.tensors.values()]
-    return cute.compile(source.kernel, *fakes, options=f"--gpu-arch {source.arch}")
+    return cute.compile(source.kernel, *fakes, *source.numbers, options=f"--gpu-arch {source.arch}")
 
 
 def recorded(source: Source) -> record.Recorded:
@@ -91,7 +95,7 @@ def recorded(source: Source) -> record.Recorded:
     made = compiled(source)
     ptx = made.artifacts.PTX
     arrays = {name: tensor.zeros() for name, tensor in source.tensors.items()}
-    (host,) = adapter.host_launches(made, load(ptx), [*arrays.values()], {})
+    (host,) = adapter.host_launches(made, load(ptx), [*arrays.values(), *source.numbers], {})
     module = sys.modules[type(source.kernel).__module__]
     file = Path(module.__file__).resolve().relative_to(_ROOT)
     return record.Recorded(
@@ -197,6 +201,18 @@ def _scaled(name: str, kind: str, scale: str, group: int, depth: int) -> Source:
     return Source(name, kernel, tensors, constants=constants)
 
 
+def _attention(steps: int) -> Source:
+    """128 queries of one head, and a block of 64 keys for each step."""
+    rows, keys, depth = 128, 64, 64
+    tensors = {name: Tensor("bf16", (steps * keys, depth)) for name in ("q", "k", "v", "out")}
+    tensors |= {name: Tensor("bf16", (rows, depth)) for name in ("q", "out")}
+    return Source(
+        "attention", cute_attention_kernels.Attention(), tensors,
+        constants={"BM": rows, "BN": keys, "D": depth},
+        numbers=(1 / (math.log(2) * math.sqrt(depth)),),
+    )  # fmt: skip
+
+
 def _boxes() -> Iterator[Source]:
     """Copies of boxes that are smaller than the tensors, so that no dimensions merge."""
     u8, i32 = (2, 8, 16), (4, 16)
@@ -247,6 +263,7 @@ def sources() -> Iterator[Source]:
     yield _scaled("scaled_product_mxf4", "e2m1", "e8m0", 32, 256)
     yield _scaled("scaled_product_nvf4", "e2m1", "fp8e4nv", 16, 256)
     yield from _boxes()
+    yield _attention(3)
     yield _hopper_product("product", "bf16", "bf16")
     yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
     yield _hopper_product("product_fp8", "fp8e4nv", "bf16")

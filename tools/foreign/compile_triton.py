@@ -392,17 +392,22 @@ _MULTIPLIED = (
 )  # fmt: skip
 
 
+def sources(arch: int) -> Iterator[Source]:
+    """All kernels."""
+    for family in (_elementwise, _products, _scaled, _gluon, _gluon_pairs):
+        yield from family(arch)
+
+
 def main() -> None:
     """Compiles those whose names have one of the words given, or all, and records them."""
     chosen = sys.argv[1:]
     made = []
     for arch in (90, 100):
-        for family in (_elementwise, _products, _scaled, _gluon, _gluon_pairs):
-            for source in family(arch):
-                if chosen and not any(word in source.name for word in chosen):
-                    continue
-                made.append(compiled(source, arch))
-                print(f"{made[-1].name}: {len(made[-1].ptx.splitlines())} lines", flush=True)
+        for source in sources(arch):
+            if chosen and not any(word in source.name for word in chosen):
+                continue
+            made.append(compiled(source, arch))
+            print(f"{made[-1].name}: {len(made[-1].ptx.splitlines())} lines", flush=True)
     for language in ("triton", "gluon"):
         of_it = [kernel for kernel in made if kernel.name.startswith(language)]
         record.write(language, of_it, some=bool(chosen))

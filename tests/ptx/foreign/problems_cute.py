@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.ptx.foreign import problems_triton
 from tests.ptx.foreign.launching import Array, Make, Problem
 from tests.ptx.foreign.problems_triton import scaled_product, type_of
 
@@ -76,12 +77,18 @@ def handed_over(record: Record) -> Problem:
     return Problem((), {"x": x, "out": np.zeros_like(x)}, {"out": x})
 
 
+def attention(record: Record) -> Problem:
+    """The problem of the kernel in Triton."""
+    return replace(problems_triton.attention(record), grid=())
+
+
 BY_FUNCTION: dict[str, Make] = {
     "ScaledCopy": scaled_copy,
     "Product": product,
     "HopperProduct": product,
     "PersistentProduct": persistent,
     "ScaledProduct": scaled,
+    "Attention": attention,
     "BoxesCopied": boxes_copied,
     "BoxesPassed": boxes_passed,
     "HandedOver": handed_over,
