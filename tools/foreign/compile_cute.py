@@ -27,6 +27,7 @@ from tilepipe.ptx.loading import load
 from tools.foreign import (
     cute_attention_kernels,
     cute_box_kernels,
+    cute_hopper_attention_kernels,
     cute_hopper_kernels,
     cute_kernels,
     cute_persistent_kernels,
@@ -201,16 +202,14 @@ def _scaled(name: str, kind: str, scale: str, group: int, depth: int) -> Source:
     return Source(name, kernel, tensors, constants=constants)
 
 
-def _attention(steps: int) -> Source:
-    """128 queries of one head, and a block of 64 keys for each step."""
-    rows, keys, depth = 128, 64, 64
-    tensors = {name: Tensor("bf16", (steps * keys, depth)) for name in ("q", "k", "v", "out")}
+def _attention(arch: str, kernel: object, rows: int) -> Source:
+    """Queries of one head, and three blocks of 64 keys."""
+    keys, depth = 64, 64
+    tensors = {name: Tensor("bf16", (3 * keys, depth)) for name in ("q", "k", "v", "out")}
     tensors |= {name: Tensor("bf16", (rows, depth)) for name in ("q", "out")}
-    return Source(
-        "attention", cute_attention_kernels.Attention(), tensors,
-        constants={"BM": rows, "BN": keys, "D": depth},
-        numbers=(1 / (math.log(2) * math.sqrt(depth)),),
-    )  # fmt: skip
+    constants = {"BM": rows, "BN": keys, "D": depth}
+    scale = 1 / (math.log(2) * math.sqrt(depth))
+    return Source("attention", kernel, tensors, arch, constants, (scale,))
 
 
 def _boxes() -> Iterator[Source]:
@@ -263,7 +262,8 @@ def sources() -> Iterator[Source]:
     yield _scaled("scaled_product_mxf4", "e2m1", "e8m0", 32, 256)
     yield _scaled("scaled_product_nvf4", "e2m1", "fp8e4nv", 16, 256)
     yield from _boxes()
-    yield _attention(3)
+    yield _attention("sm_100a", cute_attention_kernels.Attention(), 128)
+    yield _attention("sm_90a", cute_hopper_attention_kernels.HopperAttention(), 64)
     yield _hopper_product("product", "bf16", "bf16")
     yield _hopper_product("product_shared", "bf16", "fp16", shares=True)
     yield _hopper_product("product_fp8", "fp8e4nv", "bf16")

@@ -89,6 +89,7 @@ BY_FUNCTION: dict[str, Make] = {
     "PersistentProduct": persistent,
     "ScaledProduct": scaled,
     "Attention": attention,
+    "HopperAttention": attention,
     "BoxesCopied": boxes_copied,
     "BoxesPassed": boxes_passed,
     "HandedOver": handed_over,
