@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-os.environ.update(CUTE_DSL_KEEP_PTX="1", CUTE_DSL_LINEINFO="1", CUTE_DSL_NO_CACHE="1")
+os.environ.update(CUTE_DSL_KEEP="ptx", CUTE_DSL_LINEINFO="1", CUTE_DSL_NO_CACHE="1")
 os.environ.setdefault("CUTE_DSL_DUMP_DIR", "/tmp")
 
 import cutlass
@@ -85,7 +86,7 @@ class Source:
     numbers: tuple[float, ...] = ()
 
 
-def compiled(source: Source) -> object:
+def compiled(source: Source) -> Any:
     """What `cute.compile` makes of a kernel."""
     fakes = [tensor.fake() for tensor in source.tensors.values()]
     return cute.compile(source.kernel, *fakes, *source.numbers, options=f"--gpu-arch {source.arch}")

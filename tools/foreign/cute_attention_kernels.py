@@ -29,10 +29,10 @@ class Attention:
         """The host's part: tensor maps, layouts and the launch. `scale`: with 1 / ln 2."""
         by_k, one = OperandMajorMode.K, tcgen05.CtaGroup.ONE
         score = blackwell_helpers.make_trivial_tiled_mma(
-            self.kind, by_k, by_k, cutlass.Float32, one, (ROWS, KEYS)
+            self.kind, self.kind, by_k, by_k, cutlass.Float32, one, (ROWS, KEYS)
         )
         add = blackwell_helpers.make_trivial_tiled_mma(
-            self.kind, by_k, OperandMajorMode.MN, cutlass.Float32, one, (ROWS, DEPTH),
+            self.kind, self.kind, by_k, OperandMajorMode.MN, cutlass.Float32, one, (ROWS, DEPTH),
             tcgen05.OperandSource.TMEM,
         )  # fmt: skip
         first, second = (ROWS, KEYS, DEPTH), (ROWS, DEPTH, KEYS)

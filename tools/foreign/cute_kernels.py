@@ -46,7 +46,7 @@ class Product:
         self.tile = tile
         self.stages = stages
         self.pair = pair
-        majors = {"K": tcgen05.OperandMajorMode.K, "MN": tcgen05.OperandMajorMode.MN}
+        majors = {"K": cute.nvgpu.OperandMajorMode.K, "MN": cute.nvgpu.OperandMajorMode.MN}
         self.a_major, self.b_major = majors[a_major], majors[b_major]
         self.cluster = (2, 1, 1) if pair else (1, 1, 1)
 
@@ -55,7 +55,7 @@ class Product:
         """The host's part: tensor maps, layouts and the launch."""
         group = tcgen05.CtaGroup.TWO if self.pair else tcgen05.CtaGroup.ONE
         mma = blackwell_helpers.make_trivial_tiled_mma(
-            self.kind, self.a_major, self.b_major, cutlass.Float32, group, self.tile[:2]
+            self.kind, self.kind, self.a_major, self.b_major, cutlass.Float32, group, self.tile[:2]
         )
         a_layout = blackwell_helpers.make_smem_layout_a(mma, self.tile, self.kind, self.stages)
         b_layout = blackwell_helpers.make_smem_layout_b(mma, self.tile, self.kind, self.stages)

@@ -41,7 +41,7 @@ class PersistentProduct:
         group = tcgen05.CtaGroup.TWO if self.use_2cta_instrs else tcgen05.CtaGroup.ONE
         self.c_layout = utils.LayoutEnum.from_tensor(d)
         mma = blackwell_helpers.make_trivial_tiled_mma(
-            self.kind, OperandMajorMode.K, OperandMajorMode.K, cutlass.Float32, group,
+            self.kind, self.kind, OperandMajorMode.K, OperandMajorMode.K, cutlass.Float32, group,
             self.tile[:2],
         )  # fmt: skip
         cluster = (2, 1, 1)

@@ -128,7 +128,7 @@ def test_several_launches_come_in_order() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: compiled(text=None), "without its PTX being kept: set CUTE_DSL_KEEP_PTX=1"),
+        (lambda: compiled(text=None), "without its PTX being kept: set CUTE_DSL_KEEP=ptx"),
         (lambda: compiled(0), r"'f' launches 0 kernels \(none\)"),
         (lambda: SimpleNamespace(**vars(compiled()) | {"engine": None}), "no host code that can"),
         (

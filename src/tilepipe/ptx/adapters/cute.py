@@ -89,7 +89,7 @@ def from_cute(
     """The launch that a function compiled by CuTe DSL makes for these arguments.
 
     Args:
-        compiled: by `cute.compile`, with its PTX kept: `CUTE_DSL_KEEP_PTX=1` in the environment.
+        compiled: by `cute.compile`, with its PTX kept: `CUTE_DSL_KEEP=ptx` in the environment.
         args, kwargs: what the function is called with: NumPy arrays, tensors of PyTorch on the
             CPU, what `cute.runtime.from_dlpack` makes of them, pointers, numbers.
         memory: arrays that the arguments point into, where these are pointers.
@@ -119,7 +119,7 @@ def launches_of_cute(
     if text is None:
         raise BindError(
             f"'{compiled.function_name}' was compiled without its PTX being kept: set"
-            " CUTE_DSL_KEEP_PTX=1 before cutlass is imported"
+            " CUTE_DSL_KEEP=ptx before cutlass is imported"
         )
     kernels = load(text)
     arrays = [*memory]
