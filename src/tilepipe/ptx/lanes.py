@@ -23,8 +23,10 @@ def merged(lanes: Lanes, new: Array, old: Array | None) -> Array:
 
 
 def spread(value: Any, dtype: np.dtype[Any]) -> Array:
-    """One value in all lanes; of 128 bits a number as its bytes."""
-    if dtype.kind == "V":
+    """One value in all lanes; an integer for a type that NumPy lacks (of 128 bits, bf16) is its
+    bits.
+    """
+    if dtype.kind == "V" and isinstance(value, int):
         return np.frombuffer(int(value).to_bytes(dtype.itemsize, "little") * WARP, dtype)
     return np.full(WARP, value, dtype)
 

@@ -168,6 +168,31 @@ def test_combinations_that_the_isa_lacks_are_refused(text: str, message: str) ->
         apply(text, _words(), out=np.uint32)
 
 
+@pytest.mark.parametrize(
+    ("kind", "one", "two"), [("f16", 0x3C00, 0x4000), ("bf16", 0x3F80, 0x4000)]
+)
+@pytest.mark.parametrize(
+    ("given", "factor", "addend"),
+    [(0x7FF7, 0, 0x7FFF), (0xFFF7, 0, 0x7FFF), (0x7FFF, 0x7FFF, 0x7FFF)],
+)
+def test_a_factor_from_outside_of_a_tensor_makes_zero(
+    kind: str, one: int, two: int, given: int, factor: int, addend: int
+) -> None:
+    """What an H100 gives."""
+    for values, expected in (
+        ((given, one, two), factor), ((one, given, two), factor), ((one, two, given), addend),
+    ):  # fmt: skip
+        moves = "".join(f"mov.b16 %h{i}, {value};" for i, value in enumerate(values, 2))
+        for name, pack in ((f"fma.rn.oob.{kind}", ""), (f"fma.rn.oob.relu.{kind}x2", "packed")):
+            if pack:
+                vectors = "".join(f"mov.b32 %r{i}, {{%h{i}, %h{i}}};" for i in (2, 3, 4))
+                text = f"{moves}{vectors}{name} %o, %r2, %r3, %r4;"
+            else:
+                text = f"{moves}{name} %h1, %h2, %h3, %h4; mov.b32 %o, {{%h1, %h1}};"
+            got = apply(text, np.zeros(32, np.uint32), out=np.uint32)
+            assert set(got.tolist()) == {expected * 0x10001}
+
+
 def _parts(word: int, count: int, signed: bool) -> list[int]:
     dtype = f"{'i' if signed else 'u'}{4 // count}"
     return [int(part) for part in np.array([word], np.uint32).view(dtype)]

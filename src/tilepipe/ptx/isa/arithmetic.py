@@ -188,13 +188,16 @@ def _fma(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     rounding = modifiers.need(*MODES)
     _, ftz, sat = _arithmetic(modifiers)
-    relu = not sat and modifiers.flag("relu")
+    ends = [modifiers.take("relu", "oob") for _ in range(2)]  # assemblers take either order
+    relu, oob = "relu" in ends, "oob" in ends
     kind = modifiers.any()
     if instruction.opcode == "mad" and kind not in ("f32", "f64"):
         raise Unsupported(f"mad has no type .{kind}")
     source = modifiers.take("f16", "bf16") or None
     modifiers.end()
-    lanes = floating.fma(kind, rounding=rounding, ftz=ftz, sat=sat, relu=relu, source=source)
+    lanes = floating.fma(
+        kind, rounding=rounding, ftz=ftz, sat=sat, relu=relu, oob=oob, source=source
+    )
     narrow = source or kind
     return compute(instruction, kind, lanes, None, narrow, narrow, kind)
 

@@ -231,6 +231,18 @@ def _fma_f64(a: Array, b: Array, c: Array) -> Array:
     return result
 
 
+_OUT_OF_BOUNDS = np.uint16(0x7FF7)  # as an H100 has it, of either sign
+
+
+def _zero_out_of_bounds(operation: Ternary) -> Ternary:
+    def apply(a: Array, b: Array, c: Array) -> Array:
+        a_bits, b_bits = (v.view(np.uint16) & np.uint16(0x7FFF) for v in (a, b))
+        outside = (a_bits == _OUT_OF_BOUNDS) | (b_bits == _OUT_OF_BOUNDS)
+        return np.where(outside, a.dtype.type(0), operation(a, b, c))
+
+    return apply
+
+
 _FMA: dict[str, Ternary] = {
     "f32": _fma_f32,
     "f16": _fma_f16,
@@ -246,17 +258,21 @@ def fma(
     ftz: bool = False,
     sat: bool = False,
     relu: bool = False,
+    oob: bool = False,
     source: str | None = None,
     any_nan: bool = False,
 ) -> Ternary:
     """fma (9.7.3.6, 9.7.4.4), and mad of floats (9.7.3.7), which is the same.
 
     With `source` f16 or bf16 the factors have that type: fma.f32.source (9.7.5.3). `relu` is for
-    f16 and bf16, alone or packed.
+    f16 and bf16, alone or packed, and so is `oob`: the result is zero where a factor is the NaN
+    that copies put outside the bounds of a tensor.
     """
     element = _check("fma", type, rounding, ftz, sat)
     if element not in ("f16", "bf16") or sat:
-        refuse("fma", type, relu=relu)
+        refuse("fma", type, relu=relu, oob=oob)
+    if oob:
+        refuse("fma.oob", type, ftz=ftz)
     operation = _FMA[element]
     if rounding != "rn":
         if element == "f64":
@@ -264,6 +280,8 @@ def fma(
         else:
             operation = _fma_f32_directed(rounding)
     result = finished(operation, element, ftz=ftz, sat=sat, relu=relu, any_nan=any_nan)
+    if oob:
+        result = _zero_out_of_bounds(result)
     if source is not None:
         return _mixed("fma", result, type, source, 2, ftz)
     return elementwise(result, type) if TYPES[type].element else result
