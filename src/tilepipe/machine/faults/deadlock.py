@@ -15,6 +15,8 @@ cycle: role 'load' -> role 'mma' -> role 'load'
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilepipe.errors import DeadlockError, NotModelledError
 from tilepipe.ir.facts import Group, Sync
 from tilepipe.machine.actors import Actor
@@ -38,13 +40,14 @@ def report(m: Machine) -> DeadlockError | NotModelledError:
 
 class _Report:
     """The report on one cluster. `waits`: of each agent that has not returned; `barriers`: those of
-    them that are for an mbarrier, each with that.
+    them that are for an mbarrier, each with that; `at`: the wait that the advice is about.
     """
 
     def __init__(self, m: Machine) -> None:
         self.m = m
         self.waits = view.waits(m)
         self.barriers = [(w, w.on) for w in self.waits if isinstance(w.on, Mbarrier)]
+        self.at = self.waits[0]
 
     def error(self) -> DeadlockError | NotModelledError:
         m, waits = self.m, self.waits
@@ -73,7 +76,7 @@ class _Report:
         if cycle:
             lines += ["", "  cycle: " + " -> ".join(str(a) for a in [*cycle, cycle[0]])]
         lines += ["", f"  what to look at: {self._hint()}"]
-        return DeadlockError("\n".join(lines), waits[0].site.loc)
+        return DeadlockError("\n".join(lines), self.at.site.loc)
 
     def _row(self, wait: Wait) -> tuple[str, ...]:
         """The line of the table for one wait."""
@@ -192,11 +195,19 @@ class _Report:
             or causes.out_of_turn(self.m.ctas)
             or next(filter(None, (causes.unreached(self.m, bar) for _, bar in self.barriers)), "")
             or next((self._spins(w) for w in spinning), "")
-            or next(filter(None, (self._bytes(bar) for _, bar in self.barriers)), "")
-            or next(filter(None, (self._arrivals(*one) for one in self.barriers)), "")
+            or self._of_one(self._bytes)
+            or self._of_one(self._arrivals)
             or next((self._full(w.on) for w in self.waits if isinstance(w.on, TensorMemory)), "")
             or self._when_no_wait_explains()
         )
+
+    def _of_one(self, says: Callable[[Wait, Mbarrier], str]) -> str:
+        """What is said of the first barrier that anything is said of: the fault is at its wait."""
+        for wait, bar in self.barriers:
+            if text := says(wait, bar):
+                self.at = wait
+                return text
+        return ""
 
     def _forgotten_peer(self) -> str:
         """A commit of a pair that arrives in the CTA which issues it and not in the other."""
@@ -204,7 +215,8 @@ class _Report:
             if not (bar.pending and self.m.world.program.pairs and bar.cta.rank & 1):
                 continue
             for site in view.sources(self.m, bar):
-                if site.facts.commits is Group.TCGEN05 and site.targets == OWN:
+                own = site.targets == OWN and "multicast" not in site.kind
+                if site.facts.commits is Group.TCGEN05 and own:
                     mask = bar.cta.words["a multicast mask"]
                     return (
                         f"{bar.where} is of the odd CTA of a pair, and the commit at"
@@ -213,7 +225,7 @@ class _Report:
                     )
         return ""
 
-    def _bytes(self, bar: Mbarrier) -> str:
+    def _bytes(self, wait: Wait, bar: Mbarrier) -> str:
         """Bytes that are missing, or that nothing has announced."""
         words = bar.cta.words
         if bar.tx > 0 and not bar.pending:
@@ -269,13 +281,30 @@ class _Report:
         if not who and bar.pending == bar.count:
             return (
                 f"only {wait.agent} arrives on {bar.where}: the same agent would have to arrive"
-                " after its own wait."
+                f" after its own wait.{self._stray(bar)}"
             )
         if bar.pending < bar.count:
             return (
                 f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is"
-                " too high, or one side does not arrive."
+                f" too high, or one side does not arrive.{self._stray(bar)}"
             )
+        return ""
+
+    def _stray(self, bar: Mbarrier) -> str:
+        """An arrival on the barrier at the same address of another CTA that no agent waits for."""
+        for cta in self.m.ctas if self.m.world.program.addressed else ():
+            for other in cta.bars:
+                awaited = any(w.on is other for w in self.waits)
+                if other is bar or other.address != bar.address or awaited:
+                    continue
+                passed = other.last_arrivals if other.phase > bar.phase else []
+                for agent, site, _ in [*other.arrivals, *passed]:
+                    if "shared::cluster" in site.kind:
+                        return (
+                            f" Meanwhile {agent} ({site.loc.short}) arrived on {other.where}, where"
+                            " no agent waits for it: is the rank given to mapa, or the mask of"
+                            " CTAs, the right one?"
+                        )
         return ""
 
     def _spins(self, wait: Wait) -> str:

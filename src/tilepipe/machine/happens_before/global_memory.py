@@ -369,11 +369,15 @@ def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> 
     """
     if not m.requests.waited & ag.known(mask):
         wait = ag.cta.words["griddepcontrol.wait"]
+        cure = (
+            f"Execute {wait} before the first write, or let a barrier order the write after it."
+            if m.world.program.addressed
+            else "A kernel that calls it somewhere does not wait at the end of set-up. Call it in"
+            " the role that writes, before its first write, or let that role learn of the call"
+            " through a barrier."
+        )
         raise RaceError(
             f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may still"
-            f" use it: no {wait} is ordered before this write.\n"
-            "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in the"
-            " role that writes, before its first write, or let that role learn of the call through"
-            " a barrier.",
+            f" use it: no {wait} is ordered before this write.\n  {cure}",
             site.loc,
         )
