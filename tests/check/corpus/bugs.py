@@ -118,6 +118,11 @@ def _tensor_maps() -> list[ptx.Argument]:
     return [given, np.zeros(128, np.uint8), tensor, np.zeros(2 * 8 * 32, np.float32)]
 
 
+def _store_map() -> list[ptx.Argument]:
+    tensor = np.zeros((16, 32), np.float32)
+    return [ptx.TensorMap(tensor, (8, 32), shape=(8, 32)), np.zeros(128, np.uint8), tensor]
+
+
 BUGS = [
     Bug(
         "tensor_map_in_flight",
@@ -201,7 +206,7 @@ BUGS = [
         "flashinfer-ai/flashinfer #2550",
         _floats(64, 128),
         "DeadlockError",
-        r"0x488 of CTA 0 got 1 of 2 arrivals",
+        r"got 1 of 2 arrivals: .* arrived on the mbarrier at 0x488 of CTA 1, where no agent waits",
         grid=2,
     ),
     Bug(
@@ -386,5 +391,72 @@ BUGS = [
         "RaceError",
         r"must release a flag, and warp 0 of CTA 1 must acquire",
         grid=2,
+    ),
+    Bug(
+        "named_barrier_rearrived",
+        "warps arrive at a named barrier again before it has completed",
+        "vllm-project/vllm #26026",
+        _floats(192, 192),
+        "BarrierError",
+        r"arrives at named barrier 'barrier 1' again before it was reset",
+    ),
+    Bug(
+        "leader_runs_ahead",
+        "the leader warp hands a stage back before the other warps have seen its phase",
+        "triton-lang/triton #10035",
+        _floats(192, 192),
+        "RaceError",
+        r"After the read, warp 1 must arrive on a barrier that warp 2 waits on",
+    ),
+    Bug(
+        "copy_without_proxy_fence",
+        "data that a flag hands over are loaded by TMA without a proxy fence",
+        "deepseek-ai/DeepEP #642, #621",
+        _mixed((32, np.float32), (32, np.float32), (1, np.uint32), (32, np.float32)),
+        "RaceError",
+        r"Every writing thread must execute fence\.proxy\.async\.global",
+        grid=2,
+    ),
+    Bug(
+        "write_before_dependency",
+        "a kernel writes before griddepcontrol.wait",
+        "NVIDIA/cccl #3131",
+        _floats(32, 32),
+        "RaceError",
+        r"no griddepcontrol\.wait is ordered before this write",
+    ),
+    Bug(
+        "store_map_in_flight",
+        "a tensor map is changed while a store through it is in flight",
+        "NVIDIA/cutlass #2162",
+        _store_map,
+        "RaceError",
+        r"The store is over when the thread that issued it has waited for it",
+    ),
+    Bug(
+        "operand_without_barrier",
+        "a warp's wgmma reads what the other warps of its warpgroup write",
+        "pengcuo/FlashMLA-ETAP #3",
+        _mixed((512, np.uint32), (128, np.uint16), (512, np.float32)),
+        "RaceError",
+        r"warp 0 must wait, before reading, on a barrier",
+    ),
+    Bug(
+        "cleared_while_read",
+        "counts of a round are cleared for the next while others read them",
+        "flashinfer-ai/flashinfer #3529",
+        _words(64, 64),
+        "RaceError",
+        r"After the write, warp 0 must arrive on a barrier that warp 1 waits on",
+    ),
+    Bug(
+        "commit_to_wrong_pair",
+        "a commit signals the first pair of a cluster, whichever pair it is of",
+        "facebookexperimental/triton #783",
+        _words(128),
+        "DeadlockError",
+        r"only warp 0 of CTA 2 arrives .* arrived on the mbarrier at 0x400 of CTA 0, where no",
+        "sm_100a",
+        grid=4,
     ),
 ]

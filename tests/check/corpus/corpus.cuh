@@ -108,9 +108,19 @@ INLINE void sync(u32 barrier, u32 threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+INLINE void arrive_named(u32 barrier, u32 threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// -- kernels that overlap ------------------------------------------------------------------------
+
+INLINE void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // -- TMA -----------------------------------------------------------------------------------------
 
 INLINE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+INLINE void fence_proxy_async_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 INLINE void load(void* to, const void* from, u32 bytes, u64* barrier) {
     asm volatile(
@@ -140,6 +150,14 @@ INLINE void store(void* to, const void* from, u32 bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global(to)),
                  "r"(shared(from)), "r"(bytes)
                  : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+INLINE void store_box(const TensorMap* map, const void* from, int column, int row) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+        "r"(column), "r"(row), "r"(shared(from))
+        : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
@@ -302,6 +320,14 @@ INLINE void mma_commit(u64* barrier) {
     asm volatile(
         "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
             shared(barrier))
+        : "memory");
+}
+
+INLINE void pair_commit(u64* barrier, u16 ctas) {
+    asm volatile(
+        "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64"
+        " [%0], %1;" ::"r"(shared(barrier)),
+        "h"(ctas)
         : "memory");
 }
 
