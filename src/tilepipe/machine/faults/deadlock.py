@@ -202,8 +202,8 @@ class _Report:
         )
 
     def _of_one(self, says: Callable[[Wait, Mbarrier], str]) -> str:
-        """What is said of the first barrier that anything is said of. Where warps have no roles, the
-        fault is at its wait.
+        """What is said of the first barrier that anything is said of. Where warps have no roles,
+        the fault is at its wait.
         """
         for wait, bar in self.barriers:
             if text := says(wait, bar):
