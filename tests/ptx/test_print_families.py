@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.printed_ptx import printed
 from tests.support.whole_numbers import whole_numbers as whole_numbers
 from tilepipe.registry.catalog import find
 from tools.snapshot.doors import KERNELS
@@ -91,7 +90,7 @@ def test_the_print_of_a_family_computes_what_numpy_computes(
 ) -> None:
     case = family.case()
     case.output[...] = np.nan
-    printed(case.program, family.arch).run(seed)
+    case.program.ptx(family.arch).run(seed)
     found = case.verify()
     assert found.ok, found
     assert found.rel_error == 0 or not exact(family)
@@ -102,7 +101,7 @@ def test_the_print_of_a_family_computes_what_numpy_computes(
 @pytest.mark.parametrize("family", FAMILY_LIST, ids=lambda f: f"{f.key} {f.name}")
 def test_fractions_are_within_the_bounds(family: Family) -> None:
     case = family.case()
-    printed(case.program, family.arch).run(1)
+    case.program.ptx(family.arch).run(1)
     found = case.verify()
     assert found.ok, found
 
@@ -122,7 +121,7 @@ def test_the_print_of_an_example_computes_what_the_simulator_computes(path: Path
     output = program.launch_args.args[name].array
     want = output.copy()
     output[...] = 0
-    printed(program).run(3)
+    program.ptx().run(3)
     # sums of a float32 accumulator that wgmma adds up in other groups, rounded to bfloat16
     np.testing.assert_allclose(
         output.astype(np.float64), want.astype(np.float64), rtol=2**-7, atol=1e-4

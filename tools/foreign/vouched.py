@@ -21,7 +21,6 @@ import numpy as np
 from tests.ptx.foreign import launching
 from tests.ptx.foreign.problems import problem
 from tests.ptx.test_print_families import FAMILY_LIST
-from tests.support.printed_ptx import printed
 from tilepipe.errors import PtxError
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
 from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMap, decode
@@ -168,7 +167,7 @@ def printed_modes() -> set[Mode]:
     with recorded(found):
         for family in FAMILY_LIST:
             if family.arch == ARCH:
-                printed(family.case().program, ARCH).run()
+                family.case().program.ptx(ARCH).run()
         for key, case in doors.cases():
             if key.split("/")[0] != "mma":  # of wgmma
                 run_case(case)
@@ -179,7 +178,7 @@ def run_case(case: Any) -> None:
     """Runs what is printed of a case, unless the reader does not model a part of it."""
     program = case.make(np.random.default_rng(0))[0]
     try:
-        printed(program, ARCH).run()
+        program.ptx(ARCH).run()
     except PtxError as error:
         if "is not modelled" not in str(error):
             raise

@@ -31,8 +31,9 @@ HEAD = """# Mutants of printed PTX
 
 What the reader of PTX notices of a printed kernel with one mistake. `make ptx-mutants` writes this
 page: it prints kernels, compiles them to PTX with NVRTC, deletes single instructions and flips
-single bits of constants (two of each constant), and runs each changed text in {seeds} interleavings
-on the simulated machine, with happens-before on. {sample}
+single bits of constants (two of each constant), and runs each changed text on the simulated
+machine, with happens-before on: in {seeds} interleavings where the instruction loads, stores,
+branches or synchronises, else in one. {sample}
 
 {counts}
 

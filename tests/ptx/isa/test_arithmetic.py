@@ -28,6 +28,10 @@ def _words(dtype: str = "u4", count: int = 32) -> np.ndarray:
 def test_carries_make_numbers_of_128_bits(name: str, uniform: bool) -> None:
     parts = [_words(), _words(), _words(), _words(), _words(), _words(), _words(), _words()]
     parts[0][5] = MASK
+    for number, part in enumerate(parts):  # a carry, or a borrow, that goes through all words
+        part[6] = (
+            (0 if number > 4 else 1 if number == 4 else MASK) if name == "add" else number == 4
+        )
     if uniform:
         parts = [np.full(32, part[7], np.uint32) for part in parts]
     text = f"""
