@@ -19,7 +19,6 @@ from tilepipe.check.mutation.outcomes import Outcome, outcome_of
 from tilepipe.check.sensitivity.results import Line
 from tilepipe.check.verdict import Bounds
 from tilepipe.errors import TilepipeError
-from tilepipe.ir.location import Loc
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
 from tilepipe.ptx import Launch
@@ -79,12 +78,7 @@ def _judged(
         advised = not set(outcome.advice) <= set(reference.advice)
         why = ADVISED if advised else UNREACHED if executed and not any(executed) else ""
     loc, source = launch.source_of(first)
-    around = first.position.called_at if first.position is not None else None
-    what = str(first)
-    if around is not None:
-        what += f", inlined at {Loc(around.file, around.line).short}"
-    kind = _kind(first)
-    return Line.of(loc, source, what, len(members), kind, (), outcome, why)
+    return Line.of(loc, source, str(first), len(members), _kind(first), (), outcome, why)
 
 
 def _without(
