@@ -13,6 +13,7 @@ from tilepipe.machine.sites import SETUP
 
 _MAX_SHOWN = 24
 _MAX_DRAWS = 8  # the last ones are shown
+_WAITS = 2  # of the agent of the second access of a race
 
 
 def relevant_steps(
@@ -23,7 +24,8 @@ def relevant_steps(
     Shown are: accesses to the tiles and tensors, and arrivals at the barriers, that the message
     names; for a race, what the agents of its accesses did between the two; the steps that completed
     the phases those agents waited for; their last tests; the last draws of work; and, for a
-    deadlock, where each agent waits.
+    deadlock, where each agent waits. Of a race by addresses, the two accesses take the place of
+    accesses to tiles, and the last waits of the second agent are shown, too.
     """
     deadlock = isinstance(error, DeadlockError)
     steps = [
@@ -33,6 +35,9 @@ def relevant_steps(
     ]
     message = str(error)
     touching = [i for i, s in enumerate(steps) if any(_names(message, tile) for tile in s.tiles)]
+    bytewise = _accesses_to_bytes(message, steps) if isinstance(error, RaceError) else []
+    if len(bytewise) > 1:
+        touching = bytewise
     racing = isinstance(error, RaceError) and len(touching) > 1
     # of a race the first access is the last but one that touches the tile
     since = touching[-2] if racing else len(steps)
@@ -49,6 +54,14 @@ def relevant_steps(
         }.values()
         kept |= {id(s) for s in accesses}
         agents |= {id(s.agent) for s in accesses}
+    if len(bytewise) > 1:
+        second = bytewise[-1]
+        waits = [
+            s
+            for s in steps[:second]
+            if s.agent is steps[second].agent and any(e.passes and e.phase >= 0 for e in s.effects)
+        ]
+        kept |= {id(s) for s in waits[-_WAITS:]}
     kept |= _last_tests(steps, agents | {id(steps[-1].agent)} if steps else agents)
     chosen = [
         s
@@ -71,6 +84,19 @@ def relevant_steps(
     shown = chosen[-_MAX_SHOWN:]
     rows = tuple(Step(_agent(s), s.site.what, s.site.loc.short, _effect(s)) for s in shown)
     return rows, len(steps) - len(shown)
+
+
+def _accesses_to_bytes(message: str, steps: list[RecordedStep]) -> list[int]:
+    """The steps of the two accesses of a race that its message names by addresses: the last ones
+    of their agents.
+    """
+    last: dict[tuple[int, int], int] = {}
+    for i, s in enumerate(steps):
+        if s.agent.cta.space is not None and not s.unit:
+            said = rf"{re.escape(str(s.agent))} (reads|writes) .*: {re.escape(s.site.what)}$"
+            if re.search(said, message, re.MULTILINE):
+                last[id(s.agent), s.site.id] = i
+    return sorted(last.values())[-2:]
 
 
 def _blocked_for_good(recorded: Sequence[RecordedStep], at: int) -> bool:

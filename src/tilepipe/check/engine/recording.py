@@ -11,7 +11,7 @@ from tilepipe.ir.facts import Resource
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import ResponseUnit, UnitQueue
+from tilepipe.machine.units.in_flight import ResponseUnit, UnitQueue, WgmmaGroup
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,4 +102,6 @@ def name_of(barrier: Hashable) -> str:
             return barrier.where
         case NamedState() | Rendezvous():
             return barrier.name
+        case WgmmaGroup():
+            return "a group of wgmma"
     return "the grid's work" if not isinstance(barrier, tuple) else "a counter"
