@@ -38,8 +38,6 @@ class Site:
         layout: of the fragment that the op moves to or from memory.
         relaxed: a relaxed arrive, which publishes little on another CTA's barrier; or a wait that
             does not acquire. near: a wait that acquires from threads of its own CTA alone.
-        flag: a strong load, an atomic operation that acquires, or a relaxed wait: what it
-            finds decides what is ordered before it.
         barrier: the name of the mbarrier, or of the array of mbarriers, that the op uses. named:
             that of the named barrier.
         targets: the CTAs of the cluster that the op reaches, as a mask of ranks; `OWN`: its own
@@ -71,7 +69,6 @@ class Site:
     layout: str = "wgmma"
     relaxed: bool = False
     near: bool = False
-    flag: bool = False
     barrier: str = ""
     named: str = ""
     targets: int | None = OWN

@@ -131,15 +131,3 @@ def test_a_scope_without_the_other_cta_orders_nothing() -> None:
         form[narrow] = f"{narrow}.cta"
         with pytest.raises(RaceError):
             run(flag("ctas", form), zeros(), zeros(1), grid=2)
-
-
-def test_a_check_does_not_vouch_for_the_orders_of_flags() -> None:
-    def verdict(form: dict[str, str]) -> Any:
-        return (
-            kernel(flag("shared", form, 0), 2).bind([zeros(), zeros(1)], grid=1, block=64).check()
-        )
-
-    right = verdict(FORMS["release and acquire"])
-    assert right.verdict == "undecided"
-    assert "threads synchronise through memory (ld.acquire.cta.shared.u32" in right.bound
-    assert verdict(WEAK["the release"][0]).verdict == "fault"

@@ -51,8 +51,6 @@ class PtxState:
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
         self.elected = self.lanes[0]
         self._places = Places(code)
-        # The sleep sets and state keys of an exploration know nothing of flags in memory.
-        self._flag = next((s for s in self.sites if s.flag), None)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
         self.kinds: Sequence[Kind] = [_kind(s.instruction, s.perform) for s in code.sites.values()]
         looped = code.flow.in_loops()
@@ -103,12 +101,6 @@ class PtxState:
         world.journal = journal
         world.elected = self.elected
         world.silent = True
-        if self._flag is not None:
-            world.incomplete = (
-                f"threads synchronise through memory ({self._flag.what}, at"
-                f" {self._flag.loc.short}): the orders of such accesses are not explored. run()"
-                " with several seeds tries some of them"
-            )
         return world
 
     def registers(self, agent: Agent) -> Hashable:

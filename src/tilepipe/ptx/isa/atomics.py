@@ -89,6 +89,5 @@ def _atom(instruction: Instruction) -> Operation:
     return Perform(
         typed(targets, f"b{bits}") if targets else (), (sources, *typed(items, f"b{bits}")), start,
         finish if targets else None, Facts(takes=takes, noticed=True), spread="lanes",
-        acquires=returns and access.acquires and wide(access),
-        site=(("writes", True), ("flag", access.acquires)),
+        acquires=returns and access.acquires and wide(access), site=(("writes", True),),
     )  # fmt: skip

@@ -245,7 +245,7 @@ def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
     return Perform(
         ((destination, "pred"),), sources, start, finish, Facts(noticed=True), Sync.WAIT,
         waits=wait, relaxed=order == "relaxed",
-        site=(("parity", by_parity), ("near", scope == "cta"), ("flag", order == "relaxed")),
+        site=(("parity", by_parity), ("near", scope == "cta")),
     )  # fmt: skip
 
 

@@ -162,7 +162,6 @@ def _ld(instruction: Instruction) -> Operation:
     return Perform(
         results, ((address, access.address_type),), start, _split(access.kind, access.length),
         spread=spread, watches=access.watches,
-        site=(("flag", access.strong is not None),),
     )  # fmt: skip
 
 
