@@ -8,6 +8,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import ptx
+from tilepipe.ptx.listing import listing
 from tilepipe.ptx.names import readable_name
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -105,3 +106,21 @@ def test_what_compilers_hand_over() -> None:
         ptx.load(b"\x7fELF\x02\x01")
     with pytest.raises(tp.PtxError, match=r"load takes a text of PTX, .*; got int"):
         ptx.load(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "target", "needed"),
+    [
+        ("tcgen05.wait::ld.sync.aligned;", "sm_90a", "sm_100a"),
+        ("tcgen05.wait::ld.sync.aligned;", "sm_100", "sm_100a"),
+        ("wgmma.fence.sync.aligned;", "sm_100a", "sm_90a"),
+        ("wgmma.fence.sync.aligned;", "sm_90", "sm_90a"),
+    ],
+)
+def test_instructions_that_a_target_lacks(instruction: str, target: str, needed: str) -> None:
+    source = text("k", target=target).replace("ret;", f"{instruction} ret;")
+    (missing,) = listing(source).entries[0].missing
+    said = f"needs .target {needed}, and this is {target}"
+    assert missing.reason.endswith(said)
+    with pytest.raises(tp.PtxError, match=rf"PTX line 4: .*: {said}"):
+        ptx.load(source).only().bind([], grid=1, block=128)

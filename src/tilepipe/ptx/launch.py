@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from tilepipe.errors import BindError, SimFault
+from tilepipe.errors import BindError, PtxError, SimFault
 from tilepipe.host_arguments import require_int
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync
@@ -81,6 +81,9 @@ class Kernel:
         Raises:
             PtxError: it uses an instruction that is not modelled, or what nothing defines.
         """
+        for instruction in self.function.instructions:
+            if reason := limits.wrong_target(instruction.opcode, self.module.targets):
+                raise PtxError(f"{where(instruction)}: {instruction.name}: {reason}")
         return compiled(self.function, self.module.functions)
 
     def bind(

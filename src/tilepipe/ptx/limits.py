@@ -39,6 +39,16 @@ def chip_of(targets: Sequence[str]) -> Chip:
     )
 
 
+def wrong_target(opcode: str, targets: Sequence[str]) -> str:
+    """Why an opcode is not one of a target's, or ""."""
+    have = targets[0] if targets else ""
+    if opcode == "tcgen05" and not re.fullmatch(r"sm_10[03][af]", have):
+        return f"needs .target sm_100a, and this is {have}"
+    if opcode == "wgmma" and have != "sm_90a":
+        return f"needs .target sm_90a, and this is {have}"
+    return ""
+
+
 def extents(what: str, given: object) -> Extents:
     """One to three integers, as three.
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from tilepipe.errors import PtxError
 from tilepipe.ptx.compiler.definitions import findings
 from tilepipe.ptx.compiler.segments import prepared
+from tilepipe.ptx.limits import wrong_target
 from tilepipe.ptx.loading import load
 from tilepipe.ptx.names import readable_name
-from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Function, Variable
+from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Function, Module
 
 
 @dataclass(frozen=True)
@@ -85,21 +86,26 @@ def listing(source: str | Path) -> Listing:
     if not kernels:
         raise PtxError(f"{source if isinstance(source, Path) else 'the text'}: no entry point")
     module = next(iter(kernels.values())).module
-    entries = tuple(
-        _entry(kernel.function, list(module.variables.values()), module.functions)
-        for kernel in kernels.values()
-    )
+    entries = tuple(_entry(kernel.function, module) for kernel in kernels.values())
     return Listing(".".join(map(str, module.version)), ", ".join(module.targets), entries)
 
 
-def _entry(function: Function, variables: list[Variable], functions: dict[str, Function]) -> Entry:
-    shared = [v for v in (*variables, *function.variables) if v.space == "shared"]
+def _entry(function: Function, module: Module) -> Entry:
+    functions, targets = module.functions, module.targets
+    variables = (*module.variables.values(), *function.variables)
+    shared = [v for v in variables if v.space == "shared"]
     counts = Counter(instruction.name for instruction in function.instructions)
     try:
         missing = [
             Missing(i.line, str(i.position or ""), str(i), reason)
             for i, reason in findings(prepared(function, functions), functions)
         ]
+        for i in function.instructions:
+            if reason := wrong_target(i.opcode, targets):
+                missing.append(
+                    Missing(i.line, str(i.position or ""), str(i), f"{i.name}: {reason}")
+                )
+        missing.sort(key=lambda one: one.line)
     except PtxError as error:  # a call that cannot be followed
         missing = [Missing(function.line, "", f".entry {function.name}", str(error))]
     return Entry(
