@@ -7,6 +7,7 @@ costs no stack.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
@@ -117,7 +118,9 @@ class _Parser:
 
     def module(self) -> Module:
         self.expect(".version")
-        major, _, minor = self.of_kind("float", "a version such as 8.7").partition(".")
+        if not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", self.token.text):
+            self.wrong("a version such as 8.7")
+        major, _, minor = self.advance().text.partition(".")
         self.parsed.version = int(major), int(minor)
         directives: dict[str, Callable[[], object]] = {
             ".target": self.target, ".address_size": self.address_size, ".file": self.file,
