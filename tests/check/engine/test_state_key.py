@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from tests.machine.byte_program import (
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes
+from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.barriers import mbarrier
 from tilepipe.machine.memory.boxes import Box
 from tilepipe.machine.memory.byte_access import store_bytes
@@ -29,8 +31,18 @@ from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
 from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.units import wgmma
+from tilepipe.machine.units.in_flight import TensorQueue
+from tilepipe.machine.units.tcgen05_by_address import (
+    COPIES,
+    AddressedCopy,
+    AddressedMma,
+    AddressedShift,
+    Mma,
+)
 from tilepipe.machine.units.tma_by_address import Completion, load
+from tilepipe.machine.wording import PTX
 
 GIVEN = Arguments()
 
@@ -148,3 +160,33 @@ def test_the_key_of_a_fragment_says_all_that_can_decide_a_fault() -> None:
     keys = [plain, *(changed(attribute, value) for attribute, value in states.items())]
     assert len(set(keys)) == len(keys)
     assert changed("scratch", np.zeros(1)) == plain
+
+
+def test_units_by_address_are_known_by_their_operands() -> None:
+    """They stand in a queue after a commit that has not acted."""
+    keys: Any = StateKeys(Launch(Variant()), symmetry=False)
+    site, queue, tm = SITES["load a"], TensorQueue(), TensorMemory(CtaPlace(0, 1, PTX))
+
+    def key(unit: object) -> object:
+        return keys._queued(unit, int)
+
+    def mma(b: int, lane: int) -> AddressedMma:
+        skipped = np.arange(128) == lane
+        operands = Mma("f16", 1, 0, 64, b, 0x08100010, True, skipped=skipped)
+        return AddressedMma(site, queue, 5, operands.shape(site), operands, [])
+
+    def copied(column: int, at: int) -> AddressedCopy:
+        _, lanes = COPIES["128x128b"]
+        places = at + np.arange(2048).reshape(128, 16)
+        space: Any = None
+        return AddressedCopy(site, queue, 5, lanes, 8, [(space, places, tm, column)])
+
+    def shifted(lane: int, column: int) -> AddressedShift:
+        return AddressedShift(site, queue, 5, lane, column, [tm])
+
+    for make, others in ((mma, (1, 2)), (copied, (64, 32)), (shifted, (32, 8))):
+        first, second = others
+        found = key(make(first, second))
+        assert found == key(make(first, second))
+        assert found != key(make(first + 1, second))
+        assert found != key(make(first, second + 1))

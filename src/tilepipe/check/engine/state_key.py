@@ -47,6 +47,7 @@ from tilepipe.machine.units.in_flight import (
     WgmmaGroup,
     WgmmaUnit,
 )
+from tilepipe.machine.units.tcgen05_by_address import AddressedCopy, AddressedMma, AddressedShift
 from tilepipe.machine.units.tma_by_address import CopyIn
 
 
@@ -379,6 +380,8 @@ class StateKeys:
                 )
             case CopyUnit():
                 key = tuple((_operand(p.to), _operand(p.source)) for p in unit.parts)
+            case AddressedMma() | AddressedCopy() | AddressedShift():
+                key = unit.key
             case _:
                 raise AssertionError(f"no key for {type(unit).__name__}")
         return unit.site.id, key, bits(unit.bits)

@@ -77,6 +77,12 @@ class AddressedMma(TensorUnit):
     operands: Mma
     parts: list[MmaPart]
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What identifies it in every execution: no object of one machine."""
+        skipped = self.operands.skipped
+        return self.operands._replace(skipped=None), None if skipped is None else skipped.tobytes()
+
 
 @dataclass(eq=False, repr=False, slots=True)
 class AddressedCopy(TensorUnit):
@@ -88,6 +94,12 @@ class AddressedCopy(TensorUnit):
     width: int
     parts: list[tuple[ByteSpace, npt.NDArray[np.int64], TensorMemory, int]]
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What identifies it in every execution: no object of one machine."""
+        _, places, _, column = self.parts[0]
+        return self.lanes.tobytes(), self.width, places.tobytes(), column, len(self.parts)
+
 
 @dataclass(eq=False, repr=False, slots=True)
 class AddressedShift(TensorUnit):
@@ -96,6 +108,11 @@ class AddressedShift(TensorUnit):
     lane: int
     column: int
     parts: list[TensorMemory]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What identifies it in every execution: no object of one machine."""
+        return self.lane, self.column, len(self.parts)
 
 
 def multiply(m: Machine, unit: AddressedMma) -> None:
