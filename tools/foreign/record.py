@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,6 +42,12 @@ class Recorded:
     types: dict[str, str] = field(default_factory=dict)
 
 
+def kept(ptx: str) -> str:
+    """PTX without what depends on where the source lay: names of files, and debug sections."""
+    code = ptx.split("\t.section", 1)[0]
+    return re.sub(r'"[^"]*(?=tools/foreign/)', '"', code)
+
+
 def write(compiler: str, kernels: Iterable[Recorded], *, some: bool = False) -> None:
     """Writes NAME.ptx.gz for each kernel, and COMPILER.json, which has how to launch them.
 
@@ -56,7 +63,7 @@ def write(compiler: str, kernels: Iterable[Recorded], *, some: bool = False) -> 
         launch = asdict(kernel)
         ptx = launch.pop("ptx")
         name = launch.pop("name")
-        text = f"// {kernel.source}, compiled by {kernel.compiler} for {kernel.arch}\n{ptx}"
+        text = f"// {kernel.source}, compiled by {kernel.compiler} for {kernel.arch}\n{kept(ptx)}"
         # No time in the file: compiling the same again changes nothing.
         (DATA / f"{name}.ptx.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
         launches[name] = launch

@@ -1,6 +1,7 @@
 """Writes docs/generated/ptx-vouched.md: in which modes the printed kernels for sm_100a use the
 instructions that act on memory, barriers and the tensor core, and which kernels of other compilers
-used the reader's model of each mode and computed right results.
+used the reader's model of each mode and computed right results. Which kernel has which modes it
+writes to tests/ptx/foreign/data, too.
 
 Usage: python -m tools.foreign.vouched [--check]
 """
@@ -32,6 +33,7 @@ from tilepipe.ptx.syntax.nodes import Instruction
 from tools.snapshot import doors
 
 PAGE = Path(__file__).parents[2] / "docs" / "generated" / "ptx-vouched.md"
+BY_KERNEL = launching.DATA / "modes.txt"
 ARCH = "sm_100a"
 ALONE = "by the ISA alone"
 # Accesses of threads and votes are tested against a GPU, on which they are what they are on sm_90a.
@@ -268,6 +270,19 @@ def page(rows: list[Row], foreign: dict[Mode, list[str]]) -> str:
     return head + "\n".join(lines) + "\n"
 
 
+def by_kernel(rows: list[Row], foreign: dict[Mode, list[str]]) -> str:
+    """A line for each kernel: its name, and the numbers of the rows that it vouches for."""
+    found: dict[str, set[int]] = {}
+    for number, row in enumerate(rows):
+        for mode, names in foreign.items():
+            if mode[:2] == row[:2]:
+                for name in names:
+                    found.setdefault(name, set()).add(number)
+    return "".join(
+        f"{name} {' '.join(map(str, sorted(numbers)))}\n" for name, numbers in sorted(found.items())
+    )
+
+
 def rows_on(text: str) -> list[Row]:
     """The rows that a page has."""
     found = re.findall(r"^\| `([^`]+)` \| ([^|]*) \| ([^|]*) \| [^|]+ \|$", text, re.MULTILINE)
@@ -282,9 +297,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    text = page(rows_of(printed_modes()), foreign_modes())
+    rows, foreign = rows_of(printed_modes()), foreign_modes()
+    text = page(rows, foreign)
     if not check:
         PAGE.write_text(text, encoding="utf-8")
+        BY_KERNEL.write_text(by_kernel(rows, foreign), encoding="utf-8")
     elif text != PAGE.read_text(encoding="utf-8"):
         sys.exit(f"{PAGE} is not current: python -m tools.foreign.vouched")
 

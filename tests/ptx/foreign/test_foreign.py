@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ptx.foreign.launching import kernel, launch, records, text
+from tests.ptx.foreign.launching import DATA, kernel, launch, records, text
 from tests.ptx.foreign.problems import problem
 
 NAMES = sorted(records())
+_MODES = dict(
+    line.split(" ", 1) for line in (DATA / "modes.txt").read_text(encoding="utf-8").splitlines()
+)
 
 
-@pytest.mark.sampled(16, suite=4)
+def modes(name: str) -> list[str]:
+    """The modes that a kernel vouches for (`tools/foreign/vouched.py`), for sm_100a; and what its
+    compiler is, for sm_90a.
+    """
+    if name.endswith("sm90"):
+        return [name.split("_")[0] + "_sm90"]
+    return _MODES.get(name.removesuffix("_sm100"), "").split()
+
+
+@pytest.mark.sampled(16, suite=16)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> None:
     record = records()[name]
@@ -27,7 +39,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
     assert any(i.position is not None for i in parsed.function.instructions)
 
 
-@pytest.mark.sampled(16, suite=4)
+@pytest.mark.sampled(16, suite=1000, classes=modes)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     given = problem(name)

@@ -9,9 +9,11 @@ import pytest
 from tests.ptx.foreign.launching import records
 from tools.foreign.vouched import (
     ALONE,
+    BY_KERNEL,
     PAGE,
     Mode,
     Row,
+    by_kernel,
     foreign_modes,
     page,
     printed_modes,
@@ -51,7 +53,9 @@ def test_the_page_names_kernels_that_compute_right_results() -> None:
 
 @pytest.mark.thorough
 def test_the_kernels_on_the_page_are_current() -> None:
-    assert page(rows_on(TEXT), foreign_modes()) == TEXT
+    rows, foreign = rows_on(TEXT), foreign_modes()
+    assert page(rows, foreign) == TEXT
+    assert by_kernel(rows, foreign) == BY_KERNEL.read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough
