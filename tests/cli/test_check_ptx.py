@@ -167,3 +167,9 @@ def test_the_fields_of_the_json_verdict_are_those_that_the_page_describes(
     undecided = report(tilepipe("check", f"{file}:both", "--seconds", 0.001, "--json"), 2)
     assert_described(undecided, "The object", "saved", "sensitivity")
     assert (undecided["verdict"], undecided["bound"]) == ("undecided", "0.001 seconds")
+
+
+def test_a_file_of_ptx_has_no_arguments(tilepipe: Call) -> None:
+    code, _, err = tilepipe("check", "out/kernel.ptx")
+    assert code == 2
+    assert "out/kernel.ptx has no arguments: a launch is checked" in err

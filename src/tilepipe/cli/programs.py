@@ -76,6 +76,12 @@ def target(what: str, settings: Sequence[str], source: Source = Source.program) 
         BindError: there is no such kernel, file or name, it is no program, a setting that it does
             not have.
     """
+    if what.endswith((".ptx", ".cu", ".cubin")):
+        raise BindError(
+            f"{what} has no arguments: a launch is checked. Write FILE.py with a function that"
+            " returns tilepipe.ptx.load('kernel.ptx')['name'].bind([...], grid=...), and give"
+            " FILE.py:FUNCTION (docs/how-to/check-a-kernel-you-already-have.md)"
+        )
     arch = None
     if what.endswith(".py") or ".py:" in what or os.sep in what:
         found = _of_file(what, tuple(settings))
