@@ -358,7 +358,7 @@ def test_bulk_copies_move_multiples_of_16_bytes(nbytes: int, at: int) -> None:
         operands = Span(t.memory, source, nbytes), at, TO
         yield tma_by_address.load, (SITES["tma_load"], LANE, *operands)
 
-    with pytest.raises(SimFault, match="no multiple of 16"):
+    with pytest.raises(SimFault, match="not a multiple of 16"):
         t.run(body)
 
 
