@@ -274,15 +274,17 @@ class Launch:
         made.fenced_maps = {}
         return made
 
-    def start(self, rules: Rules, clock: Clock) -> World:
-        """What all clusters of the launch share, at its start. Memory keeps what it holds."""
+    def start(self, rules: Rules, clock: Clock, kind: type[Warp] = Warp) -> World:
+        """What all clusters of the launch share, at its start. Memory keeps what it holds. `kind`:
+        of the warps.
+        """
         self.rules = require_rules(rules)
         program, sites = self.program, self.sites
         self.memory.forget()
         self.fenced_maps.clear()
 
         def body(m: Machine, agent: Agent) -> Warp:
-            warp = self._warp(m, agent, sites)
+            warp = self._warp(kind, m, agent, sites)
             warp.clock = clock
             return warp
 
@@ -370,12 +372,12 @@ class Launch:
         lines = self.kernel.module.text.split("\n", instruction.line)
         return loc, loc.source or lines[instruction.line - 1].strip()
 
-    def _warp(self, m: Machine, agent: Agent, sites: list[Site]) -> Warp:
+    def _warp(self, kind: type[Warp], m: Machine, agent: Agent, sites: list[Site]) -> Warp:
         """A warp at the start of the kernel."""
         threads = prod(self.block)
         first = agent.first_warp * WARP
         live = (1 << min(threads - first, WARP)) - 1
-        warp = Warp(self.kernel.code, live, self, agent)
+        warp = kind(self.kernel.code, live, self, agent)
         warp.sites = sites
         warp.local = np.zeros((WARP, self.placed.local_bytes), np.uint8)
         rank = warp.rank = agent.cta.rank

@@ -58,6 +58,7 @@ class Places:
             tuple((n, v.tobytes()) for n, v in warp.loads),
             tuple((k.site.id, k.fragment.readers) for k in warp.operands),
             warp.local.tobytes(),
+            len(warp.operands), len(warp.halfway),
         )  # fmt: skip
 
 

@@ -151,3 +151,39 @@ def test_a_cta_that_waits_for_what_nobody_writes_is_a_deadlock() -> None:
     assert fault.kind == "DeadlockError"
     assert "holds" in fault.message
     assert "another value" in fault.message
+
+
+APART = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k()
+{
+    .reg .pred %p<9>;
+    .reg .b32 %r<20>;
+    .shared .align 8 .b64 bars[2];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, bars;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 mbarrier.init.shared.b64 [%r2], 1;
+    @%p1 mbarrier.init.shared.b64 [%r2+8], 1;
+    bar.warp.sync -1;
+    @%p1 bra ONE;
+    setp.ne.u32 %p2, %r1, 1;
+    @%p2 bra MEET;
+    mbarrier.arrive.shared.b64 _, [%r2+8];
+    bra MEET;
+ONE:
+    mbarrier.arrive.shared.b64 _, [%r2];
+MEET:
+    ret;
+}
+"""
+
+
+def test_lanes_that_act_apart_are_said_to_be_undecided() -> None:
+    launch = ptx.load(APART)["k"].bind([], grid=1, block=32)
+    verdict = check(launch)
+    assert verdict.verdict == "undecided"
+    assert "that a branch has separated both act before they meet again" in verdict.bound
+    together = APART.replace("    mbarrier.arrive.shared.b64 _, [%r2+8];\n", "")
+    assert check(ptx.load(together)["k"].bind([], grid=1, block=32)).verdict == "verified"

@@ -22,6 +22,7 @@ from tilepipe.ptx.compiler.election import lanes_to_elect
 from tilepipe.ptx.compiler.peeks import peeks
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
+from tilepipe.ptx.execution.apart import WatchedWarp
 from tilepipe.ptx.execution.warp import Clock
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
@@ -97,7 +98,7 @@ class PtxState:
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""
         self.launch.memory.restore()
-        world = self.launch.start(self.rules, Clock.of(None))
+        world = self.launch.start(self.rules, Clock.of(None), WatchedWarp)
         world.journal = journal
         world.elected = self.elected
         world.silent = True
