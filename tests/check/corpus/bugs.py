@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from tilepipe import ptx
-from tilepipe.check.verdict import Conclusion
 from tilepipe.cuda.nvrtc.compiler import nvrtc, options
 from tilepipe.machine.rules import Rules
 
@@ -31,8 +30,6 @@ class Bug:
         name: that of its file. title: what is wrong, for the page. source: where it was reported.
         arguments: makes those of a launch. kind: the class of the fault. says: what the message
             must match. sms: of the GPU, where it matters. rules: under which it is a fault.
-        fixed: the verdict on the fixed form; "undecided" where it polls a flag in memory, since the
-            orders of such accesses are not explored.
     """
 
     name: str
@@ -45,7 +42,6 @@ class Bug:
     grid: int = 1
     sms: int = 0
     rules: Rules = "practice"
-    fixed: Conclusion = "verified"
 
     @property
     def file(self) -> Path:
@@ -386,7 +382,6 @@ BUGS = [
         "RaceError",
         r"is read relaxed",
         grid=2,
-        fixed="undecided",
     ),
     Bug(
         "last_block_without_fence",
@@ -421,7 +416,6 @@ BUGS = [
         "RaceError",
         r"Every writing thread must execute fence\.proxy\.async\.global",
         grid=2,
-        fixed="undecided",
     ),
     Bug(
         "write_before_dependency",

@@ -34,9 +34,7 @@ def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
     assert str(again) == fault.message
 
     fixed = check(bug.launch(False), rules=bug.rules)
-    assert (fixed.verdict, fixed.faults) == (bug.fixed, [])
-    if bug.fixed == "undecided":
-        assert "threads synchronise through memory" in fixed.bound
+    assert (fixed.verdict, fixed.faults) == ("verified", [])
 
 
 def test_each_kernel_is_in_the_table_and_says_where_its_bug_was_reported() -> None:
