@@ -27,7 +27,8 @@ class Bug:
     """A kernel with a bug.
 
     Attributes:
-        name: that of its file. title: what is wrong, for the page. source: where it was reported.
+        name: that of its file. title: what is wrong, for the page. source: where it was reported;
+            empty for a classic mistake.
         arguments: makes those of a launch. kind: the class of the fault. says: what the message
             must match. sms: of the GPU, where it matters. rules: under which it is a fault.
     """
@@ -58,7 +59,7 @@ class Bug:
     def reported(self) -> list[tuple[str, list[int]]]:
         """The repositories in which it was reported, with the numbers of the threads."""
         found: list[tuple[str, list[int]]] = []
-        for part in self.source.split(", "):
+        for part in self.source.split(", ") if self.source else ():
             repository, _, number = part.rpartition(" ")
             if repository:
                 found.append((repository, []))
@@ -458,5 +459,22 @@ BUGS = [
         r"only warp 0 of CTA 2 arrives .* arrived on the mbarrier at 0x400 of CTA 0, where no",
         "sm_100a",
         grid=4,
+    ),
+    Bug(
+        "alloc_after_relinquish",
+        "tensor memory is allocated after the permit to allocate was given back",
+        "",
+        _words(32),
+        "SimFault",
+        r"after warp 0 gave up the right to",
+        "sm_100a",
+    ),
+    Bug(
+        "store_waited_by_another",
+        "a thread waits for the TMA store of another",
+        "",
+        _floats(64),
+        "RaceError",
+        r"until the thread that issued it has waited for its group",
     ),
 ]

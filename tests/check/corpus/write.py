@@ -54,6 +54,7 @@ def _row(bug: Bug) -> str:
         for repository, numbers in bug.reported
         for number in numbers
     )
+    links = links or "(classic)"
     kind = fault.kind + (" (strict)" if bug.rules == "strict" else "")
     says = bug.told(fault.message).replace("|", "\\|")
     place = fault.loc.split(" > ")[0]
