@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support.printed_ptx import Printed, printed
+from tilepipe.errors import SimFault
 from tilepipe.registry.catalog import find
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -72,7 +73,10 @@ class Subject:
     def result(self, text: str, seed: int, timeout: float) -> dict[str, bytes]:
         """What the arrays hold after a run of a text."""
         self.restore()
-        replace(self.printed, text=text).run(seed, timeout=timeout)
+        launch = replace(self.printed, text=text).launch()
+        launch.run(seed, timeout=timeout)
+        if launch.advice:  # what only the strict rules refuse
+            raise SimFault(launch.advice[0])
         return {name: array.tobytes() for name, array in self.arrays.items()}
 
 
