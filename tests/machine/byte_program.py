@@ -278,6 +278,9 @@ class Launch:
     def possible_guards(self) -> Guards:
         return Guards()
 
+    def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
+        return error
+
     def world(self, journal: Journal | None) -> World:
         self.arguments = given = Arguments()
 

@@ -334,11 +334,13 @@ class Launch:
         """What an error in the machine says of the program: the request that it carried out has an
         operand from an uninitialised register.
         """
-        warp, site = getattr(error, "performing", (None, None))
+        return self.explained_at(error, *getattr(error, "performing", (None, None)))
+
+    def explained_at(self, error: Exception, warp: object, site: object) -> Exception:
+        """The same of an error in the request of a site."""
         if isinstance(warp, Warp) and isinstance(site, Site):
-            number = site.id
             for made in self.kernel.code.sites.values():
-                if made.number == number:
+                if made.number == site.id:
                     return warp.explained_request(error, made.instruction)
         return error
 

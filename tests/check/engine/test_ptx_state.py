@@ -187,3 +187,13 @@ def test_lanes_that_act_apart_are_said_to_be_undecided() -> None:
     assert "that a branch has separated both act before they meet again" in verdict.bound
     together = APART.replace("    mbarrier.arrive.shared.b64 _, [%r2+8];\n", "")
     assert check(ptx.load(together)["k"].bind([], grid=1, block=32)).verdict == "verified"
+
+
+def test_an_operand_that_nothing_has_written_is_a_fault_of_the_program() -> None:
+    text = APART.replace("mov.u32 %r2, bars;", "@%p3 mov.u32 %r2, bars;")
+    text = text.replace("mov.u32 %r1, %tid.x;", "mov.u32 %r1, %tid.x; setp.eq.u32 %p3, %r1, 99;")
+    text = text.replace(
+        "setp.eq.u32 %p3, %r1, 99;", "mov.u32 %r4, %ctaid.x; setp.ne.u32 %p3, %r4, 0;"
+    )
+    (fault,) = check(ptx.load(text)["k"].bind([], grid=1, block=32)).faults
+    assert "%r2 is read" in fault.message

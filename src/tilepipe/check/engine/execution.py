@@ -34,6 +34,8 @@ from tilepipe.machine.machine import Machine, OutOfTimeError
 from tilepipe.machine.units.acting import act
 from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 
+# what the machine raises where an operand has no value
+_INTERNAL = (TypeError, AttributeError, ValueError, OverflowError, IndexError)
 _CLOCK_MASK = 63  # the clock is read when the number of an op has none of these bits
 # ops after which other agents have their turn, so that a loop that polls cannot starve them
 _TIME_SLICE = 1 << 14
@@ -240,6 +242,12 @@ class Execution:
         try:
             with explained(m):
                 moved = self._advance(m, who, agent, until, pause)
+        except _INTERNAL as error:
+            assert agent.request is not None
+            found = self.front_end.explained(error, agent, agent.request[1][0])
+            if isinstance(found, SimFault):
+                self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + 1))
+            raise found from error
         except (SimFault, ExecutionLimitError):
             self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + 1))
             raise

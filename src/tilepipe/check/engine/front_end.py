@@ -66,6 +66,11 @@ class FrontEnd(Protocol):
         is.
         """
 
+    def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
+        """What an error inside the machine, in the op of a site, says of the program: a fault, such
+        as an operand that nothing has written; or the error itself.
+        """
+
     # -- states ------------------------------------------------------------------------
 
     def world(self, journal: Journal | None) -> World:

@@ -15,9 +15,11 @@ from tilepipe.ir import def_use, ops, printer
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Launch, TensorArg, all_ops, walk
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
+from tilepipe.machine.sites import Site
 
 
 class LaunchState(Watch):
@@ -88,6 +90,10 @@ class LaunchState(Watch):
     def possible_guards(self) -> Guards:
         """The tests that may be treated as waits, by the text of the kernel."""
         return guards(self.launch.kernel, self.sites) if self._tests else Guards()
+
+    def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
+        """The error itself: every operand of a traced kernel has a value."""
+        return error
 
     def _looks(self, op: ops.AtomicAdd) -> bool:
         """Whether an atomic add may add 0, and its result can come to decide something."""

@@ -91,6 +91,10 @@ class PtxState:
         waits = {code.sites[at].number: group for at, group in found.waits.items()}
         return Guards(tests, waits, read_at_once=True)
 
+    def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
+        """The use of a register that nothing has written, or the error itself."""
+        return self.launch.explained_at(error, agent.body, site)
+
     def interchangeable(self) -> Sequence[str]:
         """No warps are known to do the same: which warp it is decides what a kernel does."""
         return ()
