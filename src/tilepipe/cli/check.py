@@ -310,9 +310,9 @@ def show_fault(fault: Fault) -> None:
     out.print(fault.message)
     if not fault.steps:
         return
-    table = Table(
-        "step", "agent", "op", "line", "effect", title="Counterexample", title_justify="left"
-    )
+    table = Table("step", "agent", title="Counterexample", title_justify="left")
+    for column in ("op", "line", "effect"):
+        table.add_column(column, overflow="fold")  # names of PTX instructions are long
     for i, step in enumerate(fault.steps, 1):
         table.add_row(str(i), *map(Text, (step.agent, step.op, step.loc, step.effect)))
     out.print()
