@@ -45,6 +45,13 @@ def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
     assert (fixed.verdict, fixed.faults) == ("verified", [])
 
 
+@pytest.mark.parametrize("name", ["tensor_memory_released_early", "tensor_memory_freed_early"])
+def test_fixed_kernels_with_tensor_memory_keep_the_strict_rules(name: str) -> None:
+    (bug,) = (bug for bug in BUGS if bug.name == name)
+    verdict = check(bug.launch(False), rules="strict")
+    assert (verdict.verdict, verdict.faults) == ("verified", [])
+
+
 def test_bugs_that_stand_alone_are_in_the_table() -> None:
     assert {bug.name for bug in BUGS} >= ALONE
 

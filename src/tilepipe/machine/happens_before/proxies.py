@@ -101,7 +101,14 @@ def _pipelined(old: Access, new: Access) -> bool:
     thread (tcgen05 memory consistency model, pipelined instructions): an MMA after a copy, or
     after an MMA of the same accumulator, shape and kind.
     """
-    one, two = old.site, new.site
-    if one.shape is None or two.shape is None:
-        return two.shape is not None
-    return one.shape == two.shape and old.rect == new.rect and old.is_write and new.is_write
+    one, two = _shape(old.site), _shape(new.site)
+    if one is None or two is None:
+        return two is not None
+    return one == two and old.rect == new.rect and old.is_write and new.is_write
+
+
+def _shape(site: Site) -> object:
+    """What tells MMAs of different shapes apart, besides their accumulators; None of a copy. Where
+    descriptors say the shape, the instruction.
+    """
+    return site.shape or (site.kind if site.kind.startswith("tcgen05.mma") else None)
