@@ -166,10 +166,8 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on"
         " before its access."
     )
-    met = causes.met_elsewhere(m, old.agent, new.agent)
-    if met:
-        return met
-    return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
+    cause = causes.only_arrives(m, new.agent) or causes.met_elsewhere(m, old.agent, new.agent)
+    return f"{arrive + lanes if several else arrive} {cause}".rstrip()
 
 
 def _meeting(old: Access, new: Access) -> str:

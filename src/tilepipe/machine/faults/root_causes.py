@@ -341,8 +341,8 @@ def only_arrives(m: Machine, agent: Actor) -> str:
 
 
 def met_elsewhere(m: Machine, one: Actor, other: Actor) -> str:
-    """Where two warps have met in a barrier of all threads at different instructions, the fact; one
-    of them has skipped a barrier. In a program by addresses alone, whose warps are of one role.
+    """Where two warps have met in a barrier of all threads at different instructions, the fact: one
+    of them may have skipped a barrier. In a program by addresses, whose warps are of one role.
     """
     for b in _named(m, one):
         sites = {agent.uid: site for agent, site in b.last}
@@ -354,8 +354,8 @@ def met_elsewhere(m: Machine, one: Actor, other: Actor) -> str:
             and b.threads == sum(32 * a.warps for a in m.agents if a.cta is one.cta)
         ):
             return (
-                f"{b.name} was last completed by {one} at {here.loc.short} and {other} at"
-                f" {there.loc.short}, two different instructions: one of the two has skipped a"
+                f"Note that {one} at {here.loc.short} and {other} at {there.loc.short} have met in"
+                f" {b.name}: if these are not meant to be one, one of the two has skipped a"
                 f" {here.kind} that the other executed."
             )
     return ""
