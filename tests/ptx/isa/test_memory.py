@@ -483,3 +483,19 @@ def test_zeros_in_bulk(text: str) -> None:
 def test_zeros_in_bulk_elsewhere(text: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         run(f"{_FILLED} {text}", np.zeros(4, np.uint8), arch="sm_100a")
+
+
+@pytest.mark.parametrize(("value", "races"), [("%tid.x", True), ("7", False)])
+def test_lanes_that_store_different_values_to_one_place_race(value: str, races: bool) -> None:
+    """In global memory as in shared memory; equal values do not."""
+    text = (
+        ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 x) {"
+        f".reg .b32 %v; .reg .b64 %x; mov.u32 %v, {value}; ld.param.u64 %x, [x];"
+        " st.global.u32 [%x], %v; ret; }"
+    )
+    launch = load(text).only().bind([np.zeros(1, np.int32)], grid=1, block=32)
+    if races:
+        with pytest.raises(RaceError, match=r"different values to 0x.* in one instruction"):
+            launch.run()
+    else:
+        launch.run()

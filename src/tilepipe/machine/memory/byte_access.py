@@ -167,12 +167,24 @@ def store_bytes(
                 int(addresses[lane]), int(addresses[lane]) + nbytes, strong.nbytes or nbytes
             ):
                 _wrote(m, ag, site, 1 << lane, space, at, strong)
-    differs = space.memory[where] != values[active]
+    check_one_value(ag, site, active, addresses, space.memory[where] != values[active])
+
+
+def check_one_value(
+    ag: Agent,
+    site: Site,
+    lanes: Sequence[int],
+    addresses: Addresses,
+    differs: npt.NDArray[np.bool_],
+) -> None:
+    """Raises RaceError where memory holds another value, after a store, than one of its lanes has
+    stored there. `differs`: a row of bytes for each of the lanes.
+    """
     if differs.any():
-        lane = active[int(np.nonzero(differs.any(axis=1))[0][0])]
+        lane = lanes[int(np.nonzero(differs.any(axis=1))[0][0])]
         raise RaceError(
             f"{site.what}: thread {lane} of {ag} and another one store different values to"
-            f" {addresses[lane]:#x} in one instruction; which value wins is undefined",
+            f" {int(addresses[lane]):#x} in one instruction; which value wins is undefined",
             site.loc,
         )
 

@@ -22,7 +22,7 @@ from tilepipe.machine.happens_before.global_memory import runs
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import Addresses, Combine
+from tilepipe.machine.memory.byte_access import Addresses, Combine, check_one_value
 from tilepipe.machine.memory.byte_sets import Bytes
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.sites import Site
@@ -289,9 +289,11 @@ def store_global(
     for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
         check_writable(ag, site, allocation)
         order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=True, strong=strong)
-        allocation.data[offsets[:, None] + np.arange(nbytes)] = values[lanes]
+        where = offsets[:, None] + np.arange(nbytes)
+        allocation.data[where] = values[lanes]
         kept = allocation.order.values
         if strong is None:
+            check_one_value(ag, site, lanes, addresses, allocation.data[where] != values[lanes])
             if kept:
                 flags.overwritten(kept, offsets.tolist(), nbytes)
             continue
