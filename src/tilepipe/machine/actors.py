@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tilepipe.machine.happens_before.knowledge import Knowledge
-from tilepipe.machine.happens_before.memory_order import Fences, Recent
+from tilepipe.machine.happens_before.memory_order import Recent
 from tilepipe.machine.sites import Site
 from tilepipe.machine.wording import Wording
 
@@ -83,8 +83,7 @@ class Actor(Knowledge):
             (fence.proxy.async), and of what they read from, for relaxed arrives: PTX ISA,
             clusterlaunchcontrol.try_cancel, has such a read, the fence, and
             barrier.cluster.arrive.relaxed.
-        published: what its fences have published. seen: what its threads have read by relaxed
-            accesses, from the first on.
+        seen: what its threads have read by relaxed accesses, from the first on.
         passed: barrier -> last phase waited for, for waits that give a parity.
         repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for
             before; for messages.
@@ -95,7 +94,7 @@ class Actor(Knowledge):
 
     __slots__ = (
         "blocked", "cluster_ticket", "cta", "done", "first_warp", "handed_on", "index", "parked",
-        "passed", "published", "repeated", "request", "retired", "role", "seen", "ticket", "time",
+        "passed", "repeated", "request", "retired", "role", "seen", "ticket", "time",
         "uid", "waits",
     )  # fmt: skip
 
@@ -116,7 +115,6 @@ class Actor(Knowledge):
         self.done = False
         self.time = 0.0
         self.retired = self.handed_on = 0
-        self.published = Fences()
         self.seen: Recent | None = None
         self.passed: dict[tuple[int, int], int] = {}
         self.repeated: dict[tuple[int, int], tuple[int, Site]] = {}
@@ -144,6 +142,5 @@ class Actor(Knowledge):
         super().forget(dead)
         self.retired &= ~dead
         self.handed_on &= ~dead
-        self.published.forget(dead)
         if self.seen is not None:
             self.seen.forget(dead)

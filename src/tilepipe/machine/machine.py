@@ -158,7 +158,7 @@ class Machine:
         ready: agents that can take a step. polling: those of them whose last test failed; they let
             the others go first.
         pending: asynchronous units that may act, oldest first.
-        published: what fences of its agents have published.
+        published: the fences of its agents.
         stuck: all that is left polls, and can go on only once something else changes memory. moved:
             the last run of it has changed something.
         initialised_in_roles: live mbarriers that were initialised in a role.
@@ -172,6 +172,7 @@ class Machine:
         size = world.program.cluster_size
         self.num_clusters = world.grid // size
         self.ctas = [_cta(world, rank) for rank in range(size)]
+        self.published = Fences()
         self.ready: deque[Agent] = deque()
         self.polling: deque[Agent] = deque()
         self.pending: deque[Unit] = deque()
@@ -251,6 +252,11 @@ class Machine:
 
     def _retire_accesses(self) -> None:
         """Of a cluster that has ended nobody asks any more who accessed its shared memory."""
+        for fence in self.published.made:
+            self.order.retire_bit(fence.mark)
+        for agent in self.agents:
+            for seen in agent.seen.seen if agent.seen is not None else ():
+                self.order.retire_bit(seen.mark)
         for cta in self.ctas:
             for slot in cta.slots:
                 for access in slot.accesses:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.isa.programs import kernel
+from tilepipe.check import check
 from tilepipe.errors import RaceError
 
 SEEDS = (0, 1, 2, 3)
@@ -131,3 +132,75 @@ def test_a_scope_without_the_other_cta_orders_nothing() -> None:
         form[narrow] = f"{narrow}.cta"
         with pytest.raises(RaceError):
             run(flag("ctas", form), zeros(), zeros(1), grid=2)
+
+
+# -- fences by all threads, and a count by one of them ------------------------------------
+
+# The form of the threadFenceReduction of the CUDA samples, of CUB and of PyTorch's Reduce.cuh:
+# only thread 0 touches the count, and the other warp reads what the other CTA has written.
+COUNTED = """
+    .shared .align 4 .b32 last;
+    mov.u32 %r5, %ctaid.x;
+    mad.lo.u32 %r6, %r5, 64, %t;
+    mad.wide.u32 %a0, %r6, 4, %b0;
+    st.global.u32 [%a0], %r6;
+    setp.ne.u32 %p1, %t, 0;
+    {before}
+    bar.sync 0;
+    @%p1 bra COUNTED;
+    {counts}
+    st.shared.u32 [last], %r7;
+    COUNTED: {between}
+    bar.sync 0;
+    {after}
+    ld.shared.u32 %r7, [last];
+    setp.ne.u32 %p2, %r7, 1;
+    @%p2 bra END;
+    xor.b32 %r6, %r6, 64;
+    mad.wide.u32 %a0, %r6, 4, %b0;
+    ld.global.u32 %r8, [%a0];
+    mad.wide.u32 %a1, %t, 4, %b2;
+    st.global.u32 [%a1], %r8;
+    END:
+"""
+COUNT = "atom.global.add.u32 %r7, [%b1], 1;"
+BY_ALL = {"before": "membar.gl;", "after": "membar.gl;", "between": "", "counts": COUNT}
+ORDERED = {
+    "by all threads": {},
+    "by the reader of the count": {"between": "fence.acq_rel.gpu;", "after": ""},
+    "by its writer": {"before": "", "counts": f"fence.acq_rel.gpu; {COUNT}"},
+    "fence.sc": {"before": "fence.sc.gpu;", "after": "fence.sc.gpu;"},
+}
+NOT_ORDERED = {
+    "none before": ({"before": ""}, "is written relaxed"),
+    "none after": ({"after": ""}, "is read relaxed"),
+    "before by another thread": ({"before": "@%p1 membar.gl;"}, "is written relaxed"),
+    "a narrow one before": ({"before": "membar.cta;"}, "is written with a scope"),
+    "a narrow one after": ({"after": "membar.cta;"}, "is read with a scope"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ORDERED)
+def test_a_count_by_one_thread_hands_over_what_all_threads_fenced(what: str) -> None:
+    text = COUNTED.format(**{**BY_ALL, **ORDERED[what]})
+    for seed in SEEDS:
+        data, out = zeros(128), zeros(64)
+        run(text, data, zeros(1), out, seed=seed, grid=2, block=64)
+        assert sorted(set(out // 64)) in ([0], [1])
+        assert len(set(out)) == 64
+
+
+@pytest.mark.parametrize("what", NOT_ORDERED)
+def test_a_count_by_one_thread_without_a_fence_is_a_race(what: str) -> None:
+    weaker, says = NOT_ORDERED[what]
+    text = COUNTED.format(**{**BY_ALL, **weaker})
+    with pytest.raises(RaceError, match=says):
+        run(text, zeros(128), zeros(1), zeros(64), grid=2, block=64)
+
+
+def test_a_fence_that_nothing_orders_before_the_count_is_of_no_use() -> None:
+    """Each order of the fence and the count is checked, though they do not touch the same."""
+    late = COUNTED.format(**{**BY_ALL, "before": ""}).replace("COUNTED: ", "COUNTED: membar.gl;")
+    arrays = zeros(128), zeros(1), zeros(64)
+    verdict = check(kernel(late, 3).bind(arrays, grid=2, block=64))
+    assert [fault.kind for fault in verdict.faults] == ["RaceError"]

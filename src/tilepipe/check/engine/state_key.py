@@ -241,7 +241,7 @@ class StateKeys:
             settled,
             groups,
             flags,
-            _fences(m.published, bits),
+            _fences(m.published, bits, names),
         )
 
     def _number(
@@ -264,6 +264,11 @@ class StateKeys:
             for bar in cta.bars:
                 bits.add(bar.init_bit, bar.fenced, bar.proxy_bit, *bar.completion_bits)
         bits.add(m.requests.refused, m.requests.waited)
+        for fence in sorted(m.published.made, key=lambda f: names[f.uid]):
+            bits.add(fence.mark)
+        for agent in sorted(m.agents, key=lambda agent: names[agent.uid]):
+            for seen in agent.seen.seen if agent.seen is not None else ():
+                bits.add(seen.mark)
 
     def _agent(self, order: CausalOrder, cluster: int, a: Agent, bits: _Bits) -> Hashable:
         stores = tuple(
@@ -296,7 +301,6 @@ class StateKeys:
             _tensor_state(a, bits),
             _copies(a, bits),
             () if a.seen is None else tuple(_seen(one, bits) for one in a.seen.seen),
-            _fences(a.published, bits),
             _races_of(order, tuple(order.clocks[cluster, a.uid].known[: a.warps])),
         )
 
@@ -418,12 +422,15 @@ def _strong(strong: Strong) -> Hashable:
 def _seen(seen: Seen, bits: _Bits) -> Hashable:
     """A strong read that a fence to come may let acquire."""
     fence = -1 if seen.fence is None else int(seen.fence)
-    return seen.mask, _value(seen.value, bits), _strong(seen.strong), fence
+    return seen.mask, _value(seen.value, bits), _strong(seen.strong), fence, bits(seen.mark)
 
 
-def _fences(fences: Fences, bits: _Bits) -> Hashable:
+def _fences(fences: Fences, bits: _Bits, names: dict[int, int]) -> Hashable:
     return tuple(
-        sorted((int(s), restricted, bits(b)) for (s, restricted), b in fences.bits.items())
+        sorted(
+            (names[f.uid], f.mask, int(f.scope), f.restricted, bits(f.bits), bits(f.mark))
+            for f in fences.made
+        )
     )
 
 

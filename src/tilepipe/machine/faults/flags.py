@@ -40,10 +40,15 @@ def _why(seen: Seen, bit: int) -> str:
     if found:
         return "; and ".join(found) + "."
     fence = Scope.SYS if seen.strong.acquires or seen.fence is None else seen.fence
-    if not min(seen.strong.scope, fence).reaches(seen.place, value.place):
+    if not any(by.reaches(place, seen.place) for by, place in released):
+        side, access, op = "written", write, release
+    elif not any(min(seen.strong.scope, fence).reaches(seen.place, place) for _, place in released):
         side, access, op = "read", read, acquire
     else:
-        side, access, op = "written", write, release
+        return (
+            f"the flag {value.name} releases it ({write}) and is acquired ({read}), but no barrier"
+            " orders the thread that acquires it before the one that comes second."
+        )
     return (
         f"the flag {value.name} is {side} with a scope that leaves out the other CTA ({access}):"
         f" write {op}, and fences of the same scope."

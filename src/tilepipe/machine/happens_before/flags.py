@@ -10,11 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.happens_before.memory_order import Place, Recent, Scope, Seen, Strong, Value
+from tilepipe.machine.happens_before.memory_order import (
+    Fence,
+    Place,
+    Recent,
+    Scope,
+    Seen,
+    Strong,
+    Value,
+)
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 
 Values = dict[int, Value]
+_FENCES = 16  # of threads, with one scope, that are told apart
 
 
 def place_of(m: Machine, ag: Agent) -> Place:
@@ -41,11 +50,12 @@ def wrote(
     if strong.releases:
         new.add(strong.scope, place, known)
     else:
-        for (scope, restricted), bits in (
-            ag.published if m.world.strict else m.published
-        ).bits.items():
-            if shared or not restricted:
-                new.add(min(scope, strong.scope), place, bits & known)
+        for by in m.published.made:
+            own = by.uid == ag.uid
+            if not by.mark & known or (by.restricted and not shared):
+                continue
+            if own or not m.world.strict:
+                new.add(min(by.scope, strong.scope), place, by.bits & known)
     values[at] = new
 
 
@@ -62,11 +72,15 @@ def observed(
     if learned:
         ag.acquire(mask, learned)
     if value.all & ~learned:
-        seen = Seen(mask, value, site, strong, place)
+        seen = Seen(ag.uid, mask, value, site, strong, place)
         if not strong.acquires:
             if ag.seen is None:
                 ag.seen = Recent()
             seen = ag.seen.add(seen)
+            m.order.retire_bit(ag.seen.gone)
+            ag.seen.gone = 0
+            seen.mark = seen.mark or m.order.new_bit()
+            ag.acquire(mask, seen.mark)
         m.world.seen.add(seen)
 
 
@@ -84,16 +98,45 @@ def fence(
     """fence.acq_rel and its like by the threads of `mask`: strong reads before it acquire, strong
     writes after it release. `restricted`: those of shared memory alone.
     """
-    if acquires and ag.seen is not None:
-        place = place_of(m, ag)
-        for seen in ag.seen.seen:
-            if not seen.mask & mask or (restricted and not seen.value.shared):
-                continue
-            learned = seen.value.learned(place, min(scope, seen.strong.scope))
-            if learned:
-                ag.acquire(seen.mask & mask, learned)
-            seen.fence = scope if seen.fence is None else max(scope, seen.fence)
+    if acquires:
+        for reader in (ag,) if m.world.strict else m.agents:
+            if reader.seen is not None:
+                _acquire(m, ag, mask, scope, restricted, reader)
     if releases:
-        bits = ag.publish(mask)
-        for fences in (ag.published, m.published):
-            fences.add(scope, restricted, bits)
+        _release(m, ag, mask, scope, restricted)
+
+
+def _acquire(
+    m: Machine, ag: Agent, mask: int, scope: Scope, restricted: bool, reader: Agent
+) -> None:
+    """A fence acquires what an agent has seen, where it comes after the read."""
+    assert reader.seen is not None
+    place, known = place_of(m, ag), ag.known(mask)
+    for seen in reader.seen.seen:
+        after = seen.mask & mask if reader is ag else 0
+        if seen.mark & known:
+            after = mask
+        if not after or (restricted and not seen.value.shared):
+            continue
+        learned = seen.value.learned(place, min(scope, seen.strong.scope))
+        if learned:
+            ag.acquire(after, learned)
+        seen.fence = scope if seen.fence is None else max(scope, seen.fence)
+
+
+def _release(m: Machine, ag: Agent, mask: int, scope: Scope, restricted: bool) -> None:
+    """A fence publishes what its threads know."""
+    made = m.published.made
+    bits = ag.publish(mask) & ~sum(fence.mark for fence in made)
+    m.order.retire_bit(sum(fence.mark for fence in made if not fence.bits))
+    m.published.made = made = [fence for fence in made if fence.bits]
+    new = Fence(ag.uid, mask, scope, restricted, bits, 0)
+    alike = [fence for fence in made if fence.like(new)]
+    if not bits or any(fence.bits == bits for fence in alike):
+        return
+    if len(alike) >= _FENCES:
+        alike[-1].bits |= bits  # as if the threads that know of that fence knew of this one
+        return
+    new.mark = m.order.new_bit()
+    ag.acquire(mask, new.mark)
+    made.append(new)

@@ -10,9 +10,11 @@ thread knew, where the write releases or follows a fence. A read-modify-write ha
 value before it had (the release sequence). A strong read of a `Value` learns it, where the read
 acquires, or once a fence follows.
 
-Fences of several threads count as one in practice: a fence by the thread that made an access, then
-a barrier, then the relaxed write of a flag by another thread. The letter of the PTX ISA wants the
-fence and the write by one thread.
+In practice a fence and a relaxed access may be of different threads that a barrier orders: each
+thread of a CTA executes a fence, then bar.sync, then one thread counts the CTA by a relaxed atomic
+operation; it reads the count of another CTA, then bar.sync, then each thread executes a fence. So a
+fence, and a relaxed read, have a mark that travels as knowledge of an access does. The letter of
+the PTX ISA wants the fence and the access by one thread, or fence.sc on both sides.
 """
 
 from __future__ import annotations
@@ -110,54 +112,80 @@ class Seen:
     """A strong read of a value that has released something, or could have.
 
     Attributes:
-        mask: the threads that have read it, and have not executed a fence since.
+        uid: of the agent that has read it. mask: its threads that have.
         strong: how strong the read is. fence: the widest fence since.
+        mark: a bit that those know who come after the read.
     """
 
+    uid: int
     mask: int
     value: Value
     site: Site
     strong: Strong
     place: Place
     fence: Scope | None = None
+    mark: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Fence:
+    """What a fence has published to the strong writes after it.
+
+    Attributes:
+        uid: of its agent. mask: the threads that have executed it.
+        restricted: to shared memory.
+        bits: what these threads knew. mark: a bit that those know who come after the fence.
+    """
+
+    uid: int
+    mask: int
+    scope: Scope
+    restricted: bool
+    bits: int
+    mark: int
+
+    def like(self, other: Fence) -> bool:
+        """Whether both are fences of the same kind by the same threads."""
+        return (self.uid, self.mask, self.scope, self.restricted) == (
+            other.uid, other.mask, other.scope, other.restricted,
+        )  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
 class Fences:
-    """What fences have published, by scope and by whether the fence is restricted to shared memory;
-    of an agent, or of all agents of a cluster.
-    """
+    """The fences of a cluster that still publish something, oldest first."""
 
-    bits: dict[tuple[Scope, bool], int] = field(default_factory=dict)
-
-    def add(self, scope: Scope, restricted: bool, bits: int) -> None:
-        key = scope, restricted
-        self.bits[key] = self.bits.get(key, 0) | bits
+    made: list[Fence] = field(default_factory=list)
 
     def forget(self, dead: int) -> None:
-        for key in self.bits:
-            self.bits[key] &= ~dead
+        for fence in self.made:
+            fence.bits &= ~dead
 
 
 class Recent:
-    """The latest values that threads have seen, for fences to come and for messages."""
+    """The latest values that threads have seen, for fences to come and for messages. `gone`: the
+    marks of those that are not among them any more.
+    """
 
-    __slots__ = ("seen",)
+    __slots__ = ("gone", "seen")
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
+        self.gone = 0
 
     def add(self, new: Seen) -> Seen:
         """Remembers it; the same read again only adds its threads."""
         for old in reversed(self.seen):
-            if old.value is new.value and old.site is new.site and old.place == new.place:
+            if old.value is new.value and old.site is new.site and old.uid == new.uid:
                 old.mask |= new.mask
                 return old
         if len(self.seen) >= _MOST:
+            self.gone |= sum(old.mark for old in self.seen[: _MOST // 2])
             del self.seen[: _MOST // 2]
         self.seen.append(new)
         return new
 
     def forget(self, dead: int) -> None:
         for seen in self.seen:
+            seen.mark &= ~dead
             seen.value.forget(dead)
