@@ -72,15 +72,16 @@ def test_memory_matrices_and_copies(name: str) -> None:
     assert wrong(_cases(make)[name]) == []
 
 
-# In one program lanes of a branch differ, from a predicate on that a shuffle wrote: not explained.
-UNEXPLAINED = 142
+# What was measured of this one is what the driver's optimiser makes of it: without optimisation an
+# H200 writes what the reader does (driver 580.159; at levels 1 to 4 it writes something else).
+OPTIMISED = 142
 
 
 @pytest.mark.sampled(200, suite=130)
 @pytest.mark.parametrize(
     "seed",
     [
-        pytest.param(seed, marks=[pytest.mark.xfail(strict=True)] * (seed == UNEXPLAINED))
+        pytest.param(seed, marks=[pytest.mark.xfail(strict=True)] * (seed == OPTIMISED))
         for seed in range(golden.PROGRAMS)
     ],
 )
