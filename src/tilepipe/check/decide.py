@@ -138,7 +138,9 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
                 break
             attempt.completions = first.phases_completed()
             advice = explorer.found.advice
-            advice.extend(a for a in first.causal_order.unobserved_phases() if a not in advice)
+            order = first.causal_order
+            given = (*order.unobserved_phases(), *order.sums_in_any_order())
+            advice.extend(a for a in given if a not in advice)
             explorer.found.states += len(first.causal_order.steps)
             races = first.causal_order.races
             if (

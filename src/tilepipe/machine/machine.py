@@ -61,6 +61,8 @@ class World:
         order: the bits of the accesses of all clusters, where strong accesses may order one cluster
             after another; None: each has its own. machines: then those that run.
         seen: the latest values of strong writes that threads have read, for messages.
+        unread: the sites of atomic operations that acquire nothing, as no thread looks at what they
+            find; of an exploration.
         undecided: what the front end says of a deadlock that its model cannot decide. located: the
             line of the program at which the front end's code has raised an exception.
     """
@@ -88,6 +90,7 @@ class World:
     order: AccessBits | None = field(default=None, init=False)
     machines: list[Machine] = field(default_factory=list, init=False)
     seen: Recent = field(default_factory=Recent, init=False)
+    unread: frozenset[int] = field(default=frozenset(), init=False)
     _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:

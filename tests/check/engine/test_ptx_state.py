@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.execution.textbook_kernels import KERNELS, bound
+from tests.ptx.isa.programs import kernel
 from tests.support.printed_ptx import Printed, printed
 from tilepipe import ptx
 from tilepipe.check import check, replay
@@ -197,3 +198,46 @@ def test_an_operand_that_nothing_has_written_is_a_fault_of_the_program() -> None
     )
     (fault,) = check(ptx.load(text)["k"].bind([], grid=1, block=32)).faults
     assert "%r2 is read" in fault.message
+
+
+# Each of two warps of two CTAs adds to two words, as Triton's histogram does.
+SUMS = """
+    mov.b32 %r9, {one};
+    setp.ne.u32 %p1, %l, 0;
+    @%p1 bra END;
+    atom.global.gpu.acq_rel.add.{type} %r1, [%b0], %r9;
+    atom.global.gpu.acq_rel.add.{type} %r2, [%b0+4], %r9;
+    {then}
+    END:
+"""
+
+
+@pytest.mark.parametrize(("dtype", "one"), [("u32", "1"), ("f32", "0f3F800000")])
+def test_sums_that_nothing_reads_commute(dtype: str, one: str) -> None:
+    text = SUMS.format(type=dtype, one=one, then="")
+    verdict = check(kernel(text, 1).bind([np.zeros(2, np.int32)], grid=2, block=64))
+    assert (verdict.verdict, verdict.traces) == ("verified", 1)
+    advice = [text for text in verdict.advice if "last bits of the sums" in text]
+    assert len(advice) == (2 if dtype == "f32" else 0)
+    assert all("1 place in memory" in text for text in advice)
+
+
+def test_each_order_of_sums_whose_results_are_read_is_tried() -> None:
+    text = SUMS.format(type="u32", one="1", then="xor.b32 %r3, %r1, %r2;")
+    verdict = check(kernel(text, 1).bind([np.zeros(2, np.int32)], grid=2, block=32))
+    assert verdict.verdict == "verified"
+    assert verdict.traces > 1
+
+
+def test_an_acquire_of_what_nobody_looks_at_orders_nothing() -> None:
+    text = """
+        mov.u32 %r5, %ctaid.x;
+        setp.ne.u32 %p1, %r5, 0;
+        @!%p1 st.global.u32 [%b1], %t;
+        atom.global.gpu.acq_rel.add.u32 %r1, [%b0], 1;
+        @%p1 ld.global.u32 %r2, [%b1];
+    """
+    arrays = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    verdict = check(kernel(text, 2).bind(arrays, grid=2, block=1))
+    assert [fault.kind for fault in verdict.faults] == ["RaceError"]
+    assert verdict.traces == 1

@@ -48,8 +48,10 @@ independent steps are recognised afterwards by their signature (`steps.signature
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Hashable
+from itertools import pairwise
 
 from tilepipe.check.engine.recording import Recorder, name_of
 from tilepipe.check.engine.steps import (
@@ -77,6 +79,7 @@ _VERBS = {
     Touch.ISSUE: "will bring bytes of",
 }
 _BETWEEN_WARPS = ("lapped", "phase", "ahead")
+_ADDS_FLOATS = re.compile(r"\.add\..*b?f(16|32|64)")
 _COUNTED = (Touch.ARRIVE, Touch.MEET)
 
 
@@ -388,12 +391,7 @@ class CausalOrder:
         # Steps of one kind commute if they only look, or only add and do not use what they find. So
         # a step conflicts with the last group of another kind, and follows the groups before by way
         # of that group.
-        adds = (
-            takes
-            and isinstance(thing, tuple)
-            and self._site is not None
-            and self._site.id in self._adds
-        )
+        adds = isinstance(thing, tuple) and self._site is not None and self._site.id in self._adds
         kind = "add" if adds else "take" if takes else "look"
         if kind == "take" or kind != record.turn_kind:
             record.history.append((record.turn_kind, names_of(record.turns)))
@@ -452,6 +450,26 @@ class CausalOrder:
             " lapped"
             for r in self.barriers.values()
             if r.awaited and r.unobserved
+        ]
+
+    def sums_in_any_order(self) -> list[str]:
+        """Advice about atomic additions of floating-point numbers that nothing orders."""
+        places: Counter[Site] = Counter()
+        for record in self.barriers.values():
+            if record.turn_kind != "add":
+                continue
+            for first, second in pairwise(record.turns):
+                site, apart = second.site, first.agent_id != second.agent_id
+                if site is None or not _ADDS_FLOATS.search(site.kind):
+                    continue
+                if apart and not first.bit & second.past:
+                    places[site] += 1
+                    break
+        return [
+            f"{site.what}, at {site.loc.short}: {number:,} place{'s' * (number != 1)} in memory to"
+            " which several agents add floating-point numbers in no fixed order. This is no race,"
+            " but the last bits of the sums may differ from one launch to the next"
+            for site, number in places.items()
         ]
 
     def signature(self) -> bytes:

@@ -54,14 +54,16 @@ class PtxState:
         self._places = Places(code)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
         self.kinds: Sequence[Kind] = [_kind(s.instruction, s.perform) for s in code.sites.values()]
-        looped = code.flow.in_loops()
-        self.polls = any(
-            kind is Kind.STRONG and code.flow.of_instruction[at] in looped
-            for at, kind in zip(code.sites, self.kinds, strict=True)
-        )
         read = {r for op in code.operations for r in reads(op)}
         self.adds = frozenset(
             s.number for s in code.sites.values() if _only_adds(s.instruction, s.perform, read)
+        )
+        looped = code.flow.in_loops()
+        self.polls = any(
+            self.kinds[site.number] is Kind.STRONG
+            and site.number not in self.adds
+            and code.flow.of_instruction[at] in looped
+            for at, site in code.sites.items()
         )
 
     @property
@@ -106,6 +108,7 @@ class PtxState:
         world.journal = journal
         world.elected = self.elected
         world.silent = True
+        world.unread = self.adds
         return world
 
     def registers(self, agent: Agent) -> Hashable:
@@ -140,12 +143,12 @@ def _kind(instruction: Instruction, perform: Perform) -> Kind:
 
 
 def _only_adds(instruction: Instruction, perform: Perform, read: Set[Operand]) -> bool:
-    """Whether an instruction adds to memory, and neither its result nor what it acquires can be
-    relied on: nothing reads the one, and it does not do the other.
+    """Whether an instruction adds to memory, and nothing reads its result. What it acquires cannot
+    be relied on then, since no thread knows which value it has found: it acquires nothing where
+    executions are explored.
     """
     return (
         instruction.opcode in ("atom", "red")
         and "add" in instruction.modifiers
-        and not perform.acquires
         and not any(r in read for r in results(perform))
     )

@@ -263,7 +263,8 @@ def atomic_bytes(
         changes = bool((space.memory[at : at + nbytes] != out[lane]).any())
         changed |= changes
         _in_turn(m, space, 1 << lane, at, changes)
-        flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
+        if site.id not in m.world.unread:
+            flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
         _wrote(m, ag, site, 1 << lane, space, at, strong, updates=True)
     if changed:
         ag.repeats = False

@@ -343,7 +343,8 @@ def atomic_global(
             if m.journal is not None:
                 m.journal.in_turn((allocation.start, offset), 1 << lane, changes)
             for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
-                flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
+                if site.id not in m.world.unread:
+                    flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
                 name = allocation.element(at)
                 flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name, updates=True)
     if changed:
