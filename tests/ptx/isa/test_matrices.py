@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import ml_dtypes
@@ -83,10 +84,10 @@ def test_ldmatrix_expands_to_bytes(packed: str, bits: int, count: int) -> None:
     np.testing.assert_array_equal(out, words.reshape(count, 32).T)
 
 
-@pytest.mark.parametrize("form", ["m8n8.x4", "m8n8.x4.trans", "m8n8.x1", "m16n8.x2.trans"])
+@pytest.mark.parametrize("form", ["m8n8.x4", "m8n8.x4.trans", "m8n8.x1", "m16n8.x2.trans", "x2.m8n8"])
 def test_stmatrix_is_the_inverse_of_ldmatrix(form: str) -> None:
     """Of the b8 form a row has what CuTe's SM100_U8x8_STSM_T says."""
-    count = int(form.split(".")[1][1])
+    count = int(re.findall(r"x(\d)", form)[0])
     rows = _RANDOM.integers(0, 256, (32, 16), np.uint8)
     out = np.zeros((32, 16), np.uint8)
     names = ", ".join(f"%r{3 + i}" for i in range(count))

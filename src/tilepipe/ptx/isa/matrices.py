@@ -72,6 +72,12 @@ def _shape(name: str, transposed: bool) -> Shape:
     return Shape(8, 1, row[None], byte[None])
 
 
+def _shape_of(modifiers: Modifiers, *shapes: str) -> str:
+    """The modifier of the shape. ptxas takes it after the number of matrices, too, as CUTLASS and
+    DeepGEMM write it (`.x4.m8n8`)."""
+    return modifiers.anywhere(*shapes) or modifiers.need(*shapes)
+
+
 def _places(shape: Shape, count: int) -> tuple[Array, Array]:
     """Row and byte of each byte of all registers: (registers, 32, 4)."""
     rows = np.concatenate([shape.row + shape.rows * i for i in range(count)])
@@ -88,7 +94,7 @@ def _ldmatrix(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     modifiers.need("sync")
     modifiers.need("aligned")
-    name = modifiers.need("m8n8", "m16n16", "m8n16")
+    name = _shape_of(modifiers, "m8n8", "m16n16", "m8n16")
     count = int(modifiers.need(*(("x1", "x2") if name == "m16n16" else ("x1", "x2", "x4")))[1:])
     if name == "m16n16":
         modifiers.need("trans")
@@ -141,7 +147,7 @@ def _stmatrix(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     modifiers.need("sync")
     modifiers.need("aligned")
-    name = modifiers.need("m8n8", "m16n8")
+    name = _shape_of(modifiers, "m8n8", "m16n8")
     count = int(modifiers.need("x1", "x2", "x4")[1:])
     if name == "m16n8":
         modifiers.need("trans")
