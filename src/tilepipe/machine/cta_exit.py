@@ -15,6 +15,7 @@ from tilepipe.machine.faults import root_causes as causes, tensor_memory as tens
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.rules import STORE_AT_EXIT
 
 
 def check_exit(m: Machine) -> None:
@@ -40,6 +41,9 @@ def check_exit(m: Machine) -> None:
             for access in slot.accesses:
                 outside = access.asynchronous or access.agent.cta is not cta
                 if outside and not access.bit & known:
+                    if m.world.program.addressed and _is_committed_store(m, access):
+                        _advise_wait(m, cta, slot, access)
+                        continue
                     raise ExitError(_message(m, cta, slot, access), access.site.loc)
         if cta.tmem is not None:
             for allocation in cta.tmem.allocations.values():
@@ -100,6 +104,28 @@ def _check_credits(cta: Cta, known: int) -> None:
 
 def _name(cta: Cta) -> str:
     return f"CTA {cta.block_id}" if cta.grid > 1 else "the CTA"
+
+
+def _is_committed_store(m: Machine, access: Access) -> bool:
+    facts = access.site.facts
+    return (facts.issues or facts.unit) is Group.BULK and not _is_uncommitted(m, access)
+
+
+def _advise_wait(m: Machine, cta: Cta, slot: Slot, access: Access) -> None:
+    """Hardware keeps the memory of a CTA that has exited until its bulk stores have read it, and
+    DeepGEMM relies on that. Of traced programs the wait is asked for under both rule sets.
+    """
+    if not m.world.advised(STORE_AT_EXIT, access.site, access.site):
+        m.world.finding(
+            STORE_AT_EXIT,
+            f"{_name(cta)} exits while a bulk store may still read {slot.name}:"
+            f" {access.site.what}, issued by {access.agent} at {access.site.loc.short}, has not"
+            " been waited for",
+            access.site.loc,
+            f"Call {cta.words['cp.async.bulk.wait_group 0']} in the thread that issued it, before"
+            " it ends.",
+            ExitError,
+        )
 
 
 def _is_uncommitted(m: Machine, access: Access) -> bool:

@@ -108,9 +108,22 @@ FENCE_OF_WRITER = Rule(
     " __threadfence() by every thread, __syncthreads(), and an atomic operation by one of them",
     "silent",
 )
+STORE_AT_EXIT = Rule(
+    "store at exit",
+    "cp.async.bulk.wait_group in the thread that issued a bulk store, before its CTA exits",
+    "CUDA C++ Programming Guide, Tensor Memory Access: the thread that initiated the transfer waits"
+    " until shared memory has been read; DeepGEMM's kernels for sm_90 exit without",
+)
+ELECTED_LANE = Rule(
+    "elected lane",
+    "the same outcome whichever lane elect.sync elects, also where its number decides what is done",
+    "PTX ISA, elect.sync: which lane it elects is not specified; DeepGEMM's FP8 GEMM for sm_90"
+    " takes the address of a bulk store from the number of the elected lane",
+    "silent",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
-    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER,
+    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER, STORE_AT_EXIT, ELECTED_LANE,
 )  # fmt: skip
 
 

@@ -124,6 +124,38 @@ def test_the_elected_lane_is_not_taken_for_lane_0() -> None:
     assert replay(elected(sync=""), fault.schedule) is not None
 
 
+BOX = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .pred %p<2>; .reg .b32 %r<6>; .reg .b64 %rd<2>;
+    .shared .align 128 .b8 box[640];
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, box;
+    mad.lo.u32 %r3, %r1, 4, %r2;
+    st.shared.u32 [%r3], %r1;
+    fence.proxy.async.shared::cta;
+    bar.warp.sync -1;
+    elect.sync %r4|%p1, -1;
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r3], 128;
+    @%p1 cp.async.bulk.commit_group;
+    @%p1 cp.async.bulk.wait_group 0;
+    ret;
+}
+"""
+
+
+def test_what_the_number_of_the_elected_lane_decides_is_strict() -> None:
+    """As in DeepGEMM, where the address of a store is right for lane 0 alone."""
+    launch = ptx.load(BOX)["k"].bind([np.zeros(32, np.uint32)], grid=1, block=32)
+    verdict = check(launch)
+    assert (verdict.verdict, verdict.traces) == ("verified", 1)
+    (fault,) = check(launch, rules="strict").faults
+    assert fault.steps[0].op == "elect.sync: lane 1"
+
+
 def test_a_test_that_only_guards_a_wait_needs_no_further_execution() -> None:
     look = "mbarrier.try_wait.parity.shared.b64 %p5, [%r2], 0;"
     verdict = check(elected(peek=f"{look} @%p5 bra READ;"))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.ptx.isa.programs import kernel
-from tilepipe.errors import BindError, PtxError, RaceError, SimFault
+from tilepipe.errors import BindError, ExitError, PtxError, RaceError, SimFault
 from tilepipe.machine.memory import tensor_map
 from tilepipe.ptx import Argument, Launch, TensorMap, load
 
@@ -122,6 +122,25 @@ def test_bulk_copies_and_a_bulk_reduction() -> None:
     )
     assert (c[:32] == a[:32] + 5).all()
     assert (c[32:] == a[32:]).all()
+
+
+STORE = "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%b0], [tile], 128;"
+
+
+def test_a_committed_store_may_outlive_its_cta_in_practice() -> None:
+    """As in DeepGEMM: shared memory is kept until it has been read."""
+    fill = f"{ELECTED} mov.u32 %r1, tile; mad.lo.u32 %r1, %t, 4, %r1; st.shared.u32 [%r1], %t;"
+    text = f"{fill} fence.proxy.async.shared::cta; bar.sync 0; {STORE}"
+    c = np.zeros(32, np.uint32)
+    launch = run(f"{text} cp.async.bulk.commit_group;", c)
+    assert (c == np.arange(32)).all()
+    (advice,) = launch.advice
+    assert advice.startswith("store at exit")
+    assert "cp.async.bulk.wait_group 0" in advice
+    with pytest.raises(ExitError, match="strict rules, store at exit: the CTA exits while a bulk"):
+        launch.run(rules="strict")
+    with pytest.raises(ExitError, match="was never committed"):
+        run(text, c)
 
 
 GATHER = """

@@ -84,7 +84,9 @@ def test_ldmatrix_expands_to_bytes(packed: str, bits: int, count: int) -> None:
     np.testing.assert_array_equal(out, words.reshape(count, 32).T)
 
 
-@pytest.mark.parametrize("form", ["m8n8.x4", "m8n8.x4.trans", "m8n8.x1", "m16n8.x2.trans", "x2.m8n8"])
+@pytest.mark.parametrize(
+    "form", ["m8n8.x4", "m8n8.x4.trans", "m8n8.x1", "m16n8.x2.trans", "x2.m8n8"]
+)
 def test_stmatrix_is_the_inverse_of_ldmatrix(form: str) -> None:
     """Of the b8 form a row has what CuTe's SM100_U8x8_STSM_T says."""
     count = int(re.findall(r"x(\d)", form)[0])

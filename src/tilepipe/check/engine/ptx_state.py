@@ -24,6 +24,7 @@ from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
 from tilepipe.ptx.execution.apart import WatchedWarp
 from tilepipe.ptx.execution.warp import Clock
+from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
 from tilepipe.ptx.syntax.nodes import Instruction, Operand
@@ -50,6 +51,8 @@ class PtxState:
         self.guards = Guards()
         code = launch.kernel.code
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
+        if len(self.lanes) == WARP and rules == "practice":
+            self.lanes = (0,)  # the rule ELECTED_LANE
         self.elected = self.lanes[0]
         self._places = Places(code)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}

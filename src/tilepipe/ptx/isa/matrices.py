@@ -74,7 +74,8 @@ def _shape(name: str, transposed: bool) -> Shape:
 
 def _shape_of(modifiers: Modifiers, *shapes: str) -> str:
     """The modifier of the shape. ptxas takes it after the number of matrices, too, as CUTLASS and
-    DeepGEMM write it (`.x4.m8n8`)."""
+    DeepGEMM write it (`.x4.m8n8`).
+    """
     return modifiers.anywhere(*shapes) or modifiers.need(*shapes)
 
 
