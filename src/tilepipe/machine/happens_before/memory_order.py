@@ -55,6 +55,10 @@ class Strong(NamedTuple):
     acquires: bool = False
     releases: bool = False
 
+    def locations(self, offset: int, nbytes: int) -> range:
+        """Where the elements of an access of `nbytes` at an offset begin: each is a location."""
+        return range(offset, offset + nbytes, self.nbytes or nbytes)
+
 
 RELAXED = Strong()
 

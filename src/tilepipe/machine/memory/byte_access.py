@@ -119,16 +119,11 @@ def load_bytes(
     active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False, strong=strong)
     where = np.asarray([addresses[lane] for lane in active], np.int64)
     out[active] = space.memory[where[:, None] + np.arange(nbytes)]
-    if strong is not None and m.journal is not None:
-        for lane in active:
-            _in_turn(m, space, 1 << lane, int(addresses[lane]), False)
-    if strong is not None and space.values:
-        for lane in active:
-            for at in range(
-                int(addresses[lane]), int(addresses[lane]) + nbytes, strong.nbytes or nbytes
-            ):
-                flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
     if strong is not None:
+        for lane in active:
+            for at in strong.locations(int(addresses[lane]), nbytes):
+                _in_turn(m, space, 1 << lane, at, False)
+                flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
         looked(ag, site, mask, active, addresses, out, lambda: _name(space, int(where[0])))
     return out
 
@@ -162,10 +157,8 @@ def store_bytes(
             flags.overwritten(space.values, where[:, 0].tolist(), nbytes)
     else:
         for lane in active:
-            _in_turn(m, space, 1 << lane, int(addresses[lane]), True)
-            for at in range(
-                int(addresses[lane]), int(addresses[lane]) + nbytes, strong.nbytes or nbytes
-            ):
+            for at in strong.locations(int(addresses[lane]), nbytes):
+                _in_turn(m, space, 1 << lane, at, True)
                 _wrote(m, ag, site, 1 << lane, space, at, strong)
     check_one_value(ag, site, active, addresses, space.memory[where] != values[active])
 
@@ -257,15 +250,17 @@ def atomic_bytes(
     )
     changed = False
     for lane in active:
-        at = int(addresses[lane])
-        out[lane] = space.memory[at : at + nbytes]
-        space.memory[at : at + nbytes] = combine(out[lane], operands[lane])
-        changes = bool((space.memory[at : at + nbytes] != out[lane]).any())
+        first = int(addresses[lane])
+        there = space.memory[first : first + nbytes]
+        out[lane] = there
+        there[:] = combine(out[lane], operands[lane])
+        changes = bool((there != out[lane]).any())
         changed |= changes
-        _in_turn(m, space, 1 << lane, at, changes)
-        if site.id not in m.world.unread:
-            flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
-        _wrote(m, ag, site, 1 << lane, space, at, strong, updates=True)
+        for at in strong.locations(first, nbytes):
+            _in_turn(m, space, 1 << lane, at, changes)
+            if site.id not in m.world.unread:
+                flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
+            _wrote(m, ag, site, 1 << lane, space, at, strong, updates=True)
     if changed:
         ag.repeats = False
     else:

@@ -7,7 +7,7 @@ All accesses to an allocation, ordinary ones and those of copies, have one order
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -257,7 +257,8 @@ def load_global(
         order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=False, strong=strong)
         out[lanes] = allocation.data[offsets[:, None] + np.arange(nbytes)]
         if strong is not None:
-            _in_turn(m, allocation, lanes, offsets, False)
+            for lane, offset in zip(lanes, offsets.tolist(), strict=True):
+                _in_turn(m, allocation, 1 << lane, strong.locations(offset, nbytes), False)
             _observe(m, ag, site, allocation, lanes, offsets, nbytes, strong)
     if strong is not None:
         looked(
@@ -297,20 +298,21 @@ def store_global(
             if kept:
                 flags.overwritten(kept, offsets.tolist(), nbytes)
             continue
-        _in_turn(m, allocation, lanes, offsets, True)
         for lane, offset in zip(lanes, offsets.tolist(), strict=True):
-            for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
+            locations = strong.locations(offset, nbytes)
+            _in_turn(m, allocation, 1 << lane, locations, True)
+            for at in locations:
                 name = allocation.element(at)
                 flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name)
 
 
 def _in_turn(
-    m: Machine, allocation: Allocation, lanes: Sequence[int], offsets: Offsets, changes: bool
+    m: Machine, allocation: Allocation, mask: int, locations: Iterable[int], changes: bool
 ) -> None:
-    """Reports strong accesses: what they find, or others find, depends on who comes first."""
+    """Reports a strong access: what it finds, or others find, depends on who comes first."""
     if m.journal is not None:
-        for lane, offset in zip(lanes, offsets.tolist(), strict=True):
-            m.journal.in_turn((allocation.start, offset), 1 << lane, changes)
+        for at in locations:
+            m.journal.in_turn((allocation.start, at), mask, changes)
 
 
 def atomic_global(
@@ -340,9 +342,9 @@ def atomic_global(
             there[:] = combine(out[lane], operands[lane])
             changes = bool((there != out[lane]).any())
             changed |= changes
-            if m.journal is not None:
-                m.journal.in_turn((allocation.start, offset), 1 << lane, changes)
-            for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
+            locations = strong.locations(offset, nbytes)
+            _in_turn(m, allocation, 1 << lane, locations, changes)
+            for at in locations:
                 if site.id not in m.world.unread:
                     flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
                 name = allocation.element(at)
@@ -372,7 +374,7 @@ def _observe(
         return
     readers: dict[int, int] = {}
     for lane, offset in zip(lanes, offsets.tolist(), strict=True):
-        for at in range(offset, offset + nbytes, strong.nbytes or nbytes):
+        for at in strong.locations(offset, nbytes):
             readers[at] = readers.get(at, 0) | 1 << lane
     for at, mask in readers.items():
         flags.observed(m, ag, site, mask, kept.get(at), strong)

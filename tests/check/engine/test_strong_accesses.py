@@ -1,0 +1,76 @@
+"""Strong accesses to memory, and the orders of them that a check explores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.ptx.isa.programs import kernel
+from tilepipe.check import Verdict, check
+
+SPACES = {"global": ("%b0", "gpu.global"), "shared": ("%r1", "cta.shared")}
+
+
+def checked(first: str, second: str) -> Verdict:
+    """What one thread of each of two warps does, where `%b0` and `%b1` are arrays of four words,
+    and `%r1` is one in shared memory; all hold zeros.
+    """
+    text = f"""
+        .shared .align 16 .b32 shared[4];
+        mov.u32 %r1, shared;
+        setp.ne.u32 %p1, %l, 0;
+        @%p1 ret;
+        setp.eq.u32 %p1, %t, 0;
+        @%p1 st.shared.v4.u32 [%r1], {{0, 0, 0, 0}};
+        bar.sync 1, 64;
+        @!%p1 bra SECOND;
+        {first}
+        bar.warp.sync 1;
+        ret;
+        SECOND:
+        {second}
+        bar.warp.sync 1;
+    """
+    arrays = [np.zeros(4, np.int32), np.zeros(4, np.int32)]
+    return check(kernel(text, 2).bind(arrays, grid=1, block=64))
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("wrong", ["eq", "ne"])
+def test_a_vector_finds_what_another_writes_to_its_second_element(space: str, wrong: str) -> None:
+    base, at = SPACES[space]
+    writes = f"st.relaxed.{at}.u32 [{base}+4], 1;"
+    reads = f"""
+        ld.relaxed.{at}.v2.u32 {{%r2, %r3}}, [{base}];
+        setp.{wrong}.u32 %p2, %r3, 1;
+        @%p2 trap;
+    """
+    for first, second in ((writes, reads), (reads, writes)):
+        assert [fault.kind for fault in checked(first, second).faults] == ["SimFault"]
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_loop_polls_the_second_element_of_a_vector(space: str) -> None:
+    base, at = SPACES[space]
+    writes = f"st.relaxed.{at}.v2.u32 [{base}], {{0, 1}};"
+    polls = f"""
+        AGAIN:
+        ld.relaxed.{at}.v2.u32 {{%r2, %r3}}, [{base}];
+        setp.eq.u32 %p2, %r3, 0;
+        @%p2 bra AGAIN;
+    """
+    assert checked(polls, writes).verdict == checked(writes, polls).verdict == "verified"
+    alone = polls.replace("v2.u32 {%r2, %r3}, [" + base, f"u32 %r3, [{base}+4")
+    assert checked(writes, alone).verdict == "verified"
+
+
+def test_an_atomic_operation_on_a_vector_writes_each_element() -> None:
+    adds = "atom.global.gpu.relaxed.add.v2.f32 {%r4, %r5}, [%b0], {%r6, %r7};"
+    adds = f"mov.b32 %r6, 0f00000000; mov.b32 %r7, 0f3F800000; {adds} xor.b32 %r4, %r4, %r5;"
+    polls = """
+        AGAIN:
+        ld.relaxed.gpu.global.u32 %r3, [%b0+4];
+        setp.eq.u32 %p2, %r3, 0;
+        @%p2 bra AGAIN;
+    """
+    assert checked(adds, polls).verdict == "verified"
