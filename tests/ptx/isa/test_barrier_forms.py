@@ -155,8 +155,9 @@ def test_a_relaxed_wait_orders_nothing_without_a_fence(order: str, fence: str, r
 @pytest.mark.parametrize(
     ("arrive", "wait", "right"),
     [
-        ("", "", True),
+        (".release.cluster", "", True),
         (".release.cluster", ".acquire.cluster", True),
+        ("", "", False),  # as .release.cta
         (".release.cta", ".acquire.cluster", False),
         (".release.cluster", ".acquire.cta", False),
     ],
