@@ -15,7 +15,7 @@ cycle: role 'load' -> role 'mma' -> role 'load'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 
 from tilepipe.errors import DeadlockError, NotModelledError
 from tilepipe.ir.facts import Group, Sync
@@ -64,13 +64,16 @@ class _Report:
             f"deadlock: {len(waits)} of {total} agents of {where} {doing}, and nothing in flight"
             " could wake one."
         )
-        rows = [
-            ("agent", "at", "waits for", "phase", "reached", "missing"),
-            *(self._row(w) for w in waits[:_MAX_ROWS]),
-        ]
-        lines = [head, "", *_table(rows)]
-        if len(waits) > _MAX_ROWS:
-            lines.append(f"  ... and {len(waits) - _MAX_ROWS} more")
+        rows: dict[Hashable, list[Wait]] = {}
+        for wait in waits:
+            alike = self._row(wait) if wait.agent.role.unnamed else wait
+            rows.setdefault(alike, []).append(wait)
+        shown = list(rows.values())[:_MAX_ROWS]
+        table = [(view.together([w.agent for w in alike]), *self._row(alike[0])) for alike in shown]
+        lines = [head, ""]
+        lines += _table([("agent", "at", "waits for", "phase", "reached", "missing"), *table])
+        if left := len(waits) - sum(map(len, shown)):
+            lines.append(f"  ... and {left} more")
         lines += ["", "  what could end the wait:", *self._bringers()]
         cycle = self._cycle()
         if cycle:
@@ -79,7 +82,7 @@ class _Report:
         return DeadlockError("\n".join(lines), self.at.site.loc)
 
     def _row(self, wait: Wait) -> tuple[str, ...]:
-        """The line of the table for one wait."""
+        """What the line of the table says of one wait."""
         name, phase = wait.site.what, "" if wait.phase is None else f"{wait.phase}"
         reached = missing = ""
         match wait.on:
@@ -103,7 +106,7 @@ class _Report:
             case WgmmaGroup() as group:
                 late = [w for w in view.warps_of(self.m, wait.agent) if w not in group.agents]
                 name, missing = group.name, f"the commit of {', '.join(map(str, late))}"
-        return str(wait.agent), wait.site.loc.short, name, phase, reached, missing
+        return wait.site.loc.short, name, phase, reached, missing
 
     # -- what could end the wait -------------------------------------------------------
 
@@ -129,7 +132,16 @@ class _Report:
             if not sources:
                 verb = "changes" if isinstance(on, Spin) else "arrives on"
                 lines.append(f"    {name}: nothing in the kernel {verb} it")
-            lines += [f"    {name}: {text}" for text in self._sources(sources, wait)]
+            unused = self._unused(on)
+            if unused:
+                lines.append(
+                    f"    {name}: nothing has arrived on it or brought it bytes, since it was"
+                    " initialised; what does so on other barriers:"
+                )
+            lines += [
+                f"      {text}" if unused else f"    {name}: {text}"
+                for text in self._sources(sources, wait)
+            ]
             if isinstance(on, Mbarrier):
                 lines += [
                     f"      arrived in this phase: {n} by {a}, {s.loc.short}"
@@ -142,6 +154,13 @@ class _Report:
                 ]
         return lines
 
+    def _unused(self, on: object) -> bool:
+        """Whether it is a barrier named by address that nothing has used: which ops of the kernel
+        are for it is not known.
+        """
+        addressed = self.m.world.program.addressed
+        return addressed and isinstance(on, Mbarrier) and not on.phase and not view.users(on)
+
     def _sources(self, sources: list[Site], wait: Wait) -> list[str]:
         """The sources by op, line and role: how often they ran, and what their agents do now."""
         waiting = wait.agent
@@ -151,15 +170,33 @@ class _Report:
         lines = []
         for (kind, where, role), sites in groups.items():
             runs = sum(self.m.world.counts[s.id] for s in sites)
+            ran = f"{kind} at {where}, executed {runs:,} time{'s' * (runs != 1)}"
+            if self._unused(wait.on):
+                lines.append(ran)
+                continue
             every = (a for s in sites for a in view.agents_of(self.m, s, wait.on, waiting))
             who = list(dict.fromkeys(every))
-            states = {self._state(a) for a in who}
+            states = self._states(who)
             if who == [waiting]:
                 own = ": the same agent would have to arrive after its own wait"
-                states = {self._state(waiting) + own}
+                states = [self._state(waiting) + own]
             doing = "; ".join(sorted(states)[:4]) or role
-            lines.append(f"{kind} at {where}, executed {runs:,} time{'s' * (runs != 1)} — {doing}")
+            lines.append(f"{ran} — {doing}")
         return lines
+
+    def _states(self, agents: Sequence[Agent]) -> list[str]:
+        """What agents do now; those of mere warps that do the same, together."""
+        alike: dict[tuple[int, str], list[Agent]] = {}
+        at = {w.agent.uid: w.site.loc.short for w in self.waits}
+        for number, agent in enumerate(agents):
+            key = 0 if agent.role.unnamed else number
+            alike.setdefault((key, at.get(agent.uid, "")), []).append(agent)
+        return [
+            self._state(group[0])
+            if len(group) == 1
+            else f"{view.together(group)} {f'wait at {where}' if where else 'have returned'}"
+            for (_, where), group in alike.items()
+        ]
 
     def _state(self, agent: Agent) -> str:
         if agent.done:
@@ -196,6 +233,7 @@ class _Report:
             or next(filter(None, (causes.unreached(self.m, bar) for _, bar in self.barriers)), "")
             or next((self._spins(w) for w in spinning), "")
             or self._of_one(self._bytes)
+            or self._never_used()
             or self._of_one(self._arrivals)
             or next((self._full(w.on) for w in self.waits if isinstance(w.on, TensorMemory)), "")
             or self._when_no_wait_explains()
@@ -259,6 +297,18 @@ class _Report:
             )
         return ""
 
+    def _never_used(self) -> str:
+        """The one barrier named by address, of those waited for, on which nothing ever arrived."""
+        unused = {bar: wait for wait, bar in reversed(self.barriers) if self._unused(bar)}
+        if len(unused) != 1:
+            return ""
+        ((bar, self.at),) = unused.items()
+        return (
+            f"nothing has ever arrived on {bar.where}, which {self.at.agent} waits for at"
+            f" {self.at.site.loc.short}: an arrive, a commit or a copy is missing, or signals"
+            f" another barrier.{self._stray(bar)}"
+        )
+
     def _arrivals(self, wait: Wait, bar: Mbarrier) -> str:
         """Arrivals that are missing."""
         if not bar.pending:
@@ -272,14 +322,15 @@ class _Report:
             )
         if who and all(c.done for c in who):
             never = not any(self.m.world.counts[s.id] for s in sources)
+            those = "warp" if self.m.world.program.addressed else "role"
             untaken = (
                 f" The {sources[0].kind} at {sources[0].loc.short} was never executed: its branch"
                 " was not taken."
             )
             return (
-                f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count}"
-                " arrivals short: trip counts of the roles differ, or the count is too"
-                f" high.{untaken if never else ''}"
+                f"every {those} that arrives on {bar.where} has returned, {bar.pending} of"
+                f" {bar.count} arrivals short: trip counts of the roles differ, or the count is"
+                f" too high.{untaken if never else ''}"
             )
         if not who and bar.pending == bar.count:
             return (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilepipe.ir.facts import BRINGS, Group, Resource, Sync
-from tilepipe.machine.actors import Actor
+from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.machine import Machine
@@ -63,7 +63,7 @@ def sources(m: Machine, on: Waited) -> list[Site]:
     """
     found = [site for site in m.world.program.sites if _brings(m, site, on)]
     if m.world.program.addressed and isinstance(on, Mbarrier):
-        seen = {site.id for _, site in _users(on)}
+        seen = {site.id for _, site in users(on)}
         return [site for site in found if site.id in seen] or found
     return found
 
@@ -73,13 +73,13 @@ def agents_of(m: Machine, site: Site, on: Waited, near: Agent) -> list[Agent]:
     of all where the op reaches others.
     """
     if m.world.program.addressed and isinstance(on, Mbarrier):
-        seen = {agent.uid for agent, used in _users(on) if used is site}
+        seen = {agent.uid for agent, used in users(on) if used is site}
         if seen:
             return [a for a in m.agents if a.uid in seen]
     return [a for a in m.agents if a.role_name == site.role and (a.cta is near.cta or site.crosses)]
 
 
-def _users(bar: Mbarrier) -> list[tuple[Actor, Site]]:
+def users(bar: Mbarrier) -> list[tuple[Actor, Site]]:
     """The arrivals and the copies of the phase in progress, and of the one before."""
     arrivals = [(agent, site) for agent, site, _ in (*bar.arrivals, *bar.last_arrivals)]
     return [*arrivals, *((unit.agent, unit.site) for unit in (*bar.copies, *bar.last_copies))]
@@ -100,6 +100,31 @@ def _brings(m: Machine, site: Site, on: Waited) -> bool:
         case WgmmaGroup():
             return site.facts.commits is Group.WGMMA
     return site.named in (on.name.split("[")[0], ANY_NAMED)
+
+
+def together(agents: Sequence[Actor]) -> str:
+    """The names of agents; those that are mere warps by CTA: `warps 0-3 and 8 of CTA 0`."""
+    if len(agents) == 1 or not all(agent.role.unnamed for agent in agents):
+        return ", ".join(map(str, agents))
+    warps: dict[CtaPlace, list[int]] = {}
+    for agent in sorted(agents, key=lambda agent: agent.index):
+        warps.setdefault(agent.cta, []).append(agent.index)
+    names = []
+    for cta, numbers in warps.items():
+        of = f" of CTA {cta.block_id}" if cta.grid > 1 else ""
+        names.append(f"warp{'s' * (len(numbers) > 1)} {_ranges(numbers)}{of}")
+    return ", ".join(names)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers: `0-3, 8`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
 
 
 def warps_of(m: Machine, agent: Agent) -> list[Agent]:
