@@ -152,8 +152,6 @@ def mbar_arrive(
             b.acc |= ag.publish(mask) & ag.handed_on
         if ag.tensor is not None:
             b.acc |= ag.publish(mask) & ag.tensor.published
-        if not m.world.strict:
-            b.acc |= ag.publish(mask) & _events(m, ag.cta, b.cta.rank)
     else:
         b.acc |= ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
@@ -162,19 +160,6 @@ def mbar_arrive(
     if m.journal is not None:
         m.journal.touch(Touch.ARRIVE, b, b.phase, mask)
     arrived(m, b, ag, site, n, ag.time)
-
-
-def _events(m: Machine, cta: Cta, rank: int) -> int:
-    """What a relaxed arrive from a CTA on a barrier of another publishes in practice, besides
-    accesses to memory: arrivals on barriers there, and an alloc of a pair.
-    """
-    bits = 0
-    for bit, *_ in m.ctas[rank].arrivals.values():
-        bits |= bit
-    if cta.tmem is not None:
-        for allocation in cta.tmem.allocations.values():
-            bits |= allocation.through
-    return bits
 
 
 def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float) -> None:

@@ -150,7 +150,7 @@ def _arrive(instruction: Instruction, modifiers: Modifiers, action: str) -> Oper
     return Perform(
         () if state is None else ((state, "b64"),), sources, start,
         None if state is None else lambda w, states: (states,), _NOTICED, sync,
-        relaxed=order == "relaxed" or scope != "cluster", spread="lanes",  # the default is .cta
+        relaxed=order == "relaxed" or scope == "cta", spread="lanes",
     )  # fmt: skip
 
 
