@@ -61,8 +61,8 @@ class World:
         order: the bits of the accesses of all clusters, where strong accesses may order one cluster
             after another; None: each has its own. machines: then those that run.
         seen: the latest values of strong writes that threads have read, for messages.
-        unread: the sites of atomic operations that acquire nothing, as no thread looks at what they
-            find; of an exploration.
+        unread: the sites of atomic operations that acquire nothing: reductions; and, in an
+            exploration, additions of which no thread looks at what they find.
         undecided: what the front end says of a deadlock that its model cannot decide. located: the
             line of the program at which the front end's code has raised an exception.
     """

@@ -289,6 +289,7 @@ class Launch:
             return warp
 
         world = World(program, body, self.chip, prod(self.grid), self.memory.tensors, self.rules)
+        world.unread = self._reductions
         clock.world = world
         self.advice, self.printed = world.advice, world.printed
         for instruction, register in self.kernel.code.early_uses:
@@ -302,6 +303,14 @@ class Launch:
         """The instructions that make requests, as the machine knows them."""
         sites = self.kernel.code.sites.values()
         return [self._site(s) for s in sites]
+
+    @cached_property
+    def _reductions(self) -> frozenset[int]:
+        """The sites of `red`, whose read forms no acquire pattern, not even with a fence after it
+        (PTX ISA, Release and Acquire Patterns).
+        """
+        sites = self.kernel.code.sites.values()
+        return frozenset(s.number for s in sites if s.instruction.opcode == "red")
 
     @cached_property
     def program(self) -> Program:

@@ -74,3 +74,69 @@ def test_an_atomic_operation_on_a_vector_writes_each_element() -> None:
         @%p2 bra AGAIN;
     """
     assert checked(adds, polls).verdict == "verified"
+
+
+POLL = """
+    AGAIN:
+    ld.acquire.gpu.global.u32 %r3, [%b0];
+    setp.ne.u32 %p2, %r3, {value};
+    @%p2 bra AGAIN;
+"""
+
+
+@pytest.mark.parametrize("adds", ["atom.global.gpu.relaxed.add.u32 %r9,", "red.global.gpu.add.u32"])
+def test_an_addition_that_nothing_looks_at_acquires_nothing_for_a_fence(adds: str) -> None:
+    writes = f"st.global.u32 [%b1], 1; fence.acq_rel.gpu; {adds} [%b0], 1;"
+    reads = f"{adds} [%b0], 1; fence.acq_rel.gpu; ld.global.u32 %r4, [%b1];"
+    for first, second in ((writes, reads), (reads, writes)):
+        assert [fault.kind for fault in checked(first, second).faults] == ["RaceError"]
+
+
+def test_a_reduction_acquires_nothing_though_it_is_no_addition() -> None:
+    writes = "st.global.u32 [%b1], 1; st.release.gpu.global.u32 [%b0], 2;"
+    reads = """
+        mov.u32 %r9, 2;
+        {op} [%b0], 4;
+        fence.acq_rel.gpu;
+        setp.eq.u32 %p2, %r9, 2;
+        @%p2 ld.global.u32 %r4, [%b1];
+    """
+    looks, adds = "atom.global.gpu.or.b32 %r9,", "red.global.gpu.or.b32"
+    assert checked(writes, reads.format(op=looks)).verdict == "verified"
+    assert checked(writes, reads.format(op=adds)).verdict == "fault"
+
+
+def test_a_release_reaches_those_who_observe_a_later_write_of_its_thread() -> None:
+    writes = """
+        st.global.u32 [%b1], 1;
+        st.release.gpu.global.u32 [%b0], 1;
+        st.relaxed.gpu.global.u32 [%b0], 2;
+    """
+    reads = POLL.format(value=2) + "ld.global.u32 %r4, [%b1];"
+    assert checked(writes, reads).verdict == "verified"
+    late = writes.replace("release", "relaxed")
+    assert [fault.kind for fault in checked(late, reads).faults] == ["RaceError"]
+
+
+def test_a_write_does_not_release_what_another_thread_has_released() -> None:
+    writes = "st.global.u32 [%b1], 1; st.release.gpu.global.u32 [%b0], 1;"
+    reads = POLL.format(value=2) + "ld.global.u32 %r4, [%b1];"
+    relays = POLL.format(value=1).replace("acquire", "relaxed").replace("AGAIN", "FIRST")
+    text = f"""
+        setp.ne.u32 %p1, %l, 0;
+        @%p1 ret;
+        setp.eq.u32 %p1, %t, 0;
+        @%p1 bra WRITE;
+        setp.eq.u32 %p1, %t, 32;
+        @%p1 bra RELAY;
+        {reads}
+        ret;
+        WRITE: {writes}
+        ret;
+        RELAY: {relays}
+        st.relaxed.gpu.global.u32 [%b0], 2;
+        bar.warp.sync 1;
+    """
+    arrays = [np.zeros(4, np.int32), np.zeros(4, np.int32)]
+    verdict = check(kernel(text, 2).bind(arrays, grid=1, block=96))
+    assert [fault.kind for fault in verdict.faults] == ["RaceError"]

@@ -204,3 +204,40 @@ def test_a_fence_that_nothing_orders_before_the_count_is_of_no_use() -> None:
     arrays = zeros(128), zeros(1), zeros(64)
     verdict = check(kernel(late, 3).bind(arrays, grid=2, block=64))
     assert [fault.kind for fault in verdict.faults] == ["RaceError"]
+
+
+def test_a_fence_learns_from_all_flags_that_its_thread_has_seen() -> None:
+    flags = 96
+    text = f"""
+        mul.wide.u32 %rd1, %t, 4;
+        setp.ge.u32 %p1, %t, {flags};
+        @%p1 bra READ;
+        add.u64 %rd2, %b1, %rd1;
+        st.global.u32 [%rd2], 7;
+        bar.warp.sync -1;
+        add.u64 %rd2, %b0, %rd1;
+        st.release.gpu.global.u32 [%rd2], 1;
+        ret;
+        READ: setp.ne.u32 %p1, %t, {flags};
+        @%p1 ret;
+        mov.u32 %r2, 0;
+        mov.u64 %rd2, %b0;
+        NEXT: ld.relaxed.gpu.global.u32 %r1, [%rd2];
+        setp.eq.u32 %p1, %r1, 0;
+        @%p1 bra NEXT;
+        add.u64 %rd2, %rd2, 4;
+        add.u32 %r2, %r2, 1;
+        setp.lt.u32 %p1, %r2, {flags};
+        @%p1 bra NEXT;
+        FENCE
+        mov.u32 %r2, 0;
+        mov.u64 %rd2, %b1;
+        MORE: ld.global.u32 %r1, [%rd2];
+        add.u64 %rd2, %rd2, 4;
+        add.u32 %r2, %r2, 1;
+        setp.lt.u32 %p1, %r2, {flags};
+        @%p1 bra MORE;
+    """
+    run(text.replace("FENCE", "fence.acq_rel.gpu;"), zeros(flags), zeros(flags), block=flags + 32)
+    with pytest.raises(RaceError, match="nothing orders the second access"):
+        run(text.replace("FENCE", ""), zeros(flags), zeros(flags), block=flags + 32)

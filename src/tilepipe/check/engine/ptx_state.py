@@ -111,7 +111,7 @@ class PtxState:
         world.journal = journal
         world.elected = self.elected
         world.silent = True
-        world.unread = self.adds
+        world.unread |= self.adds
         return world
 
     def registers(self, agent: Agent) -> Hashable:

@@ -412,7 +412,10 @@ def _values(values: Mapping[int, Value], bits: _Bits) -> Hashable:
 def _value(value: Value, bits: _Bits) -> Hashable:
     parts = ((int(scope), place, bits(known)) for (scope, place), known in value.parts.items())
     place = value.place if value.strong.scope < Scope.GPU else ()  # else it reaches every thread
-    return place, _strong(value.strong), tuple(sorted(parts))
+    own = ((int(scope), bits(known)) for (scope, _), known in value.own.items())
+    uid, lane = value.thread
+    thread = (value.place, bits.rename.get(uid, uid), lane) if value.own else ()
+    return place, _strong(value.strong), tuple(sorted(parts)), thread, tuple(sorted(own))
 
 
 def _strong(strong: Strong) -> Hashable:

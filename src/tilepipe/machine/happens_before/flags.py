@@ -39,16 +39,19 @@ def wrote(
     in shared memory.
     """
     place, known = place_of(m, ag), ag.publish(lane)
-    before = values.get(at) if updates else None
-    new = Value(site, place, str(ag), strong, name, {}, known, shared)
-    if before is not None:
+    before = values.get(at)
+    new = Value(site, place, str(ag), strong, name, {}, known, shared, (ag.uid, lane))
+    if before is not None and (before.thread, before.place) == (new.thread, place):
+        for (scope, _), bits in before.own.items():  # a release, then a write of the same thread
+            new.release(min(scope, strong.scope), bits)
+    if updates and before is not None:
         new.all |= before.all
         if strong.scope.reaches(place, before.place) and before.strong.scope.reaches(
             before.place, place
         ):
             new.parts |= before.parts
     if strong.releases:
-        new.add(strong.scope, place, known)
+        new.release(strong.scope, known)
     else:
         for by in m.published.made:
             own = by.uid == ag.uid
@@ -75,7 +78,7 @@ def observed(
         seen = Seen(ag.uid, mask, value, site, strong, place)
         if not strong.acquires:
             if ag.seen is None:
-                ag.seen = Recent()
+                ag.seen = Recent(sums=True)
             seen = ag.seen.add(seen)
             m.order.retire_bit(ag.seen.gone)
             ag.seen.gone = 0

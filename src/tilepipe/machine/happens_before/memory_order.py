@@ -19,7 +19,8 @@ the PTX ISA wants the fence and the access by one thread, or fence.sc on both si
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -82,6 +83,8 @@ class Value:
         parts: what is released, by the scope and the CTA of the release.
         all: what is known to the threads that wrote it, and the values before it, released or not.
         shared: it is in shared memory.
+        thread: the agent, and the lane as a mask, that wrote it. own: what this thread has released
+            to the location, in its writes since another thread wrote there.
     """
 
     site: Site
@@ -92,6 +95,8 @@ class Value:
     parts: dict[tuple[Scope, Place], int]
     all: int
     shared: bool
+    thread: tuple[int, int] = (0, 0)
+    own: dict[tuple[Scope, Place], int] = field(default_factory=dict)
 
     def learned(self, here: Place, scope: Scope) -> int:
         """What a thread of the CTA `here` learns by an acquire with this scope."""
@@ -105,10 +110,16 @@ class Value:
         """A release with this scope, by a thread of the CTA `place`."""
         self.parts[scope, place] = self.parts.get((scope, place), 0) | bits
 
+    def release(self, scope: Scope, bits: int) -> None:
+        """A release with this scope by the thread that writes it."""
+        self.add(scope, self.place, bits)
+        self.own[scope, self.place] = self.own.get((scope, self.place), 0) | bits
+
     def forget(self, dead: int) -> None:
         self.all &= ~dead
-        for key in self.parts:
-            self.parts[key] &= ~dead
+        for parts in (self.parts, self.own):
+            for key in parts:
+                parts[key] &= ~dead
 
 
 @dataclass(eq=False, slots=True)
@@ -167,14 +178,18 @@ class Fences:
 
 
 class Recent:
-    """The latest values that threads have seen, for fences to come and for messages. `gone`: the
-    marks of those that are not among them any more.
+    """The latest values that threads have seen, for fences to come and for messages.
+
+    Attributes:
+        sums: whether earlier ones stay as sums, from which a fence learns the same.
+        gone: the marks of those that are not among them any more.
     """
 
-    __slots__ = ("gone", "seen")
+    __slots__ = ("gone", "seen", "sums")
 
-    def __init__(self) -> None:
+    def __init__(self, sums: bool = False) -> None:
         self.seen: list[Seen] = []
+        self.sums = sums
         self.gone = 0
 
     def add(self, new: Seen) -> Seen:
@@ -184,8 +199,10 @@ class Recent:
                 old.mask |= new.mask
                 return old
         if len(self.seen) >= _MOST:
-            self.gone |= sum(old.mark for old in self.seen[: _MOST // 2])
-            del self.seen[: _MOST // 2]
+            early = self.seen[: _MOST // 2]
+            kept = _summed(early) if self.sums else []
+            self.gone |= sum(old.mark for old in early) & ~sum(old.mark for old in kept)
+            self.seen[: _MOST // 2] = kept
         self.seen.append(new)
         return new
 
@@ -193,3 +210,21 @@ class Recent:
         for seen in self.seen:
             seen.mark &= ~dead
             seen.value.forget(dead)
+
+
+def _summed(reads: list[Seen]) -> list[Seen]:
+    """One read in place of those by the same threads, which teaches all that they teach. Who comes
+    after the last of them comes after all: so it has the mark of that one.
+    """
+    sums: dict[Hashable, Seen] = {}
+    for seen in reads:
+        value, key = seen.value, (seen.uid, seen.mask, seen.strong, seen.place, seen.value.shared)
+        before = sums.get(key)
+        if before is None:
+            new = replace(value, parts=dict(value.parts), own={})
+        else:
+            new = replace(before.value, all=before.value.all | value.all)
+            for (scope, place), bits in value.parts.items():
+                new.add(scope, place, bits)
+        sums[key] = replace(seen, value=new)
+    return list(sums.values())
