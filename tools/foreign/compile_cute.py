@@ -135,14 +135,16 @@ def _parameter(raw: bytes, arrays: dict[str, np.ndarray]) -> dict[str, object]:
 
 def _product(
     name: str, kind: str, tile: tuple[int, int, int], *, pair: bool = False, stages: int = 3,
-    a_major: str = "K", b_major: str = "K",
+    a_major: str = "K", b_major: str = "K", negated: tuple[str, ...] = (),
 ) -> Source:  # fmt: skip
     """A product of 2 x 2 tiles and 4 steps; of a pair of CTAs each has half of A and half of B."""
     m, n, k = tile
     kernel = cute_kernels.Product(
-        _KINDS[kind], tile, stages, pair=pair, a_major=a_major, b_major=b_major
+        _KINDS[kind], tile, stages, pair=pair, a_major=a_major, b_major=b_major, negated=negated
     )
     constants = {"M": m, "N": n, "K": k, "PAIR": pair, "A_MAJOR": a_major, "B_MAJOR": b_major}
+    if negated:
+        constants["NEGATED"] = negated
     return Source(name, kernel, _operands(kind, tile, a_major, b_major), constants=constants)
 
 
@@ -186,11 +188,15 @@ def _persistent(
     return Source(name, kernel, tensors, constants=constants)
 
 
-def _scaled(name: str, kind: str, scale: str, group: int, depth: int) -> Source:
+def _scaled(
+    name: str, kind: str, scale: str, group: int, depth: int, *, crossed: bool = False
+) -> Source:
     """A product of one tile and two steps, with a scale for each `group` of elements."""
     m, n, k = 128, 128, 2 * depth
     tile = m, n, depth
-    kernel = cute_scaled_kernels.ScaledProduct(_KINDS[kind], _KINDS[scale], group, tile, 2)
+    kernel = cute_scaled_kernels.ScaledProduct(
+        _KINDS[kind], _KINDS[scale], group, tile, 2, crossed=crossed
+    )
     tensors = {
         "a": Tensor(kind, (m, k)), "b": Tensor(kind, (n, k)),
         "a_scale": Tensor(scale, (m * k // group,)), "b_scale": Tensor(scale, (n * k // group,)),
@@ -200,6 +206,8 @@ def _scaled(name: str, kind: str, scale: str, group: int, depth: int) -> Source:
     constants = {
         "BM": m, "BN": n, "BK": depth, "GROUP": group, "A_TYPE": element, "B_TYPE": element
     }  # fmt: skip
+    if crossed:
+        constants["CROSSED"] = True
     return Source(name, kernel, tensors, constants=constants)
 
 
@@ -236,6 +244,8 @@ def _boxes() -> Iterator[Source]:
             cute_box_kernels.BoxesPassed(_KINDS[kind], box, swizzled=swizzled),
             {"x": x, "out": x}, constants={"SHAPE": x.shape},
         )  # fmt: skip
+    rows = Tensor("fp32", (128, 4))
+    yield Source("copied_to_columns", cute_box_kernels.CopiedToColumns(), {"x": rows, "out": rows})
     numbers = Tensor("i32", (64,))
     yield Source("handed_over", cute_box_kernels.HandedOver(), {"x": numbers, "out": numbers})
 
@@ -252,6 +262,8 @@ def sources() -> Iterator[Source]:
     yield _product("product_fp8", "fp8e4nv", (128, 128, 128))
     yield _product("product_tf32", "tf32", (128, 64, 32))
     yield _product("product_short_rows", "bf16", (128, 64, 32))
+    yield _product("product_negated", "fp16", (128, 64, 64), negated=("A", "B", "AB", ""))
+    yield _product("pair_product_128_rows", "bf16", (128, 64, 64), pair=True)
     yield _product("pair_product", "bf16", (256, 128, 64), pair=True)
     yield _product("pair_product_b_rows", "bf16", (256, 128, 64), pair=True, b_major="MN")
     yield _product("pair_product_fp8", "fp8e4nv", (256, 128, 128), pair=True, stages=2)
@@ -262,6 +274,7 @@ def sources() -> Iterator[Source]:
     yield _scaled("scaled_product_mxf8", "fp8e4nv", "e8m0", 32, 128)
     yield _scaled("scaled_product_mxf4", "e2m1", "e8m0", 32, 256)
     yield _scaled("scaled_product_nvf4", "e2m1", "fp8e4nv", 16, 256)
+    yield _scaled("scaled_product_crossed", "fp8e4nv", "e8m0", 32, 128, crossed=True)
     yield from _boxes()
     yield _attention("sm_100a", cute_attention_kernels.Attention(), 128)
     yield _attention("sm_90a", cute_hopper_attention_kernels.HopperAttention(), 64)

@@ -253,6 +253,15 @@ def _gluon(arch: int) -> Iterator[Source]:
             yield Source(
                 name, gluon_kernels.tensor_memory_round_trip, through, constants, language="gluon"
             )
+    yield Source(
+        "far_apart", gluon_kernels.tensor_memory_far_apart, through,
+        {"M": 128, "N": 32, "SHAPE": "32x32b"}, language="gluon",
+    )  # fmt: skip
+    yield Source(
+        "two_products_64_rows", gluon_kernels.two_products,
+        {"a": "*bf16", "b": "*bf16", "out": "*fp32"}, {"M": 64, "N": 32, "K": 16},
+        language="gluon",
+    )  # fmt: skip
     for name, kind, m, n, k, a, b, changes in _MULTIPLIED:
         constants = {
             "M": m, "N": n, "K": k, "A_SWIZZLE": a, "B_SWIZZLE": b, "A_BY_COLUMNS": False,

@@ -6,7 +6,7 @@ CuTe DSL for sm_100a.
 # What a kernel's names mean, the compiler of CuTe DSL says.
 
 import cutlass
-from cutlass import cute, utils
+from cutlass import cute, pipeline, utils
 from cutlass.cute.nvgpu import cpasync, tcgen05
 from cutlass.experimental import primitives
 
@@ -222,3 +222,76 @@ class HandedOver:
             cute.printf("handed over %d\n", numbers[5])
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
+
+
+class CopiedToColumns:
+    """128 rows of 16 bytes from shared to tensor memory by one tcgen05.cp, and from there to
+    registers by tcgen05.ld.
+    """
+
+    rows, columns, threads = 128, 4, 128
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, out: cute.Tensor):
+        """The host's part: the launch."""
+        self.kernel(x, out).launch(grid=[1, 1, 1], block=[self.threads, 1, 1])
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, out: cute.Tensor):
+        """The device's part."""
+        thread, _, _ = cute.arch.thread_idx()
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+
+        @cute.struct
+        class Storage:
+            copied: cutlass.Int64
+            allocated: cutlass.Int32
+
+        memory = utils.SmemAllocator()
+        storage = memory.allocate(Storage)
+        # A row of each 8 after the other, as there is no swizzle; no further tiles of M and K.
+        tile = cute.make_layout(((self.rows, self.columns), 1, 1), stride=((self.columns, 1), 0, 0))
+        shared = memory.allocate_tensor(cutlass.Float32, tile, byte_alignment=128)
+        columns = utils.TmemAllocator(
+            storage.allocated.ptr,
+            barrier_for_retrieve=pipeline.NamedBarrier(barrier_id=1, num_threads=self.threads),
+        )
+        for column in cutlass.range_constexpr(self.columns):
+            shared[((thread, column), 0, 0)] = x[thread, column]
+        if thread == 0:
+            primitives.mbarrier_init(storage.copied.ptr, 1)
+            primitives.fence_mbarrier_init()
+        cute.arch.fence_proxy("async.shared", space="cta")
+        columns.allocate(32)
+        columns.wait_for_alloc()
+        start = columns.retrieve_ptr(cutlass.Float32)
+        held = cute.make_tensor(
+            start,
+            cute.make_layout(((self.rows, self.columns), 1, 1), stride=((1 << 16, 1), 0, 0)),
+        )
+        cute.arch.barrier()
+        if warp == 0:
+            copy = cute.make_copy_atom(tcgen05.Cp128x128bOp(tcgen05.CtaGroup.ONE), cutlass.Float32)
+            tiled = tcgen05.make_s2t_copy(copy, held)
+            own = tiled.get_slice(0)
+            source = tcgen05.get_s2t_smem_desc_tensor(tiled, own.partition_S(shared))
+            cute.copy(tiled, source, own.partition_D(held))
+            with cute.arch.elect_one():
+                tcgen05.commit(storage.copied.ptr)
+        columns.relinquish_alloc_permit()
+        cute.arch.mbarrier_wait(storage.copied.ptr, 0)
+        primitives.tcgen05_fence("after_thread_sync")
+        atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(4)), cutlass.Float32)
+        flat = cute.make_tensor(
+            start, cute.make_layout((self.rows, self.columns), stride=(1 << 16, 1))
+        )
+        load = tcgen05.make_tmem_copy(atom, flat)
+        part = load.get_slice(thread)
+        target = part.partition_D(out)
+        values = cute.make_rmem_tensor(target.shape, cutlass.Float32)
+        cute.copy(load, part.partition_S(flat), values)
+        cute.arch.fence_view_async_tmem_load()
+        cute.autovec_copy(values, target)
+        primitives.tcgen05_fence("before_thread_sync")
+        pipeline.sync(barrier_id=1)
+        columns.free(start)

@@ -39,13 +39,15 @@ class Product:
     Attributes:
         kind: of A and B. tile: M, N, K of a CTA, or of a pair. stages: of the ring of operands.
         pair: whether two CTAs multiply together. a_major, b_major: "K", or the other dimension.
+        negated: which operands, "", "A", "B" or "AB", each MMA of a step negates; (): none does.
     """
 
-    def __init__(self, kind, tile, stages, *, pair=False, a_major="K", b_major="K"):
+    def __init__(self, kind, tile, stages, *, pair=False, a_major="K", b_major="K", negated=()):
         self.kind = kind
         self.tile = tile
         self.stages = stages
         self.pair = pair
+        self.negated = negated
         majors = {"K": cute.nvgpu.OperandMajorMode.K, "MN": cute.nvgpu.OperandMajorMode.MN}
         self.a_major, self.b_major = majors[a_major], majors[b_major]
         self.cluster = (2, 1, 1) if pair else (1, 1, 1)
@@ -200,6 +202,9 @@ class Product:
                 full = use.wait_and_advance()
                 for block in cutlass.range_constexpr(cute.size(a_operand, mode=[2])):
                     at = (None, None, block, full.index)
+                    if cutlass.const_expr(self.negated):
+                        mma.set(tcgen05.Field.NEGATE_A, "A" in self.negated[block])
+                        mma.set(tcgen05.Field.NEGATE_B, "B" in self.negated[block])
                     cute.gemm(mma, sums, a_operand[at], b_operand[at], sums)
                     mma.set(tcgen05.Field.ACCUMULATE, True)
                 full.release()
@@ -207,19 +212,22 @@ class Product:
 
         columns.relinquish_alloc_permit()
         ready = wanted.wait_and_advance()
-        part_columns = cute.size(sums, mode=[0, 1]) // 2
+        # With 64 rows of each CTA of a pair the two halves of the columns lie below each other.
+        folded = self.pair and self.tile[0] == 128
+        loads = 1 if folded else 2
+        part_columns = cute.size(sums, mode=[0, 1]) // loads
         window = ((cute.size(sums, mode=[0, 0]), part_columns),)
         sums_parts, d_parts = cute.zipped_divide(sums, window), cute.zipped_divide(d_part, window)
         if cutlass.const_expr(self.tile[0] == 64):
             op = tcgen05.Ld16x256bOp(tcgen05.Repetition(part_columns // 8))
         else:
-            op = tcgen05.Ld32x32bOp(tcgen05.Repetition(part_columns))
+            op = tcgen05.Ld32x32bOp(tcgen05.Repetition(part_columns // (2 if folded else 1)))
         atom = cute.make_copy_atom(op, cutlass.Float32)
         load = tcgen05.make_tmem_copy(atom, sums_parts[None, 0])
         own = load.get_slice(thread)
         source, target = own.partition_S(sums_parts), own.partition_D(d_parts)
         values = cute.make_rmem_tensor(target[None, None, 0].shape, cutlass.Float32)
-        for i in cutlass.range_constexpr(2):
+        for i in cutlass.range_constexpr(loads):
             cute.copy(load, source[None, None, i], values)
             cute.arch.fence_view_async_tmem_load()
             cute.autovec_copy(values, target[None, None, i])

@@ -44,12 +44,13 @@ class ScaledProduct:
 
     Attributes:
         kind: of A and B. scale: of the scale factors. group: elements that share one.
-        tile: M, N, K of a CTA. stages: of the ring of operands.
+        tile: M, N, K of a CTA. stages: of the ring of operands. crossed: the MMAs of a step take
+            the scales of B in the reverse order, so that each has other scales of A than of B.
     """
 
-    def __init__(self, kind, scale, group, tile, stages):
+    def __init__(self, kind, scale, group, tile, stages, *, crossed=False):
         self.kind, self.scale, self.group = kind, scale, group
-        self.tile, self.stages = tile, stages
+        self.tile, self.stages, self.crossed = tile, stages, crossed
 
     @cute.jit
     def __call__(
@@ -211,10 +212,12 @@ class ScaledProduct:
                 stage = (None, None, None, None, full.index)
                 cute.copy(a_to_columns[0], a_to_columns[1][stage], a_to_columns[2])
                 cute.copy(b_to_columns[0], b_to_columns[1][stage], b_to_columns[2])
-                for block in cutlass.range_constexpr(cute.size(a_operand, mode=[2])):
+                blocks = cute.size(a_operand, mode=[2])
+                for block in cutlass.range_constexpr(blocks):
+                    other = blocks - 1 - block if cutlass.const_expr(self.crossed) else block
                     at = (None, None, block, full.index)
                     mma.set(tcgen05.Field.SFA, a_factors[(None, None, block)].iterator)
-                    mma.set(tcgen05.Field.SFB, b_factors[(None, None, block)].iterator)
+                    mma.set(tcgen05.Field.SFB, b_factors[(None, None, other)].iterator)
                     cute.gemm(mma, sums, a_operand[at], b_operand[at], sums)
                     mma.set(tcgen05.Field.ACCUMULATE, True)
                 full.release()

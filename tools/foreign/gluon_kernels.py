@@ -237,3 +237,52 @@ def sent_to_all(x, out, M: gl.constexpr, N: gl.constexpr):
     rows = gl.arange(0, M, gl.SliceLayout(1, halves))
     columns = gl.arange(0, N, gl.SliceLayout(0, halves))
     gl.store(out + rows[:, None] * N + columns[None, :], held.load(halves))
+
+
+@gluon.jit
+def tensor_memory_far_apart(x, out, M: gl.constexpr, N: gl.constexpr, SHAPE: gl.constexpr):
+    """Two tiles to tensor memory, 256 columns apart, and both of them back."""
+    plain: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    rows = gl.arange(0, M, gl.SliceLayout(1, plain))
+    columns = gl.arange(0, N, gl.SliceLayout(0, plain))
+    at = rows[:, None] * N + columns[None, :]
+    layout: gl.constexpr = TensorMemoryLayout([M, 512], col_stride=1)
+    memory = allocate_tensor_memory(gl.float32, [M, 512], layout)
+    near, far = memory.slice(64, N), memory.slice(320, N)
+    held: gl.constexpr = near.get_reg_layout(num_warps=4, instr_variant=SHAPE)
+    near.store(gl.convert_layout(gl.load(x + at), held))
+    far.store(gl.convert_layout(gl.load(x + M * N + at), held))
+    gl.store(out + at, gl.convert_layout(near.load(held), plain))
+    gl.store(out + M * N + at, gl.convert_layout(far.load(held), plain))
+
+
+@gluon.jit
+def two_products(a, b, out, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr):
+    """A @ B for two A, whose sums are in tensor memory at the same time: of 64 rows each, the
+    compiler puts those of the second below those of the first.
+    """
+    plain: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    r: gl.constexpr = gl.SliceLayout(1, plain)
+    c: gl.constexpr = gl.SliceLayout(0, plain)
+    a_at = a + gl.arange(0, M, r)[:, None] * K + gl.arange(0, K, c)[None, :]
+    b_at = b + gl.arange(0, K, r)[:, None] * N + gl.arange(0, N, c)[None, :]
+    a_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
+    b_layout: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
+    first = gl.allocate_shared_memory(a.dtype.element_ty, [M, K], a_layout, gl.load(a_at))
+    second = gl.allocate_shared_memory(a.dtype.element_ty, [M, K], a_layout, gl.load(a_at + M * K))
+    b_shared = gl.allocate_shared_memory(b.dtype.element_ty, [K, N], b_layout, gl.load(b_at))
+    layout: gl.constexpr = TensorMemoryLayout([M, N], col_stride=1)
+    upper = allocate_tensor_memory(gl.float32, [M, N], layout)
+    lower = allocate_tensor_memory(gl.float32, [M, N], layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    fence_async_shared()
+    tcgen05_mma(first, b_shared, upper, use_acc=False)
+    tcgen05_mma(second, b_shared, lower, use_acc=False)
+    tcgen05_commit(bar)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    loaded: gl.constexpr = upper.get_reg_layout(num_warps=4, instr_variant="16x256b")
+    at = gl.arange(0, M, r)[:, None] * N + gl.arange(0, N, c)[None, :]
+    gl.store(out + at, gl.convert_layout(upper.load(loaded), plain))
+    gl.store(out + M * N + at, gl.convert_layout(lower.load(loaded), plain))

@@ -216,13 +216,12 @@ DESCRIPTORS = [
         "fields.at(24, 4) * 16",
         *_PAIRED,
     ),
-    _lost(
+    _one(
         "instruction descriptor: scale factor IDs swapped",
-        "the compilers give A and B the same IDs; CuTe's table of descriptors has different ones",
         IDESC,
         "ids = fields.at(29, 2), fields.at(4, 2)",
         "ids = fields.at(4, 2), fields.at(29, 2)",
-        *_SCALED,
+        "foreign cute_scaled_product_crossed_sm100",
     ),
     _one(
         "instruction descriptor: types of scale factors swapped",
@@ -231,14 +230,12 @@ DESCRIPTORS = [
         "_SCALES = {1: dtypes.float8_e4m3, 0: dtypes.float8_e8m0}",
         *_SCALED,
     ),
-    _lost(
+    _one(
         "instruction descriptor: negation of A alone",
-        "no stored kernel negates an operand",
         IDESC,
         "bool(fields.at(13, 1)) != bool(fields.at(14, 1))",
         "bool(fields.at(13, 1))",
-        *_KINDS,
-        *_SM100,
+        "foreign cute_product_negated_sm100",
     ),
 ]
 
@@ -295,24 +292,20 @@ TENSOR_MEMORY = [
         "np.stack([raw >> 4, raw & 15], -1)",
         *_SCALED,
     ),
-    _lost(
+    _one(
         "tf32 keeps all bits",
-        "the stored kernels multiply numbers that tf32 holds",
         TENSOR,
         "return truncated(raw)",
         "return raw.view(np.float32)",
         "foreign gluon_product_tf32_sm100",
         "foreign cute_product_tf32_sm100",
     ),
-    _lost(
+    _one(
         "64 rows in the lower half of each 32 lanes, whatever the lane",
-        "the stored kernels put 64 rows in the lower half alone",
         TENSOR,
         "lanes = row // 16 * 32 + row % 16 + lane",
         "lanes = row // 16 * 32 + row % 16",
-        "foreign gluon_product_64_rows_a_in_tensor_memory_sm100",
-        "foreign triton_gemm_tma_64_rows_sm100",
-        "foreign gluon_product_64_rows_sm100",
+        "foreign gluon_two_products_64_rows_sm100",
     ),
     _one(
         "64 rows in the first 64 lanes",
@@ -321,14 +314,12 @@ TENSOR_MEMORY = [
         "lanes = row + lane",
         "foreign gluon_product_64_rows_sm100",
     ),
-    _lost(
+    _one(
         "a pair's 64 rows: halves of the columns swapped",
-        "no stored kernel has a pair with M = 128",
         TENSOR,
         "words = np.concatenate(np.split(words, self.folds, axis=1))",
         "words = np.concatenate(np.split(words, self.folds, axis=1)[::-1])",
-        "foreign gluon_pair_product_bf16_sm100",
-        "foreign cute_pair_product_sm100",
+        "foreign cute_pair_product_128_rows_sm100",
     ),
     _one(
         "an MMA of a pair takes B of its own CTA alone",
@@ -344,16 +335,12 @@ TENSOR_MEMORY = [
         "if True:\n            product = acc.words().view(np.float32)",
         *_SM100,
     ),
-    _lost(
+    _one(
         "tcgen05.ld: column of 8 bits",
-        "the kernels asked load from columns below 256",
         MMA,
         "lane, column = address >> 16, address & 0xFFFF\n    quarter",
         "lane, column = address >> 16, address & 0xFF\n    quarter",
-        "foreign triton_gemm_mxf8_scales_by_tma_256_columns_sm100",
-        "foreign cute_persistent_product_sm100",
-        "foreign triton_attention_sm100",
-        "foreign cute_persistent_pair_product_sm100",
+        "foreign gluon_far_apart_sm100",
     ),
     _one(
         "ld and st of 16x64b: rows of odd and even lanes swapped",

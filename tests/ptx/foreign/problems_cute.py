@@ -26,7 +26,11 @@ def product(record: Record) -> Problem:
     random = np.random.default_rng(2)
     a = random.integers(-3, 4, (m, k)).astype(type_of(record, "a"))
     b = random.integers(-3, 4, (n, k)).astype(type_of(record, "b"))
-    expected = (a.astype(np.float32) @ b.astype(np.float32).T).astype(type_of(record, "d"))
+    # which operands each MMA of 32 bytes along K negates
+    negated = tile.get("NEGATED") or [""]
+    signs = [-1 if which in ("A", "B") else 1 for which in negated]
+    along = np.resize(np.repeat(signs, 32 // a.itemsize), k)
+    expected = (a.astype(np.float32) * along @ b.astype(np.float32).T).astype(type_of(record, "d"))
     values = {
         "a": a if tile.get("A_MAJOR", "K") == "K" else a.T.copy(),
         "b": b if tile.get("B_MAJOR", "K") == "K" else b.T.copy(),
@@ -72,6 +76,11 @@ def boxes_passed(record: Record) -> Problem:
     return Problem((), {"x": x, "out": np.zeros_like(x)}, {"out": x + np.ones((), x.dtype)})
 
 
+def copied_to_columns(record: Record) -> Problem:
+    x = _counted(record, [128, 4])
+    return Problem((), {"x": x, "out": np.zeros_like(x)}, {"out": x})
+
+
 def handed_over(record: Record) -> Problem:
     x = _counted(record, [64])
     return Problem((), {"x": x, "out": np.zeros_like(x)}, {"out": x})
@@ -92,5 +101,6 @@ BY_FUNCTION: dict[str, Make] = {
     "HopperAttention": attention,
     "BoxesCopied": boxes_copied,
     "BoxesPassed": boxes_passed,
+    "CopiedToColumns": copied_to_columns,
     "HandedOver": handed_over,
 }

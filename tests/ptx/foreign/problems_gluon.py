@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ptx.foreign.launching import Make, Problem
+from tests.ptx.foreign.launching import Array, Make, Problem
 from tests.ptx.foreign.problems_triton import scaled_product, type_of
 
 Record = dict[str, Any]
@@ -18,6 +18,32 @@ def round_trip(record: Record) -> Problem:
     return Problem((1,), {"x": x, "out": np.zeros_like(x)}, {"out": x})
 
 
+def far_apart(record: Record) -> Problem:
+    """Two tiles that differ."""
+    shape = 2, record["constants"]["M"], record["constants"]["N"]
+    x = np.random.default_rng(6).standard_normal(shape).astype(np.float32)
+    return Problem((1,), {"x": x, "out": np.zeros_like(x)}, {"out": x})
+
+
+def two_products(record: Record) -> Problem:
+    """One B, and two A, of small integers."""
+    m, n, k = (record["constants"][extent] for extent in "MNK")
+    random = np.random.default_rng(7)
+    a = random.integers(-3, 4, (2, m, k)).astype(type_of(record, "a"))
+    b = random.integers(-3, 4, (k, n)).astype(type_of(record, "b"))
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    return Problem((1,), {"a": a, "b": b, "out": np.zeros_like(expected)}, {"out": expected})
+
+
+def _beyond_tf32(values: Array, random: np.random.Generator) -> Array:
+    """The numbers with other bits in the lower 13 of float32, which are not part of tf32: the
+    tensor core ignores them.
+    """
+    more = random.integers(1, 1 << 13, values.shape, np.uint32)
+    found: Array = (values.view(np.uint32) | more).view(np.float32)
+    return found
+
+
 def product(record: Record) -> Problem:
     """Small integers, so that the product is exact in every type."""
     constants = record["constants"]
@@ -27,6 +53,8 @@ def product(record: Record) -> Problem:
     a = random.integers(-3, 4, (constants["M"], depth)).astype(type_of(record, "a"))
     b = random.integers(-3, 4, (depth, constants["N"])).astype(type_of(record, "b"))
     expected = a.astype(np.float32) @ b.astype(np.float32)
+    if a.dtype == np.float32:
+        a, b = _beyond_tf32(a, random), _beyond_tf32(b, random)
     values = {
         "a": a, "b": b.T.copy() if transposed else b, "out": np.zeros_like(expected), "k": depth,
     }  # fmt: skip
@@ -71,7 +99,8 @@ def sent_to_all(record: Record) -> Problem:
 
 
 BY_FUNCTION: dict[str, Make] = {
-    "tensor_memory_round_trip": round_trip, "product": product, "pair_product": product,
+    "tensor_memory_round_trip": round_trip, "tensor_memory_far_apart": far_apart,
+    "two_products": two_products, "product": product, "pair_product": product,
     "scaled_product": scaled, "added_by_tma": added,
     "passed_through": passed_through, "sent_to_all": sent_to_all,
 }  # fmt: skip

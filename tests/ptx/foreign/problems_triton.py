@@ -131,6 +131,9 @@ def scaled_product(record: Record) -> Problem:
         values[f"{name}_scale"] = _blocked(stored)
         if record["source"].endswith("_tma"):
             values[f"{name}_scale"] = _blocked(stored).reshape(1, rows // 128, -1, 2, 256)
+        if name == "b" and tile.get("CROSSED"):  # the last scale of each step comes first
+            steps = scale.reshape(rows, -1, tile["BK"] // group)
+            scale = steps[:, :, ::-1].reshape(scale.shape)
         factors.append(plain * np.repeat(scale, group, 1))
     expected = (factors[0] @ factors[1].T).astype(np.float32)
     values["c"] = np.zeros_like(expected)
