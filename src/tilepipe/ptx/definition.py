@@ -77,6 +77,7 @@ class Perform:
             number, and they are none of the sources.
         anywhere: the lanes may execute it together with others that execute the same opcode
             elsewhere (`barrier.sync` that is not `.aligned`).
+        strong: an access to memory whose result, or effect, depends on who comes first.
         watches: it is a strong load, which may see what other clusters write during the launch.
         acquires: it may order this cluster after another: a fence, or an atomic operation that
             acquires.
@@ -95,6 +96,7 @@ class Perform:
     waits: Callable[..., Any] | None = None
     in_place: tuple[Typed, ...] = ()
     anywhere: bool = False
+    strong: bool = False
     watches: bool = False
     acquires: bool = False
     site: tuple[tuple[str, Any], ...] = ()

@@ -31,8 +31,8 @@ from tilepipe.machine.clusters import explained, finish
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, OutOfTimeError
-from tilepipe.machine.units.acting import act
-from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
+from tilepipe.machine.units.acting import act, signals
+from tilepipe.machine.units.in_flight import UnitQueue
 
 # what the machine raises where an operand has no value
 _INTERNAL = (TypeError, AttributeError, ValueError, OverflowError, IndexError)
@@ -145,6 +145,8 @@ class Execution:
         m = self.machines[cluster]
         if m.ready or m.pending or any(f.agent_id[0] == cluster for f in self._in_flight):
             return
+        if self._polling.part_ways(m):
+            return  # lanes that waited for those that look in vain go on
         if self._polling.any_of_cluster(cluster) and self._any_can_act():
             return  # another cluster may still add to the element that it reads
         finish(m)
@@ -297,8 +299,12 @@ class Execution:
                     self.watcher.performed(result, m.pending)
                 if m.pending:
                     self._collect(m, who)
-                ag.request = body.send(result)
                 kind = kinds[site.id]
+                try:
+                    ag.request = body.send(result)
+                except StopIteration:
+                    polling.returned(who, ag, kind, args, causal_order.accessed)
+                    raise
                 if kind is Kind.SILENT:
                     silent += 1
                     if silent > SILENT_OPS and polling.repeats(m, who, ag, site):
@@ -343,11 +349,11 @@ class Execution:
         m.pending.clear()
         for unit in fresh:
             if isinstance(unit, TmaLoadUnit) or (
-                isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit)
+                isinstance(unit, UnitQueue) and signals(unit.waiting[-1])
             ):
                 self._add_in_flight(who, unit)
             elif isinstance(unit, UnitQueue):
-                self._run_to_commit(m, unit)
+                self._run_to_signal(m, unit)
             else:
                 act(m, unit)
                 self.steps += 1
@@ -358,9 +364,9 @@ class Execution:
         self._in_flight.append(InFlightUnit(who, ordinal, unit))
         self.causal_order.issued(who, ordinal)
 
-    def _run_to_commit(self, m: Machine, queue: UnitQueue) -> None:
-        """Lets the units of a queue act up to its first commit."""
-        while queue.waiting and not isinstance(queue.waiting[0], CommitUnit):
+    def _run_to_signal(self, m: Machine, queue: UnitQueue) -> None:
+        """Lets the units of a queue act up to the first that arrives on barriers."""
+        while queue.waiting and not signals(queue.waiting[0]):
             act(m, queue)
             self.steps += 1
 
@@ -378,7 +384,7 @@ class Execution:
         with explained(m):
             act(m, flight.unit)
             if isinstance(flight.unit, UnitQueue):
-                self._run_to_commit(m, flight.unit)
+                self._run_to_signal(m, flight.unit)
         self._count_steps(1)
         self._end_clusters(cluster)
 
@@ -443,6 +449,7 @@ class Execution:
                     self._end_if_done(cluster)
                 continue
             self.run_unit(in_flight[0])
+        self._waiting_tests.check_end()
         return True
 
 

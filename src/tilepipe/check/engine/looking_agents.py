@@ -61,6 +61,16 @@ class WaitingTests:
         self._causal_order.failed_test_as_wait(bar, phase, mask)
         return Answer(read, site.id, number, phase, mask)
 
+    def check_end(self) -> None:
+        """All agents have returned: an answer that is still to be followed by its wait never was.
+
+        Raises:
+            NotAWaitError: there is one.
+        """
+        for answers in self._read.values() if self._guards.read_at_once else ():
+            if answers:
+                raise NotAWaitError(answers[-1][0])
+
     def check_wait(self, agent_id: AgentId, agent: Agent, args: tuple[Any, ...]) -> None:
         """Compares a guarded wait, which is about to be performed, with the test that guards it.
 
@@ -147,6 +157,33 @@ class PollingAgents:
         name, value = (look.name(), look.value) if look is not None else ("memory", "")
         self._park(agent_id, agent, poll, Spin(site, name=name, value=value))
         return True
+
+    def returned(
+        self,
+        agent_id: AgentId,
+        agent: Agent,
+        kind: Kind,
+        args: tuple[Any, ...],
+        things: Mapping[Cell, bool],
+    ) -> None:
+        """Takes note of the last op of an agent: those that poll what it has changed look again."""
+        if kind is Kind.STRONG:
+            for cell, changed in things.items():
+                if changed:
+                    self._wake(agent_id, cell)
+        elif kind is Kind.ADD and value_of(agent, args[1], args[2]) != 0:
+            self._wake(agent_id, _cell(agent, args[0], args[1], args))
+
+    def part_ways(self, m: Machine) -> bool:
+        """Lets lanes go on that wait for others of their warp, where these look at something in
+        vain and nothing else is left to do. Returns whether any do.
+        """
+        for agent in m.agents:
+            parts = getattr(agent.body, "part_ways", None)
+            if agent.spins is not None and parts is not None and parts():
+                m.ready.append(agent)
+                return True
+        return False
 
     def repeats(self, m: Machine, agent_id: AgentId, agent: Agent, site: Site) -> bool:
         """Whether an agent is parked now because it goes round a loop that changes nothing, and

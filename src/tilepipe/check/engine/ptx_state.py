@@ -29,8 +29,6 @@ from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
 from tilepipe.ptx.syntax.nodes import Instruction, Operand
 
-_STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
-
 
 class PtxState:
     """The start of every execution of a launch of PTX: see `front_end.FrontEnd`.
@@ -139,8 +137,7 @@ class PtxState:
 def _kind(instruction: Instruction, perform: Perform) -> Kind:
     if instruction.name.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
         return Kind.TEST  # a wait is one, too, while other lanes of its warp stand elsewhere
-    accesses = instruction.opcode in ("ld", "st") and _STRONG & set(instruction.modifiers)
-    if accesses or instruction.opcode in ("atom", "red"):
+    if perform.strong:
         return Kind.STRONG
     return Kind.NOTICED if perform.facts.noticed else Kind.OTHER
 

@@ -48,6 +48,7 @@ from tilepipe.machine.units.in_flight import (
     WgmmaUnit,
 )
 from tilepipe.machine.units.tcgen05_by_address import AddressedCopy, AddressedMma, AddressedShift
+from tilepipe.machine.units.thread_copies import ThreadArrivalUnit, ThreadCopyUnit
 from tilepipe.machine.units.tma_by_address import CopyIn
 
 
@@ -384,6 +385,10 @@ class StateKeys:
                 )
             case CopyUnit():
                 key = tuple((_operand(p.to), _operand(p.source)) for p in unit.parts)
+            case ThreadArrivalUnit():
+                key = unit.bar.flat, unit.bar.cta.rank, unit.count
+            case ThreadCopyUnit():
+                return unit.places.tobytes(), unit.rows.tobytes(), bits(unit.write.bit)
             case AddressedMma() | AddressedCopy() | AddressedShift():
                 key = unit.key
             case _:

@@ -20,7 +20,8 @@ from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.machine.actors import Request
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
+from tilepipe.machine.units.acting import signals
+from tilepipe.machine.units.in_flight import UnitQueue
 
 End = Literal["decided", "many", "disorderly"]
 
@@ -65,10 +66,7 @@ class BranchOnTests(BranchOnVisible):
     def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         unit = flight.unit
         if isinstance(unit, UnitQueue):
-            first = unit.waiting[0]
-            return isinstance(first, CommitUnit) and any(
-                self._is_tested(bar) for bar, _ in first.arrivals
-            )
+            return any(map(self._is_tested, signals(unit.waiting[0])))
         # Of the copies that one phase waits for, the last one completes it. No agent can observe
         # the others before that.
         return self._is_tested(unit.bar) and not any(

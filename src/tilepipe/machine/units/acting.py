@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilepipe.machine.agents import ThreadCopies
-from tilepipe.machine.barriers.state import TmaLoadUnit
+from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.units import (
     grid,
@@ -64,3 +64,13 @@ _ACTS: dict[type, Callable[[Machine, Any], None]] = {
 def act(m: Machine, unit: Unit | Queued) -> None:
     """Performs what a unit does, once; of a queue its oldest unit acts."""
     _ACTS[type(unit)](m, unit)
+
+
+def signals(unit: Queued) -> tuple[Mbarrier, ...]:
+    """The mbarriers on which a unit of a queue arrives when it acts."""
+    match unit:
+        case CommitUnit():
+            return tuple(bar for bar, _ in unit.arrivals)
+        case thread_copies.ThreadArrivalUnit():
+            return (unit.bar,)
+    return ()

@@ -20,7 +20,7 @@ from enum import IntFlag
 from tilepipe.ptx.compiler.control_flow import Block, ControlFlow
 from tilepipe.ptx.compiler.thread_values import ThreadValues
 from tilepipe.ptx.compiler.uniformity import reads, results
-from tilepipe.ptx.definition import Compute, Jump, Operation, Perform
+from tilepipe.ptx.definition import Compute, Jump, Leave, Operation, Perform
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.special_registers import LANE_REGISTERS
 from tilepipe.ptx.syntax.nodes import Instruction, Register, SpecialRegister
@@ -81,7 +81,7 @@ class _Election:
         ):
             block = self.flow.of_instruction[number]
             control = self.blocks[block] | self._of_guard(instruction)
-            if isinstance(op, Perform | Jump):
+            if isinstance(op, Perform | Jump | Leave):
                 self._acts(op, control)
             if isinstance(op, Jump):
                 changed |= self._decides(number, control | self._of(op))
@@ -90,7 +90,7 @@ class _Election:
                 changed |= self._add((register,), depends)
         return changed
 
-    def _acts(self, op: Perform | Jump, control: Depends) -> None:
+    def _acts(self, op: Perform | Jump | Leave, control: Depends) -> None:
         depends = control | self._of(op)
         both = Depends.ELECTED in depends and Depends.LANE in depends
         if both or Depends.NUMBER in depends:
@@ -217,7 +217,9 @@ class _Election:
         if isinstance(op, Compute) and op.active:
             elected = Depends.ELECTED in depends | control
             if instruction.opcode == "redux" or _SYMMETRIC & set(instruction.modifiers):
-                return depends & Depends.NUMBER
+                # equal in all lanes; of which is elected it says something only if numbers matter
+                both = elected and Depends.LANE in depends | control
+                return Depends.NUMBER if both else depends & Depends.NUMBER
             if elected:
                 return Depends.NUMBER | depends
         if isinstance(op, Compute | Perform):

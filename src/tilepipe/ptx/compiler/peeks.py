@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from tilepipe.ptx.compiler.control_flow import ControlFlow
+from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
 from tilepipe.ptx.compiler.segments import CompiledFunction, Site
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Compute, Jump, Nothing, Operation, Perform
+from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS
 from tilepipe.ptx.syntax.nodes import Float, Integer, Register
 
 # what only hands an answer on, where all else that it reads is constant
@@ -60,6 +62,10 @@ class _Flow:
             for result in results(operations[test]):
                 self.above.setdefault(result.number, result.number)
         self._follow()
+        # register -> its values where the tests say no, and where they say yes
+        self.values: dict[int, tuple[Any, Any]] = {}
+        self.mixed: set[int] = set()  # registers that stand for an answer in more than one way
+        self._evaluate()
 
     def _read(self, number: int, op: Operation) -> set[int]:
         guard = self.flow.instructions[number].guard
@@ -100,8 +106,33 @@ class _Flow:
             and all(isinstance(leaf, Register | Integer | Float) for leaf in reads(op))
         )
 
+    def _evaluate(self) -> None:
+        """Finds what the copies of an answer are, for both answers."""
+        for test in self.tests:
+            for result in results(self.operations[test]):
+                self._set(result.number, (False, True))
+        changed = True
+        while changed:
+            changed = False
+            for number, op in enumerate(self.operations):
+                sources = self._sources(op)
+                if not sources or not self._copies(number, op):
+                    continue
+                if any(r not in self.values for r in sources):
+                    continue
+                assert isinstance(op, Compute)
+                both = tuple(_computed(op, {r: self.values[r][i] for r in sources}) for i in (0, 1))
+                for result in results(op):
+                    changed |= self._set(result.number, (both[0], both[1]))
+
+    def _set(self, register: int, both: tuple[Any, Any]) -> bool:
+        before = self.values.setdefault(register, both)
+        if None in both or before != both:
+            self.mixed.add(register)
+        return before is both
+
     def peeks(self) -> Peeks:
-        leaking: set[int] = set()
+        leaking = {self._group(r) for r in self.mixed if r in self.above}
         waits: dict[int, int] = {}
         for register in self.above:
             for number in self.readers.get(register, ()):
@@ -130,6 +161,8 @@ class _Flow:
         if not isinstance(self.operations[number], Jump) or not self._is_guard(number, register):
             return None
         block = self.flow.blocks[self.flow.of_instruction[number]]
+        if register not in self.values:
+            return None
         inside = [
             at
             for other in self.flow.decided_by(block)
@@ -147,4 +180,42 @@ class _Flow:
                     return None
             elif not isinstance(op, Jump | Nothing | Perform):
                 return None
-        return waits[0]
+        guard = self.flow.instructions[number].guard
+        assert guard is not None
+        no, yes = (
+            self._reaches(block, bool(value) is not guard.negated, waits[0])
+            for value in self.values[register]
+        )
+        return waits[0] if no and not yes else None
+
+    def _reaches(self, block: Block, taken: bool, wait: int) -> bool:
+        """Whether a branch leads to a wait before its ways meet."""
+        first = self.flow.of_instruction
+        targets = self.flow.instructions[block.end - 1].targets
+        start = first[targets[0]] if targets[0] < len(first) else EXIT
+        if not taken:
+            start = block.number + 1 if block.number + 1 < len(self.flow.blocks) else EXIT
+        seen: set[int] = set()
+        work = [start]
+        while work:
+            number = work.pop()
+            if number in seen or number in (EXIT, block.meets):
+                continue
+            seen.add(number)
+            if number == first[wait]:
+                return True
+            work.extend(self.flow.blocks[number].successors)
+        return False
+
+
+def _computed(op: Compute, known: Mapping[int, Any]) -> Any:
+    """The result of an instruction that hands an answer on; None where it cannot be computed."""
+    if not isinstance(op.scalar, str):
+        return None
+    values = [
+        known[o.number] if isinstance(o, Register) else getattr(o, "value", None)
+        for o, _ in op.sources
+    ]
+    if any(v is None for v in values):
+        return None
+    return eval(op.scalar.format(*values), dict(SCALAR_FUNCTIONS))

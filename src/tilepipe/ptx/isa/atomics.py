@@ -90,4 +90,5 @@ def _atom(instruction: Instruction) -> Operation:
         typed(targets, f"b{bits}") if targets else (), (sources, *typed(items, f"b{bits}")), start,
         finish if targets else None, Facts(takes=takes, noticed=True), spread="lanes",
         acquires=returns and access.acquires and wide(access), site=(("writes", True),),
+        strong=True,
     )  # fmt: skip

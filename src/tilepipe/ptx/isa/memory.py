@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilepipe.errors import PtxError, SimFault
+from tilepipe.ir.facts import Facts
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.memory_order import Scope, Strong
 from tilepipe.machine.machine import Machine
@@ -161,7 +162,8 @@ def _ld(instruction: Instruction) -> Operation:
     spread: Spread = "lanes" if access.space in ("", "local") else "memory"
     return Perform(
         results, ((address, access.address_type),), start, _split(access.kind, access.length),
-        spread=spread, watches=access.watches,
+        Facts(noticed=access.strong is not None), spread=spread, watches=access.watches,
+        strong=access.strong is not None,
     )  # fmt: skip
 
 
@@ -355,7 +357,8 @@ def _st(instruction: Instruction) -> Operation:
         not_modelled(instruction, "a store to a parameter of the kernel")
     return Perform(
         (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None,
-        site=(("writes", True),),
+        Facts(noticed=access.strong is not None), site=(("writes", True),),
+        strong=access.strong is not None,
     )  # fmt: skip
 
 
