@@ -249,3 +249,44 @@ def test_a_trap_that_no_lane_comes_to_is_none() -> None:
 def test_an_integer_moved_to_a_register_is_its_bits() -> None:
     got = run("mov.b32 %r2, 1065353216; add.f32 %r9, %r2, %r2;")
     assert (got.view(np.float32) == 2.0).all()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "red.global.add.u32 [%x], 1;",
+        "atom.global.add.u32 %r, [%x], 1;",
+        "@%p bra A; red.global.add.u32 [%x], 1; A:",
+        "bra A; B: red.global.add.u32 [%x], 1; bra C; A: bra B; C:",
+        "red.global.add.u32 [%x], 1; @%q ret;",
+        "call f, ();",
+    ],
+)
+def test_lanes_that_run_past_the_last_instruction_are_done(body: str) -> None:
+    out = np.zeros(1, np.uint32)
+    text = f"""
+        .version 8.7
+        .target sm_90a
+        .address_size 64
+        .global .u32 v;
+        .func f() {{ .reg .b64 %x; mov.u64 %x, v; red.global.add.u32 [%x], 1; }}
+        .visible .entry k(.param .u64 p) {{
+        .reg .b64 %x; .reg .b32 %r; .reg .pred %p, %q;
+        ld.param.u64 %x, [p];
+        mov.u32 %r, %tid.x;
+        setp.ne.u32 %p, %r, 0;
+        setp.eq.u32 %q, %r, 0;
+        {body} }}
+        """
+    launch = load(text).only().bind([out], grid=1, block=1)
+    launch.run(timeout=5)
+    assert launch.check().ok
+    assert out[0] == (0 if "call" in body else 1)
+
+
+@pytest.mark.parametrize("body", ["", "A:", ".reg .b32 %r;"])
+def test_an_empty_kernel_does_nothing(body: str) -> None:
+    text = f".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k() {{ {body} }}\n"
+    launch = load(text).only().bind([], grid=2, block=64)
+    launch.run(timeout=5)
+    assert launch.check().ok

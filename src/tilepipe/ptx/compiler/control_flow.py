@@ -8,7 +8,7 @@ all paths from it come to. A block whose execution a branch decides is control d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilepipe.ptx.syntax.nodes import Function, Instruction
 
@@ -80,6 +80,21 @@ class ControlFlow:
             work.extend(self.blocks[number].successors)
 
 
+def with_return(function: Function) -> Function:
+    """The function with a `ret` at its end, where lanes can run past its last instruction: that is
+    an exit, as ptxas compiles it.
+    """
+    instructions = function.instructions
+    last = instructions[-1] if instructions else None
+    if last is not None and last.guard is None and (last.targets or ends(last)):
+        count = len(instructions)
+        if all(target < count for i in instructions for target in i.targets):
+            return function
+    line, position = (function.line, None) if last is None else (last.line, last.position)
+    end = Instruction("ret", (), (), None, (), line, position)
+    return replace(function, instructions=[*instructions, end])
+
+
 def ends(instruction: Instruction) -> bool:
     """Whether lanes that execute it leave the function."""
     return instruction.opcode in _ENDS
@@ -105,7 +120,7 @@ def _connect(blocks: list[Block], instructions: list[Instruction], of: list[int]
         last = instructions[block.end - 1]
         after = block.number + 1 if block.number + 1 < len(blocks) else EXIT
         goes_on = last.guard is not None or not (last.targets or ends(last))
-        following = [of[t] if t < len(of) else EXIT for t in last.targets]
+        following = [of[t] for t in last.targets]
         if ends(last):
             following.append(EXIT)
         if goes_on:

@@ -22,7 +22,7 @@ import numpy as np
 from tilepipe.ptx.compiler.calls import with_calls_inlined
 from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
-from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
+from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow, with_return
 from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import Use, early_uses
 from tilepipe.ptx.compiler.spins import spins
@@ -164,14 +164,14 @@ class CompiledFunction:
 
 
 def prepared(function: Function, functions: Mapping[str, Function] | None = None) -> Function:
-    """A function as its instructions are defined for: calls are inlined, the condition code is a
-    register, and operands that are constants are numbers. `functions`: of the module, which it may
+    """A function as its instructions are defined for: calls are inlined, it ends in a `ret`, the
+    condition code is a register, and operands that are constants are numbers. `functions`: of the module, which it may
     call.
 
     Raises:
         PtxError: a call cannot be inlined.
     """
-    function = with_condition_code(with_calls_inlined(function, functions or {}))
+    function = with_condition_code(with_return(with_calls_inlined(function, functions or {})))
     return replace(function, instructions=with_constants(function.instructions))
 
 
@@ -451,12 +451,7 @@ class _Writer:
 
     def jump(self, instruction: Instruction, op: Jump) -> None:
         first = self.made.first
-        targets = [
-            first[self.made.flow.of_instruction[t]]
-            if t < len(self.made.flow.of_instruction)
-            else EXIT
-            for t in instruction.targets
-        ]
+        targets = [first[self.made.flow.of_instruction[t]] for t in instruction.targets]
         meets = first[self.span.block.meets]
         condition, lanes = self.guard(instruction)
         if op.index is not None:
