@@ -124,3 +124,34 @@ def test_instructions_that_a_target_lacks(instruction: str, target: str, needed:
     assert missing.reason.endswith(said)
     with pytest.raises(tp.PtxError, match=rf"PTX line 4: .*: {said}"):
         ptx.load(source).only().bind([], grid=1, block=128)
+
+
+def test_the_zero_byte_that_nvrtc_ends_a_text_with(tmp_path: Path) -> None:
+    path = tmp_path / "nul.ptx"
+    path.write_bytes(text("k").encode() + b"\0")
+    assert ptx.load(path).only().name == "k"
+    assert listing(path).modelled
+
+
+@pytest.mark.parametrize("part", [0, "", None])
+def test_what_names_no_entry_point(part: object) -> None:
+    with pytest.raises(tp.PtxError, match="an entry point is named by a part of its name"):
+        ptx.load(text("k"))[part]  # type: ignore[index]
+
+
+def test_an_empty_text() -> None:
+    with pytest.raises(tp.PtxError, match="the text is empty"):
+        ptx.load("")
+
+
+def test_the_repr_of_a_kernel_is_short() -> None:
+    kernels = ptx.load(text(GEMM))
+    assert repr(kernels[GEMM]) == "<ptx.Kernel gemm() of <ptx>>"
+    assert len(repr(kernels)) < 200
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": -1}, {"timeout": "1"}, {"seed": "x"}, {"seed": -1}])
+def test_options_of_a_run_are_validated(wrong: dict[str, object]) -> None:
+    launch = ptx.load(text("k")).only().bind([], grid=1, block=1)
+    with pytest.raises(tp.BindError, match=f"^{next(iter(wrong))} is a"):
+        launch.run(**wrong)  # type: ignore[arg-type]

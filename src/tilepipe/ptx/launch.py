@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from tilepipe.errors import BindError, PtxError, SimFault
-from tilepipe.host_arguments import require_int
+from tilepipe.host_arguments import require_int, require_number
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync
 from tilepipe.ir.location import Loc
@@ -68,6 +69,12 @@ class Kernel:
     @property
     def name(self) -> str:
         return self.function.name
+
+    def __repr__(self) -> str:
+        """Without the text and the instructions, which may be megabytes."""
+        name = shown_name(readable_name(self.name), 40)
+        parameters = ", ".join(f".{p.type} {p.name}" for p in self.function.parameters)
+        return f"<ptx.Kernel {name}({shown_name(parameters, 120)}) of {self.file}>"
 
     @property
     def chip(self) -> Chip:
@@ -181,11 +188,15 @@ class Launch:
             timeout: CPU seconds after which an unfinished run is abandoned; None: no limit.
 
         Raises:
+            BindError: an argument that is not of its type.
             SimFault: a fault of the program (RaceError, BarrierError and PoisonError are such).
             DeadlockError: what is left waits, or polls, for what nothing can bring.
             UnfinishedError: the run did not finish in time.
             PtxError: the kernel does what is not modelled.
         """
+        seed = require_int(seed, "seed", 0, sys.maxsize)
+        if timeout is not None and not (timeout := require_number(timeout, "timeout")) > 0:
+            raise BindError(f"timeout is a number of seconds above 0, or None; got {timeout:g}")
         clock = Clock.of(timeout)
         world = self.start(rules, clock)
         order = list(range(world.grid // world.program.cluster_size))

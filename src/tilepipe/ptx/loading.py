@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tilepipe.errors import PtxError
+from tilepipe.host_arguments import shown
 from tilepipe.ptx.launch import Kernel
 from tilepipe.ptx.limits import chip_of
 from tilepipe.ptx.names import readable_name, shown_name
@@ -29,7 +30,12 @@ class Kernels(dict[str, Kernel]):
         super().__init__(kernels)
         self.file = file
 
-    def __missing__(self, part: str) -> Kernel:
+    def __missing__(self, part: object) -> Kernel:
+        if not isinstance(part, str) or not part:
+            raise PtxError(
+                f"{self.file}: an entry point is named by a part of its name, not {shown(part)}."
+                f" It has {_named(list(self))}"
+            )
         found = [name for name in self if part in name or part in readable_name(name)]
         if len(found) == 1:
             return self[found[0]]
@@ -84,12 +90,14 @@ def load(source: str | bytes | Path | Compiled) -> Kernels:
     if isinstance(source, bytes):
         if source.startswith(_MACHINE_CODE):
             raise PtxError("these bytes are machine code (a cubin, or a fat binary), not PTX")
-        source = source.rstrip(b"\0").decode("utf-8", "replace") + "\n"
+        source = _decoded(source) + "\n"
+    if not source or str(source).isspace():
+        raise PtxError("the text is empty")
     if isinstance(source, Path) or "\n" not in source:
         path = Path(source)
         try:
             with path.open("rb") as file:
-                text = file.read(parser.MOST_BYTES + 1).decode("utf-8", "replace")
+                text = _decoded(file.read(parser.MOST_BYTES + 1))
         except (OSError, ValueError) as error:
             said = error.strerror if isinstance(error, OSError) else error
             raise PtxError(f"{shown_name(str(path))}: {said}") from None
@@ -98,6 +106,11 @@ def load(source: str | bytes | Path | Compiled) -> Kernels:
         except PtxError as error:
             raise PtxError(f"{path}: {error}") from None
     return _kernels(source, "<ptx>")
+
+
+def _decoded(text: bytes) -> str:
+    """A text without the zero bytes that NVRTC puts at its end."""
+    return text.rstrip(b"\0").decode("utf-8", "replace")
 
 
 def _kernels(text: str, file: str) -> Kernels:

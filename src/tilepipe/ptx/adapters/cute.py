@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import shown
 from tilepipe.ir.chip import B200, H200, Chip
 from tilepipe.ptx.adapters.host_memory import array_of, from_address, place_of
 from tilepipe.ptx.arguments.values import Struct
@@ -113,8 +114,10 @@ def launches_of_cute(
     """All launches that a function compiled by CuTe DSL makes, in order: see `from_cute`.
 
     Raises:
-        BindError: the PTX was not kept, or the host code failed.
+        BindError: this is no compiled function, its PTX was not kept, or the host code failed.
     """
+    if not all(hasattr(compiled, n) for n in ("artifacts", "ir_module", "function_name")):
+        raise BindError(f"expected what cute.compile returned; got {shown(compiled)}")
     text = compiled.artifacts.PTX if compiled.artifacts is not None else None
     if text is None:
         raise BindError(

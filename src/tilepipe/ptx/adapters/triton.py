@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import shown
+from tilepipe.ptx import limits
 from tilepipe.ptx.adapters.host_memory import array_of
 from tilepipe.ptx.arguments.tensor_map import TensorMap
 from tilepipe.ptx.arguments.values import Argument
@@ -73,8 +75,17 @@ def from_triton(
         grid: of programs; each runs on a cluster of as many CTAs as the kernel was compiled for.
 
     Raises:
-        BindError: the arguments are not those of the kernel.
+        BindError: this is no compiled kernel, or the arguments are not those of the kernel.
     """
+    if not all(hasattr(compiled, n) for n in ("src", "asm", "metadata")):
+        raise BindError(
+            "from_triton takes what triton.compile, or a launch of the kernel, returned; got"
+            f" {shown(compiled)}"
+        )
+    if "ptx" not in compiled.asm:
+        raise BindError(
+            f"from_triton takes a kernel with PTX; this one has {', '.join(compiled.asm) or 'none'}"
+        )
     metadata = compiled.metadata
     signature = {n: t for n, t in compiled.src.signature.items() if t != "constexpr"}
     values = _by_name(metadata.name, signature, args, kwargs)
@@ -82,7 +93,11 @@ def from_triton(
     found: list[Argument] = []
     for name, kind in signature.items():
         found += _arguments(name, kind, values[name], maps)
-    extents = (grid,) if isinstance(grid, int) else tuple(grid)
+    if callable(grid):
+        raise BindError(
+            "grid is one to three integers; got a function: call it with the kernel's constants"
+        )
+    extents = limits.extents("grid", grid)
     ctas = metadata.num_ctas
     for scratch in ("global", "profile"):
         nbytes = getattr(metadata, f"{scratch}_scratch_size", 0) * prod(extents) * ctas
