@@ -153,5 +153,5 @@ def test_the_repr_of_a_kernel_is_short() -> None:
 @pytest.mark.parametrize("wrong", [{"timeout": -1}, {"timeout": "1"}, {"seed": "x"}, {"seed": -1}])
 def test_options_of_a_run_are_validated(wrong: dict[str, object]) -> None:
     launch = ptx.load(text("k")).only().bind([], grid=1, block=1)
-    with pytest.raises(tp.BindError, match=f"^{next(iter(wrong))} is a"):
+    with pytest.raises(tp.BindError, match=rf"^{next(iter(wrong))} is a"):
         launch.run(**wrong)  # type: ignore[arg-type]

@@ -135,14 +135,14 @@ def test_descriptors_that_cannot_be_made_are_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [None, "text", ADD.asm["ptx"], print])
 def test_what_is_no_compiled_kernel(wrong: object) -> None:
-    with pytest.raises(tp.BindError, match="from_triton takes what triton.compile"):
+    with pytest.raises(tp.BindError, match="from_triton takes what"):
         ptx.from_triton(wrong, 1, grid=1)  # type: ignore[arg-type]
-    with pytest.raises(tp.BindError, match="expected what cute.compile returned"):
+    with pytest.raises(tp.BindError, match="expected what cute"):
         ptx.from_cute(wrong, 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("grid", [lambda meta: (3,), "3", None, (1, 2, 3, 4), 1.5])
 def test_a_grid_that_is_none(grid: object) -> None:
     x = np.arange(64, dtype=np.int32)
-    with pytest.raises(tp.BindError, match="^grid is one to three integers"):
+    with pytest.raises(tp.BindError, match=r"^grid is one to three integers"):
         ptx.from_triton(ADD, x, 5, x.copy(), grid=grid)  # type: ignore[arg-type]

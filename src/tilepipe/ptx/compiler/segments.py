@@ -165,8 +165,8 @@ class CompiledFunction:
 
 def prepared(function: Function, functions: Mapping[str, Function] | None = None) -> Function:
     """A function as its instructions are defined for: calls are inlined, it ends in a `ret`, the
-    condition code is a register, and operands that are constants are numbers. `functions`: of the module, which it may
-    call.
+    condition code is a register, and operands that are constants are numbers. `functions`: of the
+    module, which it may call.
 
     Raises:
         PtxError: a call cannot be inlined.
