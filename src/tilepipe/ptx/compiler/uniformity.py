@@ -1,27 +1,26 @@
 """Which registers hold one value for all lanes of a warp, and which blocks all lanes run together.
 
 A kernel's addresses, counters and barrier phases are mostly equal in all lanes; they are kept as
-Python integers, which is ten times as fast as arrays of 32. What is called a divergence analysis
-elsewhere (Coutinho, Sampaio, Pereira, Meira 2011) starts from the hope that everything is uniform
-and takes back what cannot be:
+Python integers, which is ten times as fast as arrays of 32. This is a divergence analysis
+(Coutinho, Sampaio, Pereira, Meira 2011). It starts by assuming every register uniform and removes
+those that are not:
 
-- a register is uniform where all that it is computed from is, and where, if several instructions
-  write it, none of them is in a block that only some lanes may run. An instruction that alone
-  writes a register gives each lane that runs it the same value, whichever run;
-- a load may find something else each time: in a block that only some lanes may run, its result, and
-  what is computed from it, is uniform only if nothing reads it but what follows in the block (a
-  lane that has left a loop keeps the value of its last iteration);
+- a register is uniform where all that it is computed from is, and where no two lanes can have a
+  value of different executions of the instructions that write it;
+- in a block that only some lanes may run, or under a guard that is not uniform, that is so for a
+  register with one writer whose sources never change, which writes the same each time; and for a
+  register that is written and then read in one block, before another group of lanes can run;
 - a branch on a predicate that is not uniform makes those blocks divergent that it decides about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilepipe.ptx.compiler.control_flow import ControlFlow
 from tilepipe.ptx.definition import Compute, Jump, Operation, Perform, Typed
-from tilepipe.ptx.special_registers import LANE_REGISTERS
+from tilepipe.ptx.special_registers import CLOCKS, LANE_REGISTERS
 from tilepipe.ptx.syntax.nodes import Operand, Register, SpecialRegister, leaves
 
 _MOST_ROUNDS = 200
@@ -91,12 +90,14 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
                 read_at.setdefault(leaf.number, []).append(number)
     varying: set[int] = set()
     divergent: set[int] = set()
-    changing: set[int] = set()  # what another execution of the same instruction may change
+    fixed = _fixed(operations, writers)
+    turns = _turns(flow, operations)
+    ends = {register: (min(at), max(at)) for register, at in read_at.items()}
     split: set[int] = set()  # blocks whose branch has been looked at
-    before = (-1, -1, -1)
+    before = (-1, -1)
     rounds = walked = 0
-    while before != (len(varying), len(divergent), len(changing)):
-        before = len(varying), len(divergent), len(changing)
+    while before != (len(varying), len(divergent)):
+        before = len(varying), len(divergent)
         rounds += 1
         if rounds > _MOST_ROUNDS or walked > _MOST_BLOCKS:
             # A text that no compiler writes: that everything varies is always right.
@@ -105,22 +106,22 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
             if not isinstance(op, Compute | Perform):
                 continue
             block = flow.of_instruction[number]
-            guarded = flow.instructions[number].guard
+            guard = flow.instructions[number].guard
+            apart = guard is not None and guard.register.number in varying
             for register in results(op):
                 if register.number in varying:
                     continue
-                alone = writers[register.number] == 1
-                if block in divergent and (op.spread == "memory" or _of(changing, op)):
-                    changing.add(register.number)
-                if (
-                    not _gives_one_value(op, register, varying)
-                    or (not alone and block in divergent)
-                    or (not alone and guarded and guarded.register.number in varying)
-                    or (
-                        register.number in changing
-                        and any(
-                            at <= number or flow.of_instruction[at] != block
-                            for at in read_at.get(register.number, ())
+                if not _gives_one_value(op, register, varying) or (
+                    register.number not in fixed
+                    and (apart or block in divergent)
+                    and (
+                        guard is not None
+                        or writers[register.number] > 1
+                        or not all(
+                            number < at
+                            and flow.of_instruction[at] == block
+                            and turns[at] == turns[number]
+                            for at in ends.get(register.number, ())
                         )
                     )
                 ):
@@ -141,9 +142,40 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
     return Uniformity(frozenset(varying), frozenset(divergent))
 
 
-def _of(registers: set[int], operation: Compute | Perform) -> bool:
-    """Whether an operation reads one of these registers."""
-    return any(isinstance(r, Register) and r.number in registers for r in reads(operation))
+def _fixed(operations: Sequence[Operation], writers: Mapping[int, int]) -> set[int]:
+    """The registers that hold the same whenever their only writer has been executed: it is made of
+    constants, registers of this kind and special registers that do not change.
+    """
+    fixed: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        before = len(fixed)
+        for op in operations:
+            same = isinstance(op, Compute | Perform) and op.spread == "same"
+            if same and all(_stays(leaf, fixed) for leaf in reads(op)):
+                fixed.update(r.number for r in results(op) if writers[r.number] == 1)
+        if len(fixed) == before:
+            break
+    return fixed
+
+
+def _stays(leaf: Operand, fixed: set[int]) -> bool:
+    if isinstance(leaf, Register):
+        return leaf.number in fixed
+    return not (isinstance(leaf, SpecialRegister) and leaf.name in CLOCKS)
+
+
+def _turns(flow: ControlFlow, operations: Sequence[Operation]) -> list[int]:
+    """A number for each instruction; another group of lanes can run between two of a block only if
+    these differ. That is before an instruction at which lanes gather, and after a request which is
+    skipped where no lane of the group makes it.
+    """
+    found: list[int] = []
+    turn = 0
+    for instruction, op in zip(flow.instructions, operations, strict=True):
+        turn += isinstance(op, Compute | Perform) and op.members is not None
+        found.append(turn)
+        turn += isinstance(op, Perform) and instruction.guard is not None
+    return found
 
 
 def _gives_one_value(operation: Compute | Perform, register: Register, varying: set[int]) -> bool:
