@@ -277,6 +277,13 @@ TENSOR_MEMORY = [
         *_SCALED,
     ),
     _one(
+        "tcgen05.cp .128x128b: groups of lanes in another order",
+        MMA,
+        '"128x128b": (128, _warps(0, 1, 2, 3)',
+        '"128x128b": (128, _warps(0, 2, 1, 3)',
+        "foreign cute_copied_to_columns_sm100",
+    ),
+    _one(
         "tcgen05.cp: descriptor with its offsets swapped",
         MMA,
         "places = operand_places(descriptor, rows, 1, k_major=True)",
