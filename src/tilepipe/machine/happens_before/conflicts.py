@@ -75,8 +75,8 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
     need = _across_views(m, slot, new, known) if slot.views else 0
     if new.is_write and new.rect == slot.whole and new.points is None:
         return need | _overwrite(m, slot, new, known)
-    keep: list[Access] = []
-    is_write = new.is_write
+    gone: set[Access] = set()
+    is_write, agent = new.is_write, new.agent
     r0, r1, c0, c1 = new.rect
     for old in slot.accesses:
         o0, o1, p0, p1 = old.rect
@@ -88,18 +88,19 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
                 need |= old.bit
                 if is_write and slot.covers(new, old):
                     m.order.retire(old)
-                    continue
+                    gone.add(old)
             elif (
                 not is_write
                 and not old.is_write
+                and old.agent is agent
                 and _succeeds(new, old, known)
                 and slot.covers(new, old)
             ):
                 m.order.retire(old)
-                continue
-        keep.append(old)
-    keep.append(new)
-    slot.accesses = keep
+                gone.add(old)
+    if gone:
+        slot.accesses = [old for old in slot.accesses if old not in gone]
+    slot.accesses = [*slot.accesses, new]
     return need
 
 
@@ -144,10 +145,10 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _succeeds(new: Access, old: Access, known: int) -> bool:
-    """Whether the read `new` is known only together with the read `old`: same agent and proxy, and
-    ordered one after the other.
+    """Whether the read `new` is known only together with the read `old` of the same agent: same
+    proxy, and ordered one after the other.
     """
-    if new.agent is not old.agent or new.asynchronous != old.asynchronous:
+    if new.asynchronous != old.asynchronous:
         return False
     if old.bit & known:
         return True
