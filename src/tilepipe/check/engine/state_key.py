@@ -204,7 +204,8 @@ class StateKeys:
             for cta in m.ctas
         )
         events = tuple(
-            tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents
+            tuple(sorted((_event_key(e, names), bits(e.bit)) for e in (*p.live, *p.settled)))
+            for p in presents
         )
         in_flight = tuple(
             sorted(
@@ -259,7 +260,8 @@ class StateKeys:
             ):
                 bits.add(bit)
         for present in presents:
-            for e in sorted(present.live, key=lambda e: _event_key(e, names)):
+            events = (*present.live, *present.settled)
+            for e in sorted(events, key=lambda e: _event_key(e, names)):
                 bits.add(e.bit, e.fenced, e.reader_fenced, e.release_bit)
         for cta in m.ctas:
             for bar in cta.bars:
