@@ -26,7 +26,7 @@ from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow, with_re
 from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import Use, early_uses
 from tilepipe.ptx.compiler.spins import spins
-from tilepipe.ptx.compiler.uniformity import Uniformity, uniformity, written
+from tilepipe.ptx.compiler.uniformity import Uniformity, all_varying, uniformity, written
 from tilepipe.ptx.definition import (
     Compute,
     Jump,
@@ -137,13 +137,20 @@ class CompiledFunction:
         return first_run
 
     def _compile(self, number: int, *, partial: bool) -> Segment:
-        name = f"<ptx {self.function.name} segment {number}{' of a part' if partial else ''}>"
+        which = f"{number}{' of a part' if partial else ''}, {len(self._lines)}"
+        name = f"<ptx {self.function.name} segment {which}>"
         writer = _Writer(self, number, partial=partial)
         source = writer.segment()
         self._lines[name] = writer.origins
         exec(compile(source, name, "exec"), writer.names)
         segment: Segment = writer.names["segment"]
         return segment
+
+    @cached_property
+    def all_varying(self) -> CompiledFunction:
+        """The same segments, with every register kept for each lane."""
+        uniform = all_varying(self.flow, self.operations)
+        return self if uniform == self.uniform else replace(self, uniform=uniform)
 
     @cached_property
     def early_uses(self) -> list[Use]:

@@ -77,6 +77,12 @@ def _varies(leaf: Operand, varying: set[int] | frozenset[int]) -> bool:
     return isinstance(leaf, SpecialRegister) and leaf.name in LANE_REGISTERS
 
 
+def all_varying(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
+    """What is right however lanes run: no register is uniform, and any lanes may run a block."""
+    registers = frozenset(r.number for op in operations for r in results(op))
+    return Uniformity(registers, frozenset(range(len(flow.blocks))))
+
+
 def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
     """Analyses a function. `operations`: of its instructions."""
     writers: dict[int, int] = {}
@@ -101,7 +107,7 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
         rounds += 1
         if rounds > _MOST_ROUNDS or walked > _MOST_BLOCKS:
             # A text that no compiler writes: that everything varies is always right.
-            return Uniformity(frozenset(writers), frozenset(range(len(flow.blocks))))
+            return all_varying(flow, operations)
         for number, op in enumerate(operations):
             if not isinstance(op, Compute | Perform):
                 continue

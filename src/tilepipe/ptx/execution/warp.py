@@ -25,7 +25,7 @@ from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import operation, where
-from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of
+from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of, spread
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Launch
@@ -85,7 +85,7 @@ class KeptOperand(NamedTuple):
     """
 
     registers: Sequence[Register]
-    contents: Sequence[Any]
+    contents: list[Any]
     fragment: Frag
     site: Site
 
@@ -268,6 +268,7 @@ class Warp:
             while region is not None:
                 arrived = region.arrived & self.live
                 if arrived:
+                    self._keep_each_lane()
                     region.expected &= ~arrived
                     region.arrived = 0
                     self.groups.append(Group(region.join, arrived, region.outer))
@@ -275,6 +276,25 @@ class Warp:
                     return True
                 region = region.outer
         return False
+
+    def _keep_each_lane(self) -> None:
+        """Keeps every register for each lane from here on: a register is uniform only as long as
+        lanes meet wherever the branches that separate them let them.
+        """
+        code = self.code.all_varying
+        if self.code is code:
+            return
+        self.operands_must_be_kept()
+        for number in code.content.keys() - self.code.content.keys():
+            held = self.registers[number]
+            if held is not None and held is not IN_FLIGHT:
+                dtype = code.content[number]
+                bits = dtype if dtype.kind in "bV" else np.dtype(f"u{dtype.itemsize}")
+                self.registers[number] = spread(held, bits).view(dtype)
+        for kept in self.operands:
+            kept.contents[:] = [self.registers[r.number] for r in kept.registers]
+        self.code = code
+        self._table = code.whole if self.mask == self.live else code.part
 
     # -- operands of asynchronous instructions -----------------------------------------
 
