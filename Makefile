@@ -34,7 +34,7 @@ CHECKED = $(wildcard src tests tools benchmarks $(if $(wildcard examples/*.py),e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants ptx-mutants ptx-planted snapshot lint format clean
+.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants ptx-agreement ptx-mutants ptx-planted snapshot lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ mutants: $(FULL) ## mutate every kernel and example, check each mutant, and writ
 
 ptx-mutants: $(FULL) ## change printed PTX, an instruction or a bit at a time, see what its reader notices, and write docs/generated/ptx-mutants.md (hours; ARGS="--sample 13": ten minutes)
 	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.ptx.run --out docs/generated/ptx-mutants.md $(ARGS)
+
+ptx-agreement: $(FULL) ## compare verdicts on programs and on their printed PTX, and write docs/generated/ptx-agreement.md (hours; ARGS="--results FILE" to go on later)
+	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.agreement.run --out docs/generated/ptx-agreement.md $(ARGS)
 
 ptx-planted: $(FULL) ## plant mistakes in the reader of PTX, see what notices them, and write docs/generated/ptx-planted.md (minutes)
 	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.reader.run --out docs/generated/ptx-planted.md $(ARGS)
