@@ -121,9 +121,16 @@ ELECTED_LANE = Rule(
     " takes the address of a bulk store from the number of the elected lane",
     "silent",
 )
+OWN_LANES = Rule(
+    "lanes of a warp",
+    "the address of a tcgen05.ld or tcgen05.st names lanes that the warp reaches",
+    "PTX ISA, tcgen05.ld: a warp of a warpgroup reaches its quarter of the lanes; the kernels of"
+    " DeepGEMM for sm_100 give lane 0 in all four warps, and each gets its own lanes",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER, STORE_AT_EXIT, ELECTED_LANE,
+    OWN_LANES,
 )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_ldmatrix_expands_to_bytes(packed: str, bits: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ["m8n8.x4", "m8n8.x4.trans", "m8n8.x1", "m16n8.x2.trans", "x2.m8n8"]
+    "form", ["m8n8.x4", "m8n8.x4.trans", "m8n8.x1", "m16n8.x2.trans", "x2.m8n8", "x2.m8n8.trans"]
 )
 def test_stmatrix_is_the_inverse_of_ldmatrix(form: str) -> None:
     """Of the b8 form a row has what CuTe's SM100_U8x8_STSM_T says."""
@@ -94,11 +94,12 @@ def test_stmatrix_is_the_inverse_of_ldmatrix(form: str) -> None:
     out = np.zeros((32, 16), np.uint8)
     names = ", ".join(f"%r{3 + i}" for i in range(count))
     kind = "b16" if "m8n8" in form else "b8"
+    late = ".trans" if form == "x2.m8n8.trans" else ""
     instruction = f"""
         add.u32 %r2, %r2, 512;
         st.shared.v4.b32 [%r2], {{0, 0, 0, 0}};
         bar.warp.sync -1;
-        stmatrix.sync.aligned.{form}.shared.{kind} [%r2], {{{names}}};
+        stmatrix.sync.aligned.{form.removesuffix(late)}.shared.{kind}{late} [%r2], {{{names}}};
         ld.shared.v4.b32 {{%r10, %r11, %r12, %r13}}, [%r2];
         {_stored(4, 16)}
         """

@@ -480,6 +480,14 @@ def test_registers_of_loads_and_stores(row: dict[str, Any]) -> None:
     np.testing.assert_array_equal(columns.T, row["columns"])
 
 
+def test_lane_0_is_the_first_that_a_warp_reaches_in_practice() -> None:
+    """As in DeepGEMM, whose epilogues give each warp of a warpgroup the address of the first."""
+    before = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], {%t};"
+    after = "and.b32 %r12, %r12, 0xffff; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r100}, [%r12];"
+    got = _run(np.zeros(16, np.uint8), "", 1, before=before, after=after)
+    np.testing.assert_array_equal(got[:, 0], np.arange(128))
+
+
 def test_words_are_packed_and_unpacked() -> None:
     """A register holds the lower halves of two columns."""
     names = ", ".join(f"%r{20 + i}" for i in range(4))

@@ -44,6 +44,7 @@ from tilepipe.machine.memory.tensor_operands import (
     tensor_operand,
 )
 from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.rules import OWN_LANES
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import TensorUnit
 from tilepipe.machine.units.tcgen05 import (
@@ -404,7 +405,7 @@ def load_words(
     """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy. `awaited`: code uses
     them without a tcgen05.wait::ld, and so waits until they are there.
     """
-    tm, rect = _of_warp(ag, site, address, rows, columns)
+    tm, rect = _of_warp(m, ag, site, address, rows, columns)
     ag.converge(mask)
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     record.fenced = m.order.new_bit()
@@ -420,7 +421,7 @@ def load_words(
 
 def store_words(m: Machine, ag: Agent, site: Site, mask: int, address: int, words: Words) -> None:
     """tcgen05.st by a warp: `words`, (rows, columns), to an address."""
-    tm, rect = _of_warp(ag, site, address, *words.shape)
+    tm, rect = _of_warp(m, ag, site, address, *words.shape)
     ag.converge(mask)
     record = Access(ag, site, mask, rect, True, True, m.order.new_bit())
     record.fenced = m.order.new_bit()
@@ -432,12 +433,23 @@ def store_words(m: Machine, ag: Agent, site: Site, mask: int, address: int, word
 
 
 def _of_warp(
-    ag: Agent, site: Site, address: int, rows: int, columns: int
+    m: Machine, ag: Agent, site: Site, address: int, rows: int, columns: int
 ) -> tuple[TensorMemory, Rect]:
     """What a warp accesses, of its quarter of the lanes (PTX ISA, tcgen05.ld)."""
     tm = memory_of(ag.cta)
     lane, column = address >> 16, address & 0xFFFF
     quarter = ag.first_warp % 4
+    if quarter and lane < 32:
+        if not m.world.advised(OWN_LANES, site, site):
+            m.world.finding(
+                OWN_LANES,
+                f"{site.what} at {site.loc.short}: {ag} gives lane {lane} of tensor memory, and"
+                f" reaches lanes {32 * quarter}..{32 * quarter + 31}",
+                site.loc,
+                f"Add {32 * quarter} lanes to the address (32 for each warp of the warpgroup).",
+                SimFault,
+            )
+        lane += 32 * quarter
     if lane // 32 != quarter or lane % 32 + rows > 32 or lane % 16:
         raise SimFault(
             f"{site.what}: {ag} accesses {rows} lanes from lane {lane} of tensor memory; warp"

@@ -99,7 +99,7 @@ def _ldmatrix(instruction: Instruction) -> Operation:
     count = int(modifiers.need(*(("x1", "x2") if name == "m16n16" else ("x1", "x2", "x4")))[1:])
     if name == "m16n16":
         modifiers.need("trans")
-    transposed = name == "m16n16" or (name == "m8n8" and modifiers.flag("trans"))
+    transposed = name == "m16n16" or (name == "m8n8" and bool(modifiers.anywhere("trans")))
     space = modifiers.take(*SHARED_OF_CTA)
     bits = 8
     if name == "m8n8":
@@ -152,7 +152,7 @@ def _stmatrix(instruction: Instruction) -> Operation:
     count = int(modifiers.need("x1", "x2", "x4")[1:])
     if name == "m16n8":
         modifiers.need("trans")
-    transposed = name == "m16n8" or modifiers.flag("trans")
+    transposed = name == "m16n8" or bool(modifiers.anywhere("trans"))
     space = modifiers.take(*SHARED_OF_CTA)
     modifiers.need("b16" if name == "m8n8" else "b8")
     modifiers.end()
