@@ -63,6 +63,8 @@ class World:
         seen: the latest values of strong writes that threads have read, for messages.
         unread: the sites of atomic operations that acquire nothing: reductions; and, in an
             exploration, additions of which no thread looks at what they find.
+        looks: the program has strong accesses that find what asynchronous reductions do; of an
+            exploration.
         undecided: what the front end says of a deadlock that its model cannot decide. located: the
             line of the program at which the front end's code has raised an exception.
     """
@@ -91,6 +93,7 @@ class World:
     machines: list[Machine] = field(default_factory=list, init=False)
     seen: Recent = field(default_factory=Recent, init=False)
     unread: frozenset[int] = field(default=frozenset(), init=False)
+    looks: bool = field(default=False, init=False)
     _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:

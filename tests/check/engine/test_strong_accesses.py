@@ -140,3 +140,34 @@ def test_a_write_does_not_release_what_another_thread_has_released() -> None:
     arrays = [np.zeros(4, np.int32), np.zeros(4, np.int32)]
     verdict = check(kernel(text, 2).bind(arrays, grid=1, block=96))
     assert [fault.kind for fault in verdict.faults] == ["RaceError"]
+
+
+REDUCES = """
+    mov.u32 %r5, shared;
+    st.shared.v4.u32 [%r5], {1, 1, 1, 1};
+    fence.proxy.async.shared::cta;
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%b0], [%r5], 16;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+"""
+LOOK = "ld.relaxed.gpu.global.u32 %r3, [%b0+4];"
+
+
+@pytest.mark.parametrize("wrong", ["eq", "ne"])
+def test_a_look_finds_a_reduction_of_a_copy_or_not(wrong: str) -> None:
+    looks = f"{LOOK} setp.{wrong}.u32 %p2, %r3, 1; @%p2 trap;"
+    for first, second in ((REDUCES, looks), (looks, REDUCES)):
+        assert [fault.kind for fault in checked(first, second).faults] == ["SimFault"]
+
+
+def test_a_reduction_of_a_copy_ends_a_loop_that_polls() -> None:
+    polls = f"AGAIN: {LOOK} setp.ne.u32 %p2, %r3, 1; @%p2 bra AGAIN;"
+    for first, second in ((REDUCES, polls), (polls, REDUCES)):
+        assert checked(first, second).verdict == "verified"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reduction_is_over_when_its_thread_has_waited(waits: bool) -> None:
+    reduces = REDUCES if waits else REDUCES.replace("cp.async.bulk.wait_group 0;", "")
+    verdict = checked(f"{reduces} {LOOK} setp.ne.u32 %p2, %r3, 1; @%p2 trap;", "")
+    assert [fault.kind for fault in verdict.faults] == ([] if waits else ["SimFault"])

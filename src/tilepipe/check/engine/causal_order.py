@@ -138,6 +138,7 @@ class CausalOrder:
         """
         self._agent_id, self._ordinal = agent_id, ordinal
         self._is_unit, self._current, self._queue = True, None, queue
+        self.accessed = {}
         self._carried, self._site = self.units.pop((agent_id, ordinal))
         if queue in self.queues:
             pairs = zip(self._carried, self.queues[queue], strict=True)

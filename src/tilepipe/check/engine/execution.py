@@ -33,6 +33,7 @@ from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, OutOfTimeError
 from tilepipe.machine.units.acting import act, signals
 from tilepipe.machine.units.in_flight import UnitQueue
+from tilepipe.machine.units.tma_by_address import CopyOut
 
 # what the machine raises where an operand has no value
 _INTERNAL = (TypeError, AttributeError, ValueError, OverflowError, IndexError)
@@ -47,7 +48,7 @@ class InFlightUnit:
 
     agent_id: AgentId
     ordinal: int
-    unit: TmaLoadUnit | UnitQueue
+    unit: TmaLoadUnit | UnitQueue | CopyOut
 
 
 class Execution:
@@ -348,8 +349,10 @@ class Execution:
         fresh = list(m.pending)
         m.pending.clear()
         for unit in fresh:
-            if isinstance(unit, TmaLoadUnit) or (
-                isinstance(unit, UnitQueue) and signals(unit.waiting[-1])
+            if (
+                isinstance(unit, TmaLoadUnit)
+                or (isinstance(unit, UnitQueue) and signals(unit.waiting[-1]))
+                or (isinstance(unit, CopyOut) and unit.reduction is not None and self.world.looks)
             ):
                 self._add_in_flight(who, unit)
             elif isinstance(unit, UnitQueue):
@@ -358,7 +361,7 @@ class Execution:
                 act(m, unit)
                 self.steps += 1
 
-    def _add_in_flight(self, who: AgentId, unit: TmaLoadUnit | UnitQueue) -> None:
+    def _add_in_flight(self, who: AgentId, unit: TmaLoadUnit | UnitQueue | CopyOut) -> None:
         ordinal = self._issued.get(who, 0)
         self._issued[who] = ordinal + 1
         self._in_flight.append(InFlightUnit(who, ordinal, unit))
@@ -385,6 +388,7 @@ class Execution:
             act(m, flight.unit)
             if isinstance(flight.unit, UnitQueue):
                 self._run_to_signal(m, flight.unit)
+        self._polling.reduced(self.causal_order.accessed)
         self._count_steps(1)
         self._end_clusters(cluster)
 

@@ -8,7 +8,7 @@ another agent adds to an element that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
@@ -239,7 +239,12 @@ class PollingAgents:
             self._watchers.setdefault(cell, []).append(agent_id)
         agent.parked, agent.spins = True, spin
 
-    def _wake(self, by: AgentId, cell: Cell) -> None:
+    def reduced(self, things: Iterable[Cell]) -> None:
+        """An asynchronous unit has changed some places: those that read them, look again."""
+        for cell in things:
+            self._wake(None, cell)
+
+    def _wake(self, by: AgentId | None, cell: Cell) -> None:
         """An agent has added to an element: those that read it, look again."""
         for cluster, uid in self._watchers.pop(cell, []):
             m = self._machines.get(cluster)

@@ -59,6 +59,10 @@ class PtxState:
         self.adds = frozenset(
             s.number for s in code.sites.values() if _only_adds(s.instruction, s.perform, read)
         )
+        self._looks = any(
+            kind is Kind.STRONG and number not in self.adds
+            for number, kind in enumerate(self.kinds)
+        )
         looped = code.flow.in_loops()
         self.polls = any(
             self.kinds[site.number] is Kind.STRONG
@@ -110,6 +114,7 @@ class PtxState:
         world.elected = self.elected
         world.silent = True
         world.unread |= self.adds
+        world.looks = self._looks
         return world
 
     def registers(self, agent: Agent) -> Hashable:
@@ -148,7 +153,7 @@ def _only_adds(instruction: Instruction, perform: Perform, read: Set[Operand]) -
     executions are explored.
     """
     return (
-        instruction.opcode in ("atom", "red")
+        (instruction.opcode in ("atom", "red") or "reduce" in instruction.modifiers)
         and "add" in instruction.modifiers
         and not any(r in read for r in results(perform))
     )

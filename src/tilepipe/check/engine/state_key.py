@@ -49,7 +49,7 @@ from tilepipe.machine.units.in_flight import (
 )
 from tilepipe.machine.units.tcgen05_by_address import AddressedCopy, AddressedMma, AddressedShift
 from tilepipe.machine.units.thread_copies import ThreadArrivalUnit, ThreadCopyUnit
-from tilepipe.machine.units.tma_by_address import CopyIn
+from tilepipe.machine.units.tma_by_address import CopyIn, CopyOut
 
 
 class _Bits:
@@ -366,6 +366,9 @@ class StateKeys:
                 bits(unit.write.bit),
                 0 if unit.seen is None else bits(unit.seen.bit),
             )
+        if isinstance(unit, CopyOut):
+            accesses = bits(unit.read_bits), bits(unit.written_bits)
+            return 2, unit.site.id, unit.source.key, unit.to.key, accesses
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:

@@ -18,10 +18,12 @@ from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedu
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.machine.actors import Request
-from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.acting import signals
 from tilepipe.machine.units.in_flight import UnitQueue
+from tilepipe.machine.units.remote_stores import RemoteStoreUnit
+from tilepipe.machine.units.tma_by_address import CopyIn, CopyOut
 
 End = Literal["decided", "many", "disorderly"]
 
@@ -67,12 +69,21 @@ class BranchOnTests(BranchOnVisible):
         unit = flight.unit
         if isinstance(unit, UnitQueue):
             return any(map(self._is_tested, signals(unit.waiting[0])))
+        if isinstance(unit, CopyOut) or _reduces(unit):
+            return True
         # Of the copies that one phase waits for, the last one completes it. No agent can observe
         # the others before that.
         return self._is_tested(unit.bar) and not any(
-            f is not flight and not isinstance(f.unit, UnitQueue) and f.unit.bar is unit.bar
+            f is not flight and isinstance(f.unit, TmaLoadUnit) and f.unit.bar is unit.bar
             for f in others
         )
+
+
+def _reduces(unit: TmaLoadUnit) -> bool:
+    """Whether strong accesses may find what it does."""
+    if isinstance(unit, CopyIn):
+        return unit.reduction is not None
+    return isinstance(unit, RemoteStoreUnit) and unit.combine is not None
 
 
 def explore(

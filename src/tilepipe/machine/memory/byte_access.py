@@ -269,6 +269,13 @@ def atomic_bytes(
     return out
 
 
+def reduced(m: Machine, space: ByteSpace, at: int, nbytes: int, element: int) -> None:
+    """Reports an asynchronous reduction: what strong accesses find there depends on it."""
+    if m.world.looks:
+        for place in range(at, at + nbytes, element):
+            _in_turn(m, space, 0, place, True)
+
+
 def _in_turn(m: Machine, space: ByteSpace, lane: int, at: int, changes: bool) -> None:
     """Reports a strong access: what it finds, or others find, depends on who comes first."""
     if m.journal is not None:

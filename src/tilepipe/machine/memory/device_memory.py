@@ -27,6 +27,7 @@ from tilepipe.machine.memory.byte_sets import Bytes
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.sites import Site
 
+ELEMENT = 2  # the fewest bytes of an element that a copy reduces
 GAP = 2 << 20  # bytes between allocations, so that an access beyond one meets no other
 
 
@@ -313,6 +314,13 @@ def _in_turn(
     if m.journal is not None:
         for at in locations:
             m.journal.in_turn((allocation.start, at), mask, changes)
+
+
+def reduced(m: Machine, region: Region) -> None:
+    """Reports the reduction of a copy: what strong accesses find there depends on it."""
+    if m.world.looks:
+        for start in region.starts().tolist():
+            _in_turn(m, region.allocation, 0, range(start, start + region.size, ELEMENT), True)
 
 
 def atomic_global(

@@ -43,7 +43,8 @@ class ResponseUnit(TmaLoadUnit):
 @dataclass(eq=False, repr=False, slots=True)
 class TmaStoreUnit:
     """One store in flight. `read` is its access to the tile, `write` the event in global memory,
-    if it writes any; `rows`: how many it writes.
+    if it writes any; `rows`: how many it writes. `reported`: the journal has it, as a step that
+    other agents can notice.
     """
 
     agent: Actor
@@ -55,6 +56,7 @@ class TmaStoreUnit:
     end: float
     rows: int
     done: bool = field(default=False, init=False)
+    reported: bool = field(default=False, init=False)
 
     @property
     def read_bits(self) -> int:

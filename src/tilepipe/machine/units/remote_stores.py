@@ -17,7 +17,7 @@ from tilepipe.machine.barriers.mbarrier import remote
 from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.happens_before.memory_order import RELAXED
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_access import Combine, asynchronous
+from tilepipe.machine.memory.byte_access import Combine, asynchronous, reduced
 from tilepipe.machine.memory.byte_sets import Bytes, LaneBytes
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
@@ -43,6 +43,8 @@ def land(m: Machine, unit: RemoteStoreUnit) -> None:
         where = np.arange(at, at + len(row))
         new = row if unit.combine is None else unit.combine(space.memory[where], row)
         space.put(where, new)
+        if unit.combine is not None:
+            reduced(m, space, at, len(row), len(row))
     credit_copy(m, unit)
 
 

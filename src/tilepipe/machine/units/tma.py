@@ -272,6 +272,8 @@ def tma_store_wait(
             group = queue.groups.pop(0)
             for unit in group:
                 bits |= unit.read_bits
+                if unit.reported and m.journal is not None:
+                    m.journal.woken(unit, 1 << lane)
                 ag.time = max(ag.time, unit.end)
             queue.unwritten.append(group)
         if not reading:

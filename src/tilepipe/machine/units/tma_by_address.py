@@ -19,6 +19,7 @@ from tilepipe.machine.happens_before.byte_events import ByteEvent
 from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.happens_before.memory_order import RELAXED
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory import byte_access, device_memory
 from tilepipe.machine.memory.boxes import Box, Global, Shared, SharedBytes, Span, check_bulk
 from tilepipe.machine.memory.byte_access import Combine, asynchronous
 from tilepipe.machine.memory.elements import cta_of
@@ -75,6 +76,8 @@ def land(m: Machine, unit: CopyIn) -> None:
     """The bytes are in shared memory, and the barrier gets them."""
     raw = unit.source.get()
     unit.to.put(raw if unit.reduction is None else unit.reduction(unit.to.get(), raw))
+    if unit.reduction is not None and isinstance(unit.to, SharedBytes):
+        byte_access.reduced(m, unit.to.space, unit.to.at, unit.to.nbytes, device_memory.ELEMENT)
     if unit.map_read is not None:
         unit.bar.acc |= unit.map_read.bit
     credit_copy(m, unit)
@@ -83,6 +86,11 @@ def land(m: Machine, unit: CopyIn) -> None:
 def write_out(m: Machine, unit: CopyOut) -> None:
     """The bytes are in global memory."""
     unit.to.put(unit.source.get(), unit.reduction)
+    if unit.reduction is not None and unit.to.region is not None and m.world.looks:
+        assert m.journal is not None
+        device_memory.reduced(m, unit.to.region)
+        m.journal.in_turn(unit, 0, True)
+        unit.reported = True
     finished(m, unit)
 
 
