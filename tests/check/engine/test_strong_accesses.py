@@ -171,3 +171,23 @@ def test_a_reduction_is_over_when_its_thread_has_waited(waits: bool) -> None:
     reduces = REDUCES if waits else REDUCES.replace("cp.async.bulk.wait_group 0;", "")
     verdict = checked(f"{reduces} {LOOK} setp.ne.u32 %p2, %r3, 1; @%p2 trap;", "")
     assert [fault.kind for fault in verdict.faults] == ([] if waits else ["SimFault"])
+
+
+@pytest.mark.parametrize("wrong", ["eq", "ne"])
+def test_a_look_finds_an_asynchronous_reduction_in_shared_memory_or_not(wrong: str) -> None:
+    reduces = """
+        .shared .align 8 .b64 bar;
+        mov.u32 %r6, bar;
+        mbarrier.init.shared.b64 [%r6], 1;
+        fence.mbarrier_init.release.cluster;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r6], 4;
+        mov.u32 %r5, shared;
+        add.u32 %r5, %r5, 4;
+        red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 \
+            [%r5], 1, [%r6];
+        DONE: mbarrier.try_wait.parity.shared.b64 %p3, [%r6], 0;
+        @!%p3 bra DONE;
+    """
+    looks = f"ld.relaxed.cta.shared.u32 %r3, [%r1+4]; setp.{wrong}.u32 %p2, %r3, 1; @%p2 trap;"
+    for first, second in ((reduces, looks), (looks, reduces)):
+        assert [fault.kind for fault in checked(first, second).faults] == ["SimFault"]
