@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.mutation.agreement.judging import Pair, Side
 from tests.mutation.agreement.reasons import REASONS, reason
+from tools.snapshot.families import FAMILIES
 
 HEAD = """# Do both front ends agree?
 
@@ -36,7 +37,9 @@ def page(found: Sequence[Pair]) -> str:
     parts = [HEAD, f"{_counts('launches of kernels', kernels)} {_counts('mutants', mutants)}", ""]
     parts += ["## Mutants", "", *_mutants(mutants), ""]
     parts += ["## Disagreements", "", *_disagreements(found), ""]
-    parts += ["## Kernels", "", *_kernels(kernels), ""]
+    some, every = sum(p.group == "families" for p in found), sum(map(len, FAMILIES.values()))
+    parts += ["## Kernels", "", f"Families of the shipped kernels: {some} of {every} checked.", ""]
+    parts += [*_kernels(kernels), ""]
     return "\n".join(parts)
 
 
