@@ -20,9 +20,8 @@ class Touch(IntEnum):
     """How a step takes part in a phase of a barrier."""
 
     ARRIVE = 0  # counted; the phase cannot complete without it
-    EXPECT = (
-        1  # announces bytes without arriving; an mbarrier.arrive.expect_tx is reported as ARRIVE
-    )
+    # announces bytes without arriving; an mbarrier.arrive.expect_tx is reported as ARRIVE
+    EXPECT = 1
     CREDIT = 2  # bytes that have been announced, or will be, come in
     ISSUE = 3  # a copy that will credit bytes is on its way
     MEET = 4  # an arrival at a barrier at which those who wait have arrived themselves

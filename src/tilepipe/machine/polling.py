@@ -1,8 +1,8 @@
 """Loops that look at memory until another agent changes it.
 
 An agent that looks again at the same bytes, by the same strong load or atomic operation, and finds
-what it found before, lets the others go first. Where all that is left of a cluster looks so, each
-agent is taken once round its loop: if its body is then where it was and no step could have changed
+what it found before, lets the others go first. When every remaining agent of a cluster is polling,
+each is run once around its loop: if its body is then where it was and no step could have changed
 anything, it can only go on once something else changes what it looks at.
 """
 

@@ -69,7 +69,7 @@ def test_bits_that_nothing_is_known_of_are_refused() -> None:
         MatrixDescriptor.of_wgmma(1 << 49)
     with pytest.raises(SimFault, match=r"the bits 0x20000000000000 are set"):
         MatrixDescriptor.of_tcgen05(1 << 46 | 1 << 53)
-    with pytest.raises(SimFault, match="bits 46-48 are 0; they are 1"):
+    with pytest.raises(SimFault, match="bits 46-48 are 0; they must be 1"):
         MatrixDescriptor.of_tcgen05(2 << 61)
     with pytest.raises(SimFault, match="the swizzle in bits 61-63 is 3; there are 0, 1, 2, 4"):
         MatrixDescriptor.of_tcgen05(1 << 46 | 3 << 61)

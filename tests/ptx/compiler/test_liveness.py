@@ -49,3 +49,12 @@ def test_a_register_is_live_until_its_last_reading_on_any_way() -> None:
     assert live("add.u32 %r4") == {"%r2"}
     assert live("ret") == set()
     assert liveness.before(len(code.function.instructions)) == 0
+
+
+def test_a_mask_of_members_is_live_before_the_instruction_that_it_gathers() -> None:
+    text = KERNEL.replace("nanosleep.u32 %r4;", "activemask.b32 %r5; bar.warp.sync %r5;")
+    (kernel,) = load(text).values()
+    code = kernel.code
+    at = next(n for n, i in enumerate(code.function.instructions) if i.opcode == "bar")
+    (mask,) = (r for r in code.function.registers if str(r) == "%r5")
+    assert Liveness(code.flow, code.operations).before(at) == 1 << mask.number

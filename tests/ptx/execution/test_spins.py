@@ -84,7 +84,7 @@ def test_a_look_that_nobody_answers_is_a_deadlock(seed: int, pause: str) -> None
     text = f"WAIT: ld.acquire.gpu.global.u32 %r1, [%b0+4]; {pause}"
     text += "setp.eq.u32 %p1, %r1, 5; @%p1 bra WAIT;"
     with pytest.raises(
-        DeadlockError, match=r"polls 'array0'\[\+4\].*which nothing left running can change"
+        DeadlockError, match=r"polls 'array0'\[\+4\].*which no running agent can change"
     ):
         run(text, np.full(2, 5, np.int32), seed=seed, grid=2, block=64)
 

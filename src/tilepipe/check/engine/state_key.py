@@ -101,7 +101,7 @@ class StateKeys:
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
         """The key of a state: the smallest of the keys under all renamings of interchangeable
-        agents. `tensors`: with the accesses to each of their elements.
+        agents. `tensors`: include which cluster accessed each element.
         """
         parts: list[Hashable] = []
         machines = sorted(execution.machines.items(), key=lambda one: one[0])

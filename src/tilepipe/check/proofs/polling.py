@@ -26,9 +26,8 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.machine import World
 from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_of
 
-MAX_FAILED_LOOKS = (
-    32  # polls without success, one after another in different states, that are followed
-)
+# polls without success, one after another in different states, that are followed
+MAX_FAILED_LOOKS = 32
 # ops in a row that are not visible, after which a loop is watched for rounds that change nothing
 SILENT_OPS = 512
 Cell = tuple[int, ...]  # a tensor's number, and an element of it
@@ -42,9 +41,8 @@ class Kind(IntEnum):
     ADD = 2  # atomic add; it only reads if it adds 0
     NOTICED = 3  # another visible op: a round with one has an effect
     SILENT = 4  # in a `while` loop, and not visible
-    STRONG = (
-        5  # an access to memory that others may change; it only reads if it finds what it found
-    )
+    # an access to memory that others may change; it only reads if it finds what it found
+    STRONG = 5
 
 
 @dataclass(eq=False, slots=True)

@@ -26,7 +26,9 @@ from tilepipe.ir.hardware.tensor_memory import LANES, half_rule
 from tilepipe.ir.memory import Tile, Tmem
 
 MAX_N = 256
-# rows of the accumulator in one CTA, CTAs -> step of n
+# rows of the accumulator in one CTA, CTAs -> step of n. These are the shapes that CUTLASS accepts.
+# The table of the PTX ISA allows steps of 8 (one CTA) and 16 (a pair) for any m, which is what
+# `machine.memory.instruction_descriptor` takes from others' PTX.
 _N_STEP = {(64, 1): 8, (128, 1): 16, (128, 2): 32}
 _SAME = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 _MIXED = (dtypes.float8_e4m3, dtypes.float8_e5m2)

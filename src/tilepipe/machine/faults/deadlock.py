@@ -384,10 +384,9 @@ class _Report:
             )
         if m.world.program.addressed:
             return (
-                f"{agent} polls {spin.name} at {where}, which nothing left running can change: it"
-                f" holds {spin.value}. Too few write it, or write another address; or it starts at"
-                " another value than the loop takes for granted (is it set back before each"
-                " launch?)."
+                f"{agent} polls {spin.name} at {where}, which holds {spin.value} and which no"
+                " running agent can change. Check that it is written often enough and at the right"
+                " address, and that it is reset before each launch."
             )
         return (
             f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"

@@ -17,14 +17,13 @@ reads (R), and arrives on `empty`; the producer waits for that and copies again 
     step                         producer   full     consumer   empty
     W issued: bit 1              -          -        -          -
     W lands, phase 0 completes   -          1        -          -
-    consumer waits on full       -          1        1          -      1 is known: reading is no
-    race
+    consumer waits on full       -          1        1          -      1 is known: no race
     R: bit 2                     -          1        1|2        -
     consumer arrives on empty    -          1        1|2        1|2
     producer waits on empty      1|2        1        1|2        1|2
-    W' conflicts with R (and W)                                        2 is known: no race; W'
-    covers
-                                                                       both, their bits are retired
+    W' conflicts with R (and W)                                        2 is known: no race;
+                                                                       W' covers both, whose
+                                                                       bits are retired
 
 Without the wait on `empty` the producer's set lacks bit 2 when W' is issued: a race with R.
 

@@ -129,13 +129,13 @@ class _Fields:
         """The type that a code stands for."""
         code = self.at(first, width)
         if code not in types:
-            names = ", ".join(f"{c} ({t.name})" for c, t in types.items())
-            self.wrong(f"the type of {field}", code, f"there are {names}")
+            names = [f"{c} ({t.name})" for c, t in types.items()]
+            self.wrong(f"the type of {field}", code, f"allowed values are {_and(names)}")
         return types[code]
 
     def one_of(self, field: str, value: int, allowed: Container[int], said: str) -> None:
         if value not in allowed:
-            self.wrong(field, value, f"there are {said}")
+            self.wrong(field, value, f"allowed values are {said}")
 
 
 def shape_of(
@@ -235,7 +235,13 @@ def _check_turned(
             )  # fmt: skip
     extents = _BY_16 if group == 1 else _BY_32
     if not majors[1] and b.bits == 8 and cols not in extents:
-        fields.wrong("N", cols, f"with B of 8 bits and N contiguous there are {_listed(extents)}")
+        fields.wrong(
+            "N", cols, f"with B of 8 bits and N contiguous allowed values are {_listed(extents)}"
+        )
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _listed(extents: range | tuple[int, ...]) -> str:

@@ -45,8 +45,12 @@ class MatrixDescriptor(NamedTuple):
         """From the 64 bits that wgmma takes (PTX ISA, "Asynchronous Warpgroup Level Matrix
         Instructions").
         """
-        if bits & ~(_FIELD | _FIELD << 16 | _FIELD << 32 | 3 << 62):
-            raise SimFault(f"matrix descriptor {bits:#018x} of wgmma: only base offset 0 is known")
+        if other := bits & ~(_FIELD | _FIELD << 16 | _FIELD << 32 | 3 << 62):
+            raise SimFault(
+                f"matrix descriptor {bits:#018x} of wgmma: the base offset in bits 49-51 is"
+                f" {bits >> 49 & 7} and the bits {other:#x} are set; only base offset 0 is"
+                " supported, and all bits outside the fields must be 0"
+            )
         return _fields(bits, _WGMMA_SWIZZLES[bits >> 62])
 
     @staticmethod
@@ -59,7 +63,7 @@ class MatrixDescriptor(NamedTuple):
         if code not in _TCGEN05_SWIZZLES:
             broken = f"the swizzle in bits 61-63 is {code}; there are 0, 1, 2, 4 and 6"
         elif bits >> 46 & 7 != 1:
-            broken = f"bits 46-48 are {bits >> 46 & 7}; they are 1"
+            broken = f"bits 46-48 are {bits >> 46 & 7}; they must be 1"
         elif bits >> 52 & 1:
             broken = "bit 52 is set: an absolute address for the second half of K is of sm_103a"
         elif code and bits >> 49 & 7:
@@ -67,7 +71,7 @@ class MatrixDescriptor(NamedTuple):
             # Triton gives bits of the address.
             broken = f"the base offset in bits 49-51 is {bits >> 49 & 7}; only 0 is modelled"
         elif bits & _TCGEN05_ZERO:
-            broken = f"the bits {bits & _TCGEN05_ZERO:#x} are set; they are 0"
+            broken = f"the bits {bits & _TCGEN05_ZERO:#x} are set; they must be 0"
         if broken:
             raise SimFault(
                 f"matrix descriptor {bits:#018x} of tcgen05: {broken} (PTX ISA, Shared memory"

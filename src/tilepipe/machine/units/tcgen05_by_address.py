@@ -357,7 +357,10 @@ def copy_by_descriptor(
     places = _rows(bits, len(lanes), wide // 8)
     columns = wide // 32
     if address >> 16:
-        raise SimFault(f"{site.what}: a copy to lane {address >> 16}", site.loc)
+        raise SimFault(
+            f"{site.what}: tcgen05.cp must start at lane 0; the address names lane {address >> 16}",
+            site.loc,
+        )
     column = address & 0xFFFF
     found, parts = 0, []
     for cta in ctas_of(m, ag, site, group):

@@ -7,9 +7,9 @@ two kinds of dependence through the registers: on who is elected, and on the num
 they meet in an access to memory, a request to the machine or a branch, or where the number of the
 elected lane itself is used, each of the 32 lanes is tried.
 
-Where lanes that are named by their number also do something for themselves, two are tried: one
-that is probably not named, as what one lane did for two would be in order without a barrier; and
-lane 0, which is the one that is named as a rule.
+Where lanes that are named by their number also do something for themselves, two are tried: a lane
+that the kernel probably does not name, because work done by one lane for two roles needs no barrier
+and would hide a missing one; and lane 0, which kernels usually name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which registers a warp may still read, for every place at which it may stand.
 
-Lanes are followed one by one in thought: a register is live where some way on reads it before the
+The analysis considers each lane separately: a register is live where some path reads it before the
 lane writes it again. A write under a guard ends nothing, as the guard may be false.
 """
 

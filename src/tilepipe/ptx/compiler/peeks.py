@@ -6,9 +6,9 @@ Kernels look at a barrier one round early, and wait where it was not ready:
     ...
     if (!peek) while (!mbarrier.try_wait(...));
 
-Such a test can be taken for the wait that it guards, as far as the text of the program goes: its
-answer, and what is copied from it, decides nothing but branches around one wait each. What an
-execution has to show beside that is in `check.proofs.guards`.
+As far as the program text can show, such a test is equivalent to the wait that it guards: its
+result, including copies of it, only controls branches around a single wait. What an execution has
+to show in addition is in `check.proofs.guards`.
 """
 
 from __future__ import annotations

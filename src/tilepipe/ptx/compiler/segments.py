@@ -1,9 +1,9 @@
 """A function as segments of Python: what a warp does between two requests to the machine.
 
 A segment is a plain function `segment(warp, registers, answer)`. It returns the number of the next
-segment, or a request, after which the segment `warp.at` is called with the machine's answer. So all
-that a warp is in the middle of are a number, its registers and its groups of lanes: it can be
-copied, compared, and looked at.
+segment, or a request, after which the segment `warp.at` is called with the machine's answer. A
+warp's state therefore consists of a segment number, its registers and its groups of lanes: it can
+be copied and compared.
 
 Each segment has two forms: one for a warp of which all lanes that are left run together, and one
 for a part of them, which keeps the registers of the others. They are compiled when first run, as

@@ -21,8 +21,8 @@ _Values = tuple[Array, ...]  # of the 32 lanes, for each warp of a CTA
 
 
 class ThreadValues:
-    """The registers of a kernel into which all instructions that write them write the same, made of
-    constants, numbers of threads, and other registers of this kind.
+    """Registers that every writer sets to the same value, computed only from constants, thread
+    indices and other such registers.
     """
 
     def __init__(

@@ -60,15 +60,18 @@ def written(operation: Operation) -> tuple[Typed, ...]:
 
 
 def reads(operation: Operation) -> list[Operand]:
-    """What an operation reads: registers, constants, variables."""
+    """What an operation reads: registers, constants, variables; the mask of its members, too."""
     match operation:
-        case Compute(sources=sources):
-            return [leaf for operand, _ in sources for leaf in leaves(operand)]
-        case Perform(sources=sources, in_place=in_place):
-            return [leaf for operand, _ in (*sources, *in_place) for leaf in leaves(operand)]
+        case Compute(sources=sources, members=members):
+            used: tuple[Typed, ...] = sources
+        case Perform(sources=sources, in_place=in_place, members=members):
+            used = (*sources, *in_place)
         case Jump(index=Register() as index):
             return [index]
-    return []
+        case _:
+            return []
+    named = [] if members is None else [members]
+    return [leaf for operand in (*(o for o, _ in used), *named) for leaf in leaves(operand)]
 
 
 def _varies(leaf: Operand, varying: set[int] | frozenset[int]) -> bool:

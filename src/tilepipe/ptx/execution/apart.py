@@ -1,7 +1,7 @@
 """Lanes of a warp that a branch has separated, in an execution that is explored.
 
 The groups of a diverged warp run one at a time, in one order, which an exploration does not vary.
-That decides nothing as long as only one of them does what others can observe before all meet again.
+The order is irrelevant as long as only one group performs a visible step before they reconverge.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tilepipe.ptx.execution.warp import Region, Warp
 
 
 class WatchedWarp(Warp):
-    """A warp that says so where two of its groups do what others can observe: then a fault that
-    needs another order of the two may go unseen (`World.incomplete`).
+    """A warp that reports when two of its groups perform visible steps, because a fault that needs
+    the other order would be missed (`World.incomplete`).
     """
 
     def __init__(self, *given: Any) -> None:

@@ -103,8 +103,8 @@ class Warp:
         at: the segment to run next. mask, active: the lanes of the group that runs.
         live: the lanes that have not left. chosen: those that a guard let make the last request.
         groups: those that can run while another does. parked: those that wait for lanes that an
-            instruction names. halfway: those that wait at an instruction which lanes may execute in
-            several places, and where they go on. met: the lanes that last met so.
+            instruction names. halfway: groups waiting at a non-aligned barrier, each with the
+            segment where it resumes. met: the lanes that last met so.
         registers: an array of 32 for each register that varies between lanes, else a number.
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.

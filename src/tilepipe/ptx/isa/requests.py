@@ -38,7 +38,11 @@ def one(site: Site, mask: int, value: Value) -> int:
         return value
     first = int(value[(mask & -mask).bit_length() - 1])
     if mask & (mask - 1) and any(int(value[lane]) != first for lane in lanes_in(mask)):
-        raise SimFault(f"{site.what}: lanes give different operands", site.loc)
+        raise SimFault(
+            f"{site.what}: active lanes pass different values for an operand that must be"
+            " warp-uniform",
+            site.loc,
+        )
     return first
 
 
