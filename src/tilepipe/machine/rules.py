@@ -127,10 +127,16 @@ OWN_LANES = Rule(
     "PTX ISA, tcgen05.ld: a warp of a warpgroup reaches its quarter of the lanes; the kernels of"
     " DeepGEMM for sm_100 give lane 0 in all four warps, and each gets its own lanes",
 )
+READ_ONLY = Rule(
+    "read-only loads",
+    "no write by the launch to bytes that it loads by ld.global.nc",
+    "PTX ISA, ld.global.nc: it loads through a non-coherent cache, and memory is read-only while"
+    " the kernel runs; in CUDA, __ldg() and const __restrict__ are promises of that",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER, STORE_AT_EXIT, ELECTED_LANE,
-    OWN_LANES,
+    OWN_LANES, READ_ONLY,
 )  # fmt: skip
 
 

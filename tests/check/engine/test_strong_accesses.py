@@ -191,3 +191,17 @@ def test_a_look_finds_an_asynchronous_reduction_in_shared_memory_or_not(wrong: s
     looks = f"ld.relaxed.cta.shared.u32 %r3, [%r1+4]; setp.{wrong}.u32 %p2, %r3, 1; @%p2 trap;"
     for first, second in ((reduces, looks), (looks, reduces)):
         assert [fault.kind for fault in checked(first, second).faults] == ["SimFault"]
+
+
+@pytest.mark.parametrize("first", ["load", "store"])
+def test_a_load_takes_for_read_only_what_the_launch_writes(first: str) -> None:
+    parts = {"load": "ld.global.nc.u32 %r2, [%a0];", "store": "st.global.u32 [%a0], 1;"}
+    text = "mad.wide.u32 %a0, %t, 4, %b0;" + (parts.pop(first) + "".join(parts.values()))
+    for loads in (text, text.replace("%r2, [%a0]", "%r2, [%a0+128]")):
+        launch = kernel(loads, 1).bind([np.zeros(64, np.int32)], grid=1, block=32)
+        wrong = loads == text
+        strict = check(launch, rules="strict")
+        assert [fault.kind for fault in strict.faults] == (["SimFault"] if wrong else [])
+        practice = check(launch)
+        assert practice.verdict == "verified"
+        assert any("without .nc" in advice for advice in practice.advice) == wrong

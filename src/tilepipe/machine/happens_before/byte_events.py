@@ -141,13 +141,20 @@ class ByteEvent(Event):
 
 class ByteOrder(GlobalOrder):
     """Who touched which byte of an allocation. The maps have an entry for every few bytes, as many
-    as every access so far has taken together. `values`: what strong writes have left, by offset.
+    as every access so far has taken together.
+
+    Attributes:
+        values: what strong writes have left, by offset.
+        constant, constant_at: the bytes that loads take for read-only, if there are any, and the
+            last of these loads.
     """
 
-    __slots__ = ("grain", "nbytes", "values")
+    __slots__ = ("constant", "constant_at", "grain", "nbytes", "values")
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.values: dict[int, Value] = {}
+        self.constant: npt.NDArray[np.bool_] | None = None
+        self.constant_at: Site | None = None
         self.grain = COARSEST
         self.nbytes = nbytes
         super().__init__(name, (-(-nbytes // COARSEST),), read_too=True, mixed=True)

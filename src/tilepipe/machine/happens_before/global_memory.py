@@ -14,11 +14,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import RaceError
+from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import GLOBAL
-from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Runs
+from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.events import (
     LIMIT,
     MANY,
@@ -32,6 +32,7 @@ from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.rules import READ_ONLY
 from tilepipe.machine.sites import Site
 
 
@@ -125,6 +126,10 @@ def runs(
     if is_write and m.world.program.waits_itself:
         _check_waited(m, ag, site, mask, order.name)
     where = (order.where(touched),)
+    if is_write and order.constant is not None:
+        assert order.constant_at is not None
+        if order.constant[_bytes_of(touched)].any():
+            _not_constant(m, order, order.constant_at, site)
     event = ByteEvent(ag, site, mask, is_write, m.cluster_id, touched)
     event.strong = strong
     event.asynchronous = asynchronous
@@ -148,6 +153,35 @@ def runs(
     latest[ag.uid, mask, site.id] = event
     ag.made(mask, event.bit | event.release_bit)
     return event
+
+
+def taken_for_constant(m: Machine, order: ByteOrder, site: Site, touched: Runs) -> None:
+    """A load that a cache may answer which sees no write of this launch (ld.global.nc)."""
+    if order.constant is None:
+        order.constant = np.zeros(order.nbytes, np.bool_)
+    order.constant[_bytes_of(touched)] = True
+    order.constant_at = site
+    if order.writers[order.where(touched)].any():
+        _not_constant(m, order, site, site)
+
+
+def _bytes_of(touched: Runs) -> Offsets:
+    return touched.starts[:, None] + np.arange(touched.size)
+
+
+def _not_constant(m: Machine, order: ByteOrder, load: Site, site: Site) -> None:
+    """The launch writes what a load takes for read-only; one of the two is at `site`."""
+    if m.world.advised(READ_ONLY, load, site):
+        return
+    written = f", and {site.what} writes them at {site.loc.short}" if site is not load else ""
+    m.world.finding(
+        READ_ONLY,
+        f"{load.what}, at {load.loc.short}: it loads bytes of '{order.name}' that the launch"
+        f" writes{written}: it may return what was there before",
+        load.loc,
+        "Load them without .nc (in CUDA: without __ldg(), and without const __restrict__).",
+        SimFault,
+    )
 
 
 # -- checks ------------------------------------------------------------------------

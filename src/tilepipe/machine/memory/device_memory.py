@@ -18,7 +18,7 @@ from tilepipe.ir import dtypes
 from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
-from tilepipe.machine.happens_before.global_memory import runs
+from tilepipe.machine.happens_before.global_memory import runs, taken_for_constant
 from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
@@ -249,13 +249,17 @@ def load_global(
     addresses: Addresses,
     nbytes: int,
     strong: Strong | None = None,
+    constant: bool = False,
 ) -> Bytes:
     """ld.global: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
-    those that are not active. `strong`: of a volatile, relaxed or acquiring load.
+    those that are not active. `strong`: of a volatile, relaxed or acquiring load. `constant`: of
+    one that takes the bytes for read-only (.nc).
     """
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     for allocation, lanes, offsets in _by_allocation(ag, site, mask, memory, addresses, nbytes):
         order_lanes(m, ag, site, allocation, lanes, offsets, nbytes, is_write=False, strong=strong)
+        if constant:
+            taken_for_constant(m, allocation.order, site, Runs(offsets, nbytes))
         out[lanes] = allocation.data[offsets[:, None] + np.arange(nbytes)]
         if strong is not None:
             for lane, offset in zip(lanes, offsets.tolist(), strict=True):

@@ -56,6 +56,7 @@ class Access(NamedTuple):
 
     Attributes:
         space: "" for a generic address. order: "weak", "volatile", "relaxed", ... scope: or "".
+        constant: it takes what it loads for read-only (.nc).
         hinted: the last operand is a cache policy. length, kind: of the vector.
     """
 
@@ -65,6 +66,7 @@ class Access(NamedTuple):
     hinted: bool
     length: int
     kind: str
+    constant: bool = False
 
     @property
     def strong(self) -> Strong | None:
@@ -121,7 +123,8 @@ def _access(instruction: Instruction) -> Access:
     space = modifiers.take(*spaces, *(("const",) if loads else ()))
     caching = modifiers.take(*(("ca", "cg", "cs", "lu", "cv") if loads else
                                ("wb", "cg", "cs", "wt")))  # fmt: skip
-    if loads and modifiers.flag("nc") and space != "global":
+    constant = loads and modifiers.flag("nc")
+    if constant and space != "global":
         not_modelled(instruction, "'.nc' of another space than .global")
     evicts = ""
     if not caching:
@@ -139,7 +142,7 @@ def _access(instruction: Instruction) -> Access:
         not_modelled(instruction, f"'.{evicts}' of other than .v8.b32 and .v4.b64")
     if nbytes > most or (count == 8 and nbytes != 32):
         not_modelled(instruction, f"a vector of {nbytes} bytes")
-    return Access(space, order, scope, hinted, count, kind)
+    return Access(space, order, scope, hinted, count, kind, constant)
 
 
 _MOVED = ("unsigned", "signed", "bits", "float")
@@ -156,7 +159,7 @@ def _ld(instruction: Instruction) -> Operation:
         return _load_parameter(address, results)
 
     def start(w: Warp, site: Site, mask: int, at: Value) -> Any:
-        return load(w, site, mask, access.space, at, access.nbytes, access.strong)
+        return load(w, site, mask, access.space, at, access.nbytes, access.strong, access.constant)
 
     # one address in local memory is another byte in each lane, and a generic one may be of it
     spread: Spread = "lanes" if access.space in ("", "local") else "memory"
@@ -175,6 +178,7 @@ def load(
     at: Value,
     nbytes: int,
     strong: Strong | None = None,
+    constant: bool = False,
 ) -> Any:
     """The request of a load; an address of no space is generic."""
     space, at = space_of(w, site, mask, space, at)
@@ -185,7 +189,7 @@ def load(
         return local_load, (site, mask, w, per_lane(at), nbytes)
     if space.startswith("param"):
         return parameter_load, (site, mask, w, per_lane(at), nbytes)
-    return load_global, (site, mask, w.launch.memory, per_lane(at), nbytes, strong)
+    return load_global, (site, mask, w.launch.memory, per_lane(at), nbytes, strong, constant)
 
 
 def store(
