@@ -133,10 +133,22 @@ READ_ONLY = Rule(
     "PTX ISA, ld.global.nc: it loads through a non-coherent cache, and memory is read-only while"
     " the kernel runs; in CUDA, __ldg() and const __restrict__ are promises of that",
 )
+PARITY = Rule(
+    "parity",
+    "0 or 1 as the parity that mbarrier.test_wait and try_wait give",
+    "PTX ISA, mbarrier.test_wait: the parity of a phase is 0 or 1; of other operands it says"
+    " nothing",
+)
+EXITED_WARPS = Rule(
+    "exited warps",
+    "every warp of the CTA comes to each bar.sync that gives no number of threads",
+    "PTX ISA, bar: without a number, all threads of the CTA take part; the CUDA documentation"
+    " (Volta Tuning Guide) counts those alone that have not exited",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER, STORE_AT_EXIT, ELECTED_LANE,
-    OWN_LANES, READ_ONLY,
+    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS,
 )  # fmt: skip
 
 

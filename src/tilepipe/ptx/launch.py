@@ -402,6 +402,7 @@ class Launch:
         warp = kind(self.kernel.code, live, self, agent)
         warp.sites = sites
         warp.local = np.zeros((WARP, self.placed.local_bytes), np.uint8)
+        warp.written = np.zeros(warp.local.shape, np.bool_)
         rank = warp.rank = agent.cta.rank
         places = _unravel(
             agent.cta.block_id // prod(self.cluster), _divided(self.grid, self.cluster)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilepipe.ir.location import Loc
+from tilepipe.machine.machine import World
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.rules import Rules
@@ -70,7 +71,8 @@ class Warp(Protocol):
     Attributes:
         rank: of its CTA in the cluster. groups: lanes that a branch has separated from those that
             run. registers: an array of 32 for each register that varies between lanes, else a
-            number. local: the local memory of its lanes, as bytes.
+            number. local: the local memory of its lanes, as bytes; written: which of them its lane
+            has written.
         fragments: accumulators in flight, by the numbers of their registers. loads: of tensor
             memory, which no wait has covered yet: the registers and what they will hold.
     """
@@ -78,6 +80,7 @@ class Warp(Protocol):
     rank: int
     registers: list[Any]
     local: Array
+    written: Array
     fragments: dict[tuple[int, ...], Any]
     loads: list[tuple[tuple[int, ...], Array]]
 
@@ -85,6 +88,8 @@ class Warp(Protocol):
     def code(self) -> Code: ...
     @property
     def launch(self) -> Launch: ...
+    @property
+    def world(self) -> World: ...
     @property
     def groups(self) -> list[Any]: ...
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from tilepipe.ir.facts import Resource
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
@@ -82,7 +84,7 @@ class Recorder:
         """Completes the record of the last op. `issued`: the asynchronous units that it started."""
         step = self.steps[-1]
         if step.site.facts.takes is Resource.COUNTERS:
-            step.drawn = f"draws {result}"
+            step.drawn = f"draws {_shown(result)}"
         for unit in issued:
             if isinstance(unit, ResponseUnit):
                 step.drawn = (
@@ -93,6 +95,15 @@ class Recorder:
         """Adds an effect of the last step on a barrier."""
         if self.steps:
             self.steps[-1].effects.append(BarrierEffect(barrier, phase, text, passes))
+
+
+def _shown(drawn: object) -> str:
+    """A number that was drawn; of the rows of bytes that the lanes of a warp draw, the numbers."""
+    if not isinstance(drawn, np.ndarray) or drawn.ndim != 2:
+        return str(drawn)
+    numbers = {int.from_bytes(row.tobytes(), "little") for row in drawn}
+    shown = sorted(numbers - {0}) or [0]
+    return ", ".join(map(str, shown[:4])) + (", ..." if len(shown) > 4 else "")
 
 
 def name_of(barrier: Hashable) -> str:

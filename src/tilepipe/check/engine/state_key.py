@@ -182,6 +182,7 @@ class StateKeys:
             (
                 n.generation,
                 n.threads,
+                n.whole,
                 tuple(sorted((names[u], w) for u, w in n.arrived)),
                 bits(n.acc),
                 bits(n.known),

@@ -18,6 +18,7 @@ from tilepipe.machine.happens_before.knowledge import Fenceable, touched
 from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.rules import EXITED_WARPS
 from tilepipe.machine.sites import Site
 
 
@@ -35,8 +36,25 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     b.acc |= ag.publish(mask)
     b.acc_time = max(b.acc_time, ag.time)
     if b.missing == 0:
-        b.last = list(b.arrived.values())
-        _complete(m, b)
+        _complete_named(m, b)
+
+
+def _complete_named(m: Machine, b: NamedState) -> None:
+    b.last = list(b.arrived.values())
+    if b.whole:
+        ag, site = b.last[-1]
+        exited = sum(agent.done for agent in m.ctas[ag.cta.rank].agents)
+        if exited:
+            m.world.finding(
+                EXITED_WARPS,
+                f"{site.what}: {exited} of the {len(m.ctas[ag.cta.rank].agents)} warps of the CTA"
+                " have exited, and never come to it",
+                site.loc,
+                "Let all warps come to the barrier, and put what some of them are not to do in a"
+                " branch.",
+                BarrierError,
+            )
+    _complete(m, b)
 
 
 def _complete(m: Machine, b: NamedState | Rendezvous) -> None:
@@ -58,9 +76,14 @@ def _pass(m: Machine, ag: Agent, mask: int, b: NamedState | Rendezvous, generati
 
 def _named(ag: Agent, site: Site, bar: int, threads: int | None) -> NamedState:
     """A named barrier. `threads`: how many it is for, where the instruction says so: the first to
-    arrive decides for a generation.
+    arrive decides for a generation. 0: all of the CTA that have not exited.
     """
     b = ag.cta.named[bar]
+    if threads is not None and not ag.blocked:
+        if not b.arrived:
+            b.whole = threads == 0
+        if threads == 0:
+            threads = sum(32 for agent in ag.cta.agents if not agent.done)
     if threads is not None and threads != b.threads:
         if b.arrived and not ag.blocked:
             raise BarrierError(
@@ -148,6 +171,11 @@ def returned(m: Machine, ag: Agent) -> None:
     ag.done = True
     for meeting in (m.cluster, m.setup, m.setup_of[ag.cta.rank]):
         _complete_if_met(m, meeting)
+    for named in ag.cta.named:
+        if named.whole and named.arrived:
+            named.threads -= 32
+            if named.missing == 0:
+                _complete_named(m, named)
 
 
 def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:

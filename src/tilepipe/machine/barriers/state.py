@@ -215,11 +215,12 @@ class NamedState(Released):
     """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
 
     `generation` counts its completions; `arrived` maps (agent uid, warp) to the agent and its site.
+    `whole`: it is for all threads of the CTA that have not exited.
     `last`: those who arrived in the generation before. `votes`: of a bar.red, generation ->
     (threads whose predicate is true, threads).
     """
 
-    __slots__ = ("arrived", "generation", "last", "name", "threads", "votes")
+    __slots__ = ("arrived", "generation", "last", "name", "threads", "votes", "whole")
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
@@ -232,6 +233,7 @@ class NamedState(Released):
         self.arrived: dict[tuple[int, int], tuple[Actor, Site]] = {}
         self.last: list[tuple[Actor, Site]] = []
         self.votes: dict[int, tuple[int, int]] = {}
+        self.whole = False
 
     @property
     def missing(self) -> int:

@@ -478,6 +478,8 @@ class _Writer:
         elif condition:
             self.line(f"return {target} if {condition} else {following}")
         else:
+            if "uni" in instruction.modifiers:
+                self.line(f"w.must_agree({lanes}, {self.constant(instruction)})")
             self.line(f"return w.split({lanes}, {target}, {following}, {meets})")
 
     def leave(self, instruction: Instruction, op: Leave) -> None:

@@ -108,6 +108,7 @@ class Warp:
         registers: an array of 32 for each register that varies between lanes, else a number.
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
+        local, written: the bytes of each lane's local memory, and which of them it has written.
         clock: the limit of time. agent: whose body it is.
         operands: registers that asynchronous instructions read, and what they then held.
     """
@@ -132,6 +133,7 @@ class Warp:
         self.addresses: Addresses = ()
         self.rank = 0
         self.local: Array = np.zeros((32, 0), np.uint8)
+        self.written: Array = np.zeros((32, 0), np.bool_)
         self.fragments: dict[tuple[int, ...], Any] = {}
         self.loads: list[tuple[tuple[int, ...], Array]] = []
         self.operands: list[KeptOperand] = []
@@ -521,6 +523,30 @@ class Warp:
     def trap(self, instruction: Instruction) -> NoReturn:
         """The program has come to a `trap`."""
         raise SimFault(f"{where(instruction)}: {instruction}")
+
+    def fault(self, said: str) -> NoReturn:
+        """The program has come to an instruction that can only go wrong."""
+        raise SimFault(said)
+
+    def must_agree(self, taken: Lanes, instruction: Instruction) -> None:
+        """`bra.uni`: all lanes that execute it together take it, or none does (PTX ISA, bra).
+
+        Raises:
+            SimFault: some do, and others do not.
+        """
+        if (mask := lane_mask(taken)) not in (0, self.mask):
+            raise SimFault(
+                f"{where(instruction)}: {instruction}: of the lanes {self.mask:#x} that execute it,"
+                f" only {mask:#x} take it: undefined. A branch on which lanes may differ is written"
+                " without .uni.",
+                self.launch.location(instruction),
+            )
+
+    @property
+    def world(self) -> World:
+        """What all clusters of its launch share."""
+        assert self.clock.world is not None
+        return self.clock.world
 
     @property
     def first(self) -> int:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.errors import SimFault
+from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.facts import WHOLE_WARP, Facts, Order, Sync
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.rules import PARITY
 from tilepipe.machine.sites import ANY_NAMED, Site
 from tilepipe.machine.units import grid
 from tilepipe.ptx.definition import (
@@ -223,6 +224,8 @@ def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
     def asked(w: Warp, site: Site, mask: int, at: Value, phase: Value) -> Any:
         """(lanes, operands) for each barrier and phase that lanes ask for."""
         number = phase if by_parity else phase >> 32
+        if by_parity and np.any(np.asarray(number) > 1):
+            number = _low_bit(w, site, mask, number)
         parts = groups(mask, in_shared(w, site, mask, space, at), number)
         return [(site, part, place(bar)[1], number) for part, (bar, number) in parts]
 
@@ -247,6 +250,18 @@ def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
         waits=wait, relaxed=order == "relaxed",
         site=(("parity", by_parity), ("near", scope == "cta")),
     )  # fmt: skip
+
+
+def _low_bit(w: Warp, site: Site, mask: int, parity: Value) -> Value:
+    """The lowest bit of each parity, of which some are above 1; those of absent lanes may be."""
+    given = parity if isinstance(parity, np.ndarray) else np.uint32(parity)
+    wrong = [int(np.broadcast_to(given, WARP)[lane]) for lane in lanes_in(mask)]
+    if (highest := max(wrong)) > 1:
+        w.world.finding(
+            PARITY, f"{site.what}: it gives {highest} as the parity of a phase", site.loc,
+            "Give the lowest bit of the number of the phase.", BarrierError,
+        )  # fmt: skip
+    return parity & 1
 
 
 def _test_each(
@@ -303,8 +318,8 @@ def _name(number: Operand) -> str:
 
 
 def _threads(w: Warp, site: Site, mask: int, threads: Value) -> int:
-    """How many threads a named barrier is for; without a number, all of the CTA. Barriers count
-    warps (PTX ISA, bar).
+    """How many threads a named barrier is for; 0: all of the CTA that have not exited. Barriers
+    count warps (PTX ISA, bar).
     """
     found = one(site, mask, threads)
     if found % WARP:
@@ -312,7 +327,7 @@ def _threads(w: Warp, site: Site, mask: int, threads: Value) -> int:
             f"{site.what}: a barrier for {found} threads; the number is a multiple of {WARP}",
             site.loc,
         )
-    return found or -(-w.cta_threads // WARP) * WARP
+    return found
 
 
 def _number(site: Site, mask: int, bar: Value) -> int:

@@ -71,6 +71,7 @@ def printed(
         for line in _CONVERSION.sub(values.converted, text).removesuffix("\n").split("\n"):
             m.world.show(line)
         w.local[lane, result : result + 4] = np.frombuffer(values.count.to_bytes(4, "little"), "u1")
+        w.written[lane, result : result + 4] = True
 
 
 def asserted(

@@ -32,6 +32,7 @@ from tilepipe.ptx.definition import (
     inside,
     not_modelled,
     operands,
+    where as line_of,
 )
 from tilepipe.ptx.isa import remote_stores
 from tilepipe.ptx.isa.requests import Value, grouped, lanes_in, per_lane, place, rows_of
@@ -156,7 +157,7 @@ def _ld(instruction: Instruction) -> Operation:
     targets = elements(instruction, destination, access.length)
     results = tuple((target, access.kind) for target in targets)
     if access.space.startswith("param") and _names_parameter(address):
-        return _load_parameter(address, results)
+        return _load_parameter(instruction, address, results)
 
     def start(w: Warp, site: Site, mask: int, at: Value) -> Any:
         return load(w, site, mask, access.space, at, access.nbytes, access.strong, access.constant)
@@ -261,7 +262,13 @@ def local_load(
     """ld.local: each thread's own memory, which no other can reach."""
     out = np.zeros((32, nbytes), np.uint8)
     for lane in lanes_in(mask):
-        out[lane] = _own(w, site, lane, int(addresses[lane]), nbytes)
+        at = int(addresses[lane])
+        out[lane] = _own(w, site, lane, at, nbytes)
+        if not w.written[lane, at : at + nbytes].any():
+            m.world.advise(
+                f"{site.what}, {site.loc}: it reads local memory that nothing has written. That is"
+                " 0 here, and anything on a GPU."
+            )
     return out
 
 
@@ -270,7 +277,9 @@ def local_store(
 ) -> None:
     """st.local."""
     for lane in lanes_in(mask):
-        _own(w, site, lane, int(addresses[lane]), rows.shape[1])[:] = rows[lane]
+        at = int(addresses[lane])
+        _own(w, site, lane, at, rows.shape[1])[:] = rows[lane]
+        w.written[lane, at : at + rows.shape[1]] = True
 
 
 def _own(w: Warp, site: Site, lane: int, address: int, nbytes: int) -> Array:
@@ -306,10 +315,20 @@ def _names_parameter(address: Operand) -> bool:
     return isinstance(address.base if isinstance(address, Sum) else address, Variable)
 
 
-def _load_parameter(address: Operand, results: tuple[Typed, ...]) -> Compute:
+def _load_parameter(
+    instruction: Instruction, address: Operand, results: tuple[Typed, ...]
+) -> Compute:
     """A parameter of the kernel, which the launch has fixed: a constant of the run."""
     base, offset = (address.base, address.offset) if isinstance(address, Sum) else (address, 0)
     size = TYPES[results[0][1]].bits // 8
+    assert isinstance(base, Variable)
+    if not 0 <= offset <= base.nbytes - size * len(results):
+        said = (
+            f"{line_of(instruction)}: {instruction}: it reads {size * len(results)} bytes at offset"
+            f" {offset} of the parameter '{base}', which has {base.nbytes}"
+        )
+        fault = f"w.fault({said!r})".replace("{", "{{").replace("}", "}}")
+        return Compute(results, ((base, "u64"),), fault, (fault,) * len(results))
     template = tuple(
         f"w.parameter({{0}} + {offset + size * i}, {size})" for i in range(len(results))
     )
