@@ -11,7 +11,7 @@ from tests.ptx.execution.textbook_kernels import KERNELS, bound
 from tests.ptx.isa.programs import kernel
 from tests.support.printed_ptx import Printed, printed
 from tilepipe import ptx
-from tilepipe.check import check, replay
+from tilepipe.check import Reductions, check, replay
 from tilepipe.registry.catalog import find
 
 
@@ -283,3 +283,41 @@ def test_an_acquire_of_what_nobody_looks_at_orders_nothing() -> None:
     verdict = check(kernel(text, 2).bind(arrays, grid=2, block=1))
     assert [fault.kind for fault in verdict.faults] == ["RaceError"]
     assert verdict.traces == 1
+
+
+LOST = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 flag)
+{
+    .reg .pred %p<3>; .reg .b32 %r<3>; .reg .b64 %f;
+    ld.param.u64 %f, [flag];
+    mov.u32 %r1, %ctaid.x;
+    setp.eq.u32 %p1, %r1, WRITER;
+    @%p1 bra WRITE;
+    RESET
+LOOK:
+    ld.relaxed.gpu.global.u32 %r2, [%f];
+    setp.ne.u32 %p2, %r2, 2;
+    @%p2 bra LOOK;
+    ret;
+WRITE:
+    st.relaxed.gpu.global.u32 [%f], 2;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("writer", ["0", "1"])
+@pytest.mark.parametrize("partial_order", [True, False])
+def test_a_flag_that_is_reset_after_it_was_set_is_a_deadlock(
+    writer: str, partial_order: bool
+) -> None:
+    """A round of a loop that polls comes back to an equal state: it is gone round once more."""
+    reset, reductions = "st.relaxed.gpu.global.u32 [%f], 1;", Reductions(partial_order)
+    for says, verdict in ((reset, "fault"), ("", "verified")):
+        text = LOST.replace("WRITER", writer).replace("RESET", says)
+        launch = ptx.load(text)["k"].bind([np.zeros(1, np.uint32)], grid=2, block=32)
+        found = check(launch, reductions=reductions)
+        assert found.verdict == verdict
+        assert [fault.kind for fault in found.faults] == ["DeadlockError"] * bool(says)

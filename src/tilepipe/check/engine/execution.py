@@ -204,6 +204,13 @@ class Execution:
         )
 
     @property
+    def looked(self) -> list[AgentId]:
+        """The agents that are parked if they look once more and nothing has changed. So a search
+        goes round a loop that polls twice, and comes to where nothing is left to run.
+        """
+        return self._polling.looked()
+
+    @property
     def in_flight(self) -> list[InFlightUnit]:
         """The units that can act, in a fixed order; of a queue, the oldest."""
         seen: set[int] = set()

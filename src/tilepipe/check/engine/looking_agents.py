@@ -143,7 +143,7 @@ class PollingAgents:
         Args:
             things: the places that it has accessed; whether it has changed them.
         """
-        if any(things.values()) or not agent.repeats:
+        if any(things.values()):
             self._polls.pop(agent_id, None)
             for cell, changed in things.items():
                 if changed:
@@ -173,6 +173,18 @@ class PollingAgents:
                     self._wake(agent_id, cell)
         elif kind is Kind.ADD and value_of(agent, args[1], args[2]) != 0:
             self._wake(agent_id, _cell(agent, args[0], args[1], args))
+
+    def looked(self) -> list[AgentId]:
+        """The agents that are parked if they look once more and nothing has changed."""
+        found = []
+        for who, poll in sorted(self._polls.items(), key=lambda one: one[0]):
+            m = self._machines.get(who[0])
+            agent = m.agents[who[1]] if m is not None else None
+            if m is None or agent is None or agent.parked or not poll.cells:
+                continue
+            if self._state(m, agent) in poll.seen:
+                found.append(who)
+        return found
 
     def part_ways(self, m: Machine) -> bool:
         """Lets lanes go on that wait for others of their warp, where these look at something in

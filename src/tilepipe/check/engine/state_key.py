@@ -129,6 +129,7 @@ class StateKeys:
                 waiting,
                 self._tensors(execution, tensors, shared),
                 execution.world.elected,
+                tuple(execution.looked),
             )
         )
 
