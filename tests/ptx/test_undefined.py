@@ -114,3 +114,24 @@ def test_a_read_of_local_memory_that_nothing_has_written_is_advice() -> None:
         made.run()
         assert len(made.advice) == advice
     assert "it reads local memory that nothing has written" in made.advice[0]
+
+
+def test_constant_memory_has_64_kilobytes() -> None:
+    for nbytes, fits in ((65536, True), (65537, False)):
+        text = (
+            ".version 8.7\n.target sm_90a\n.address_size 64\n"
+            f".const .b8 table[{nbytes}];\n.visible .entry k() {{ ret; }}\n"
+        )
+        kernel = ptx.load(text).only()
+        if fits:
+            kernel.bind([], grid=1, block=1).run()
+        else:
+            with pytest.raises(tp.PtxError, match="constant memory have 65,537 bytes"):
+                kernel.bind([], grid=1, block=1)
+
+
+def test_the_steps_of_a_fault_say_what_an_atomic_operation_draws() -> None:
+    body = "bar.sync 0; atom.global.add.u32 %r1, [%rd0], 5; setp.ge.u32 %p1, %r1, 0; @%p1 trap;"
+    (fault, *_) = launch(body, 32).check().faults
+    shown = [step.effect for step in fault.steps if "draws" in step.effect]
+    assert shown == ["draws 0"]

@@ -25,6 +25,7 @@ from tilepipe.ptx.syntax.nodes import (
 
 _MOST_LOCAL = 512 << 10  # bytes of each thread (PTX ISA, "Local State Space"; CUDA's limit)
 _MOST_PARAMETERS = 32764  # bytes (CUDA C++ Programming Guide, "Kernel parameters")
+_MOST_CONSTANT = 64 << 10  # bytes of constant memory of a module (PTX ISA, "Constant State Space")
 _MOST_VARIABLES = 1 << 30  # bytes of a module's global and constant variables
 
 
@@ -85,6 +86,11 @@ class Placement:
             raise BindError(
                 f"the module's variables in global memory have {total:,} bytes; at most"
                 f" {_MOST_VARIABLES:,} are simulated"
+            )
+        if (total := sum(v.nbytes for v in kept if v.space == "const")) > _MOST_CONSTANT:
+            raise PtxError(
+                f"the module's variables in constant memory have {total:,} bytes; at most"
+                f" {_MOST_CONSTANT:,}"
             )
         arrays = []
         for variable in kept:
