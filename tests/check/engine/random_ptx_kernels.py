@@ -113,8 +113,9 @@ ret;
 
 
 def program(seed: int) -> Program:
-    """The kernel of a seed."""
-    return _Maker(random.Random(seed)).program()
+    """The kernel of a seed. Of each fourth one, all agents use one flag."""
+    maker = _Maker(random.Random(seed))
+    return maker.contended() if seed % 4 == 3 else maker.program()
 
 
 class _Maker:
@@ -128,6 +129,7 @@ class _Maker:
         self.counts: list[int] = []
         self.phases: list[int] = []
         self.fresh = 0
+        self.only_flag = False
         self.flag_values = dict.fromkeys(range(2 * FLAGS), 0)
 
     def program(self) -> Program:
@@ -152,6 +154,27 @@ class _Maker:
             if out:
                 made = made.without(*self.rnd.choice(out))
         return made
+
+    def contended(self) -> Program:
+        """Strong accesses of all agents to one flag, some in loops that poll it."""
+        if len(self.lines) == 1:
+            self.warps = 2
+        self.lines = [[] for _ in range(self.ctas * self.warps)]
+        self.only_flag = True
+        _, space, at, scope = self.flag(together=False)
+        for agent in range(len(self.lines)):
+            for _ in range(self.rnd.randint(1, 2)):
+                way, value = self.rnd.random(), self.rnd.randint(1, 3)
+                if way < 0.4:
+                    self.step(agent)
+                elif way < 0.7:
+                    self.poll(agent, space, at, scope, value)
+                else:
+                    write = self.rnd.choice(["st.release", "st.relaxed", "red.relaxed"])
+                    add = ".add" if write == "red.relaxed" else ""
+                    lane = self.rnd.choice(["%one", "%five"])
+                    self.add(agent, f"@{lane} {write}.{scope}.{space}{add}.u32 {at}, {value};")
+        return Program(self.warps, (1,) * BARRIERS, tuple(tuple(x) for x in self.lines))
 
     def number(self) -> int:
         """A number for registers and labels that nothing else uses."""
@@ -290,6 +313,8 @@ class _Maker:
 
     def flag(self, together: bool) -> tuple[int, str, str, str]:
         """A flag: its number, the state space, the address, and a scope."""
+        if self.only_flag:
+            return FLAGS, "global", "[%gf]", "gpu"
         number = self.rnd.randrange(FLAGS)
         if together and self.rnd.random() < 0.5:
             return number, "shared", f"[sf+{4 * number}]", "cta"
