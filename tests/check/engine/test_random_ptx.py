@@ -20,7 +20,7 @@ from tilepipe.check import Bounds, Reductions, Verdict, check
 from tilepipe.check.decide import decide
 from tilepipe.check.engine.ptx_state import PtxState
 from tilepipe.check.engine.race_reversal import Explorer
-from tilepipe.errors import SimFault
+from tilepipe.errors import SimFault, UnfinishedError
 from tilepipe.machine.rules import Rules
 from tilepipe.ptx.lanes import WARP
 
@@ -83,9 +83,9 @@ def run_faults(made: Program, effort: Effort) -> set[str]:
     found = set()
     for seed in range(effort.runs):
         try:
-            made.launch().run(seed=seed)
+            made.launch().run(seed=seed, timeout=3.0)
             found.add("")
-        except SimFault as fault:
+        except (SimFault, UnfinishedError) as fault:
             found.add(type(fault).__name__)
     return found
 
