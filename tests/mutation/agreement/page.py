@@ -67,7 +67,8 @@ def _disagreements(pairs: Sequence[Pair]) -> Iterable[str]:
         yield f"{text or '**Unexplained.**'} {len(mine)}:"
         yield ""
         for p in mine:
-            at = f", `{p.what}` at {p.loc}" if p.what else f", {p.instance}" if p.instance else ""
+            what = p.what.replace("](", "] (")  # which reads as a link, also inside backticks
+            at = f", `{what}` at {p.loc}" if p.what else f", {p.instance}" if p.instance else ""
             yield f"- {p.subject}{at}: program {p.traced.verdict}, PTX {p.printed.verdict}"
         yield ""
 
