@@ -128,6 +128,7 @@ def compare(seeds: range, effort: Effort) -> Counter[str]:
     return tally
 
 
+@pytest.mark.slow
 def test_the_check_agrees_with_every_order_and_lane() -> None:
     tally = compare(range(24), QUICK)
     assert tally["check: verified"] >= 5

@@ -15,6 +15,7 @@ from tests.mutation.agreement.subjects import mutated
 PAGE = Path(__file__).parents[3] / "docs" / "generated" / "ptx-agreement.md"
 
 
+@pytest.mark.slow
 def test_both_front_ends_agree_on_mutants_of_an_example() -> None:
     found = [judge(subject) for subject in mutated(8, "02_ring")]
     assert [p for p in found if not p.agrees] == []

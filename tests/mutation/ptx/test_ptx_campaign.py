@@ -68,6 +68,7 @@ def test_what_becomes_of_a_deleted_instruction(opcode: str, fate: str, kind: str
     assert (found.fate, found.kind if kind else "") == (fate, kind), found
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, kept = tmp_path / "page.md", tmp_path / "results.gz"
     arguments = ["--kernels", "GEMM, sm_90a", "--jobs", "1", "--sample", "150"]

@@ -197,6 +197,7 @@ def _agrees(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "count"), [(0, 12), pytest.param(12, 150, marks=pytest.mark.thorough)]
 )

@@ -20,6 +20,7 @@ def run(made: Kernel, text: str, seed: int, *, grid: int = CTAS, rules: Any = "p
     return launch.args[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_runs_right(name: str) -> None:
     made = KERNELS[name]
