@@ -49,7 +49,7 @@ test-all: $(FULL) ## run the suite and what proves it again over many more cases
 	$(PYTEST) $(ARGS)
 
 test-quick: $(FULL) ## run what takes under a minute in total
-	$(PYTEST) -m "not slow and not thorough and not gpu" $(ARGS)
+	$(PYTEST) --ignore=tests/gpu -m "not slow and not thorough and not gpu" $(ARGS)
 
 test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 	$(BIN)/python tests/gpu/run.py $(ARGS)
