@@ -39,13 +39,15 @@ def gpu_module(
     parameters: str,
     *operands: object,
 ) -> Any:
-    """The module that runs an operation on PyTorch tensors, imported when it is first needed.
+    """The module that runs an operation on PyTorch tensors, on their GPU or, those on the CPU,
+    simulated. It is imported when it is first needed.
 
     Args:
         parameters: a letter for each operand, for the message.
 
     Raises:
-        BindError: no operand is a tensor, or an option of the simulator is given.
+        BindError: no operand is a tensor, or an option of the simulator is given for tensors that
+            are not simulated.
     """
     torch = sys.modules.get("torch")
     for x in operands:
@@ -55,14 +57,17 @@ def gpu_module(
         named = zip(parameters, operands, strict=True)
         letter, x = next((n, x) for n, x in named if not isinstance(x, np.ndarray))
         raise BindError(
-            f"{operation}: {letter} must be a NumPy array or a CUDA tensor of PyTorch, got"
+            f"{operation}: {letter} must be a NumPy array or a tensor of PyTorch, got"
             f" {type(x).__name__}"
         )
     if seed or progress is not None:
-        raise BindError(
-            f"{operation}: seed and progress belong to the simulator, which runs NumPy arrays; a"
-            " CUDA tensor runs on its GPU"
-        )
+        from tilepipe.ops.torch import device
+
+        if not device.simulates(x):
+            raise BindError(
+                f"{operation}: seed and progress belong to the simulator, which runs NumPy arrays"
+                " and tensors on the CPU; a CUDA tensor runs on its GPU"
+            )
     # found here without the microsecond that an import statement takes
     return sys.modules.get(name) or importlib.import_module(name)
 

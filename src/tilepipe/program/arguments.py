@@ -82,17 +82,25 @@ def refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
 
 
 def chip_of(named: Mapping[str, Argument]) -> Chip | None:
-    """The GPU whose memory the arguments are in; None where they are NumPy arrays."""
-    arrays = [
-        a.array
-        for a in named.values()
-        if isinstance(a, TensorMap) and not isinstance(a.array, np.ndarray)
-    ]
-    if not arrays:
+    """The GPU whose memory the arguments are in; None where they are in the host's.
+
+    Raises:
+        BindError: some are in a GPU's memory and some in the host's, or they are on several GPUs.
+    """
+    arrays = {n: a.array for n, a in named.items() if isinstance(a, TensorMap)}
+    others = [x for x in arrays.values() if not isinstance(x, np.ndarray)]
+    if not others:
         return None
     from tilepipe.cuda.runtime import driver, interop
 
-    ordinal = interop.device_of(arrays)
+    there = [name for name, x in arrays.items() if interop.is_device_array(x)]
+    here = [name for name, x in arrays.items() if isinstance(x, np.ndarray)]
+    if there and here:
+        raise BindError(
+            f"argument '{there[0]}' is in the memory of a GPU and '{here[0]}' in the host's; a"
+            " kernel's arrays are all in one place. Move one of them: .cuda() or .cpu() of a tensor"
+        )
+    ordinal = interop.device_of(others)
     return H200 if ordinal is None else driver.chip(ordinal)
 
 

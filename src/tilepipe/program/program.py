@@ -54,7 +54,8 @@ class Program:
         progress: Callable[[int, int], None] | None = None,
         on_event: OnEvent | None = None,
     ) -> Run:
-        """Runs the program on the simulated GPU, in place on its NumPy arguments.
+        """Runs the program on the simulated GPU, in place on its arguments: NumPy arrays, or
+        tensors of PyTorch on the CPU.
 
         Args:
             seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same
@@ -189,7 +190,8 @@ class Program:
 
         Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where
         they lie, and the call returns as soon as the kernel is queued; a CUDA graph can capture it.
-        NumPy arguments are copied to device 0, and what the kernel writes is copied back.
+        NumPy arrays and tensors on the CPU are copied to device 0, and what the kernel writes is
+        copied back.
 
         Args:
             stream: an integer (CUstream), or a stream of PyTorch, CuPy or cuda.core; the current

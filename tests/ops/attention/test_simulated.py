@@ -127,7 +127,7 @@ Q, K, V = operands(8, 16)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"q": Q.tolist()}, "q must be a NumPy array or a CUDA tensor of PyTorch, got list"),
+        ({"q": Q.tolist()}, "q must be a NumPy array or a tensor of PyTorch, got list"),
         ({"q": Q.astype(np.float32)}, "takes bfloat16 or float16"),
         ({"k": K[..., :32]}, "same shape"),
         ({"q": Q[0]}, "q must have 4 dimensions"),

@@ -299,8 +299,8 @@ A, B = tensor(4, 8), tensor(8, 16)
         (A.int(), B.int(), {}, ["int32"]),
         (A.to(torch.complex64), B, {}, ["complex64"]),
         (A.to_sparse(), B, {}, ["dense", "sparse_coo"]),
-        (A, np.ones((8, 16)), {}, ["b must be a CUDA tensor", "ndarray"]),
-        (np.ones((4, 8)), B, {}, ["a must be a CUDA tensor", "ndarray"]),
+        (A, np.ones((8, 16)), {}, ["b must be a tensor", "ndarray"]),
+        (np.ones((4, 8)), B, {}, ["a must be a tensor", "ndarray"]),
         (A, B.to("meta"), {}, ["a is on cpu and b on meta"]),
         (A, B, {"out_dtype": "float64"}, ["not float64"]),
         (A, B, {"out_dtype": "floaty"}, ["floaty"]),
@@ -314,7 +314,7 @@ A, B = tensor(4, 8), tensor(8, 16)
             {"out": tensor(4, 16), "out_dtype": "float32"},
             ["out is bfloat16 and out_dtype float32"],
         ),
-        (A, B, {"out": np.ones((4, 16))}, ["out must be a CUDA tensor", "ndarray"]),
+        (A, B, {"out": np.ones((4, 16))}, ["out must be a tensor", "ndarray"]),
         (A, B, {"out": tensor(4, 16).to("meta")}, ["a is on cpu and out on meta"]),
         (A, B, {"bias": tensor(4)}, ["bias must have shape (16,)", "(4,)"]),
         (A, B, {"bias": tensor(16).half()}, ["bias is float16", "float32"]),
@@ -340,13 +340,6 @@ def test_bad_input_is_one_clear_error(
         matmul(a, b, **options)
     assert [word for word in words if word not in str(caught.value)] == []
     assert gpu.launches == 0
-
-
-def test_tensors_on_the_cpu_are_refused() -> None:
-    with pytest.raises(
-        tp.BindError, match=r"runs tensors on CUDA devices; a is on cpu.*\.cuda\(\).*NumPy"
-    ):
-        matmul(A, B)
 
 
 def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
     for given in ((a, b.T, *e8m0), (fp4, fp4.T, *e4m3), (fp4, fp4.T, (e4m3[0], scale_a), e4m3[1])):
         with pytest.raises(
             tp.UnavailableError,
-            match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* takes NumPy "
+            match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* NumPy "
             r"arrays",
         ):
             scaled_matmul(*given)
@@ -256,7 +256,7 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
     [
         (
             {"scale_a": np.ones((64, 1), np.float32)},
-            "scaled_matmul: scale_a must be a CUDA tensor of PyTorch as the others, got ndarray",
+            "scaled_matmul: scale_a must be a tensor of PyTorch as the others, got ndarray",
         ),
         ({"scale_a": torch.ones(64, 2)}, "which is no recipe. One number for each tensor"),
         (

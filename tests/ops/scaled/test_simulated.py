@@ -332,7 +332,7 @@ def test_scales_of_blocks_that_do_not_fit(
             "takes float8_e4m3fn, float8_e5m2 and fp4, packed as uint8; a is 32×160 float16",
         ),
         ((A, B, 1.0, f32(1)), "scale_a must be a NumPy array as a and b are, got float"),
-        ((A, [1], *ROWS), "b must be a NumPy array or a CUDA tensor of PyTorch, got list"),
+        ((A, [1], *ROWS), "b must be a NumPy array or a tensor of PyTorch, got list"),
     ],
     ids=lambda x: x[:40] if isinstance(x, str) else "",
 )

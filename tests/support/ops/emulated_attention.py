@@ -13,7 +13,6 @@ import pytest
 
 import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
-from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at
 from tilepipe.kernels.attention import reference as attention_reference, sm90 as kernel
 from tilepipe.ops.attention import gpu as torch_attention
@@ -76,10 +75,6 @@ class Launcher:
         x["out"][...] = out.astype(x["out"].dtype)
         if "lse" in x:
             x["lse"][...] = lse.astype(np.float32)
-
-
-_library = torch.library.Library("tilepipe", "IMPL")
-_library.impl("attention", torch_attention.kernel, "CPU")
 
 
 @pytest.fixture

@@ -11,15 +11,11 @@ import numpy as np
 import pytest
 
 from tests.support.ops.device import take_cpu_for_gpu
-from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
 from tilepipe.ops.grouped import gpu as torch_grouped
-
-_library = torch.library.Library("tilepipe", "IMPL")
-_library.impl("grouped_matmul", torch_grouped.kernel, "CPU")
 
 
 @dataclass

@@ -21,7 +21,7 @@ from tilepipe.kernels.gemm.reference import activated
 
 torch = pytest.importorskip("torch")
 
-from tilepipe.ops.matmul import gpu as torch_op, plan as torch_plan  # noqa: E402
+from tilepipe.ops.matmul import plan as torch_plan  # noqa: E402
 
 Array = npt.NDArray[Any]
 
@@ -114,10 +114,6 @@ def choose(
     assert isinstance(dtype, tp.DType)
     assert isinstance(out_dtype, tp.DType)
     return GemmConfig()
-
-
-_library = torch.library.Library("tilepipe", "IMPL")
-_library.impl("matmul", torch_op.kernel, "CPU")
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 
 import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
-from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -104,10 +103,6 @@ def choose(
 ) -> Any:
     assert (chip, scales in ("tensor", "row"), dtype.nbytes) == (tp.H200, True, 1)
     return GemmConfig(bk=128, bn=64 if extras else 128)
-
-
-_library = torch.library.Library("tilepipe", "IMPL")
-_library.impl("scaled_matmul", torch_scaled.kernel, "CPU")
 
 
 @pytest.fixture

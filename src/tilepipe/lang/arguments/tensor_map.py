@@ -19,6 +19,7 @@ from tilepipe.ir.hardware.tma import (
     broken_line_rule,
     default_swizzle,
 )
+from tilepipe.ir.host_tensors import host_memory, is_host_tensor, require_simulated
 from tilepipe.ir.layout import SWIZZLES
 
 
@@ -69,8 +70,9 @@ def tensor_map(
     """Describes `array` for TMA (with a `box`) or for ordinary loads and stores (without).
 
     Args:
-        array: NumPy array (or a CUDA tensor) of rank 1..5, one of whose last two dimensions is
-            contiguous.
+        array: NumPy array or tensor of PyTorch, on the CPU or on a GPU, of rank 1..5, one of whose
+            last two dimensions is contiguous. The map of a tensor on the CPU has a NumPy array of
+            its memory.
         box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than
             the swizzle span is copied in panels).
         swizzle: bytes; the widest that divides the box's contiguous extent unless given.
@@ -94,6 +96,9 @@ def tensor_map(
     if swizzle is not None:
         swizzle = require_int(swizzle, "swizzle=", 0, max(SWIZZLES))
     kind = _element_type(array, dtype)
+    if is_host_tensor(array):
+        require_simulated("the tensor")
+        array = host_memory(array, "the tensor")
     rank = len(array.shape)
     if not 1 <= rank <= MAX_RANK:
         raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")

@@ -15,6 +15,7 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90 as attention_kernel
 from tilepipe.kernels.attention.validation import NAME, Extents
+from tilepipe.ops.attention import simulated
 from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
@@ -31,6 +32,7 @@ from tilepipe.ops.torch.dispatcher import (
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
+from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, refuse_overlap, span
 
 if TYPE_CHECKING:
@@ -151,7 +153,19 @@ def _launch(plan: Plan, call: Call) -> Results:
     return result, lse
 
 
-plans: PlanCache[Call, Plan, Results] = PlanCache(_key, _prepare, _launch)
+def _simulate(call: Call) -> Results | None:
+    """The result, where the tensors are on the CPU."""
+    if not is_simulated(call.q):
+        return None
+    _checked_tensors(call)
+    found = simulate(NAME, call, simulated.attention)
+    if call.return_lse:
+        result, lse = found
+        return result, lse
+    return found, torch.empty((0, 0, 0), dtype=torch.float32)
+
+
+plans: PlanCache[Call, Plan, Results] = PlanCache(_key, _prepare, _launch, _simulate)
 
 
 def kernel(
@@ -164,7 +178,7 @@ def kernel(
     layout: str = "bshd",
     settings: str = "()",
 ) -> Results:
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     items = settings_of(settings)

@@ -1,5 +1,5 @@
 """attention(q, k, v): softmax(scale · q · kᵀ) · v, on the GPU for CUDA tensors, on the simulator
-for NumPy arrays.
+for NumPy arrays and for tensors on the CPU.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ def attention(
     to the operands' 16 bits.
 
     Args:
-        q, k, v: three CUDA tensors of PyTorch, which run on their device in its current stream, or
-            three NumPy arrays, which run on the simulated GPU. bfloat16 or float16, all alike. q
-            (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), d 64 or 128. Head h of q
-            reads head h // (heads // kv_heads) of k and v. They are read where they lie, never
-            copied: d must be contiguous, addresses and the other strides multiples of 16 bytes, as
-            those of contiguous arrays, of parts of a fused projection and of transposed views are.
+        q, k, v: three CUDA tensors of PyTorch, which run on their device in its current stream; or
+            three tensors on the CPU, or three NumPy arrays, which run on the simulated GPU.
+            bfloat16 or float16, all alike. q (batch, s_q, heads, d), k and v (batch, s_kv,
+            kv_heads, d), d 64 or 128. Head h of q reads head h // (heads // kv_heads) of k and v.
+            They are read where they lie, never copied: d must be contiguous, addresses and the
+            other strides multiples of 16 bytes, as those of contiguous arrays, of parts of a fused
+            projection and of transposed views are.
         causal: query i sees the keys j <= i + s_kv - s_q, so that the last query sees all.
         scale: of the scores, positive; 1/sqrt(d) unless given.
         out: where to write the result: shape and dtype of q, strides as above, and no memory of q,
@@ -92,7 +93,7 @@ def attention(
             (batch, heads, s_q).
         layout: "bshd", as above, or "bhsd": q, out (batch, heads, s_q, d), k, v (batch, kv_heads,
             s_kv, d).
-        seed, progress: of the simulator, see `Program.run`; NumPy only.
+        seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `AttentionConfig`, the others at what is chosen for the shape.
 
     Returns:
@@ -126,6 +127,8 @@ def attention(
         from tilepipe.ops.attention import simulated
 
         return simulated.attention(call, seed, progress)
-    gpu = gpu_module("tilepipe.ops.attention.gpu", NAME, seed, progress, "qkv", q, k, v)
-    result: ArrayT | tuple[ArrayT, ArrayT] = gpu.attention(call)
+    tensors = gpu_module("tilepipe.ops.attention.gpu", NAME, seed, progress, "qkv", q, k, v)
+    if seed or progress is not None:
+        return tensors.with_options(tensors.attention, call, seed, progress)
+    result: ArrayT | tuple[ArrayT, ArrayT] = tensors.attention(call)
     return result

@@ -13,6 +13,7 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
+from tilepipe.ops.grouped import simulated
 from tilepipe.ops.grouped.call import Extents, checked, config
 from tilepipe.ops.grouped.public import NAME, GroupedCall
 from tilepipe.ops.torch import products
@@ -27,6 +28,7 @@ from tilepipe.ops.torch.dispatcher import (
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
+from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = GroupedCall[torch.Tensor]
@@ -112,7 +114,16 @@ def _in_groups(found: Extents, offsets: torch.Tensor) -> torch.Tensor:
     return (rows < last)[:, None]
 
 
-plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch)
+def _simulate(call: Call) -> torch.Tensor | None:
+    """The result, where the tensors are on the CPU."""
+    if not is_simulated(call.a):
+        return None
+    _checked_tensors(call)
+    found: torch.Tensor = simulate(NAME, call, simulated.grouped_matmul)
+    return found
+
+
+plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch, _simulate)
 
 
 def kernel(
@@ -122,7 +133,7 @@ def kernel(
     out_dtype: torch.dtype | None = None,
     settings: str = "()",
 ) -> torch.Tensor:
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     return plans.run(GroupedCall(a, b, offsets, None, out_dtype, settings_of(settings)))

@@ -1,5 +1,5 @@
 """grouped_matmul(a, b, offsets): rows of a, group by group, times the group's matrix of b; on the
-GPU for CUDA tensors, on the simulator for NumPy arrays.
+GPU for CUDA tensors, on the simulator for NumPy arrays and for tensors on the CPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def grouped_matmul(
 
     Args:
         a: (m, k), its rows sorted by group. b: (groups, k, n). Both bfloat16 or both float16; two
-            CUDA tensors of PyTorch, or two NumPy arrays, which run on the simulated GPU. Read where
+            CUDA tensors of PyTorch; or two tensors on the CPU, or two NumPy arrays, which run on
+            the simulated GPU. Read where
             they lie if a is row-major, each matrix of b row- or column-major (weights (groups, n,
             k) are passed transposed), and the other strides are multiples of 16 bytes; copied first
             if not.
@@ -56,13 +57,13 @@ def grouped_matmul(
         out: where to write the result (m, n), its dtype and device. Rows that are in no group keep
             what they hold.
         out_dtype: bfloat16, float16 or float32; that of the operands unless given.
-        seed, progress: of the simulator, see `Program.run`; NumPy only.
-        settings: fields of `GroupedGemmConfig`. None given: chosen for CUDA tensors, the defaults
-            for NumPy.
+        seed, progress: of the simulator, see `Program.run`; not on a GPU.
+        settings: fields of `GroupedGemmConfig`. None given: chosen for CUDA tensors, else the
+            defaults.
 
     Returns:
-        `out`, or a new C-contiguous array or tensor (m, n). Its rows in no group are zeros in
-        NumPy, and undefined on the GPU.
+        `out`, or a new C-contiguous array or tensor (m, n). Its rows in no group are zeros
+        where it is simulated, and undefined on the GPU.
 
     Raises:
         BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand
@@ -73,6 +74,8 @@ def grouped_matmul(
         from tilepipe.ops.grouped import simulated
 
         return simulated.grouped_matmul(call, seed, progress)
-    gpu = gpu_module("tilepipe.ops.grouped.gpu", NAME, seed, progress, "ab", a, b)
-    result: ArrayT = gpu.grouped_matmul(call)
+    tensors = gpu_module("tilepipe.ops.grouped.gpu", NAME, seed, progress, "ab", a, b)
+    if seed or progress is not None:
+        return tensors.with_options(tensors.grouped_matmul, call, seed, progress)
+    result: ArrayT = tensors.grouped_matmul(call)
     return result

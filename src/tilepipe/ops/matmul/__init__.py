@@ -1,1 +1,3 @@
-"""`ops.matmul`: NumPy arrays on the simulated GPU, CUDA tensors of PyTorch on their GPU."""
+"""`ops.matmul`: NumPy arrays, and tensors of PyTorch on the CPU, on the simulated
+GPU; CUDA tensors on their GPU.
+"""

@@ -27,6 +27,7 @@ from tilepipe.ops.torch.dispatcher import (
     settings_text,
     wants_gradient,
 )
+from tilepipe.ops.torch.simulated import with_options as with_options
 from tilepipe.ops.torch.tensors import torch_dtype
 
 OPERATOR = "tilepipe::matmul"
@@ -65,7 +66,7 @@ def kernel(
     precision: str | None = None,
     settings: str = "()",
 ) -> torch.Tensor:
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     call = MatmulCall(

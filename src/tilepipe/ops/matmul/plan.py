@@ -16,11 +16,13 @@ from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.arrays import tma_order
 from tilepipe.ops.calls import Shape
+from tilepipe.ops.matmul import simulated
 from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
 from tilepipe.ops.matmul.shapes import Product
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.plan_cache import MISALIGNED, PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
+from tilepipe.ops.torch.simulated import is_simulated, simulate
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = MatmulCall[torch.Tensor]
@@ -151,5 +153,14 @@ def activate(z: torch.Tensor, activation: str | None) -> torch.Tensor:
     return z if activation is None else getattr(torch.nn.functional, activation)(z)
 
 
-plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch)
+def _simulate(call: Call) -> torch.Tensor | None:
+    """The result, where the tensors are on the CPU."""
+    if not is_simulated(call.a):
+        return None
+    checked_tensors(call)
+    found: torch.Tensor = simulate(NAME, call, simulated.matmul)
+    return found
+
+
+plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch, _simulate)
 run = plans.run

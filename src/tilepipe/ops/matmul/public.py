@@ -1,5 +1,5 @@
 """matmul(a, b): `a @ b` through the GEMM kernel, on the GPU for CUDA tensors, on the simulator for
-NumPy arrays.
+NumPy arrays and for tensors on the CPU.
 """
 
 from __future__ import annotations
@@ -7,14 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from tilepipe.host_arguments import plain
-from tilepipe.ir.arrays import array_dtype
-from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.kernels.gemm.reference import activated
-from tilepipe.ops.arrays import acceptable, padded, require_arrays, stored
-from tilepipe.ops.calls import Array, ArrayT, Progress, Setting, gpu_module
-from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
-from tilepipe.ops.matmul.shapes import Product
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
+from tilepipe.ops.matmul import simulated
+from tilepipe.ops.matmul.call import NAME, MatmulCall
 
 
 def matmul(
@@ -36,8 +31,9 @@ def matmul(
     """activation(alpha · (a @ b) + beta · source + bias), accumulated in float32 and rounded once.
 
     Args:
-        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two
-            NumPy arrays, which run on the simulated GPU. Both bfloat16, both float16, or both
+        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream; or two
+            tensors on the CPU, or two NumPy arrays, which run on the simulated GPU. Both bfloat16,
+            both float16, or both
             float32 with `precision="tf32"`. Shapes as `@` has them: (m, k) @ (k, n), a 1-D operand
             is a row or a column, the dimensions before the last two are a batch and broadcast. Any
             layout: a matrix that is contiguous along one of its dimensions and whose other stride
@@ -55,10 +51,10 @@ def matmul(
         out_dtype: bfloat16, float16 or float32; that of the operands unless given. A name, or a
             dtype of tilepipe, NumPy or PyTorch.
         precision: "tf32": multiply float32 with 10 bits of mantissa.
-        seed, progress: of the simulator, see `Program.run`; NumPy only.
+        seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `GemmConfig` (bm, bn, bk, stages, ...), the others at its defaults. None
-            given: for CUDA tensors `gemm.heuristics.choose` picks for the shape; NumPy arrays
-            simulate the defaults.
+            given: for CUDA tensors `gemm.heuristics.choose` picks for the shape; the defaults
+            are simulated.
 
     Returns:
         `out`, or a new C-contiguous array or tensor. With m, n or k = 0 what NumPy and PyTorch
@@ -87,42 +83,9 @@ def matmul(
         tuple(sorted(settings.items())) if settings else (),
     )
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return _simulated(call, seed, progress)
-    gpu = gpu_module("tilepipe.ops.matmul.gpu", NAME, seed, progress, "ab", a, b)
-    result: ArrayT = gpu.matmul(call)
+        return simulated.matmul(call, seed, progress)
+    tensors = gpu_module("tilepipe.ops.matmul.gpu", NAME, seed, progress, "ab", a, b)
+    if seed or progress is not None:
+        return tensors.with_options(tensors.matmul, call, seed, progress)
+    result: ArrayT = tensors.matmul(call)
     return result
-
-
-def _simulated(call: MatmulCall[Array], seed: int, progress: Progress | None) -> Array:
-    """`ops.matmul` of NumPy arrays, with all its options."""
-    require_arrays(NAME, "a and b", out=call.out, source=call.source, bias=call.bias)
-    shapes, dtype = checked(call, call.a.strides)
-    cfg = config(call.settings, call.activation, array_dtype(call.a))
-    c = padded(shapes.output, dtype)
-    if 0 not in shapes.output and shapes.k:
-        # The kernel refuses arrays that share memory with C; C is new, so none does.
-        left = acceptable(shapes.left(call.a, np.broadcast_to))
-        right = acceptable(shapes.right(call.b, np.broadcast_to).swapaxes(-1, -2))
-        source = bias = None
-        if call.source is not None and call.source_scale:
-            source = acceptable(shapes.like_output(call.source, np.broadcast_to))
-        if call.bias is not None:
-            bias = np.ascontiguousarray(call.bias)
-        alpha, beta = float(call.alpha), call.source_scale
-        program = gemm.bind(left, right, c, cfg, bias=bias, source=source, alpha=alpha, beta=beta)
-        program.run(seed=seed, progress=progress)
-    elif 0 not in shapes.output:
-        c = _without_product(call, shapes, dtype)
-    return stored(call.out, c.reshape(shapes.result))
-
-
-def _without_product(call: MatmulCall[Array], shapes: Product, dtype: DType) -> Array:
-    """What remains where k is 0, computed in float32."""
-    z = np.zeros(shapes.output, np.float32)
-    if call.source is not None and call.source_scale:
-        source = shapes.like_output(call.source, np.broadcast_to)
-        z += np.float32(call.source_scale) * source.astype(np.float32)
-    if call.bias is not None:
-        z += call.bias.astype(np.float32)
-    made: Array = activated(z, call.activation).astype(dtype.numpy)
-    return made

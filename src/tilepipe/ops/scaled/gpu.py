@@ -12,6 +12,7 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.host_tensors import require_simulated
 from tilepipe.kernels.gemm import heuristics as gemm_heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
@@ -22,6 +23,7 @@ from tilepipe.kernels.gemm_blockwise import (
 )
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.calls import check_shape, configured, result_dtype
+from tilepipe.ops.scaled import simulated
 from tilepipe.ops.scaled.call import ArrayKind, Recipe, recipe
 from tilepipe.ops.scaled.public import NAME, ScaledCall
 from tilepipe.ops.torch import products
@@ -35,6 +37,7 @@ from tilepipe.ops.torch.dispatcher import (
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
+from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = ScaledCall[torch.Tensor]
@@ -44,15 +47,19 @@ SCHEMA = (
 )
 ONLY_SIMULATED = (
     f"{NAME} of {', '.join(KINDS)} needs the tensor cores of Blackwell (tcgen05.mma with scale"
-    " factors), and has run on no GPU yet: it takes NumPy arrays, which are simulated. On Hopper"
-    " scale whole tensors, rows, or blocks of 128, with float32 scales"
+    " factors), and has run on no GPU yet: NumPy arrays and tensors on the CPU are simulated. On"
+    " Hopper scale whole tensors, rows, or blocks of 128, with float32 scales"
 )
 
 
 def scaled_matmul(call: Call) -> torch.Tensor:
     """`ops.scaled_matmul` of PyTorch tensors, with all its options."""
     if isinstance(call.scale_a, tuple | list) or isinstance(call.scale_b, tuple | list):
-        raise UnavailableError(ONLY_SIMULATED)
+        if not is_simulated(call.a):
+            raise UnavailableError(ONLY_SIMULATED)
+        require_simulated(f"{NAME}: a")
+        paired: torch.Tensor = simulate(NAME, call, simulated.scaled_matmul)
+        return paired
     operands = call.a, call.b, call.scale_a, call.scale_b, call.bias
     refuse_gradient(NAME, *operands, call.out)
     if not is_tracing() and not observed(*operands, call.out):
@@ -165,7 +172,16 @@ def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
     return c.zero_() if call.bias is None else c.copy_(call.bias.expand(plan.shape))
 
 
-plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch)
+def _simulate(call: Call) -> torch.Tensor | None:
+    """The result, where the tensors are on the CPU."""
+    if not is_simulated(call.a):
+        return None
+    _checked_tensors(call)
+    found: torch.Tensor = simulate(NAME, call, simulated.scaled_matmul)
+    return found
+
+
+plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch, _simulate)
 
 
 def kernel(
@@ -177,7 +193,7 @@ def kernel(
     out_dtype: torch.dtype | None = None,
     settings: str = "()",
 ) -> torch.Tensor:
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     return plans.run(

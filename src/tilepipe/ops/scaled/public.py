@@ -1,5 +1,5 @@
 """scaled_matmul(a, b, scale_a, scale_b): a product of small floats and their scales, on the GPU for
-CUDA tensors, on the simulator for NumPy arrays.
+CUDA tensors, on the simulator for NumPy arrays and for tensors on the CPU.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ def scaled_matmul(
     dimensions or 1; and a pair (scales, one float32), as NVFP4 has it for the whole tensor.
 
     Args:
-        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two
-            NumPy arrays, which run on the simulated GPU. Read where they lie if k is contiguous in
-            both (b is then a transposed view, as `scaled_mm` of PyTorch wants it) and the other
-            stride is a multiple of 16 bytes; copied first if not.
+        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream; or two
+            tensors on the CPU, or two NumPy arrays, which run on the simulated GPU. Read where they
+            lie if k is contiguous in both (b is then a transposed view, as `scaled_mm` of PyTorch
+            wants it) and the other stride is a multiple of 16 bytes; copied first if not.
         scale_a, scale_b: any layout; a NaN makes its products NaN. With blocks, a column-major
             scale_a whose columns are 16 bytes apart is not copied.
         out: where to write the result, its shape, dtype and device. bias: (n,), of the result's
             dtype or float32, not with "block".
         out_dtype: bfloat16 (unless given), float16 or float32.
-        seed, progress: of the simulator, see `Program.run`; NumPy only.
+        seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `GemmConfig`, of "block" `BlockwiseGemmConfig`, of mx and nv
-            `BlockScaledGemmConfig`. None given: chosen for CUDA tensors, defaults for NumPy.
+            `BlockScaledGemmConfig`. None given: chosen for CUDA tensors, else the defaults.
 
     Returns:
         `out`, or a new C-contiguous array or tensor (m, n). With k = 0, zeros and the bias.
@@ -93,6 +93,8 @@ def scaled_matmul(
         from tilepipe.ops.scaled import simulated
 
         return simulated.scaled_matmul(call, seed, progress)
-    gpu = gpu_module("tilepipe.ops.scaled.gpu", NAME, seed, progress, "ab", a, b)
-    result: ArrayT = gpu.scaled_matmul(call)
+    tensors = gpu_module("tilepipe.ops.scaled.gpu", NAME, seed, progress, "ab", a, b)
+    if seed or progress is not None:
+        return tensors.with_options(tensors.scaled_matmul, call, seed, progress)
+    result: ArrayT = tensors.scaled_matmul(call)
     return result

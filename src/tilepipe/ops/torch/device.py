@@ -10,8 +10,9 @@ from tilepipe.cuda.runtime import driver
 from tilepipe.errors import UnavailableError
 from tilepipe.ir.chip import Chip
 
-DEVICES = ["cuda", "meta"]
-"""Types of device that a tensor may be on: the kernel's, and the one that has shapes only."""
+DEVICES = ["cuda", "cpu", "meta"]
+"""Types of device that a tensor may be on: the kernel's, the one whose tensors are simulated, and
+the one that has shapes only."""
 
 # A thread that has called nothing of CUDA has no context: kernels are loaded inside this one.
 context = driver.current
@@ -40,3 +41,8 @@ def hopper(ordinal: int, operation: str) -> Chip:
             f" {torch.cuda.get_device_name(ordinal)} of {major}.{minor}"
         )
     return driver.chip(ordinal)
+
+
+def simulates(x: torch.Tensor) -> bool:
+    """Whether the kernel runs on the simulated GPU: the tensor is on the CPU."""
+    return bool(x.is_cpu)

@@ -32,11 +32,13 @@ def register(
     """Registers an operator.
 
     Args:
-        schema: its parameters and results. kernel: its work on CUDA tensors.
+        schema: its parameters and results. kernel: its work on tensors, those on the CPU
+            simulated.
         fake: shapes and dtypes of its results, for tensors without data.
     """
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, kernel, "CUDA")
+    for device in ("CUDA", "CPU"):
+        library.impl(name, kernel, device)
     torch.library.register_fake(f"tilepipe::{name}", fake, lib=library)
     return getattr(torch.ops.tilepipe, name).default
 

@@ -15,6 +15,7 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.host_tensors import require_simulated
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
 
@@ -38,7 +39,7 @@ def check_tensors(operation: str, tensors: Mapping[str, object], *, optional: in
             continue
         if not isinstance(x, torch.Tensor):
             raise BindError(
-                f"{operation}: {name} must be a CUDA tensor of PyTorch as the others, got"
+                f"{operation}: {name} must be a tensor of PyTorch as the others, got"
                 f" {type(x).__name__}"
             )
         if x.layout is not torch.strided:
@@ -48,14 +49,16 @@ def check_tensors(operation: str, tensors: Mapping[str, object], *, optional: in
             )
         if x.device.type not in device.DEVICES:
             raise BindError(
-                f"{operation} runs tensors on CUDA devices; {name} is on {x.device}. Move it with"
-                " .cuda(); NumPy arrays are simulated"
+                f"{operation} runs tensors on CUDA devices, and simulates those on the CPU; {name}"
+                f" is on {x.device}. Move it with .cuda() or .cpu()"
             )
         if isinstance(leading, torch.Tensor) and x.device != leading.device:
             raise BindError(
                 f"{operation}: {first} is on {leading.device} and {name} on {x.device}; move one"
                 " with .to()"
             )
+        if device.simulates(x):
+            require_simulated(f"{operation}: {name}")
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any, NoReturn, Protocol
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
+from tilepipe.ir.host_tensors import host_memory
 
 Array = npt.NDArray[Any]
 _HOST = (1, 3)  # DLPack's device types for memory of the CPU, pinned or not
@@ -37,7 +37,7 @@ def host_array(x: object, what: str) -> Array | None:
         return None
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return _of_torch(x, torch, what)
+        return _of_torch(x, what)
     if hasattr(x, "__cuda_array_interface__"):
         _on_gpu(x, what, "copy it to the host")
     if hasattr(x, "__dlpack_device__") and hasattr(x, "__dlpack__"):
@@ -56,27 +56,10 @@ def host_array(x: object, what: str) -> Array | None:
     return None
 
 
-def _of_torch(x: Any, torch: Any, what: str) -> Array:
-    """A view of a tensor's memory, with that of its whole storage as its base: tensors that share
-    a storage share addresses.
-    """
+def _of_torch(x: Any, what: str) -> Array:
     if x.device.type != "cpu":
         _on_gpu(x, what, "pass `x.cpu()`, and copy what the kernel has written back", str(x.device))
-    if x.layout is not torch.strided:
-        raise BindError(f"{what}: a tensor of layout {x.layout}; pass a dense one")
-    storage = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage()).numpy()
-    dtype = _numpy_type(str(x.dtype).removeprefix("torch."), x.itemsize)
-    strides = tuple(n * x.itemsize for n in x.stride())
-    return np.ndarray(tuple(x.shape), dtype, storage, x.storage_offset() * x.itemsize, strides)
-
-
-def _numpy_type(name: str, itemsize: int) -> np.dtype[Any]:
-    """NumPy's type of that name, or that of ml_dtypes; unsigned integers where there is none."""
-    try:
-        found = np.dtype(getattr(ml_dtypes, name, name))
-    except TypeError:
-        found = np.dtype(f"u{itemsize}")
-    return found if found.itemsize == itemsize else np.dtype(f"u{itemsize}")
+    return host_memory(x, what)
 
 
 def _on_gpu(x: object, what: str, cure: str, device: str = "a GPU") -> NoReturn:

@@ -1,0 +1,119 @@
+"""Operations on tensors on the CPU: simulated in their own memory, as those on NumPy arrays are."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from tilepipe.ir.arrays import array_dtype
+from tilepipe.ir.host_tensors import host_memory
+from tilepipe.ops.calls import Array, Progress
+from tilepipe.ops.torch import device
+from tilepipe.ops.torch.tensors import torch_dtype
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+CallT = TypeVar("CallT", bound="DataclassInstance")
+ResultT = TypeVar("ResultT")
+LONG_S = 10.0  # a run that takes longer is announced
+SETTLED_S = 1.0  # after which the CTAs that are done say how long the others take
+
+OPTIONS: ContextVar[tuple[int, Progress | None]] = ContextVar("OPTIONS", default=(0, None))
+"""`seed` and `progress` of the call that is under way. Operators of PyTorch do not pass them on."""
+
+_announced: set[str] = set()
+
+
+class SlowSimulationWarning(UserWarning):
+    """An operation on tensors on the CPU takes long, for it is simulated."""
+
+
+def with_options(
+    run: Callable[[CallT], ResultT], call: CallT, seed: int, progress: Progress | None
+) -> ResultT:
+    """`run(call)`, in which simulations have these options."""
+    before = OPTIONS.set((seed, progress))
+    try:
+        return run(call)
+    finally:
+        OPTIONS.reset(before)
+
+
+def simulate(
+    operation: str,
+    call: CallT,
+    run: Callable[[Any, int, Progress | None], Any],
+) -> Any:
+    """The results of a call whose tensors are on the CPU, as tensors. `run` computes them with
+    arrays that share the memory of the call's tensors; what it returns as `out` is the call's own.
+    """
+    seed, progress = OPTIONS.get()
+    arrays = {
+        f.name: _arrays(f"{operation}: {f.name}", getattr(call, f.name)) for f in fields(call)
+    }
+    found = run(replace(call, **arrays), seed, announcing(operation, progress))
+    out: torch.Tensor | None = getattr(call, "out", None)
+    if out is not None and not out.is_inference():
+        torch.autograd.graph.increment_version(out)
+
+    def tensor(array: Array) -> torch.Tensor:
+        return out if out is not None and array is arrays["out"] else as_tensor(array)
+
+    return tuple(map(tensor, found)) if isinstance(found, tuple) else tensor(found)
+
+
+def _arrays(what: str, x: Any) -> Any:
+    """The arrays of tensors, also of those in a pair; anything else as it is."""
+    if isinstance(x, tuple | list):
+        return type(x)(_arrays(what, y) for y in x)
+    return host_memory(x, what) if isinstance(x, torch.Tensor) else x
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A tensor of an array's memory."""
+    bits = torch.from_numpy(array.view(f"u{array.itemsize}"))
+    return bits.view(torch_dtype(array_dtype(array)))
+
+
+def is_simulated(x: object) -> bool:
+    """Whether an argument is a tensor on the CPU."""
+    return isinstance(x, torch.Tensor) and device.simulates(x)
+
+
+def announcing(
+    operation: str, progress: Progress | None, clock: Callable[[], float] = time.perf_counter
+) -> Progress:
+    """A `progress` that also warns where the run is going to take long: the CTAs that are done say
+    how long one takes. An operation says so once in a process.
+    """
+    started = clock()
+
+    def report(done: int, total: int) -> None:
+        if operation not in _announced:
+            spent = clock() - started
+            whole = spent * total / max(done, 1)
+            if spent >= SETTLED_S and whole >= LONG_S:
+                _announced.add(operation)
+                warnings.warn(
+                    f"{operation} of tensors on the CPU is simulated: this call takes about"
+                    f" {_duration(whole)} ({done} of {total} CTAs in {spent:.0f} s). Move the"
+                    " tensors to a GPU with .cuda(), or pass progress= to follow it;"
+                    " TILEPIPE_CPU_TENSORS=off makes this an error",
+                    SlowSimulationWarning,
+                    stacklevel=2,
+                )
+        if progress is not None:
+            progress(done, total)
+
+    return report
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
