@@ -58,8 +58,9 @@ class Program(NamedTuple):
             named by address.
         barriers, named: arrays of mbarriers; named barriers with their thread counts.
         tensor_memory: it has tcgen05 ops. pairs: of two CTAs share them.
-        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
-            arrives, which may hand them back. waits_itself: it has a grid_dependency_wait.
+        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and arrives
+            that may hand them back and release nothing else to another CTA. waits_itself: it has a
+            grid_dependency_wait.
         shares_work: clusters may take work from each other, or wait for each other.
         orders_clusters: strong accesses to global memory may order one cluster after another.
         words: what messages call the instructions that they advise.

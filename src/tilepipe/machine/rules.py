@@ -145,10 +145,18 @@ EXITED_WARPS = Rule(
     "PTX ISA, bar: without a number, all threads of the CTA take part; the CUDA documentation"
     " (Volta Tuning Guide) counts those alone that have not exited",
 )
+RELAXED_HAND_BACK = Rule(
+    "relaxed hand-back",
+    "an arrive that releases at the scope of the cluster, between an arrival on another CTA's"
+    " barrier, or the alloc of a pair, and the end of that CTA, or its free",
+    "PTX ISA, mbarrier.arrive: without a scope it releases at that of the CTA; CUTLASS and CuTe"
+    " DSL arrive by that form before the leader of a pair frees and ends",
+    "silent",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER, STORE_AT_EXIT, ELECTED_LANE,
-    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS,
+    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK,
 )  # fmt: skip
 
 

@@ -36,8 +36,9 @@ class Site:
         rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
         flops: floating-point operations of one execution.
         layout: of the fragment that the op moves to or from memory.
-        relaxed: a relaxed arrive, which publishes little on another CTA's barrier; or a wait that
-            does not acquire. near: a wait that acquires from threads of its own CTA alone.
+        relaxed: an arrive that releases nothing by itself, or a wait that does not acquire.
+            near: an arrive that releases to threads of its own CTA alone, or a wait that acquires
+            from them alone.
         barrier: the name of the mbarrier, or of the array of mbarriers, that the op uses. named:
             that of the named barrier.
         targets: the CTAs of the cluster that the op reaches, as a mask of ranks; `OWN`: its own

@@ -16,7 +16,7 @@ import numpy as np
 from tilepipe.errors import BindError, PtxError, SimFault
 from tilepipe.host_arguments import require_int, require_number
 from tilepipe.ir.chip import Chip
-from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync
+from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync, Unit
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Role
 from tilepipe.machine.agents import Agent
@@ -341,6 +341,7 @@ class Launch:
             addressed=True,
             words=PTX,
             tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
+            hands_on=any(p.facts.unit is Unit.LAUNCH_CONTROL for p in performs),
             commits=any(p.facts.commits is Group.TCGEN05 for p in performs),
             shares_work=watches or takes,
             orders_clusters=watches or (takes and any(p.acquires for p in performs)),

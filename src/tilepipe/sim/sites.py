@@ -83,7 +83,7 @@ def _settings(op: Op) -> dict[str, Any]:
     return {
         "facts": op.facts,
         "sync": _SYNC[type(op)] if arrives else Sync.EXPECT,
-        "relaxed": getattr(op, "sem", "") == "relaxed",
+        "near": getattr(op, "sem", "") == "relaxed",
         "multicast": multicast is not None and multicast is not False,
         "parity": phase is not None and phase.dtype.kind != "phase",
         "columns": getattr(op, "columns", 0),

@@ -142,6 +142,22 @@ def test_a_key_says_how_many_threads_a_named_barrier_waits_for() -> None:
     assert keys[1] != keys[2]
 
 
+def test_a_key_says_what_a_wait_for_threads_of_its_own_cta_does_not_learn() -> None:
+    keys = []
+    for near, far in ((False, False), (False, True), (True, False), (True, True)):
+        launch = Launch(Variant())
+        launch.sites = [replace(site, near=near and site.waits) for site in launch.sites]
+        execution = Execution(launch, [0])
+        (m,) = execution.machines.values()
+        values = np.zeros((32, 4), np.uint8)
+        store_bytes(m, m.agents[1], SITES["store c"], WARP, [4 * i for i in range(32)], values)
+        bar, (stored,) = m.ctas[0].bars[64], m.ctas[0].bytes().accesses
+        bar.known, bar.far = stored.bit, far * stored.bit
+        keys.append(StateKeys(launch, symmetry=False).of(execution))
+    assert keys[0] == keys[1]  # no wait asks who released
+    assert keys[2] != keys[3]
+
+
 def test_the_key_of_a_fragment_says_all_that_can_decide_a_fault() -> None:
     def changed(attribute: str, value: object) -> tuple[object, ...]:
         frag = Frag(WarpMatrix("acc", dtypes.float32, 16, 16))

@@ -34,17 +34,6 @@ REASONS = (
         lambda p: _missed(p) and "a load from tensor memory" in p.traced.message,
     ),
     Reason(
-        "**Plain arrive on another CTA's barrier (a gap of the checker of PTX).** A relaxed arrive"
-        " is printed as `mbarrier.arrive.shared::cluster`, whose scope is the CTA by default. In a"
-        " program it publishes no ordinary access to the other CTA; of PTX it is taken for a"
-        " release of the cluster, on which kernels of CTA pairs from CuTe DSL rely before they free"
-        " tensor memory and end.",
-        lambda p: (
-            _missed(p)
-            and ("relaxed" in p.what or "race between proxies on responses" in p.traced.message)
-        ),
-    ),
-    Reason(
         "**Address of tensor memory.** `tcgen05.alloc` writes the address to shared memory, and"
         " PTX does not say by which thread, so that the other lanes of the warp need"
         " `bar.warp.sync` before they read it. The program's alloc counts as a write by every"

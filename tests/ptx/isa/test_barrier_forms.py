@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ptx.isa.programs import run
+from tests.ptx.isa.programs import kernel, run
+from tilepipe.check import check
 from tilepipe.errors import DeadlockError, RaceError, SimFault
 
 WAIT = "{label}: mbarrier.try_wait.parity{order}.shared.b64 %p1, [{bar}], 0; @!%p1 bra {label};"
@@ -153,10 +154,56 @@ def test_a_relaxed_wait_orders_nothing_without_a_fence(order: str, fence: str, r
 
 
 @pytest.mark.parametrize(
+    ("fence", "arrive", "right"),
+    [
+        ("", "arrive.relaxed.cta", False),
+        ("", "arrive.relaxed.cluster", False),
+        ("", "arrive_drop.relaxed.cta", False),
+        ("", "arrive.expect_tx.relaxed.cta", False),
+        ("fence.acq_rel.cta;", "arrive.relaxed.cta", True),
+        ("fence.acq_rel.cluster;", "arrive_drop.relaxed.cta", True),
+        ("fence.acq_rel.cta;", "arrive.expect_tx.relaxed.cta", True),
+        ("", "arrive_drop.release.cta", True),
+        ("", "arrive.expect_tx", True),
+    ],
+)
+def test_a_relaxed_arrive_releases_nothing_without_a_fence(
+    fence: str, arrive: str, right: bool
+) -> None:
+    """On a barrier of its own CTA, too."""
+    wait = WAIT.format(label="AGAIN", order="", bar="bar")
+    count = ", 0" if "expect" in arrive else ""
+    text = HAND_OVER.format(wait=wait, fence="").replace("[word], 5", "[word], %t")
+    text = text.replace(
+        "mbarrier.arrive.shared.b64 _, [bar]",
+        f"{fence} mbarrier.{arrive}.shared.b64 _, [bar]{count}",
+    )
+    out = np.zeros(1, np.int32)
+    if right:
+        run(text, out, threads=64)
+        assert out[0] == 32
+        return
+    with pytest.raises(RaceError, match=r"nothing orders the second access after the first"):
+        run(text, out, threads=64)
+
+
+def test_a_fence_of_another_lane_is_none_of_a_relaxed_arrive() -> None:
+    """A fence publishes what its own thread knows."""
+    wait = WAIT.format(label="AGAIN", order="", bar="bar")
+    text = HAND_OVER.format(wait=wait, fence="").replace("[word], 5", "[word], %t")
+    text = text.replace(
+        "@%p3 bra END;", "setp.eq.u32 %p4, %t, 33; @%p4 fence.acq_rel.cta; @%p3 bra END;"
+    ).replace("mbarrier.arrive.shared", "mbarrier.arrive.relaxed.cta.shared")
+    with pytest.raises(RaceError, match=r"nothing orders the second access after the first"):
+        run(text, np.zeros(1, np.int32), threads=64)
+
+
+@pytest.mark.parametrize(
     ("arrive", "wait", "right"),
     [
-        ("", "", True),
+        (".release.cluster", "", True),
         (".release.cluster", ".acquire.cluster", True),
+        ("", "", False),  # as .release.cta
         (".release.cta", ".acquire.cluster", False),
         (".release.cluster", ".acquire.cta", False),
     ],
@@ -206,3 +253,38 @@ def test_a_scope_leaves_out_the_peer(arrive: str, wait: str, right: bool) -> Non
 def test_a_generic_address_of_a_barrier_lies_in_shared_memory(text: str) -> None:
     with pytest.raises(SimFault, match="lies in global memory; the operand is in shared memory"):
         run(text, np.zeros(8, np.int32), threads=1)
+
+
+def test_in_practice_a_plain_arrive_hands_back_earlier_arrivals() -> None:
+    """The peer may exit then: under the strict rules it does not know that the first is over."""
+    wait = WAIT.format(label="AGAIN", order=".acquire.cluster", bar="second")
+    text = f"""
+        .shared .align 8 .b64 first;
+        .shared .align 8 .b64 second;
+        mov.u32 %r9, %cluster_ctarank;
+        setp.eq.u32 %p2, %r9, 0;
+        @%p2 mbarrier.init.shared.b64 [first], 1;
+        @%p2 mbarrier.init.shared.b64 [second], 1;
+        @%p2 fence.mbarrier_init.release.cluster;
+        barrier.cluster.arrive; barrier.cluster.wait;
+        @%p2 bra WAIT;
+        mov.u32 %r1, first;
+        mapa.shared::cluster.u32 %r2, %r1, 0;
+        mov.u32 %r1, second;
+        mapa.shared::cluster.u32 %r3, %r1, 0;
+        mbarrier.arrive.shared::cluster.b64 _, [%r2];
+        mbarrier.arrive.shared::cluster.b64 _, [%r3];
+        bra END;
+        WAIT: {wait}
+        END:
+        """
+    launch = kernel(text, 0).bind((), grid=2, block=1, cluster=2)
+    assert check(launch).verdict == "verified"
+    found = check(launch, rules="strict")
+    assert found.verdict == "fault"
+    assert "mbarrier.arrive.shared::cluster.b64 _, [%r2]" in str(found)
+    swapped = text.replace("[%r2];\n        mbarrier", "[%r3];\n        mbarrier", 1).replace(
+        "[%r3];\n        bra END", "[%r2];\n        bra END", 1
+    )
+    later = check(kernel(swapped, 0).bind((), grid=2, block=1, cluster=2))
+    assert "ExitError" in str(later)

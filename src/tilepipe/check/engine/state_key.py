@@ -98,6 +98,7 @@ class StateKeys:
     def __init__(self, front_end: FrontEnd, symmetry: bool) -> None:
         self.front_end = front_end
         self.same = front_end.interchangeable() if symmetry else ()
+        self._near = any(site.near and site.waits for site in front_end.sites)
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
         """The key of a state: the smallest of the keys under all renamings of interchangeable
@@ -332,6 +333,7 @@ class StateKeys:
             b.inflight,
             bits(b.acc),
             bits(b.known),
+            bits(b.far) if self._near else 0,
         )
 
     def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:

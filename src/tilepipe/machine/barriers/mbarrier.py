@@ -145,21 +145,51 @@ def mbar_arrive(
     n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
     if n > b.pending or n < 1:
         faults.cannot_arrive(m, b, site, ag, n, mask)
-    before = b.acc | b.known
-    if site.relaxed and b.cta is not ag.cta:
-        b.acc |= ag.retired
-        if ag.handed_on:
-            b.acc |= ag.publish(mask) & ag.handed_on
-        if ag.tensor is not None:
-            b.acc |= ag.publish(mask) & ag.tensor.published
+    if site.relaxed or (site.near and b.cta is not ag.cta):
+        bits = _published(m, ag, mask, b)
     else:
-        b.acc |= ag.publish(mask) if ag.split else ag.k
+        bits = ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
-        b.far |= b.acc & ~before
+        b.far |= bits & ~(b.acc | b.known)
+        b.acc |= bits
         note_remote(m, ag, site, mask, b)
+    else:
+        b.acc |= bits
+        if b.far:
+            b.far &= ~bits
     if m.journal is not None:
         m.journal.touch(Touch.ARRIVE, b, b.phase, mask)
     arrived(m, b, ag, site, n, ag.time)
+
+
+def _published(m: Machine, ag: Agent, mask: int, b: Mbarrier) -> int:
+    """What an arrive publishes that releases nothing to the CTA of its barrier: what fences and
+    waits of its threads have published before.
+    """
+    bits, known = ag.retired, ag.publish(mask)
+    if ag.handed_on:
+        bits |= known & ag.handed_on
+    if ag.tensor is not None:
+        bits |= known & ag.tensor.published
+    if m.published.made:
+        scope = Scope.CTA if b.cta is ag.cta else Scope.CLUSTER
+        bits |= flags.released(m, ag, known, scope)
+    if not m.world.strict and b.cta is not ag.cta:
+        bits |= known & _events(m, ag.cta, b.cta.rank)
+    return bits
+
+
+def _events(m: Machine, cta: Cta, rank: int) -> int:
+    """What an arrive on a barrier of another CTA publishes in practice, besides accesses to memory:
+    arrivals on barriers there, and an alloc of a pair (`rules.RELAXED_HAND_BACK`).
+    """
+    bits = 0
+    for bit, *_ in m.ctas[rank].arrivals.values():
+        bits |= bit
+    if cta.tmem is not None:
+        for allocation in cta.tmem.allocations.values():
+            bits |= allocation.through
+    return bits
 
 
 def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float) -> None:

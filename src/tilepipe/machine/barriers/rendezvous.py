@@ -143,16 +143,17 @@ def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
     meeting.arrived[ag.uid] = site
     if m.journal is not None:
         m.journal.touch(Touch.MEET, meeting, meeting.generation, ag.full)
-    meeting.acc |= _relaxed(ag) if site.relaxed else ag.everything()
+    meeting.acc |= _relaxed(m, ag) if site.relaxed else ag.everything()
     meeting.acc_time = max(meeting.acc_time, ag.time)
     _complete_if_met(m, meeting)
 
 
-def _relaxed(ag: Agent) -> int:
+def _relaxed(m: Machine, ag: Agent) -> int:
     """What a relaxed arrive at the cluster barrier publishes: what fences have, and arrivals."""
     bits = ag.retired
     published = ag.everything()
     bits |= published & ag.handed_on
+    bits |= flags.released(m, ag, published, Scope.CLUSTER)
     if ag.tensor is not None:
         bits |= published & ag.tensor.published
     for bar in ag.cta.bars:
@@ -245,8 +246,6 @@ def fence(
     """fence.acq_rel, fence.sc and membar: strong reads before it acquire, and strong writes after
     it publish what its threads know; so do relaxed arrives, of the cluster or more.
     """
-    if releases and scope >= Scope.CLUSTER:
-        ag.retired |= ag.publish(mask)
     flags.fence(
         m, ag, mask, scope, acquires=acquires, releases=releases, restricted=restricted
     )  # fmt: skip

@@ -169,17 +169,20 @@ def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
 def ordinary(
     m: Machine, ag: Agent, site: Site, lanes: int, slot: Slot, rect: Rect, is_write: bool,
     points: dict[int, int] | ByteSet | None = None, *, converged: bool = False, known: int = 0,
-    strong: Strong | None = None, reads: bool = False,
+    strong: Strong | None = None, reads: bool = False, response: bool = False,
 ) -> None:  # fmt: skip
     """An access through the generic proxy by lanes of one warp; `converged`: by an aligned op, so
     that the whole warp knows of it. `known`: accesses that need no order, besides those known.
-    `strong`: as in `Access`. `reads`: a write that reads as well.
+    `strong`: as in `Access`. `reads`: a write that reads as well. `response`: it reads one: unlike
+    other reads, this one needs a proxy fence after it.
     """
     new = Access(ag, site, lanes, rect, is_write, False, m.order.new_bit(), points)
     new.strong = strong
-    if is_write or m.world.strict:
+    if is_write or response or m.world.strict:
         m.order.add_fences(new, slot.cta.rank)
     if m.world.program.commits:
         m.order.add_release_bit(new)
-    (access if is_write and not reads else read)(m, slot, new, ag.known(lanes) | known)
+    need = (access if is_write and not reads else read)(m, slot, new, ag.known(lanes) | known)
+    if response:
+        new.after = need
     ag.made(lanes, new.bit | new.release_bit, converged)

@@ -7,7 +7,7 @@ accesses touch has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.memory_order import (
@@ -53,13 +53,28 @@ def wrote(
     if strong.releases:
         new.release(strong.scope, known)
     else:
-        for by in m.published.made:
-            own = by.uid == ag.uid
-            if not by.mark & known or (by.restricted and not shared):
-                continue
-            if own or not m.world.strict:
+        for by in _before(m, ag, known):
+            if shared or not by.restricted:
                 new.add(min(by.scope, strong.scope), place, by.bits & known)
     values[at] = new
+
+
+def _before(m: Machine, ag: Agent, known: int) -> Iterator[Fence]:
+    """The fences that come before what threads do which know `known`."""
+    for fence in m.published.made:
+        if fence.mark & known and (fence.uid == ag.uid or not m.world.strict):
+            yield fence
+
+
+def released(m: Machine, ag: Agent, known: int, scope: Scope) -> int:
+    """What fences of at least a scope have published to a relaxed arrive, by threads that know
+    `known`.
+    """
+    bits = 0
+    for fence in _before(m, ag, known):
+        if fence.scope >= scope:
+            bits |= fence.bits & known
+    return bits
 
 
 def observed(

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
+from tilepipe.ir.facts import Unit
 from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.barriers.state import LIVE, WORD_BYTES, Mbarrier
 from tilepipe.machine.cta import Cta
@@ -357,8 +358,19 @@ def _in_order(
     for _, lanes in warps_of(mask):
         touched = LaneBytes((1 << i, int(addresses[i]), nbytes) for i in active if lanes >> i & 1)
         rect, points = _checked(m, ag, site, space, touched, is_write)
+        response = m.world.program.hands_on and not is_write and _is_response(space, touched)
         ordinary(
             m, ag, site, lanes, space, rect, is_write, points, known=unordered, strong=strong,
-            reads=reads,
+            reads=reads, response=response,
         )  # fmt: skip
     return active
+
+
+def _is_response(space: ByteSpace, touched: ByteSet) -> bool:
+    """Whether some of the bytes are of a response to clusterlaunchcontrol.try_cancel."""
+    return any(
+        written.is_write
+        and written.site.facts.unit is Unit.LAUNCH_CONTROL
+        and touched.meets(space.bytes_of(written))
+        for written in space.accesses
+    )

@@ -150,6 +150,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
                 tensor_faults.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc
             )
         m.order.retire_bit(found.twin.through)
+        found.twin.through = 0
     del tm.allocations[found.column]
     tm.freed[found.column] = (found, ag, site)
     _notify(m, tm, mask)

@@ -151,7 +151,8 @@ def _arrive(instruction: Instruction, modifiers: Modifiers, action: str) -> Oper
     return Perform(
         () if state is None else ((state, "b64"),), sources, start,
         None if state is None else lambda w, states: (states,), _NOTICED, sync,
-        relaxed=order == "relaxed" or scope == "cta", spread="lanes",
+        relaxed=order == "relaxed", spread="lanes",
+        site=(("near", scope != "cluster"),),  # PTX ISA, mbarrier.arrive: the default is .cta
     )  # fmt: skip
 
 

@@ -220,7 +220,7 @@ class _Module:
             tensor_memory=kernel.cta_group > 0,
             pairs=kernel.cta_group == 2,
             commits=ops.Tcgen05Commit in kinds,
-            hands_on=ops.ClcQuery in kinds and any(site.relaxed for site in sites),
+            hands_on=ops.ClcQuery in kinds and any(site.near for site in sites),
             waits_itself=ops.GridDependencyWait in kinds,
             shares_work=any(k.facts.takes in facts.SHARED_BY_CLUSTERS for k in kinds),
             words=TRACER,
