@@ -1,14 +1,19 @@
-"""Hypothesis profiles, no cache of compiled or tuned kernels, what a quick run leaves out, and
-whether a machine can run `gpu` tests.
+"""Hypothesis profiles, no kernels that earlier runs compiled or tuned, which cases of a test there
+are, and whether a machine can run `gpu` tests.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Hashable, Iterable
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from math import ceil
+from typing import TypeVar
 from zlib import crc32
 
 import pytest
@@ -18,8 +23,11 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# what a test compiles is compiled then, and stays with it
-os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")
+# What was compiled before this run is compiled again; in one run the same source is compiled once,
+# for all workers, which inherit the variable.
+if "TILEPIPE_CACHE_DIR" not in os.environ:
+    os.environ["TILEPIPE_CACHE_DIR"] = tempfile.mkdtemp(prefix="tilepipe-tests-")
+    atexit.register(shutil.rmtree, os.environ["TILEPIPE_CACHE_DIR"], ignore_errors=True)
 os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
@@ -39,46 +47,75 @@ def missing_gpu() -> str:
     return "" if count.value else "the CUDA driver finds no device"
 
 
+Case = TypeVar("Case")
+
+
 def ranked(
-    cases: list[pytest.Item], classes_of: Callable[..., Iterable[Hashable]]
-) -> tuple[list[pytest.Item], int]:
+    cases: list[Case], classes_of: Callable[[Case], Iterable[Hashable]], name: Callable[[Case], str]
+) -> tuple[list[Case], int]:
     """The cases of a test in the order in which samples take them, and the number of those that
     show all classes: each case that is of a class of which none was before, then the rest by a
-    hash of their ids. So the order of the parameters chooses only which case shows a class, and a
+    hash of their names. So the order of the parameters chooses only which case shows a class, and a
     new case displaces at most one other.
     """
     shown: set[Hashable] = set()
-    first: list[pytest.Item] = []
-    rest: list[pytest.Item] = []
+    first: list[Case] = []
+    rest: list[Case] = []
     for case in cases:
-        classes = set(classes_of(**(case.callspec.params if hasattr(case, "callspec") else {})))
+        classes = set(classes_of(case))
         (rest if classes <= shown else first).append(case)
         shown |= classes
-    rest.sort(key=lambda case: crc32(case.nodeid.encode()))
+    rest.sort(key=lambda case: crc32(name(case).encode()))
     return [*first, *rest], len(first)
+
+
+def left_out(expression: str) -> frozenset[str]:
+    """The marks with which a test cannot be chosen by `-m expression`, where that is a conjunction
+    of marks that a test must not have; none for any other expression.
+    """
+    if re.fullmatch(r"\s*not\s+\w+(\s+and\s+not\s+\w+)*\s*", expression):
+        return frozenset(re.findall(r"not\s+(\w+)", expression))
+    return frozenset()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Marks the cases of a test. Of what is `sampled(n, suite=m)`, all but an n-th of the cases is
+    slow, and all but an m-th is for `make test-all`; with `classes=`, a function from the
+    parameters of a case to its classes, `make test` keeps one case of each class. Of any other test
+    with more than a few cases, all but a sixteenth is slow. `ranked` says which.
+
+    Cases that `-m` leaves out are not made: pytest would take seconds to make and deselect them.
+    Where all are left out, the first remains, for pytest to deselect; of a test for a GPU where
+    there is none, it remains to be skipped with the reason.
+    """
+    yield
+    test, calls = metafunc.definition, metafunc._calls
+    if not calls:
+        return
+    # a case that `make test` leaves out shows no class
+    cases = sorted(calls, key=lambda case: "thorough" in {mark.name for mark in case.marks})
+    sampled = test.get_closest_marker("sampled")
+    options = sampled.kwargs if sampled else {}
+    classes_of = options.get("classes", lambda **_: [None])
+    order, classes = ranked(
+        cases, lambda case: classes_of(**case.params), lambda case: f"{test.nodeid}[{case.id}]"
+    )
+    quick = sampled.args[0] if sampled else EVERY if len(cases) > FEW else 1
+    for case in order[ceil(len(cases) / quick) :]:
+        case.marks.append(pytest.mark.slow.mark)
+    for case in order[max(ceil(len(cases) / options.get("suite", 1)), classes) :]:
+        case.marks.append(pytest.mark.thorough.mark)
+    unwanted = left_out(metafunc.config.option.markexpr)
+    kept = [case for case in calls if unwanted.isdisjoint(mark.name for mark in case.marks)]
+    if test.get_closest_marker("gpu") and missing_gpu():
+        kept = kept[:1]
+    calls[:] = kept or calls[:1]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
-    an n-th of the cases is slow, and all but an m-th is for `make test-all`; with `classes=`, a
-    function from the parameters of a case to its classes, `make test` keeps one case of each class.
-    Of any other test with more than a few cases, all but a sixteenth is slow. `ranked` says which.
-    """
-    tests: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        tests.setdefault(item.nodeid.split("[")[0], []).append(item)
-    for cases in tests.values():
-        # a case that `make test` leaves out shows no class
-        cases.sort(key=lambda case: case.get_closest_marker("thorough") is not None)
-        sampled = cases[0].get_closest_marker("sampled")
-        options = sampled.kwargs if sampled else {}
-        order, classes = ranked(cases, options.get("classes", lambda **_: [None]))
-        quick = sampled.args[0] if sampled else EVERY if len(cases) > FEW else 1
-        for case in order[ceil(len(cases) / quick) :]:
-            case.add_marker(pytest.mark.slow)
-        for case in order[max(ceil(len(cases) / options.get("suite", 1)), classes) :]:
-            case.add_marker(pytest.mark.thorough)
+    """Skips what is marked `gpu` where there is none."""
     wanted = [item for item in items if item.get_closest_marker("gpu")]
     if wanted and missing_gpu():
         for item in wanted:

@@ -34,7 +34,9 @@ def test_the_table(
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(runner, "FOLDER", tmp_path)
     assert (
-        runner.main(["--limit", "8", "--jobs", "4", "--workers", "1", "-p", "no:cacheprovider"])
+        runner.main(
+            ["--groups", "good,bad,gone", "--jobs", "3", "--workers", "1", "-p", "no:cacheprovider"]
+        )
         == 1
     )
     said = capsys.readouterr().out
@@ -45,8 +47,21 @@ def test_the_table(
     assert "1 × skipped: needs 2 GPUs" in "\n".join(lines)
     assert rows["bad"][1:4] == ["0", "1", "0"]
     assert "pytest ended with 7 and no report" in " ".join(rows["gone"])
-    assert "the time limit" in " ".join(rows["slow"])
     assert rows["all"][1:4] == ["2", "1", "1"]
+
+
+@pytest.mark.slow
+def test_a_file_is_ended_at_the_time_limit_and_none_is_started_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_slow_gpu.py").write_text(FILES["test_slow_gpu.py"])
+    monkeypatch.setattr(runner, "FOLDER", tmp_path)
+    given = ["--limit", "1", "--workers", "1", "-p", "no:cacheprovider"]
+    assert runner.main(given) == 1
+    assert "not started: the time limit was reached" in capsys.readouterr().out
+    monkeypatch.setattr(runner, "LEAST", 0)
+    assert runner.main(given) == 1
+    assert "ended after 1 s: the time limit" in capsys.readouterr().out
 
 
 @pytest.mark.slow

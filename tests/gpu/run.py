@@ -29,6 +29,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 EACH = 150  # seconds of one test
+LEAST = 5  # seconds that must be left for a file to be started
 ALONE = ("debug", "cli")  # parts of names: these measure time, so nothing else runs beside them
 MIRRORED = ("sim", "scenarios", "pipelines", "kernels")  # folders of tests
 
@@ -79,7 +80,7 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
     )
     start = time.monotonic()
     left = deadline - start
-    if left < 5:
+    if left < LEAST:
         group.note = "not started: the time limit was reached"
         return group
     with tempfile.TemporaryDirectory() as folder:

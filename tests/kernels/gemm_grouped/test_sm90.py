@@ -77,7 +77,7 @@ ANY_SIZES = given(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=12)
 @ANY_SIZES
 def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
     grouped_product(sizes, more, seed)
