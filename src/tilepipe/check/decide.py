@@ -134,7 +134,7 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
         for lane in front_end.lanes:
             front_end.elected = lane
             first = explorer.begin(range(front_end.clusters), 0)
-            if explorer.perform(first, first.run_to_end) or explorer.has_warp_fault(first):
+            if explorer.perform(first, first.run_to_end) or explorer.has_fault_of_order(first):
                 break
             attempt.completions = first.phases_completed()
             advice = explorer.found.advice

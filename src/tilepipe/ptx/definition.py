@@ -76,7 +76,8 @@ class Perform:
         in_place: registers that the machine reads and writes later; the definition names them by
             number, and they are none of the sources.
         anywhere: the lanes may execute it together with others that execute the same opcode
-            elsewhere (`barrier.sync` that is not `.aligned`).
+            elsewhere: "warp", with all lanes of the warp (`barrier.sync` that is not `.aligned`);
+            "mask", with those whose instruction names the same lanes (`bar.warp.sync`).
         strong: an access to memory whose result, or effect, depends on who comes first.
         watches: it is a strong load, which may see what other clusters write during the launch.
         acquires: it may order this cluster after another: a fence, or an atomic operation that
@@ -95,7 +96,7 @@ class Perform:
     members: Operand | None = None
     waits: Callable[..., Any] | None = None
     in_place: tuple[Typed, ...] = ()
-    anywhere: bool = False
+    anywhere: Literal["", "warp", "mask"] = ""
     strong: bool = False
     watches: bool = False
     acquires: bool = False

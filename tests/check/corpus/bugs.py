@@ -231,8 +231,8 @@ BUGS = [
         "two groups of warps use one named barrier",
         "flashinfer-ai/flashinfer #4533",
         _floats(128, 128),
-        "RaceError",
-        r"not with warp \d: is the barrier's number used for two groups",
+        "BarrierError",
+        r"two groups of warps use barrier 1 at once",
     ),
     Bug(
         "syncthreads_in_branch",

@@ -9,6 +9,6 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const float* in, float*
     u32 group = threadIdx.x / 64, i = threadIdx.x % 64;
     u32 id = BUG ? 1 : 1 + group;
     values[group][i] = in[threadIdx.x];
-    sync(id, 64);
-    out[threadIdx.x] = values[group][63 - i];  // the bug
+    sync(id, 64);  // the bug
+    out[threadIdx.x] = values[group][63 - i];
 }

@@ -75,7 +75,7 @@ def perform(
         return error, execution
     except ExecutionLimitError:
         pass
-    return execution.causal_order.warp_fault(), execution
+    return execution.causal_order.fault(), execution
 
 
 def perform_with_steps(

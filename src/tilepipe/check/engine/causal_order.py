@@ -53,6 +53,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable
 from itertools import pairwise
 
+from tilepipe.check.engine.mixed_groups import MixedGroups, mixed_groups
 from tilepipe.check.engine.recording import Recorder, name_of
 from tilepipe.check.engine.steps import (
     WARPS,
@@ -68,7 +69,7 @@ from tilepipe.check.engine.steps import (
 )
 from tilepipe.errors import BarrierError
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier, NamedState
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.sites import Site
 
@@ -95,6 +96,7 @@ class CausalOrder:
         clocks: the vector clock of each agent.
         units: for each unit in flight, the clock it was issued with and the op that issued it.
         queues: for each queue of units, the clock of the last one that has acted.
+        mixed: two groups that the races show to mix at a named barrier, if there are any.
         accessed: the elements of memory that the current step has used in turn, and whether it has
             changed them.
     """
@@ -121,6 +123,7 @@ class CausalOrder:
         self._mask = 0
         self._current: VisibleStep | None = None
         self._carried = (0, 0, 0)
+        self.mixed: MixedGroups | None = None
 
     # -- the acting agent or unit ------------------------------------------------------
 
@@ -267,10 +270,13 @@ class CausalOrder:
         record, step = self._record(barrier), self._step_of(mask)
         every, some = self._known(mask)
         # the bytes of a copy need not follow the phase before: its issue does
+        before = len(self.races)
         if not (kind is Touch.CREDIT and self._is_unit) and self._follows_phase_before(
             record, phase, step, every, "phase"
         ):
             self.arrivals += 1
+        if len(self.races) > before and self.mixed is None and isinstance(barrier, NamedState):
+            self.mixed = mixed_groups(barrier, step.agent_id[1])
         if self.recorder is not None:
             what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
             self.recorder.effect(barrier, phase, f"{name_of(barrier)}: {what}")
@@ -289,6 +295,8 @@ class CausalOrder:
 
     def completed(self, barrier: Hashable, phase: int) -> None:
         record = self._record(barrier)
+        if self.mixed is not None and self.mixed.barrier is barrier:
+            self.mixed.meet(phase)
         now, before = record.phases[phase], record.phases.get(phase - 1)
         # the step that arrived last, or the one after which an agent has returned
         step = self._step_of(0)
@@ -434,14 +442,16 @@ class CausalOrder:
         """The request of the current step was granted, or refused."""
         self._step_of(self._mask).outcome = int(granted)
 
-    def warp_fault(self) -> BarrierError | None:
-        """The first fault between the warps of one agent (`steps.warp_fault`), or None."""
+    def fault(self) -> BarrierError | None:
+        """The first fault that the races show, though no execution has it: between the warps of one
+        agent (`steps.warp_fault`), or of two groups at one named barrier; or None.
+        """
         for race in self.races:
             bar = race.barrier
             apart = race.warps and race.kind in _BETWEEN_WARPS
             if apart and isinstance(bar, Mbarrier) and self.barriers[bar].awaited:
                 return warp_fault(race, bar)
-        return None
+        return None if self.mixed is None else self.mixed.fault()
 
     def unobserved_phases(self) -> list[str]:
         """Advice about barriers with waits, some phases of which completed without a wait."""

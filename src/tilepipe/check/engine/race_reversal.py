@@ -217,7 +217,7 @@ class Explorer:
 
         if done is None and self.perform(execution, perform):
             return Outcome(fault=True)
-        if self.has_warp_fault(execution):
+        if self.has_fault_of_order(execution):
             return Outcome(fault=True)
         states = max(len(execution.causal_order.steps) - shared, 0)
         signature = execution.causal_order.signature()
@@ -261,11 +261,11 @@ class Explorer:
                 out.append(((*answers, *schedule_of(steps[: step.index])), step.index))
         return out
 
-    def has_warp_fault(self, execution: Execution) -> bool:
-        """Whether one warp of an agent can get ahead of another in a way that is a fault, which is
-        kept in `found`.
+    def has_fault_of_order(self, execution: Execution) -> bool:
+        """Whether its steps can come in another order in a way that is a fault, which is kept in
+        `found`: one warp of an agent ahead of another, two groups mixed at a named barrier.
         """
-        error = execution.causal_order.warp_fault()
+        error = execution.causal_order.fault()
         if error is not None:
             self.found.fault, self.found.schedule = error, tuple(execution.schedule)
         return error is not None

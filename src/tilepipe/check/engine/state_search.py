@@ -121,7 +121,7 @@ def explore(
                 explorer.found.states += 1
                 _fork(execution, stack)
 
-        if explorer.perform(execution, perform) or explorer.has_warp_fault(execution):
+        if explorer.perform(execution, perform) or explorer.has_fault_of_order(execution):
             return "decided"
         if type(steps) is not BranchOnVisible and any(
             r.kind not in EXPECTED_RACES for r in execution.causal_order.races

@@ -217,7 +217,7 @@ class _Alone:
         """Raises _UnsuitedError if steps between draws have a race, or are too many to compare."""
         advice = self.explorer.found.advice
         advice.extend(text for text in execution.world.advice if text not in advice)
-        if execution.world.incomplete or execution.causal_order.warp_fault() is not None:
+        if execution.world.incomplete or execution.causal_order.fault() is not None:
             raise _UnsuitedError
         if any(race.kind not in EXPECTED_RACES for race in execution.causal_order.races):
             raise _UnsuitedError

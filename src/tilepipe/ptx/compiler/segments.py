@@ -303,10 +303,14 @@ class _Writer:
                 self.line(f"w.must_be_named({self.read(op.members, 'u32')}, {named})")
             if self.partial:
                 members = self.read(op.members, "u32")
-                meet = "gather"
-                if isinstance(op, Perform) and op.anywhere:
-                    meet, members = "gather_anywhere", str(self.following())
-                self.line(f"parked = w.{meet}({members}, {self.number})")
+                match op.anywhere if isinstance(op, Perform) else "":
+                    case "warp":
+                        meet = f"gather_anywhere({self.following()}"
+                    case "mask" if instruction.guard is None:
+                        meet = f"gather_by_mask({members}, {self.following()}"
+                    case _:
+                        meet = f"gather({members}"
+                self.line(f"parked = w.{meet}, {self.number})")
                 self.line("if parked is not None: return parked")
         match op:
             case Compute():

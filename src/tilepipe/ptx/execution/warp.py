@@ -104,7 +104,8 @@ class Warp:
         live: the lanes that have not left. chosen: those that a guard let make the last request.
         groups: those that can run while another does. parked: those that wait for lanes that an
             instruction names. halfway: groups waiting at a non-aligned barrier, each with the
-            segment where it resumes. met: the lanes that last met so.
+            segment where it resumes. apart: groups waiting at a bar.warp.sync, each with that
+            segment and the lanes that it names. met: the lanes that last met so.
         registers: an array of 32 for each register that varies between lanes, else a number.
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
@@ -125,6 +126,7 @@ class Warp:
         self.groups: list[Group] = []
         self.parked: list[Group] = []
         self.halfway: list[tuple[Group, int]] = []
+        self.apart: list[tuple[Group, int, int]] = []
         self._left = False
         self.met = live
         self.registers: list[Any] = [None] * len(code.function.registers)
@@ -350,7 +352,7 @@ class Warp:
                 raise StopIteration
             if self._left:  # those that wait look again who is still to come
                 self._left = False
-                self.groups, self.parked, self.halfway = self.waiting, [], []
+                self.groups, self.parked, self.halfway, self.apart = self.waiting, [], [], []
             elif not self.part_ways():
                 self._stuck()
             return self._switch()
@@ -466,6 +468,30 @@ class Warp:
         self.met = met
         return None
 
+    def gather_by_mask(self, members: Array | int, following: int, at: int) -> int | None:
+        """Waits for the lanes that a bar.warp.sync names, in whatever places they execute one that
+        names the same (PTX ISA, bar.warp.sync). `following` and the result: as of
+        `gather_anywhere`.
+        """
+        named = self.named(members)
+        others = [one for one in self.apart if one[2] == named]
+        met = together = self.mask
+        for group, _, _ in others:
+            met |= group.mask
+            if group.at == at and group.region is self.region:
+                together |= group.mask
+        if named & self.live & ~met:
+            self.apart.append((Group(at, self.mask, self.region), following, named))
+            return self._switch()
+        for one in others:
+            self.apart.remove(one)
+            group, after, _ = one
+            if group.mask & ~together:
+                self.groups.append(Group(after, group.mask, group.region))
+        self._run(together, self.region)
+        self.met = met
+        return None
+
     def leave(self, mask: int, following: int) -> int:
         """Lanes leave the function; returns the segment that the rest run."""
         self.live &= ~mask
@@ -485,7 +511,8 @@ class Warp:
     @property
     def waiting(self) -> list[Group]:
         """The groups that wait for other lanes at an instruction."""
-        return self.parked + [group for group, _ in self.halfway]
+        halfway = [group for group, _ in self.halfway]
+        return self.parked + halfway + [group for group, _, _ in self.apart]
 
     def _stuck(self) -> NoReturn:
         """Lanes wait for others of the warp that will not come.

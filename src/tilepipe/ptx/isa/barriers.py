@@ -292,7 +292,7 @@ def _bar(instruction: Instruction) -> Operation:
         def sync(w: Warp, site: Site, mask: int) -> Any:
             return rendezvous.syncwarp, (site, mask)
 
-        return Perform((), (), sync, None, WHOLE_WARP, members=members)
+        return Perform((), (), sync, None, WHOLE_WARP, members=members, anywhere="mask")
     modifiers.flag("cta")
     action = modifiers.need("sync", "arrive", "red")
     if action == "red":
@@ -309,7 +309,7 @@ def _bar(instruction: Instruction) -> Operation:
     return Perform(
         (), ((number, "u32"), (rest[0] if rest else Integer(0), "u32")), start, None,
         Facts(noticed=True), Sync.ARRIVE | (Sync.WAIT if action == "sync" else Sync.NOTHING),
-        members=Integer(FULL), anywhere=not aligned, site=(("named", _name(number)),),
+        members=Integer(FULL), anywhere="" if aligned else "warp", site=(("named", _name(number)),),
     )  # fmt: skip
 
 

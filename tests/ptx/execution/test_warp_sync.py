@@ -1,0 +1,68 @@
+"""bar.warp.sync in several places: lanes meet whose instruction names the same lanes (PTX ISA)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.ptx.isa.programs import kernel, run
+from tilepipe.check import check
+from tilepipe.errors import RaceError, SimFault
+
+# Even and odd lanes store a word each, in arms of a branch, and read that of their neighbour.
+ARMS = """
+    .shared .align 4 .b32 words[32];
+    mov.u32 %r1, words;
+    mad.lo.u32 %r1, %t, 4, %r1;
+    and.b32 %r2, %t, 1;
+    setp.eq.u32 %p1, %r2, 1;
+    @%p1 bra ODD;
+    st.shared.u32 [%r1], %t;
+    {even}
+    ld.shared.u32 %r3, [%r1+4];
+    bra END;
+    ODD: {before}
+    add.u32 %r4, %t, 100;
+    st.shared.u32 [%r1], %r4;
+    {odd}
+    ld.shared.u32 %r3, [%r1+-4];
+    {after}
+    END: st.global.u32 [%a0], %r3;
+    """
+SYNC = "bar.warp.sync -1;"
+
+
+def text(even: str = SYNC, odd: str = SYNC, before: str = "", after: str = "") -> str:
+    return ARMS.format(even=even, odd=odd, before=before, after=after)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"odd": "mov.u32 %r9, -1; bar.warp.sync %r9;"},
+        {"even": SYNC + SYNC, "odd": SYNC, "after": SYNC},
+        {"even": f"bar.warp.sync 0x55555555; {SYNC}"},
+    ],
+)
+def test_lanes_meet_in_two_places(given: dict[str, str], seed: int) -> None:
+    out = np.zeros(32, np.int32)
+    run(text(**given), out, seed=seed)
+    assert out.tolist() == [t - 1 if t % 2 else t + 101 for t in range(32)]
+
+
+def test_what_meets_in_two_places_is_verified() -> None:
+    made = kernel(f"mad.wide.u32 %a0, %t, 4, %b0; {text()}", 1)
+    assert check(made.bind([np.zeros(32, np.int32)], grid=1, block=32)).verdict == "verified"
+
+
+def test_a_store_after_the_meeting_is_a_race() -> None:
+    with pytest.raises(RaceError, match="nothing orders the second access after the first"):
+        run(text(odd="", before=SYNC), np.zeros(32, np.int32))
+
+
+def test_lanes_that_name_others_do_not_meet() -> None:
+    message = r"wait for other lanes .*lanes 0x55555555 at .*bar.warp.sync -1"
+    with pytest.raises(SimFault, match=message):
+        run(text(odd="bar.warp.sync 0xfffffffe;"), np.zeros(32, np.int32))
