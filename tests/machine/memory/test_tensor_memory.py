@@ -253,6 +253,11 @@ def test_a_pair_allocates_and_gets_the_same_columns() -> None:
         assert got.tolist() == [64, 64]
 
 
+def test_one_execution_stands_for_both_orders_of_the_allocs_of_a_pair() -> None:
+    verdict = check(Launch(freed_early(waits=True).finished(), 2, {}))
+    assert (verdict.verdict, verdict.traces) == ("verified", 1)
+
+
 def test_the_other_cta_of_a_pair_does_not_allocate() -> None:
     b = Tensor(cluster=2, group=2)
     word = b.word()

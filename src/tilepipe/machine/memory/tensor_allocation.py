@@ -23,7 +23,7 @@ from tilepipe.machine.happens_before.conflicts import access, ordinary
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import store_bytes
-from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory, warp_of
+from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory, Users, warp_of
 from tilepipe.machine.sites import Site
 
 
@@ -72,8 +72,10 @@ def _allocate(m: Machine, ag: Agent, site: Site, mask: int) -> int | Blocked:
         _one_warp(ag, site, mask)
         _may_allocate(tm, ag, site, site.columns)
         tm.calls.append(Call(ag, site, site.columns, site.cta_group))
-        for place in _places(m, tm, tm.calls[-1]):
-            _notify(m, place, mask)
+        _notify(m, tm.users, mask)
+        if not _is_given(tm, tm.calls[-1]):
+            for place in _places(m, tm, tm.calls[-1]):
+                _notify(m, place, mask)
         _settle(m, tm)
     call = next(c for c in tm.calls if c.agent is ag)
     if not call.done:
@@ -83,7 +85,7 @@ def _allocate(m: Machine, ag: Agent, site: Site, mask: int) -> int | Blocked:
         for one in _places(m, tm, call):
             m.journal.woken(one, mask)
     tm.calls.remove(call)
-    if call.group == 2 and tm.cta.rank & 1:
+    if _is_given(tm, call):
         # what comes after the alloc of a pair's odd CTA knows that it is over
         bit = tm.allocations[call.column].through = m.order.new_bit()
         ag.acquire(mask, bit)
@@ -113,7 +115,7 @@ def tmem_relinquish(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """tcgen05.relinquish_alloc_permit."""
     _one_warp(ag, site, mask)
     tm = memory_of(ag.cta)
-    _notify(m, tm, mask)
+    _notify(m, tm.users, mask)
     tm.relinquished = (ag, site)
 
 
@@ -153,6 +155,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
         found.twin.through = 0
     del tm.allocations[found.column]
     tm.freed[found.column] = (found, ag, site)
+    _notify(m, tm.users, mask)
     _notify(m, tm, mask)
     _settle(m, tm)
     if site.cta_group == 2:
@@ -164,9 +167,14 @@ def waits_for_the_peer(twin: Allocation, known: int) -> bool:
     return not twin.through & known
 
 
-def _notify(m: Machine, tm: TensorMemory, mask: int) -> None:
+def _notify(m: Machine, thing: TensorMemory | Users, mask: int) -> None:
+    """A step uses in turn the columns of a CTA, or the right to call for them.
+
+    An alloc of a pair's odd CTA uses the latter alone: it gets what the leader has allocated, or
+    will have, so the order of the two decides nothing.
+    """
     if m.journal is not None:
-        m.journal.in_turn(tm, mask, True)
+        m.journal.in_turn(thing, mask, True)
 
 
 def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:
@@ -174,17 +182,22 @@ def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:
     return memory_of(m.ctas[tm.cta.rank ^ 1])
 
 
+def _is_given(tm: TensorMemory, call: Call) -> bool:
+    """Whether an alloc gets the columns that the leader of a pair has allocated."""
+    return call.group == 2 and bool(tm.cta.rank & 1)
+
+
 def _places(m: Machine, tm: TensorMemory, call: Call) -> list[TensorMemory]:
     """The tensor memories that an alloc takes columns of: in a pair the leader those of both, the
     odd CTA what it was given.
     """
-    return [tm, peer_of(m, tm)] if call.group == 2 and not tm.cta.rank & 1 else [tm]
+    return [tm, peer_of(m, tm)] if call.group == 2 and not _is_given(tm, call) else [tm]
 
 
 def _settle(m: Machine, tm: TensorMemory) -> None:
     """Performs what can be performed of the allocs under way in a CTA, in order."""
     for call in [c for c in tm.calls if not c.done]:
-        if call.group == 2 and tm.cta.rank & 1:
+        if _is_given(tm, call):
             # in the leader's order
             given = next((a for a in tm.allocations.values() if not a.claimed), None)
             if given is None:

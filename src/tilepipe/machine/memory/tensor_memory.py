@@ -66,6 +66,13 @@ class Call:
     done: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Users:
+    """Those who allocate and free the columns of one CTA, as a thing that they use in turn."""
+
+    cta: CtaPlace
+
+
 class TensorMemory(Slot):
     """The tensor memory of one CTA.
 
@@ -77,11 +84,13 @@ class TensorMemory(Slot):
         allocations: first column -> the live allocation. freed: the same for the last ones that are
             not live any more.
         calls: allocs under way, in order. relinquished: where the right to allocate was given up.
-        smallest: columns of the smallest allocation so far.
+        smallest: columns of the smallest allocation so far. users: those of this CTA.
     """
 
     axes = ("lane", "column")
-    __slots__ = ("allocations", "calls", "columns", "freed", "full", "relinquished", "smallest")
+    __slots__ = (
+        "allocations", "calls", "columns", "freed", "full", "relinquished", "smallest", "users",
+    )  # fmt: skip
 
     def __init__(self, cta: CtaPlace) -> None:
         super().__init__(cta, OneTile("tensor memory", dtypes.uint32, LANES, COLUMNS), 0)
@@ -99,6 +108,7 @@ class TensorMemory(Slot):
         self.calls: list[Call] = []
         self.relinquished: tuple[Actor, Site] | None = None
         self.smallest = COLUMNS
+        self.users = Users(self.cta)
 
     def written(self, rect: Rect) -> None:
         if rect not in self.full:
