@@ -40,12 +40,15 @@ def found(body: str) -> tuple[Peeks, int, int]:
         "@%p1 bra DONE;",
         "selp.b32 %r3, 1, 0, %p1; setp.ne.b32 %p3, %r3, 0; @%p3 bra DONE;",
         "selp.b32 %r3, -1, 0, %p1; mov.u32 %r4, %r3; setp.eq.u32 %p3, %r4, 0; @!%p3 bra DONE;",
+        "mov.u32 %r5, -1; vote.sync.all.pred %p3, %p1, %r5; @%p3 bra DONE;",
+        "vote.sync.any.pred %p3, !%p1, -1; @!%p3 bra DONE;",
     ],
 )
 def test_a_test_that_guards_a_wait_is_found(between: str) -> None:
     answer, test, wait = found(f"{PEEK}{between}\n{WAIT}")
     assert answer.tests.keys() == {test}
     assert answer.waits == {wait: answer.tests[test]}
+    assert answer.unread == {answer.tests[test]}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,9 @@ def test_a_test_that_guards_a_wait_is_found(between: str) -> None:
         f"{PEEK}setp.eq.u32 %p3, %r2, %r1; and.pred %p4, %p1, %p3; @%p4 bra DONE;\n{WAIT}",
         # it guards nothing
         f"{PEEK}{WAIT}",
+        # lanes that have been told "no" go on where another lane has been told "yes"
+        f"{PEEK}vote.sync.any.pred %p3, %p1, -1; @%p3 bra DONE;\n{WAIT}",
+        f"{PEEK}vote.sync.uni.pred %p3, %p1, -1; @%p3 bra DONE;\n{WAIT}",
         # it decides the address of the wait
         f"{PEEK}selp.b32 %r3, 8, 0, %p1; add.u32 %r1, %r1, %r3; @%p1 bra DONE;\n{WAIT}",
     ],
@@ -67,3 +73,47 @@ def test_a_test_that_decides_more_is_not(body: str) -> None:
     answer, _, _ = found(body)
     assert not answer.tests
     assert not answer.waits
+
+
+AHEAD = """
+    mov.u32 %r3, 0;
+    mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2;
+LOOP:
+    @%p1 bra READY;
+SPIN:
+    mbarrier.try_wait.parity.shared.b64 %p2, [%r1], %r2;
+    @!%p2 bra SPIN;
+READY:
+    mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2;
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p4, %r3, 4;
+    @%p4 bra LOOP;
+"""
+
+
+def test_an_answer_that_is_dropped_at_the_end_is_read_by_nothing() -> None:
+    answer, _, _ = found(AHEAD)
+    assert len(answer.tests) == 2
+    assert answer.unread == set(answer.tests.values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # the answer is kept over the next test
+        ("READY:\n", "READY:\n mov.pred %p5, %p1;\n"),
+        # a "no" leads past the wait in some steps
+        ("SPIN:\n", "setp.eq.u32 %p6, %r3, 2; @%p6 bra READY;\nSPIN:\n"),
+    ],
+)
+def test_an_answer_that_may_have_been_read_has_to_be_followed_by_its_wait(
+    old: str, new: str
+) -> None:
+    body = AHEAD.replace(old, new)
+    if "%p5" in new:
+        body = body.replace("@%p1 bra READY", "@%p5 bra READY").replace(
+            "LOOP:", "mov.pred %p5, %p1;\nLOOP:"
+        )
+    answer, _, _ = found(body)
+    assert answer.tests
+    assert not answer.unread

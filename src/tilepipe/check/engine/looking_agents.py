@@ -47,7 +47,10 @@ class WaitingTests:
         site, mask, number, _ = args
         bar = agent.cta.bars[number]
         phase = phase_asked(agent, args)
-        read = self._read.setdefault((agent_id, self._guards.tests[site.id]), [])
+        group = self._guards.tests[site.id]
+        read = self._read.setdefault((agent_id, group), [])
+        if group in self._guards.unread:
+            read.clear()
         if read and self._guards.read_at_once:
             raise NotAWaitError(site.id)  # its last answer was "no", and no wait has followed
         if bar.state != LIVE or phase < bar.phase - 1:
@@ -67,8 +70,8 @@ class WaitingTests:
         Raises:
             NotAWaitError: there is one.
         """
-        for answers in self._read.values() if self._guards.read_at_once else ():
-            if answers:
+        for (_, group), answers in self._read.items() if self._guards.read_at_once else ():
+            if answers and group not in self._guards.unread:
                 raise NotAWaitError(answers[-1][0])
 
     def check_wait(self, agent_id: AgentId, agent: Agent, args: tuple[Any, ...]) -> None:

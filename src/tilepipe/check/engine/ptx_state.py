@@ -96,7 +96,7 @@ class PtxState:
         found = peeks(code)
         tests = {code.sites[at].number: group for at, group in found.tests.items()}
         waits = {code.sites[at].number: group for at, group in found.waits.items()}
-        return Guards(tests, waits, read_at_once=True)
+        return Guards(tests, waits, read_at_once=True, unread=found.unread)
 
     def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
         """The use of a register that nothing has written, or the error itself."""

@@ -109,11 +109,14 @@ class Guards:
         waits: site of a guarded wait -> the group of the tests that guard it.
         read_at_once: answers count as read where the test is made, not where a branch reads them:
             each has to be followed by its wait before the next test of the group.
+        unread: the groups in which an answer that no wait has followed was read by nothing, as the
+            kernel's text shows.
     """
 
     tests: Mapping[int, int] = field(default_factory=dict)
     waits: Mapping[int, int] = field(default_factory=dict)
     read_at_once: bool = False
+    unread: frozenset[int] = frozenset()
 
     def without(self, site: int) -> Guards:
         """The tests that are still treated as waits when one turns out to be none."""

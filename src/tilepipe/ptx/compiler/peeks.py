@@ -6,7 +6,8 @@ Kernels look at a barrier one round early, and wait where it was not ready:
     ...
     if (!peek) while (!mbarrier.try_wait(...));
 
-As far as the program text can show, such a test is equivalent to the wait that it guards: its
+The warp may vote first, so that it goes on as one (`vote.sync.all`): all lanes wait unless each has
+been told "yes". As far as the program text can show, such a test is equivalent to the wait that it guards: its
 result, including copies of it, only controls branches around a single wait. What an execution has
 to show in addition is in `check.proofs.guards`.
 """
@@ -18,11 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
+from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.segments import CompiledFunction, Site
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Compute, Jump, Nothing, Operation, Perform
 from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS
-from tilepipe.ptx.syntax.nodes import Float, Integer, Register
+from tilepipe.ptx.syntax.nodes import Float, Integer, Not, Operand, Register, leaves
 
 # what only hands an answer on, where all else that it reads is constant
 _COPIES = {"mov", "selp", "setp", "set", "not", "cvt", "and", "or", "xor"}
@@ -32,10 +34,16 @@ _COPIES = {"mov", "selp", "setp", "set", "not", "cvt", "and", "or", "xor"}
 class Peeks:
     """Tests and the waits that they guard: the number of an instruction -> its group. The answers
     of the tests of a group can reach one register.
+
+    Attributes:
+        unread: groups in which an answer that has been read, and was "no", is followed by its wait
+            before the next test and before the end, whatever else the kernel does. So one that no
+            wait has followed was read by nothing.
     """
 
     tests: Mapping[int, int] = field(default_factory=dict)
     waits: Mapping[int, int] = field(default_factory=dict)
+    unread: frozenset[int] = frozenset()
 
 
 def peeks(code: CompiledFunction) -> Peeks:
@@ -65,6 +73,7 @@ class _Flow:
         # register -> its values where the tests say no, and where they say yes
         self.values: dict[int, tuple[Any, Any]] = {}
         self.mixed: set[int] = set()  # registers that stand for an answer in more than one way
+        self.avoided: set[int] = set()  # waits that a "no" leads past in some case
         self._evaluate()
 
     def _read(self, number: int, op: Operation) -> set[int]:
@@ -94,17 +103,20 @@ class _Flow:
                     self.above[other] = one
 
     def _sources(self, op: Operation) -> list[int]:
-        return [r.number for r in reads(op) if isinstance(r, Register)]
+        return [leaf.number for leaf in _read_as_values(op) if isinstance(leaf, Register)]
 
     def _copies(self, number: int, op: Operation) -> bool:
         """Whether an instruction hands an answer on, and adds nothing to it."""
         return (
             isinstance(op, Compute)
-            and self.flow.instructions[number].opcode in _COPIES
-            and not op.active
+            and (self._votes(number) or self.flow.instructions[number].opcode in _COPIES)
             and all(r in self.above for r in self._sources(op))
-            and all(isinstance(leaf, Register | Integer | Float) for leaf in reads(op))
+            and all(isinstance(leaf, Register | Integer | Float) for leaf in _read_as_values(op))
         )
+
+    def _votes(self, number: int) -> bool:
+        instruction = self.flow.instructions[number]
+        return instruction.opcode == "vote" and "pred" in instruction.modifiers
 
     def _evaluate(self) -> None:
         """Finds what the copies of an answer are, for both answers."""
@@ -121,15 +133,29 @@ class _Flow:
                 if any(r not in self.values for r in sources):
                     continue
                 assert isinstance(op, Compute)
-                both = tuple(_computed(op, {r: self.values[r][i] for r in sources}) for i in (0, 1))
+                no, yes = ({r: self.values[r][i] for r in sources} for i in (0, 1))
+                both = _computed(op, no), _computed(op, yes)
+                if self._votes(number):
+                    both = self._outcome(number, self.values[sources[0]])
                 for result in results(op):
-                    changed |= self._set(result.number, (both[0], both[1]))
+                    changed |= self._set(result.number, both)
+
+    def _outcome(self, number: int, votes: tuple[Any, Any]) -> tuple[Any, Any]:
+        """The outcomes of a vote on an answer: "no" if one lane has been told so. Lanes that have
+        been told nothing, and have a constant, do not make a "yes" of it.
+        """
+        negated = isinstance(self.flow.instructions[number].operands[1], Not)
+        for_no, for_yes = (bool(v) is not negated for v in votes)
+        mode = {(False, True): "all", (True, False): "any"}.get((for_no, for_yes))
+        known = mode is not None and mode in self.flow.instructions[number].modifiers
+        return (for_no, for_yes) if known else (None, None)
 
     def _set(self, register: int, both: tuple[Any, Any]) -> bool:
+        new = register not in self.values
         before = self.values.setdefault(register, both)
         if None in both or before != both:
             self.mixed.add(register)
-        return before is both
+        return new
 
     def peeks(self) -> Peeks:
         leaking = {self._group(r) for r in self.mixed if r in self.above}
@@ -150,7 +176,22 @@ class _Flow:
             groups = {self._group(r.number) for r in results(self.operations[test])}
             if len(groups) == 1 and groups <= guarding:
                 tests[test] = groups.pop()
-        return Peeks(tests, {wait: group for wait, group in waits.items() if group in guarding})
+        waits = {wait: group for wait, group in waits.items() if group in guarding}
+        return Peeks(tests, waits, self._unread(tests, waits))
+
+    def _unread(self, tests: Mapping[int, int], waits: Mapping[int, int]) -> frozenset[int]:
+        """The groups in which no register holds an answer any more where a test is made, and no
+        "no" leads past its wait.
+        """
+        if not tests:
+            return frozenset()
+        liveness = Liveness(self.flow, self.operations)
+        read = {group for wait, group in waits.items() if wait in self.avoided}
+        for test, group in tests.items():
+            live = liveness.before(test)
+            if any(live >> r & 1 and self._group(r) == group for r in self.above):
+                read.add(group)
+        return frozenset(tests.values()) - read
 
     def _is_guard(self, number: int, register: int) -> bool:
         guard = self.flow.instructions[number].guard
@@ -182,14 +223,23 @@ class _Flow:
                 return None
         guard = self.flow.instructions[number].guard
         assert guard is not None
+        wait = waits[0]
         no, yes = (
-            self._reaches(block, bool(value) is not guard.negated, waits[0])
+            self._passes(block, bool(value) is not guard.negated)
             for value in self.values[register]
         )
-        return waits[0] if no and not yes else None
+        at = self.flow.of_instruction[wait]
+        if at not in no or at in yes:
+            return None
+        without = self._passes(block, bool(self.values[register][0]) is not guard.negated, at)
+        if block.meets in without or EXIT in without:
+            self.avoided.add(wait)
+        return wait
 
-    def _reaches(self, block: Block, taken: bool, wait: int) -> bool:
-        """Whether a branch leads to a wait before its ways meet."""
+    def _passes(self, block: Block, taken: bool, closed: int | None = None) -> set[int]:
+        """The blocks through which a branch can lead until its ways meet, with the one where they
+        do. closed: a block through which none of the ways that count leads.
+        """
         first = self.flow.of_instruction
         targets = self.flow.instructions[block.end - 1].targets
         start = first[targets[0]] if targets[0] < len(first) else EXIT
@@ -199,13 +249,17 @@ class _Flow:
         work = [start]
         while work:
             number = work.pop()
-            if number in seen or number in (EXIT, block.meets):
+            if number in seen or number == closed:
                 continue
             seen.add(number)
-            if number == first[wait]:
-                return True
-            work.extend(self.flow.blocks[number].successors)
-        return False
+            if number not in (EXIT, block.meets):
+                work.extend(self.flow.blocks[number].successors)
+        return seen
+
+
+def _read_as_values(op: Operation) -> list[Operand]:
+    """What an instruction reads, but for the lanes that are to execute it together."""
+    return [leaf for o, _ in op.sources for leaf in leaves(o)] if isinstance(op, Compute) else []
 
 
 def _computed(op: Compute, known: Mapping[int, Any]) -> Any:
