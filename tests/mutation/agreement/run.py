@@ -1,12 +1,12 @@
 """Compares the verdicts on traced programs with those on the PTX of their printed CUDA: of every
 shipped kernel, its families, the examples, and mutants; and writes docs/generated/ptx-agreement.md.
 
-    python -m tests.mutation.agreement.run [--rounds 20] [--results FILE] \\
-        [--out docs/generated/ptx-agreement.md]
+    python -m tests.mutation.agreement.run [--rounds 20] [--seconds 180] \\
+        [--results FILE [--again]] [--out docs/generated/ptx-agreement.md]
     (make ptx-agreement)
 
-Results are appended to --results as they are found, and what it holds already is not done again.
-Exits with 1 where the two disagree without an explanation.
+Results are appended to --results as they are found, and what it holds already is not done again;
+with --again, what did not agree is. Exits with 1 where the two disagree without an explanation.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ GROUPS = ("shipped", "examples", "families", "mutants")
 PATIENCE = 180.0  # seconds of a side for a kernel as it is
 
 
-def judge(subject: Subject) -> Pair:
-    """Both verdicts on a subject."""
+def judge(subject: Subject, patience: float = PATIENCE) -> Pair:
+    """Both verdicts on a subject.
+
+    Args:
+        patience: the seconds that a side may take for a kernel as it is.
+    """
     launch, m = subject.make(), subject.mutant
     if m is None:
         return Pair(
             subject.group, subject.subject, subject.instance,
-            traced(launch, replace(TRACED, seconds=PATIENCE)),
-            printed(launch, replace(PRINTED, seconds=PATIENCE)),
+            traced(launch, replace(TRACED, seconds=patience)),
+            printed(launch, replace(PRINTED, seconds=patience)),
         )  # fmt: skip
     return Pair(
         subject.group, subject.subject, subject.instance, traced(launch), printed(launch),
@@ -75,7 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--groups", nargs="+", default=GROUPS, choices=GROUPS)
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has it")
     parser.add_argument("--rounds", type=int, default=20, help="mutants of each kernel")
+    parser.add_argument(
+        "--seconds", type=float, default=PATIENCE, help="for each side of a kernel as it is"
+    )
     parser.add_argument("--results", type=Path, help="a file of results, as JSON lines")
+    parser.add_argument("--again", action="store_true", help="judge again what did not agree")
     parser.add_argument("--out", type=Path, help="the page to write")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
@@ -83,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = []
     for subject in subjects(options.groups, options.rounds, options.only):
         pair = known.get(subject.key)
-        if pair is None:
-            pair = judge(subject)
+        if pair is None or (options.again and not pair.agrees):
+            pair = judge(subject, options.seconds)
             if options.results is not None:
                 with options.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(pair)) + "\n")
