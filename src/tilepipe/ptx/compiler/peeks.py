@@ -7,9 +7,9 @@ Kernels look at a barrier one round early, and wait where it was not ready:
     if (!peek) while (!mbarrier.try_wait(...));
 
 The warp may vote first, so that it goes on as one (`vote.sync.all`): all lanes wait unless each has
-been told "yes". As far as the program text can show, such a test is equivalent to the wait that it guards: its
-result, including copies of it, only controls branches around a single wait. What an execution has
-to show in addition is in `check.proofs.guards`.
+been told "yes". As far as the program text can show, such a test is equivalent to the wait that it
+guards: its result, including copies of it, only controls branches around a single wait. What an
+execution has to show in addition is in `check.proofs.guards`.
 """
 
 from __future__ import annotations
@@ -225,8 +225,7 @@ class _Flow:
         assert guard is not None
         wait = waits[0]
         no, yes = (
-            self._passes(block, bool(value) is not guard.negated)
-            for value in self.values[register]
+            self._passes(block, bool(value) is not guard.negated) for value in self.values[register]
         )
         at = self.flow.of_instruction[wait]
         if at not in no or at in yes:
