@@ -3,7 +3,8 @@ tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
 have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
-program that the signal ends). With --json one object goes to stdout and nothing else there.
+program that the signal ends). With --json one object goes to stdout and nothing else there, of an
+error as well: docs/reference/command-line.md has its fields.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import contextlib
 import os
 import sys
 import warnings
+from typing import Protocol, runtime_checkable
+
+import typer
 
 from tilepipe.cli import (
     check as check,
@@ -22,7 +26,7 @@ from tilepipe.cli import (
     streams,
     tune as tune,
 )
-from tilepipe.cli.common import app, err, notes
+from tilepipe.cli.common import app, err, notes, print_json_error, wants_json
 from tilepipe.errors import SimFault, TilepipeError
 
 __all__ = ["app", "main"]
@@ -35,7 +39,7 @@ def main() -> None:
     warnings.showwarning = _warn
     try:
         try:
-            app(standalone_mode=True)
+            raise SystemExit(_parsed())
         finally:
             # here, where a full disk is still reported; not while the interpreter ends
             sys.stdout.flush()
@@ -45,12 +49,42 @@ def main() -> None:
         with contextlib.suppress(OSError):
             print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         os._exit(2)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """click's `ClickException`: older versions of typer have it from click, newer ones have a copy
+    of their own.
+    """
+
+    exit_code: int
+
+    def show(self) -> None: ...
+    def format_message(self) -> str: ...
+
+
+def _parsed() -> int:
+    """Runs the command that the arguments of the process name: the exit code."""
+    try:
+        code = app(prog_name="tilepipe", standalone_mode=False)
+    except typer.Abort:
+        return 130
     except TilepipeError as error:
         err.print(f"error: {type(error).__name__}: {error}", style="red")
         notes(error)
-        raise SystemExit(1 if isinstance(error, SimFault) else 2) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        if wants_json():
+            print_json_error(error, str(error))
+        return 1 if isinstance(error, SimFault) else 2
+    except Exception as error:
+        if not isinstance(error, _UsageError):
+            raise
+        error.show()
+        if wants_json():
+            print_json_error(error, error.format_message())
+        return error.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

@@ -17,6 +17,7 @@ from tilepipe.cli.common import (
     Json,
     Settings,
     Source,
+    What,
     app,
     counting,
     err,
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
     from tilepipe.cli.programs import Target
     from tilepipe.machine.rules import Rules
 
-What = Annotated[
-    str,
-    typer.Argument(
-        metavar="KERNEL|FILE.py:NAME",
-        help="A shipped kernel; or a program, or a launch of PTX, or what makes one, in a file.",
-    ),
-]
 MEANING = (
     "Verified means: these instances of this configuration, in every interleaving of the model that"
     " docs/verification-gaps.md describes; never other shapes."

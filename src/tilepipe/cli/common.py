@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tilepipe.errors import UnavailableError
+from tilepipe import _version
+from tilepipe.cli import completion
+from tilepipe.errors import TilepipeError, UnavailableError
 from tilepipe.ir.chip import Chip, generation
 
 if TYPE_CHECKING:
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Tile pipelines for warp-specialised GPU kernels: simulate, compile, launch, measure.",
@@ -36,11 +38,39 @@ out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 Kernel = Annotated[
-    str, typer.Argument(help="Name of a shipped kernel; `tilepipe kernels` lists them.")
+    str,
+    typer.Argument(
+        help="Name of a shipped kernel; `tilepipe kernels` lists them.",
+        autocompletion=completion.kernels,
+    ),
+]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="KERNEL|FILE.py:NAME",
+        help="A shipped kernel; or a program, or a launch of PTX, or what makes one, in a file.",
+        autocompletion=completion.targets,
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable."),
+    typer.Option(
+        "-s",
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the kernel, or an argument of the function NAME; repeatable.",
+        autocompletion=completion.settings,
+    ),
+]
+Against = Annotated[
+    str,
+    typer.Option(
+        "--against",
+        metavar="FILE.py:NAME",
+        help="What the results are compared with: another program, or a function of the arguments,"
+        " which it takes by their names.",
+        autocompletion=completion.files,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
@@ -63,6 +93,24 @@ class Regime(StrEnum):
     def names(self) -> tuple[str, ...]:
         """The regimes it stands for."""
         return ("burst", "steady") if self is Regime.both else (self.value,)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"tilepipe {_version.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Takes what is common to all commands."""
 
 
 def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
@@ -99,6 +147,27 @@ def print_json(report: Mapping[str, Any]) -> None:
     "inf", "-inf".
     """
     print(json.dumps(_plain(report), ensure_ascii=False, allow_nan=False))
+
+
+def print_json_error(error: object, message: str) -> None:
+    """The object that a command with --json prints where it ends in an error."""
+    loc = error.loc if isinstance(error, TilepipeError) else None
+    print_json(
+        {
+            "error": {
+                "type": type(error).__name__,
+                "message": message,
+                "at": None if loc is None else f"{loc.file}:{loc.line}",
+                "notes": list(getattr(error, "__notes__", [])),
+            }
+        }
+    )
+
+
+def wants_json() -> bool:
+    """Whether the command line asks for JSON: also where it cannot be parsed."""
+    words = sys.argv[1:]
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 def _plain(value: Any) -> Any:

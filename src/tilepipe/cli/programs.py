@@ -1,6 +1,4 @@
-"""What `tilepipe check` and `tilepipe replay` are given, as programs or launches of PTX: a shipped
-kernel, or FILE.py:NAME.
-"""
+"""What commands are given, as programs or launches of PTX: a shipped kernel, or FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.cli.common import Source
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.program.arguments import check_zeros
-from tilepipe.registry.catalog import find
+from tilepipe.registry.catalog import KernelSpec, find
 from tilepipe.registry.settings import pairs
 
 if TYPE_CHECKING:
@@ -83,13 +81,10 @@ def target(what: str, settings: Sequence[str], source: Source = Source.program) 
             " FILE.py:FUNCTION (docs/how-to/check-a-kernel-you-already-have.md)"
         )
     arch = None
-    if what.endswith(".py") or ".py:" in what or os.sep in what:
+    if names_file(what):
         found = _of_file(what, tuple(settings))
     else:
-        try:
-            spec = find(what)
-        except BindError as error:
-            raise BindError(f"{error}. A kernel of your own is FILE.py:NAME") from None
+        spec = shipped_kernel(what)
         given = spec.parse(list(settings))
         arch = spec.target(given)
         config, shipped = spec.instances(given)
@@ -99,6 +94,28 @@ def target(what: str, settings: Sequence[str], source: Source = Source.program) 
         return found
     from_ptx = [Instance(x.name, functools.partial(_as_ptx, x.make, arch)) for x in found.instances]
     return replace(found, instances=from_ptx, source=source)
+
+
+def shipped_kernel(what: str) -> KernelSpec:
+    """A shipped kernel. Raises BindError: there is none of that name."""
+    try:
+        return find(what)
+    except BindError as error:
+        raise BindError(f"{error}. A kernel of your own is FILE.py:NAME") from None
+
+
+def names_file(what: str) -> bool:
+    """Whether a target is FILE.py:NAME, or should be, and not a shipped kernel."""
+    return what.endswith(".py") or ".py:" in what or os.sep in what
+
+
+def value_of(what: str) -> Any:
+    """What FILE.py:NAME names.
+
+    Raises:
+        BindError: there is no such file or name.
+    """
+    return _value(*_file_and_name(what))
 
 
 def _as_ptx(make: Callable[..., Made], arch: str | None, **changed: Any) -> ptx.Launch:
@@ -136,12 +153,17 @@ def _stages(config: dict[str, Any]) -> dict[str, int]:
 # -- FILE.py:NAME ----------------------------------------------------------------------
 
 
-def _of_file(what: str, settings: tuple[str, ...]) -> Target:
+def _file_and_name(what: str) -> tuple[str, str]:
     file, colon, name = what.rpartition(":")
     if not colon or not name.isidentifier():
         raise BindError(
             f"say which program of {file or what} is meant: {(file or what).rstrip(':')}:NAME"
         )
+    return file, name
+
+
+def _of_file(what: str, settings: tuple[str, ...]) -> Target:
+    file, name = _file_and_name(what)
     value = _value(file, name)
     if isinstance(value, tp.KernelFunction):
         raise _unbound(f"{what} is a kernel", name)
@@ -272,7 +294,7 @@ def _module(file: str) -> types.ModuleType:
         raise BindError(f"{file} is no Python: {error}") from None
     # the lines that messages quote are those of this text
     linecache.checkcache(str(path.resolve()))
-    with _user_errors(file, "importing it"):
+    with user_errors(file, "importing it"):
         return _run(path.resolve(), text)
 
 
@@ -305,7 +327,7 @@ def _is_candidate(value: object, module: str) -> bool:
 
 
 @contextlib.contextmanager
-def _user_errors(file: str, doing: str) -> typing.Iterator[None]:
+def user_errors(file: str, doing: str) -> typing.Iterator[None]:
     """An error of the user's file in one line, with its line. What tilepipe says of itself stays as
     it is, but for a run's fault.
     """
@@ -330,7 +352,7 @@ def _user_errors(file: str, doing: str) -> typing.Iterator[None]:
 
 
 def _called(what: str, file: str, function: Callable[..., Any], config: dict[str, Any]) -> Any:
-    with _user_errors(
+    with user_errors(
         file, f"{what.rpartition(':')[2]}({', '.join(f'{n}={x!r}' for n, x in config.items())})"
     ):
         return function(**config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from enum import StrEnum
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+import tilepipe as tp
 from tilepipe.cli.common import (
+    Against,
     Json,
-    Kernel,
     Settings,
     Source,
+    What,
     app,
     counting,
     err,
@@ -80,7 +83,7 @@ def kernels(as_json: Json = False) -> None:
 
 @app.command()
 def run(
-    kernel: Kernel,
+    what: What,
     settings: Settings = None,
     device: Annotated[Device, typer.Option(help="Where to run the kernel.")] = Device.sim,
     seed: Annotated[
@@ -105,16 +108,31 @@ def run(
             min=0,
         ),
     ] = None,
+    against: Against = "",
     as_json: Json = False,
 ) -> None:
-    """Runs a kernel on random data and verifies the result against float64."""
-    from tilepipe.registry.catalog import find
+    """Runs a shipped kernel on random data and verifies the result against float64; or a program
+    of a file on its own arrays, whose results --against compares.
+
+    Exit 1: a fault, or a wrong result.
+    """
+    from tilepipe.cli import programs
 
     if source is Source.ptx and device is Device.cuda:
         raise BindError("--from ptx simulates: it goes with --device sim")
-    if timeout is not None and source is not Source.ptx:
+    if timeout is not None and source is not Source.ptx and not programs.names_file(what):
         raise BindError("--timeout is the limit of a run of PTX: it goes with --from ptx")
-    spec = find(kernel)
+    if programs.names_file(what):
+        from tilepipe.cli.run_file import run_file
+
+        with contextlib.redirect_stdout(sys.stderr):  # what the file prints
+            found = programs.target(what, settings or [], source)
+        if not run_file(found, device.value, seed, timeout, against, as_json):
+            raise typer.Exit(1)
+        return
+    if against:
+        raise BindError(f"'{what}' is verified against float64; --against is for FILE.py:NAME")
+    spec = programs.shipped_kernel(what)
     given = spec.parse(settings or [])
     chip = gpu(spec) if device is Device.cuda else None
     config, origin = spec.configure(given, chip)
@@ -137,7 +155,7 @@ def run(
     comparison = case.verify()
     if as_json:
         report: dict[str, Any] = {
-            "kernel": kernel,
+            "kernel": what,
             "config": config,
             "device": device.value,
             "ok": comparison.ok,
@@ -151,7 +169,7 @@ def run(
             report["from"] = source.value
         print_json(report)
     else:
-        out.print(f"{kernel}: {' '.join(f'{n}={v}' for n, v in config.items())}")
+        out.print(f"{what}: {' '.join(f'{n}={v}' for n, v in config.items())}")
         out.print(f"tiles: {origin}")
         out.print(f"{did}; {comparison}")
     if not comparison.ok:
@@ -160,7 +178,7 @@ def run(
 
 @app.command("compile")
 def compile_(
-    kernel: Kernel,
+    what: What,
     settings: Settings = None,
     arch: Annotated[
         str | None,
@@ -176,36 +194,72 @@ def compile_(
             "-o", "--output", help="Output file; - is stdout, where cuda and ptx go by default."
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Compiles a kernel with NVRTC; needs no GPU."""
-    from tilepipe.registry.catalog import find
+    from tilepipe.cli import programs
 
-    spec = find(kernel)
-    given = spec.parse(settings or [])
-    target = spec.target(given, arch)
+    if as_json and str(output) == "-":
+        raise BindError("--json is what goes to stdout; name a file with -o FILE")
+    if programs.names_file(what):
+        from tilepipe.cli.run_file import the_program
+
+        with contextlib.redirect_stdout(sys.stderr):
+            found = programs.target(what, settings or [])
+            program, target, config = the_program(found), arch, found.config
+        target = arch or program.kernel.arch
+    else:
+        program, target, config = _shipped(what, settings or [], arch)
     if emit is Emit.cubin and output is None:
         raise BindError("a cubin is binary: name a file with -o FILE, or -o - for stdout")
-    config, _ = spec.configure(given, CHIPS[target])
-    program = spec.make(config, 0).program
     started = time.perf_counter()
     if emit is Emit.cuda:
-        data, note = program.source(target).encode(), ""
+        data, note, registers = program.source(target).encode(), "", None
     else:
         compiled = program.compile(target, emit.value)
-        data = compiled.data
+        data, registers = compiled.data, compiled.registers
         note = "" if compiled.registers is None else f", {compiled.registers} registers, no spills"
     seconds = time.perf_counter() - started
-    if output is None or str(output) == "-":
+    if not as_json and (output is None or str(output) == "-"):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    try:
-        output.write_bytes(data)
-    except OSError as error:
-        raise BindError(f"cannot write {output}: {error.strerror}") from None
+    if output is not None:
+        try:
+            output.write_bytes(data)
+        except OSError as error:
+            raise BindError(f"cannot write {output}: {error.strerror}") from None
+    if as_json:
+        print_json(
+            {
+                "kernel": what,
+                "config": config,
+                "arch": target,
+                "emit": emit.value,
+                "bytes": len(data),
+                "registers": registers,
+                "seconds": seconds,
+                "output": None if output is None else str(output),
+                "text": data.decode() if output is None else None,
+            }
+        )
+        return
     err.print(
         f"{output}: {len(data):,} bytes of {emit.value} for {target} in {seconds:.2f} s{note}"
     )
+
+
+def _shipped(
+    kernel: str, settings: list[str], arch: str | None
+) -> tuple[tp.Program, str, dict[str, Any]]:
+    """A shipped kernel: its program, the architecture to compile for, and its settings."""
+    from tilepipe.cli import programs
+
+    spec = programs.shipped_kernel(kernel)
+    given = spec.parse(settings)
+    target = spec.target(given, arch)
+    config, _ = spec.configure(given, CHIPS[target])
+    return spec.make(config, 0).program, target, dict(config)
 
 
 @app.command()

@@ -69,6 +69,13 @@ def host_memory(x: Any, what: str) -> npt.NDArray[Any]:
     return np.ndarray(tuple(x.shape), dtype, storage, x.storage_offset() * x.itemsize, strides)
 
 
+def tensor_of(array: npt.NDArray[Any]) -> Any:
+    """A tensor of an array's memory; of a type that PyTorch lacks, as unsigned integers."""
+    torch = sys.modules["torch"]
+    bits = torch.from_numpy(array.view(f"u{array.itemsize}"))
+    return bits.view(getattr(torch, array.dtype.name, bits.dtype))
+
+
 def _numpy_type(name: str, itemsize: int) -> np.dtype[Any]:
     """NumPy's type of that name, or that of ml_dtypes; unsigned integers where there is none."""
     try:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from tilepipe.ir.arrays import array_dtype
-from tilepipe.ir.host_tensors import host_memory
+from tilepipe.ir.host_tensors import host_memory, tensor_of
 from tilepipe.ops.calls import Array, Progress
 from tilepipe.ops.torch import device
-from tilepipe.ops.torch.tensors import torch_dtype
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,7 +62,8 @@ def simulate(
         torch.autograd.graph.increment_version(out)
 
     def tensor(array: Array) -> torch.Tensor:
-        return out if out is not None and array is arrays["out"] else as_tensor(array)
+        made: torch.Tensor = tensor_of(array)
+        return out if out is not None and array is arrays["out"] else made
 
     return tuple(map(tensor, found)) if isinstance(found, tuple) else tensor(found)
 
@@ -74,12 +73,6 @@ def _arrays(what: str, x: Any) -> Any:
     if isinstance(x, tuple | list):
         return type(x)(_arrays(what, y) for y in x)
     return host_memory(x, what) if isinstance(x, torch.Tensor) else x
-
-
-def as_tensor(array: Array) -> torch.Tensor:
-    """A tensor of an array's memory."""
-    bits = torch.from_numpy(array.view(f"u{array.itemsize}"))
-    return bits.view(torch_dtype(array_dtype(array)))
 
 
 def is_simulated(x: object) -> bool:

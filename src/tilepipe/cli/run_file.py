@@ -1,0 +1,142 @@
+"""`tilepipe run FILE.py:NAME` and `tilepipe compile FILE.py:NAME`: programs of a user's file."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.cli import programs
+from tilepipe.cli.against import Peer, peer_of
+from tilepipe.cli.common import counting, out, print_json
+from tilepipe.cli.programs import Target
+from tilepipe.errors import BindError
+from tilepipe.testing.agreement import Agreement
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of an instance. `simulated_us`, `steps`: of the simulator, None elsewhere.
+    `agreements`: by output, where results were compared.
+    """
+
+    instance: str
+    wall_s: float
+    simulated_us: float | None
+    steps: int | None
+    agreements: dict[str, Agreement]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing that was compared differs."""
+        return all(x.ok for x in self.agreements.values())
+
+    def report(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "instance": self.instance,
+            "wall_s": self.wall_s,
+            "simulated_us": self.simulated_us,
+            "steps": self.steps,
+            "ok": self.ok if self.agreements else None,
+            "outputs": {name: x.report() for name, x in self.agreements.items()},
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.instance}: {self.wall_s:.3f} s"]
+        if self.simulated_us is not None:
+            parts.append(f"modelled time {self.simulated_us:.1f} µs")
+        if self.steps is not None:
+            parts.append(f"{self.steps:,} steps")
+        return "\n  ".join([", ".join(parts), *(f"{n}: {x}" for n, x in self.agreements.items())])
+
+
+def run_file(
+    found: Target, device: str, seed: int, timeout: float | None, against: str, as_json: bool
+) -> bool:
+    """Runs every instance on its own arrays; whether all that was compared agrees.
+
+    Raises:
+        BindError: a launch of PTX for a GPU, or a peer that does not fit.
+    """
+    done: list[Ran] = []
+    for number, instance in enumerate(found.instances):
+        with contextlib.redirect_stdout(sys.stderr):  # what the file prints
+            program = instance.make()
+            peer = peer_of(against, program, number) if against else None
+        done.append(_run(instance.name, program, peer, device, seed, timeout, as_json))
+    if as_json:
+        ok = all(x.ok for x in done) if against else None
+        print_json(
+            {
+                "kernel": found.what,
+                "config": found.config,
+                "device": device,
+                "from": found.source.value,
+                "seed": seed,
+                "against": against or None,
+                "ok": ok,
+                "runs": [x.report() for x in done],
+            }
+        )
+    else:
+        out.print(" ".join([f"{found.what}:", *(f"{n}={x}" for n, x in found.config.items())]))
+        for ran in done:
+            out.print(str(ran))
+        if not against:
+            out.print("ran without a fault; compared with nothing: --against FILE.py:NAME does")
+    return all(x.ok for x in done)
+
+
+def _run(
+    name: str,
+    program: programs.Made,
+    peer: Peer | None,
+    device: str,
+    seed: int,
+    timeout: float | None,
+    quiet: bool,
+) -> Ran:
+    expected = None if peer is None else peer.expected(device)
+    us: float | None = None
+    steps: int | None = None
+    started = time.perf_counter()
+    if not isinstance(program, tp.Program):
+        if device == "cuda":
+            raise BindError(f"{name} is a launch of PTX, which is simulated: leave out --device")
+        steps = (
+            program.run(seed=seed)
+            if timeout is None
+            else program.run(seed=seed, timeout=timeout or None)
+        )
+    elif device == "cuda":
+        program.launch(debug=False)
+        from tilepipe.cuda.runtime.launching import wait_for
+
+        wait_for(program.kernel.name)
+    else:
+        with counting("simulating CTAs", quiet) as progress:
+            result = program.run(seed=seed, progress=progress)
+        us, steps = result.simulated_us, result.steps
+    wall = time.perf_counter() - started
+    return Ran(name, wall, us, steps, {} if expected is None else expected.compared())
+
+
+def the_program(found: Target) -> tp.Program:
+    """The one program that a target makes.
+
+    Raises:
+        BindError: it makes several, or a launch of PTX.
+    """
+    if len(found.instances) > 1:
+        raise BindError(
+            f"{found.what} makes {len(found.instances)} programs; name a function that makes the"
+            " one that is meant"
+        )
+    program = found.instances[0].make()
+    if not isinstance(program, tp.Program):
+        raise BindError(f"{found.what} is a launch of PTX, which is compiled already")
+    return program

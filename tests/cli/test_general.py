@@ -1,0 +1,110 @@
+"""What all commands have: the version, errors as JSON, completion of words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tilepipe as tp
+from tests.cli.copying import Call, report
+from tests.cli.own import OWN
+
+
+def test_version(tilepipe: Call) -> None:
+    assert tilepipe("--version") == (0, f"tilepipe {tp.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "message"),
+    [
+        (["run", "conv"], "BindError", "there is no kernel 'conv'"),
+        (["check", "gone.py:program"], "BindError", "cannot read gone.py"),
+        (["compile", "gemm"], "BindError", "a cubin is binary"),
+        (["run", "gemm", "-s", "bm=100"], "BindError", "bm=100"),
+        (["bench", "conv"], "BindError", "there is no kernel 'conv'"),
+        (["replay", "gone.json"], "BindError", "gone.json"),
+        (["run", "gemm", "--loud"], "NoSuchOption", "--loud"),
+        (["run"], "MissingParameter", "KERNEL"),
+        (["run", "gemm", "--seed", "-1"], "BadParameter", "--seed"),
+    ],
+)
+def test_errors_are_json(args: list[str], kind: str, message: str, tilepipe: Call) -> None:
+    done = tilepipe(*args, "--json")
+    error = report(done, 2)["error"]
+    assert set(error) == {"type", "message", "at", "notes"}
+    assert error["type"] == kind
+    assert message in error["message"]
+    assert done[2].strip()  # and a person reads it on stderr
+    assert tilepipe(*args)[1] == ""
+
+
+def test_an_error_of_a_kernel_has_its_line(
+    tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "        ctx.smem((8, 8), a.dtype)"
+    text = OWN.replace("work():\n", f"work():\n{line}\n", 1)
+    Path("own.py").write_text(text, encoding="utf-8")
+    error = report(tilepipe("run", "own.py:program", "--json"), 2)["error"]
+    assert error["type"] == "TraceError"
+    number = text.splitlines().index(line) + 1
+    assert error["at"] == f"{tmp_path / 'own.py'}:{number}"
+
+
+def test_a_fault_of_a_run_is_exit_1(
+    tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = OWN.replace("ctx.range(ctx.block_id, a.shape[0], 2)", "ctx.range(a.shape[0])")
+    Path("own.py").write_text(text, encoding="utf-8")
+    assert report(tilepipe("run", "own.py:program", "--json"), 1)["error"]["type"] == "RaceError"
+
+
+def complete(tilepipe: Call, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
+    """What bash offers at the end of a line."""
+    words = line.split(" ")
+    with monkeypatch.context() as patch:
+        patch.setenv("_TILEPIPE_COMPLETE", "complete_bash")
+        patch.setenv("COMP_WORDS", line)
+        patch.setenv("COMP_CWORD", str(len(words) - 1))
+        code, out, err = tilepipe()
+    assert (code, err) == (0, "")
+    return out.split()
+
+
+def test_completion(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN + "\nraise SystemExit\n", encoding="utf-8")  # never run
+    Path("broken.py").write_text("def (", encoding="utf-8")
+    Path("kernels").mkdir()
+
+    def offered(line: str) -> list[str]:
+        return complete(tilepipe, monkeypatch, line)
+
+    assert "check" in offered("tilepipe ch")
+    assert offered("tilepipe run gemm_b") == ["gemm_blockwise", "gemm_block_scaled"]
+    assert offered("tilepipe check o") == ["own.py:"]
+    assert offered("tilepipe check ker") == ["kernels/"]
+    assert offered("tilepipe run own.py:s") == ["own.py:several"]
+    assert offered("tilepipe run broken.py:") == []
+    assert offered("tilepipe run gone/") == []
+    assert offered("tilepipe run gemm -s sta") == ["stages="]
+    assert offered("tilepipe run own.py:program -s rows=3 -s ") == ["rows=", "factor="]
+    assert offered("tilepipe run own.py:program --against own.py:ri") == ["own.py:right"]
+    assert "attention" in offered("tilepipe bench att")
+
+
+def test_the_script_that_a_shell_needs(tilepipe: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    code, out, _ = tilepipe("--show-completion", "bash")
+    assert code == 0
+    assert "_TILEPIPE_COMPLETE=complete_bash" in out
+
+
+def test_json_is_one_object_where_a_word_is_after_two_dashes(tilepipe: Call) -> None:
+    code, out, _ = tilepipe("run", "conv", "--", "--json")
+    assert code == 2
+    assert out == ""
+    assert json.loads(tilepipe("run", "conv", "--json")[1])
