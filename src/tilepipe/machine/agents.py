@@ -15,6 +15,7 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.polling import Looks
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import (
@@ -78,11 +79,13 @@ class Agent(Actor):
         wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for,
             oldest first. wgmma_queue: those of the groups that have not acted.
         tensor: what concerns tensor memory, from the first tcgen05 op on.
+        found: poison that a read of its last op has found, and which that op passes on. poison: in
+            the answer to its last request.
     """
 
     __slots__ = (
-        "body", "copies", "counts", "dirty", "fenced", "looks", "repeats", "spins", "stores",
-        "tensor", "wgmma_groups", "wgmma_open", "wgmma_queue",
+        "body", "copies", "counts", "dirty", "fenced", "found", "looks", "poison", "repeats",
+        "spins", "stores", "tensor", "wgmma_groups", "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
     cta: Cta
@@ -111,6 +114,8 @@ class Agent(Actor):
         self.wgmma_groups: deque[WgmmaGroup] = deque()
         self.wgmma_queue = UnitQueue()
         self.tensor: TensorState | None = None
+        self.found: Origin | None = None
+        self.poison: Loaded | None = None
 
 
 def looked(

@@ -63,6 +63,7 @@ class Program(NamedTuple):
             grid_dependency_wait.
         shares_work: clusters may take work from each other, or wait for each other.
         orders_clusters: strong accesses to global memory may order one cluster after another.
+        carries_poison: its agents can tell which of their registers hold what nothing has written.
         words: what messages call the instructions that they advise.
     """
 
@@ -82,4 +83,5 @@ class Program(NamedTuple):
     waits_itself: bool = False
     shares_work: bool = False
     orders_clusters: bool = False
+    carries_poison: bool = False
     words: Wording = PTX

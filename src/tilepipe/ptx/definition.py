@@ -82,6 +82,7 @@ class Perform:
         watches: it is a strong load, which may see what other clusters write during the launch.
         acquires: it may order this cluster after another: a fence, or an atomic operation that
             acquires.
+        carries: the first of its sources that may hold poison (`execution.poison`); None: none may.
         site: further fields of the instruction's site.
     """
 
@@ -100,6 +101,7 @@ class Perform:
     strong: bool = False
     watches: bool = False
     acquires: bool = False
+    carries: int | None = None
     site: tuple[tuple[str, Any], ...] = ()
 
 

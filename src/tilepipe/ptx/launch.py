@@ -348,6 +348,7 @@ class Launch:
             waits_itself=any(
                 s.instruction.name == "griddepcontrol.wait" for s in code.sites.values()
             ),
+            carries_poison=True,
             pairs=any("cta_group::2" in s.instruction.modifiers for s in code.sites.values()),
         )
 
@@ -402,6 +403,7 @@ class Launch:
         live = (1 << min(threads - first, WARP)) - 1
         warp = kind(self.kernel.code, live, self, agent)
         warp.sites = sites
+        warp.poison.machine = m
         warp.local = np.zeros((WARP, self.placed.local_bytes), np.uint8)
         warp.written = np.zeros(warp.local.shape, np.bool_)
         rank = warp.rank = agent.cta.rank

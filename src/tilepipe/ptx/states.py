@@ -7,7 +7,6 @@ request that it is about to make, and the registers that it may still read.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,9 @@ class Places:
         self._code = code
         self._of_site = {site.number: at for at, site in code.sites.items()}
 
-    @cached_property
+    @property
     def _liveness(self) -> Liveness:
-        return Liveness(self._code.flow, self._code.operations)
+        return self._code.liveness
 
     def of(self, agent: Agent) -> Hashable:
         """A key that is equal for warps that go on alike."""
@@ -54,10 +53,14 @@ class Places:
         return (
             warp.at, at, warp.mask, warp.live, current, groups, parked,
             tuple(_value(warp.registers[n]) for n in _numbers(live)),
-            tuple((n, f.key, f.data.tobytes()) for n, f in sorted(warp.fragments.items())),
+            tuple(
+                (n, f.key, f.data.tobytes(), None if f.poison is None else f.poison.marks.tobytes())
+                for n, f in sorted(warp.fragments.items())
+            ),
             tuple((n, v.tobytes()) for n, v in warp.loads),
             tuple((k.site.id, k.fragment.readers) for k in warp.operands),
             warp.local.tobytes(),
+            np.packbits(warp.written).tobytes(), warp.poison.key(live),
             len(warp.operands), len(warp.halfway),
         )  # fmt: skip
 

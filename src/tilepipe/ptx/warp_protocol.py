@@ -11,6 +11,7 @@ from tilepipe.ir.location import Loc
 from tilepipe.machine.machine import World
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.rules import Rules
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.lanes import Array
@@ -36,6 +37,18 @@ class Code(Protocol):
     def content(self) -> Mapping[int, np.dtype[Any]]: ...
     @property
     def used_early(self) -> frozenset[int]: ...
+
+
+class Poison(Protocol):
+    """Which bits of the registers of a warp are poison."""
+
+    def of(self, numbers: Sequence[int]) -> tuple[Array, Origin] | None:
+        """The poison in registers, (registers, lanes), as bits of 64; None where there is none."""
+        ...
+
+    def put(self, numbers: Sequence[int], marks: Array | None, origin: Origin | None) -> None:
+        """Registers hold poison where `marks`, (registers, lanes), has bits; None: nowhere."""
+        ...
 
 
 class Launch(Protocol):
@@ -75,6 +88,8 @@ class Warp(Protocol):
             has written.
         fragments: accumulators in flight, by the numbers of their registers. loads: of tensor
             memory, which no wait has covered yet: the registers and what they will hold.
+        carried: (lane, byte) of local memory to which poison was stored -> where it was read.
+        poison: which registers hold poison.
     """
 
     rank: int
@@ -83,6 +98,10 @@ class Warp(Protocol):
     written: Array
     fragments: dict[tuple[int, ...], Any]
     loads: list[tuple[tuple[int, ...], Array]]
+    carried: dict[tuple[int, int], Origin]
+
+    @property
+    def poison(self) -> Poison: ...
 
     @property
     def code(self) -> Code: ...

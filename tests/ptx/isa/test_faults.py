@@ -110,9 +110,11 @@ def test_a_deadlock_names_the_barrier_and_what_is_missing() -> None:
 
 
 def test_a_read_of_what_nothing_has_written() -> None:
-    said = _fault("ld.shared.b32 %r3, [%r2];", PoisonError)
+    stored = "ld.param.u64 %rd1, [out]; mad.wide.u32 %rd1, %t, 4, %rd1; st.global.b32 [%rd1], %r3;"
+    said = _fault(f"ld.shared.b32 %r3, [%r2]; {stored}", PoisonError)
     assert re.search(r"warp [01] reads shared memory .* with ld.shared.b32 %r3, \[%r2\]", said)
     assert "128 of 128 bytes were never written" in said
+    assert "used at kernel.cu:41: st.global.b32 [%rd1], %r3" in said
 
 
 def test_several_lanes_that_issue_a_copy() -> None:
@@ -122,6 +124,6 @@ def test_several_lanes_that_issue_a_copy() -> None:
 
 
 def test_without_loc_the_line_is_that_of_the_text() -> None:
-    made = kernel(".shared .b32 box; ld.shared.b32 %r1, [box];", 0)
+    made = kernel(".shared .b32 box; ld.shared.b32 %r1, [box]; st.shared.b32 [%r1], %r1;", 0)
     with pytest.raises(PoisonError, match=r"at <ptx>:\d+"):
         made.bind([], grid=1, block=32).run()

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir.facts import Group, Sync, Unit
+from tilepipe.ir.location import Loc
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier, NamedState, TmaLoadUnit
@@ -21,8 +22,9 @@ from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.knowledge import touched as warps_of
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
-from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
 
 # -- races -----------------------------------------------------------------------------
@@ -321,10 +323,14 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     )
 
 
-def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
-    """A read of bytes that nothing has written. Reported when the run ends, unless a race explains
-    it first.
+def poison(m: Machine, slot: Slot, new: Access, missing: int) -> Origin:
+    """A read of bytes that nothing has written, or to which what was read so has been stored; then
+    where it was read first.
     """
+    if m.poison_at is None:
+        m.poison_at = new
+    if isinstance(slot, ByteSpace) and (carried := slot.origin(slot.bytes_of(new))) is not None:
+        return carried
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     remedy = (
@@ -338,14 +344,24 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
             f"The slot holds what was written as {written}: one of the two sides has its place"
             " in the ring wrong."
         )
-    error = PoisonError(
+    return Origin(
         f"{new.agent} reads {slot.name} ({slot.extent(new)}) with {_resolved(slot, new)}, but"
         f" {missing} of {total}"
         f" {slot.unit} were never written. {remedy}",
-        new.site.loc,
+        new.site,
     )
-    if m.poisoned is None:
-        m.poisoned, m.poison_at = error, new
+
+
+def poison_used(m: Machine, origin: Origin, loc: Loc | None = None, how: str = "") -> None:
+    """Poison decides something or leaves. Reported when the run ends, unless a race explains it
+    first. `loc`, `how`: where, and what happens to it there; not given where it was read.
+    """
+    if m.poisoned is not None:
+        return
+    message = origin.message
+    if loc is not None:
+        message += f"\n  What it has read is used at {loc.short}: {how}."
+    m.poisoned = PoisonError(message, origin.site.loc)
 
 
 # -- mbarriers -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_proxy, check_tensor_fences
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import ByteSet, one_lane_each
+from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
 from tilepipe.machine.sites import Site
@@ -158,12 +159,27 @@ def _succeeds(new: Access, old: Access, known: int) -> bool:
     return group is _WGMMA or (group is _TCGEN05 and old.mask == new.mask)
 
 
-def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
-    """`access` for a read, which must not see poison."""
+def read(
+    m: Machine, slot: Slot, new: Access, known: int, reader: Agent | None = None
+) -> int:  # fmt: skip
+    """`access` for a read. It must not see poison; but a `reader` takes it along (`Agent.found`),
+    where the program's agents do so.
+    """
     need = access(m, slot, new, known)
     if slot.state != WHOLE and (missing := slot.missing(new)):
-        faults.poison(m, slot, new, missing)
+        origin = faults.poison(m, slot, new, missing)
+        if reader is not None and m.world.program.carries_poison:
+            reader.found = origin
+        else:
+            _used_at_once(m, origin, new)
     return need
+
+
+def _used_at_once(m: Machine, origin: Origin, new: Access) -> None:
+    if origin.site is new.site:
+        faults.poison_used(m, origin)
+    else:
+        faults.poison_used(m, origin, new.site.loc, f"{new.site.what} reads what was made of it")
 
 
 def ordinary(
@@ -182,7 +198,10 @@ def ordinary(
         m.order.add_fences(new, slot.cta.rank)
     if m.world.program.commits:
         m.order.add_release_bit(new)
-    need = (access if is_write and not reads else read)(m, slot, new, ag.known(lanes) | known)
+    if is_write and not reads:
+        need = access(m, slot, new, ag.known(lanes) | known)
+    else:
+        need = read(m, slot, new, ag.known(lanes) | known, None if is_write else ag)
     if response:
         new.after = need
     ag.made(lanes, new.bit | new.release_bit, converged)

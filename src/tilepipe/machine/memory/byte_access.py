@@ -13,6 +13,7 @@ It is recorded for each warp, with the lane of each byte.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
 from tilepipe.machine.memory.elements import cta_of
+from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.rules import ONE_VALUE
 from tilepipe.machine.sites import Site
@@ -112,14 +114,19 @@ def load_bytes(
     strong: Strong | None = None,
 ) -> Bytes:
     """ld.shared: for each thread of the agent, `nbytes` bytes at `addresses[thread]`; zeros for
-    those that are not active. `strong`: of a volatile, relaxed or acquiring
-    load.
+    those that are not active. `strong`: of a volatile, relaxed or acquiring load. The agent gets
+    to know which of them are poison (`Agent.poison`).
     """
     space = cta_of(m, ag, site, cta).bytes()
     out = np.zeros((32 * ag.warps, nbytes), np.uint8)
     active = _in_order(m, ag, site, mask, space, addresses, nbytes, is_write=False, strong=strong)
     where = np.asarray([addresses[lane] for lane in active], np.int64)
-    out[active] = space.memory[where[:, None] + np.arange(nbytes)]
+    places = where[:, None] + np.arange(nbytes)
+    out[active] = space.memory[places]
+    if (origin := ag.found) is not None:
+        marks = np.zeros_like(out)
+        marks[active] = np.where(space.present[places], 0, 0xFF)
+        ag.found, ag.poison = None, Loaded(origin, marks)
     if strong is not None:
         for lane in active:
             for at in strong.locations(int(addresses[lane]), nbytes):
@@ -309,6 +316,8 @@ def load_matrix(
     lanes = mask & ((1 << rows) - 1) << first
     found = load_bytes(m, ag, site, lanes, addresses, ROW_BYTES)
     ag.converge(mask)
+    if ag.poison is not None and ag.poison.marks is not None:
+        ag.poison = Loaded(ag.poison.origin, ag.poison.marks[first : first + rows])
     return found[first : first + rows]
 
 
@@ -324,6 +333,22 @@ def store_matrix(
     values[first : first + len(rows)] = rows
     store_bytes(m, ag, site, mask & ((1 << len(rows)) - 1) << first, addresses, values)
     ag.converge(mask)
+
+
+def store_poison(
+    m: Machine, ag: Agent, site: Site, mask: int, store: Callable[..., None], args: tuple[Any, ...],
+    marks: Bytes, origin: Origin,
+) -> None:  # fmt: skip
+    """`store_bytes` or `store_matrix` of values of which `marks`, in their form, has bits that are
+    poison.
+    """
+    store(m, ag, *args)
+    _, lanes, addresses, _, *rest = args
+    space = cta_of(m, ag, site, rest[0] if rest else None).bytes()
+    first = (lanes.bit_length() - 1) // 32 * 32 if store is store_matrix else 0
+    for row, marked in enumerate(marks, first):
+        if (lanes >> row & 1) and marked.any():
+            space.carry(int(addresses[row]) + np.flatnonzero(marked), origin)
 
 
 def _in_order(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.fragment import SPAN
+from tilepipe.machine.memory.poison import PoisonedMatrix
 from tilepipe.machine.memory.storage import Array, storage
 from tilepipe.machine.sites import Site
 
@@ -58,6 +59,7 @@ class Frag:
         loading: bit w set where a load from tensor memory into warp w's registers has not been
             waited for.
         dirty: the site of a register access with no wgmma.fence after it.
+        poison: the elements that nobody has written, or that were made of such.
     """
 
     __slots__ = (
@@ -67,6 +69,7 @@ class Frag:
         "dirty",
         "ir",
         "loading",
+        "poison",
         "readers",
         "scratch",
         "writers",
@@ -84,6 +87,7 @@ class Frag:
         self.readers = 0
         self.loading = 0
         self.dirty: Site | None = None
+        self.poison: PoisonedMatrix | None = None
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import swizzle_offset
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, gather
 from tilepipe.machine.memory.fragments import WARP_ROWS
+from tilepipe.machine.memory.poison import Marks
 from tilepipe.machine.memory.storage import Array, storage
 
 K_BYTES = 32  # of each row that one instruction reads
@@ -151,6 +152,13 @@ class MatrixOperand(NamedTuple):
         """The numbers, (rows, elements along K), in storage form."""
         found = gather(memory, _places(self), self.dtype.numpy).astype(storage(self.dtype))
         return -found if self.negated else found
+
+    def unwritten(self, present: Marks) -> Marks:
+        """The elements of which some byte has not been written, (rows, elements along K).
+        `present`: of each byte of shared memory, whether it has.
+        """
+        found: Marks = np.logical_not(present[_places(self)].all(axis=-1))
+        return found
 
 
 def _places(operand: MatrixOperand) -> npt.NDArray[np.int64]:

@@ -20,6 +20,7 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.memory_order import Value
 from tilepipe.machine.memory import tile_bytes
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, one_lane_each
+from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.storage import Array, storage
 from tilepipe.machine.memory.tile_bytes import OneTile, TileArray
 
@@ -190,11 +191,12 @@ class ByteSpace(Slot):
     Attributes:
         memory: what they hold. present: which of them have been written.
         size: how many there are. values: what strong writes have left, by address.
+        carried: address of a byte to which poison has been stored -> where it was read.
     """
 
     axes = ("row", "byte")
     unit = "bytes"
-    __slots__ = ("memory", "present", "size", "values")
+    __slots__ = ("carried", "memory", "present", "size", "values")
 
     def __init__(self, cta: CtaPlace, size: int) -> None:
         super().__init__(cta, OneTile("shared memory", dtypes.uint8, 1, size), 0)
@@ -208,6 +210,7 @@ class ByteSpace(Slot):
         self.filled = np.zeros((1, self.size), np.bool_)
         self.present: npt.NDArray[np.bool_] = self.filled[0]
         self.values: dict[int, Value] = {}
+        self.carried: dict[int, Origin] = {}
 
     def overwritten(self) -> None:
         """What a write through a typed tile leaves here is what it wrote."""
@@ -248,3 +251,17 @@ class ByteSpace(Slot):
         """Writes bytes."""
         self.memory[addresses] = values
         self.present[addresses] = True
+
+    def carry(self, addresses: npt.NDArray[np.int64], origin: Origin) -> None:
+        """What has been stored to these bytes is poison."""
+        self.present[addresses] = False
+        self.carried.update(dict.fromkeys(addresses.tolist(), origin))
+
+    def origin(self, touched: ByteSet) -> Origin | None:
+        """Where the first unwritten of these bytes was read, if poison has been stored to it."""
+        if not self.carried:
+            return None
+        for address in touched.addresses().ravel().tolist():
+            if not self.present[address]:
+                return self.carried.get(address)
+        return None

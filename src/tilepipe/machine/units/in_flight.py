@@ -19,6 +19,7 @@ from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
@@ -140,7 +141,7 @@ Source = tuple[Slot, Rect | MatrixOperand] | Frag
 class WgmmaUnit:
     """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what an agent that waits for it learns:
     its reads, and what they were ordered after. `dtype`: of the elements of B. `saturates`: sums of
-    integers are clamped.
+    integers are clamped. `poison`: elements of A or B are, first read here.
     """
 
     site: Site
@@ -152,6 +153,7 @@ class WgmmaUnit:
     bits: int
     end: float = 0.0
     saturates: bool = False
+    poison: Origin | None = None
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead

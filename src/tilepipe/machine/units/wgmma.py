@@ -22,8 +22,9 @@ from tilepipe.machine.memory.byte_access import asynchronous
 from tilepipe.machine.memory.fragment_access import readable
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.poison import Loaded, Marks, PoisonedMatrix
 from tilepipe.machine.memory.storage import Array, narrow_sum, storage, truncated
-from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import Source, WarpgroupQueue, WgmmaGroup, WgmmaUnit
 
@@ -42,6 +43,8 @@ def _values(source: Source) -> Array:
 
 
 def _multiply(unit: WgmmaUnit) -> None:
+    if unit.poison is not None or unit.acc.poison is not None:
+        _spread_poison(unit)
     a, b = _values(unit.a), _values(unit.b)
     if unit.dtype.name == "float32":
         a, b = truncated(a), truncated(b)
@@ -56,6 +59,31 @@ def _multiply(unit: WgmmaUnit) -> None:
     if acc.scratch is None:
         acc.scratch = np.empty_like(acc.data)
     acc.data += np.matmul(a, b.T, out=acc.scratch)
+
+
+def _spread_poison(unit: WgmmaUnit) -> None:
+    """A row of A that has poison spoils a row of the accumulator, a row of B a column."""
+    acc = unit.acc
+    marks = np.zeros(acc.data.shape, np.bool_)
+    if unit.adds and acc.poison is not None:
+        marks |= acc.poison.marks
+    for source, along in ((unit.a, 0), (unit.b, 1)):
+        there = _poisoned(source)
+        if there is not None:
+            marks |= np.expand_dims(there.any(axis=1), 1 - along)
+    origin = unit.poison or (acc.poison.origin if acc.poison is not None else None)
+    assert origin is not None
+    acc.poison = PoisonedMatrix(origin, marks) if marks.any() else None
+
+
+def _poisoned(source: Source) -> Marks | None:
+    """The elements of A or B that are poison."""
+    if isinstance(source, Frag):
+        return None if source.poison is None else source.poison.marks
+    slot, part = source
+    if isinstance(part, MatrixOperand) and isinstance(slot, ByteSpace):
+        return part.unwritten(slot.present)
+    return None
 
 
 def _multiply_narrow(unit: WgmmaUnit, a: Array, b: Array) -> None:
@@ -123,6 +151,10 @@ def wgmma(
         source_a, _, bits = _read_shared(m, ag, site, mask, a, rect_a, known)
     source_b, dtype, bits_b = _read_shared(m, ag, site, mask, b, rect_b, known)
     unit = WgmmaUnit(site, acc, source_a, source_b, dtype, adds, bits | bits_b, saturates=saturates)
+    if ag.found is not None:
+        unit.poison, ag.found = ag.found, None
+    elif isinstance(a, Frag) and a.poison is not None:
+        unit.poison = a.poison.origin
     acc.writers += 1
     start = ag.cta.tensor_free
     if ag.time > start:
@@ -172,7 +204,7 @@ def _read_shared(
     if isinstance(operand, MatrixOperand):
         space, touched = ag.cta.bytes(), operand.touched()
         record = asynchronous(m, ag, site, mask, space, touched, is_write=False)
-        return (space, operand), operand.dtype, record.bit | read(m, space, record, known)
+        return (space, operand), operand.dtype, record.bit | read(m, space, record, known, ag)
     assert rect is not None
     slot = ag.cta.slots[operand]
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
@@ -261,6 +293,8 @@ def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Bl
                 if by is not ag:
                     continue
                 unit.acc.writers -= 1
+                if unit.acc.poison is not None:
+                    ag.poison = Loaded(unit.acc.poison.origin, None)
                 if isinstance(unit.a, Frag):
                     unit.a.readers -= 1
                 if unit.end > ag.time:

@@ -25,6 +25,8 @@ from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow, with_return
 from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import Use, early_uses
+from tilepipe.ptx.compiler.liveness import Liveness
+from tilepipe.ptx.compiler.poison_flow import Flow
 from tilepipe.ptx.compiler.spins import spins
 from tilepipe.ptx.compiler.uniformity import Uniformity, all_varying, uniformity, written
 from tilepipe.ptx.definition import (
@@ -92,6 +94,7 @@ class CompiledFunction:
         content: number of a register that varies between lanes -> dtype of its array.
         variables: those whose addresses the code reads: `warp.addresses[i]`. numbers: their i.
         whole, part: the segments, for all lanes that are left and for some.
+        tracks: they keep which registers hold poison (`warp.poison`).
     """
 
     function: Function
@@ -106,6 +109,7 @@ class CompiledFunction:
     first: dict[int, int] = field(init=False)
     whole: list[Segment] = field(init=False)
     part: list[Segment] = field(init=False)
+    tracks: bool = False
     _lines: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -139,7 +143,8 @@ class CompiledFunction:
     def _compile(self, number: int, *, partial: bool) -> Segment:
         which = f"{number}{' of a part' if partial else ''}, {len(self._lines)}"
         name = f"<ptx {self.function.name} segment {which}>"
-        writer = _Writer(self, number, partial=partial)
+        kind = _TrackingWriter if self.tracks else _Writer
+        writer = kind(self, number, partial=partial)
         source = writer.segment()
         self._lines[name] = writer.origins
         exec(compile(source, name, "exec"), writer.names)
@@ -151,6 +156,16 @@ class CompiledFunction:
         """The same segments, with every register kept for each lane."""
         uniform = all_varying(self.flow, self.operations)
         return self if uniform == self.uniform else replace(self, uniform=uniform)
+
+    @cached_property
+    def tracking(self) -> CompiledFunction:
+        """The same segments, which keep track of poison."""
+        return replace(self, tracks=True)
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        """Which registers may still be read."""
+        return Liveness(self.flow, self.operations)
 
     @cached_property
     def early_uses(self) -> list[Use]:
@@ -437,9 +452,14 @@ class _Writer:
             self.line("mask = lane_mask(w.chosen)")
             self.line(f"if not mask: return {after}")
             mask = "mask"
-        sources = "".join(f", {self.read(o, kind)}" for o, kind in op.sources)
+        sources = [self.read(o, kind) for o, kind in op.sources]
         start = op.waits if site.spins and op.waits is not None else op.start
-        self.line(f"return {self.constant(start)}(w, w.sites[{site.number}], {mask}{sources})")
+        made = f"{self.constant(start)}(w, w.sites[{site.number}], {mask}"
+        self.line(f"return {self.sent(op, made, sources)}")
+
+    def sent(self, op: Perform, made: str, sources: list[str]) -> str:
+        """What the segment returns for a request; `made`: how it is made, without its sources."""
+        return f"{', '.join((made, *sources))})"
 
     def take_answer(self) -> None:
         """The results of the request before, of which nothing came where no lane made it."""
@@ -584,6 +604,65 @@ class _Writer:
             numbers[variable] = len(numbers)
             self.made.variables.append(variable)
         return numbers[variable]
+
+
+class _TrackingWriter(_Writer):
+    """The source of a segment that keeps track of poison: before each instruction stands a call
+    that says which bits of its results are poison, or that poison decides something there.
+    """
+
+    def compute(self, instruction: Instruction, op: Compute) -> None:
+        flow = Flow.of(instruction, op, self.made.uniform.varying)
+        needed = flow.way in ("bits", "shuffle")
+        given = ", ".join(self.read_array(o, kind) for o, kind in op.sources) if needed else ""
+        values = f"lambda: [{given}]" if needed else "None"
+        self.line(f"w.poison.compute({self.constant(flow)}, {self.lanes(instruction)}, {values})")
+        super().compute(instruction, op)
+
+    def perform(self, instruction: Instruction, op: Perform) -> None:
+        self.check(instruction, op)
+        super().perform(instruction, op)
+
+    def sent(self, op: Perform, made: str, sources: list[str]) -> str:
+        request = super().sent(op, made, sources)
+        if op.carries is None:
+            return request
+        again = ", ".join((made, *sources[: op.carries], "*values"))
+        return f"w.poison.sent({self.flow(op)}, {request}, lambda *values: {again}))"
+
+    def jump(self, instruction: Instruction, op: Jump) -> None:
+        self.check(instruction, op)
+        super().jump(instruction, op)
+
+    def leave(self, instruction: Instruction, op: Leave) -> None:
+        self.check(instruction, op)
+        super().leave(instruction, op)
+
+    def take_answer(self) -> None:
+        super().take_answer()
+        instruction = self.made.function.instructions[self.at]
+        indent, lanes = 1, "w.active"
+        if instruction.guard is not None:
+            self.line("if answer is not None:")
+            indent = 2
+            if instruction.guard.register.number in self.made.uniform.varying:
+                lanes = "w.chosen"
+        flow = self.flow(self.made.operations[self.at])
+        self.line(f"w.poison.answered({flow}, {lanes})", indent)
+
+    def check(self, instruction: Instruction, op: Operation) -> None:
+        """A line that looks for poison which decides what an instruction does."""
+        self.line(f"w.poison.check({self.flow(op)}, {self.lanes(instruction)})")
+
+    def flow(self, op: Operation) -> str:
+        instruction = self.made.function.instructions[self.at]
+        return self.constant(Flow.of(instruction, op, self.made.uniform.varying))
+
+    def lanes(self, instruction: Instruction) -> str:
+        """The lanes that execute an instruction; None where none does."""
+        condition, lanes = self.guard(instruction)
+        lanes = lanes or "w.active"
+        return f"({lanes} if {condition} else None)" if condition else lanes
 
 
 def _as_type(value: int, kind: str) -> int:

@@ -21,10 +21,12 @@ from tilepipe.errors import DeadlockError, PtxError, RaceError, SimFault, Unfini
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import operation, where
+from tilepipe.ptx.execution.poison import PoisonedRegisters
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of, spread
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
@@ -112,6 +114,8 @@ class Warp:
         local, written: the bytes of each lane's local memory, and which of them it has written.
         clock: the limit of time. agent: whose body it is.
         operands: registers that asynchronous instructions read, and what they then held.
+        poison: which registers hold poison. carried: (lane, byte) of local memory to which poison
+            was stored -> where it was read.
     """
 
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
@@ -141,6 +145,9 @@ class Warp:
         self.operands: list[KeptOperand] = []
         self.sites: Sequence[Any] = ()
         self.clock = Clock.of(None)
+        self.carried: dict[tuple[int, int], Origin] = {}
+        self.poison = PoisonedRegisters(self)
+        self._tracks = False
         self._table = code.whole
         self._join = -2
         self._in_vain = False
@@ -159,6 +166,8 @@ class Warp:
         # it waits for. They go on at the next branch.
         gives_way = bool(self.groups) and (self._in_vain or answer is False or self.agent.repeats)
         self._in_vain = False
+        if self._tracks or self.agent.poison is not None:
+            self._track()
         while True:
             if at == self._join:
                 at = self._meet()
@@ -259,7 +268,9 @@ class Warp:
         while region is not None:
             regions.append((region.join, region.expected, region.arrived))
             region = region.outer
-        return self.at, self.mask, self.live, held, groups, tuple(regions), self.local.tobytes()
+        poison = self.poison.key()
+        local = self.local.tobytes()
+        return self.at, self.mask, self.live, held, groups, tuple(regions), local, poison
 
     def part_ways(self) -> bool:
         """Lets the lanes go on that have come to where a branch's lanes meet, and wait for others
@@ -298,7 +309,31 @@ class Warp:
         for kept in self.operands:
             kept.contents[:] = [self.registers[r.number] for r in kept.registers]
         self.code = code
+        self._choose_table()
+
+    def _choose_table(self) -> None:
+        """The segments for the lanes that run; they track poison where registers hold some."""
+        code = self.code.tracking if self._tracks else self.code
         self._table = code.whole if self.mask == self.live else code.part
+
+    def _track(self) -> None:
+        """Begins to keep which registers hold poison, or ends it where none that can still be read
+        do.
+        """
+        loaded, self.agent.poison = self.agent.poison, None
+        if loaded is not None and not self.code.spans[self.at].answered:
+            # a request without a result has read it: it decides what that does
+            assert self.agent.request is not None
+            self.poison.used(loaded.origin, self.agent.request[1][0])
+            loaded = None
+        self.poison.loaded = loaded
+        if loaded is None and self.region is None and not self.groups and not self.waiting:
+            begin = self.code.spans[self.at].begin
+            self.poison.keep(self.code.liveness.before(begin))
+        tracks = loaded is not None or bool(self.poison.marks)
+        if tracks is not self._tracks:
+            self._tracks = tracks
+            self._choose_table()
 
     # -- operands of asynchronous instructions -----------------------------------------
 
@@ -343,7 +378,7 @@ class Warp:
         self.active = lanes_of(mask)
         self.region = region
         self._join = -2 if region is None else region.join
-        self._table = self.code.whole if mask == self.live else self.code.part
+        self._choose_table()
 
     def _switch(self) -> int:
         """Lets another group run; returns its segment."""

@@ -167,7 +167,9 @@ def _stmatrix(instruction: Instruction) -> Operation:
         return store_matrix, (site, mask, _rows_at(w, site, mask, space, at), rows)
 
     address = inside(instruction, where), "u32" if space else "u64"
-    return Perform((), (address, *typed(sources, "b32")), start, None, members=Integer(FULL))
+    return Perform(
+        (), (address, *typed(sources, "b32")), start, None, members=Integer(FULL), carries=1
+    )
 
 
 @defines("movmatrix")

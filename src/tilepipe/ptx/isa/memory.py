@@ -16,6 +16,7 @@ from tilepipe.machine.happens_before.memory_order import Scope, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes, zero_bytes
 from tilepipe.machine.memory.device_memory import load_global, store_global
+from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT, SHARED, WINDOW_BITS, WINDOWS
 from tilepipe.ptx.definition import (
@@ -261,15 +262,32 @@ def local_load(
 ) -> Array:
     """ld.local: each thread's own memory, which no other can reach."""
     out = np.zeros((32, nbytes), np.uint8)
+    marks: Array | None = None
     for lane in lanes_in(mask):
         at = int(addresses[lane])
         out[lane] = _own(w, site, lane, at, nbytes)
-        if not w.written[lane, at : at + nbytes].any():
-            m.world.advise(
-                f"{site.what}, {site.loc}: it reads local memory that nothing has written. That is"
-                " 0 here, and anything on a GPU."
-            )
+        if not (there := w.written[lane, at : at + nbytes]).all():
+            if marks is None:
+                marks = np.zeros_like(out)
+            marks[lane] = np.where(there, 0, 0xFF)
+    if marks is not None:
+        ag.poison = Loaded(_read_first(ag, site, w, addresses, marks), marks)
     return out
+
+
+def _read_first(ag: Agent, site: Site, w: Warp, addresses: Array, marks: Array) -> Origin:
+    """Where poison in local memory was read first: here, or before it was stored there."""
+    lane = int(marks.any(axis=1).argmax())
+    at = int(addresses[lane])
+    stored = w.carried.get((lane, at + int(marks[lane].argmax())))
+    if stored is not None:
+        return stored
+    return Origin(
+        f"{ag} reads local memory (thread {lane}: bytes {at:#x}..{at + marks.shape[1] - 1:#x}) with"
+        f" {site.what}, but {np.count_nonzero(marks[lane])} of {marks.shape[1]} bytes were never"
+        " written. Fill them first.",
+        site,
+    )
 
 
 def local_store(
@@ -280,6 +298,19 @@ def local_store(
         at = int(addresses[lane])
         _own(w, site, lane, at, rows.shape[1])[:] = rows[lane]
         w.written[lane, at : at + rows.shape[1]] = True
+
+
+def local_store_poison(
+    m: Machine, ag: Agent, site: Site, mask: int, w: Warp, addresses: Array, rows: Array,
+    marks: Array, origin: Origin,
+) -> None:  # fmt: skip
+    """st.local of values of which `marks` has bits that are poison."""
+    local_store(m, ag, site, mask, w, addresses, rows)
+    for lane in lanes_in(mask):
+        for byte in np.flatnonzero(marks[lane]).tolist():
+            at = int(addresses[lane]) + byte
+            w.written[lane, at] = False
+            w.carried[lane, at] = origin
 
 
 def _own(w: Warp, site: Site, lane: int, address: int, nbytes: int) -> Array:
@@ -381,7 +412,7 @@ def _st(instruction: Instruction) -> Operation:
     return Perform(
         (), ((address, access.address_type), *((s, access.kind) for s in sources)), start, None,
         Facts(noticed=access.strong is not None), site=(("writes", True),),
-        strong=access.strong is not None,
+        strong=access.strong is not None, carries=1,
     )  # fmt: skip
 
 

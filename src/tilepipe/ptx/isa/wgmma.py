@@ -25,6 +25,7 @@ from tilepipe.machine.memory.fragments import (
     to_registers,
 )
 from tilepipe.machine.memory.matrix_operands import K_BYTES, MatrixDescriptor, MatrixOperand
+from tilepipe.machine.memory.poison import Origin, PoisonedMatrix
 from tilepipe.machine.memory.storage import storage
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import wgmma
@@ -40,7 +41,7 @@ from tilepipe.ptx.definition import (
     where,
 )
 from tilepipe.ptx.isa.requests import Value, one, per_lane
-from tilepipe.ptx.lanes import FULL, WARP
+from tilepipe.ptx.lanes import FULL, WARP, Array
 from tilepipe.ptx.syntax.nodes import Instruction, Integer, Operand, Register, Vector
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Warp
 
@@ -78,6 +79,7 @@ _KINDS = {
 }  # fmt: skip
 _ACCUMULATORS = {"f32": dtypes.float32, "f16": dtypes.float16, "s32": dtypes.int32}
 _ROWS = 16
+_ALL_BITS = np.uint64(0xFFFFFFFF)
 _MMA = Facts(unit=Unit.TENSOR_CORE, issues=Group.WGMMA, together=Scope.WARPGROUP)
 
 
@@ -129,6 +131,11 @@ def _retire(w: Warp, answer: None) -> tuple[()]:
             values = np.ascontiguousarray(pairs).view(np.uint32)[..., 0]
         for number, value in zip(numbers, values, strict=True):
             w.registers[number] = value.view(w.code.content[number])
+        if frag.poison is not None:
+            marks: Array = to_registers(frag.poison.marks)
+            if frag.ir.dtype is dtypes.float16:
+                marks = np.logical_or(marks[::2], marks[1::2])
+            w.poison.put(numbers, np.where(marks, _ALL_BITS, 0), frag.poison.origin)
     return ()
 
 
@@ -180,6 +187,9 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
         if a_in_registers:
             w.operands_must_be_kept()
             operand_a = _fragment_a(a_values, dtype_a, depth)
+            found = w.poison.of([r.number for r in a_registers])
+            if found is not None:
+                operand_a.poison = _poison_of_a(operand_a, *found)
             w.keep_operand(a_registers, operand_a, site)
             if negated[0]:
                 operand_a.data = -operand_a.data
@@ -199,7 +209,7 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     return Perform(
         (), ((adds, add_type), (b, "u64"), *typed(a_operands, kind)), start, None, _MMA,
         in_place=typed(registers, "b32" if to == "f16" else to), members=Integer(FULL),
-        site=(("flops", 2 * 16 * cols * depth),),
+        carries=2, site=(("flops", 2 * 16 * cols * depth),),
     )  # fmt: skip
 
 
@@ -236,9 +246,22 @@ def _accumulator(w: Warp, numbers: tuple[int, ...], dtype: DType, cols: int, add
             elements = np.stack([v.view(dtype.numpy) for v in values])
         frag.data = from_registers(elements)
         frag.defined = frag.all_columns
+        if (found := w.poison.of(numbers)) is not None:
+            marks = np.repeat(found[0] != 0, 2 if dtype is dtypes.float16 else 1, axis=0)
+            frag.poison = PoisonedMatrix(found[1], from_registers(marks))
+    w.poison.put(numbers, None, None)
     for n in numbers:
         w.registers[n] = IN_FLIGHT
     return frag
+
+
+def _poison_of_a(frag: Frag, marks: Array, origin: Origin) -> PoisonedMatrix:
+    """The poisoned elements of an A in four registers. `marks`: the poisoned bits of these."""
+    size = frag.ir.dtype.nbytes
+    parts = np.ascontiguousarray(marks.astype(np.uint32))[..., None].view(f"u{size}")
+    found = np.zeros(frag.data.shape, np.bool_)
+    found[operand_a_places(size)] = parts != 0
+    return PoisonedMatrix(origin, found)
 
 
 def _fragment_a(values: tuple[Value, ...], dtype: DType, depth: int) -> Frag:
