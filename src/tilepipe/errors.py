@@ -102,7 +102,7 @@ class BarrierError(SimFault):
 
 
 class PoisonError(SimFault):
-    """Memory was read that nothing has written."""
+    """Memory was read that nothing has written, or, in PTX, what was read so decides or leaves."""
 
 
 class ExitError(SimFault):
