@@ -48,7 +48,7 @@ test: $(FULL) ## run the suite, a worker a core (ARGS="-k name" to choose)
 test-all: $(FULL) ## run the suite and what proves it again over many more cases
 	$(PYTEST) $(ARGS)
 
-test-quick: $(FULL) ## run what takes under a minute in total
+test-quick: $(FULL) ## run a sample of what is fast, in about a minute
 	$(PYTEST) --ignore=tests/gpu -m "not slow and not thorough and not gpu" $(ARGS)
 
 test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table

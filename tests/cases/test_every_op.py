@@ -27,7 +27,7 @@ from tilepipe.ir.program import all_ops
 CASES = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
 
 
-@pytest.mark.sampled(64)
+@pytest.mark.sampled(64, suite=2, classes=lambda case, seed: [case.name])
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gives_what_numpy_gives(case: Case, seed: int) -> None:

@@ -129,6 +129,7 @@ def test_it_is_replayed_from_any_folder(
     assert tilepipe("replay", tmp_path / kept)[0] == 1
 
 
+@pytest.mark.slow
 def test_the_same_counterexample_is_found_again(kept: Path, file: Path, tilepipe: Call) -> None:
     first = kept.read_text()
     assert tilepipe("check", f"{file}:both", "-s", "early=true", "--save", kept)[0] == 1

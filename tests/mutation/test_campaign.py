@@ -25,7 +25,15 @@ def test_every_family_with_more_instances_exists() -> None:
     assert known >= {*MORE, *STEEP}
 
 
-@pytest.mark.parametrize("family", ["02_ring", "one consumer", "cluster along M", "sm_100, static"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "02_ring",
+        "cluster along M",
+        "sm_100, static",
+        pytest.param("one consumer", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.slow
 def test_every_survivor_is_explained(family: str) -> None:
     found = campaign([family], sample=5)

@@ -57,7 +57,6 @@ def test_an_endless_loop_of_arithmetic_ends_with_the_time(explore: bool) -> None
     endless = PTX.replace(ARRIVE, "MORE:\n    add.u32 %r4, %r4, 1;\n    bra MORE;\n")
     verdict = launch(endless).check(explore=explore, bounds=Bounds(seconds=0.2))
     assert (verdict.verdict, verdict.bound) == ("undecided", "0.2 seconds")
-    assert verdict.seconds < 2
 
 
 def test_what_is_not_modelled_on_the_way_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:

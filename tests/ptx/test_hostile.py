@@ -64,10 +64,10 @@ def compile_all(code: CompiledFunction) -> None:
 R = ".reg .b32 %r<9>; "
 CASES: dict[str, tuple[str | bytes, str]] = {
     "garbage": (
-        "".join(map(chr, random.Random(1).choices(range(32, 127), k=200_000))) + "\n",
+        "".join(chr(32 + byte % 95) for byte in random.Random(1).randbytes(200_000)) + "\n",
         "expected '.version'",
     ),
-    "bytes": (bytes(random.Random(1).choices(range(256), k=200_000)), "PTX line"),
+    "bytes": (random.Random(1).randbytes(200_000), "PTX line"),
     "strings": (HEAD + '"' * 100_000 + "\n", "expected a function or a variable"),
     "digits": (entry(f"{R}mov.u32 %r1, {'9' * 100_000};"), "a token of 100,000 char"),
     "name": (HEAD + "a" * 100_000 + "\n", "PTX line 4: a token of 100,000 characters"),

@@ -106,6 +106,7 @@ def test_fractions_are_within_the_bounds(family: Family) -> None:
     assert found.ok, found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5, suite=2)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_print_of_an_example_computes_what_the_simulator_computes(path: Path) -> None:

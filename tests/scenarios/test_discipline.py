@@ -139,6 +139,7 @@ def test_j2_a_wait_left_over_at_the_end() -> None:
     faults(leftover.bind(), tp.DeadlockError, *words, where("one wait more"), where("only tick"))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("arrivers", range(1, 8))
 @pytest.mark.parametrize("observers", range(1, 8))

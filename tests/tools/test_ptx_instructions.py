@@ -13,6 +13,7 @@ def found() -> dict[str, list[ptx_instructions.Form]]:
     return ptx_instructions.sections()
 
 
+@pytest.mark.slow
 def test_the_page_is_current(found: dict[str, list[ptx_instructions.Form]]) -> None:
     page = ptx_instructions.PAGE.read_text(encoding="utf-8")
     assert page == ptx_instructions.page(found), "run python -m tools.docs.ptx_instructions"

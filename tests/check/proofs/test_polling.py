@@ -93,6 +93,7 @@ def polls(cell: str, after: int = 3, waits: bool = False) -> Launch:
     return gives_up.bind(np.zeros(1, np.int32), cell=cell, after=after, waits=waits).launch_args
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_loop_that_gives_up_is_left_by_its_count(cell: str) -> None:
     for reductions in (Reductions(), Reductions(hashing=False)):

@@ -169,6 +169,7 @@ def parts(rows: int, cols: int, swizzle: int, dtype: DType, order: str) -> list[
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["row", "col"])
 @pytest.mark.parametrize(("rows", "cols", "swizzle", "dtype"), BUFFERS)

@@ -227,6 +227,7 @@ def test_machine_code(family: str) -> None:
     assert not {"FADD", "MEMBAR", "LDG", "LDL", "STL", "MUFU"} & set(loop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "tile"),
     [

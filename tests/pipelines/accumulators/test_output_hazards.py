@@ -377,6 +377,7 @@ def late(p: Parts) -> None:
     mma(p)
 
 
+@pytest.mark.slow
 def test_barriers_initialised_by_a_role() -> None:
     """In a pair the other CTA may be told of an accumulator before its barriers exist; set-up code
     cannot do that.

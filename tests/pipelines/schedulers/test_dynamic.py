@@ -37,7 +37,7 @@ SMALL = tp.Chip(name="small", sms=8, clusters=((2, 3), (4, 1), (8, 1)))
     clusters=st.integers(1, 6),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_every_tile_exactly_once(
     data: st.DataObject, kind: str, batches: int, m: int, n: int, clusters: int, seed: int
 ) -> None:

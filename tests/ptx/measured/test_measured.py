@@ -65,6 +65,7 @@ def test_every_form_of_an_instruction(name: str) -> None:
         assert wrong(forms.case(f"forms/{name}", left)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(60, suite=40, classes=lambda name: [name.split("/")[0]])
 @pytest.mark.parametrize("name", [*STRUCTURED, "copies/cp.async"])
 def test_memory_matrices_and_copies(name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.cases.fragments import CASES, Case, check
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(11, suite=2, classes=lambda case, seed: [case.name])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
