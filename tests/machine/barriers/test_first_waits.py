@@ -85,6 +85,55 @@ def test_a_phase_that_is_not_known_to_be_complete_may_be_meant() -> None:
 
 
 @tp.kernel()
+def freed_first(ctx: tp.Context, out: Any, *, helped: bool) -> None:
+    """`fill` completes phase 0 of `empty` itself, and waits for phase 1 alone. With `helped`, phase
+    0 takes an arrival of `use` as well.
+    """
+    full, empty = (
+        tp.SharedMemBarrier.allocate(ctx, 1, "full"),
+        tp.SharedMemBarrier.allocate(ctx, 2 if helped else 1, "empty"),
+    )
+    word = ctx.smem((1, 1), "int32", swizzle=0, name="word")[0]
+
+    @ctx.role("fill", warps=1)
+    def fill() -> None:
+        with ctx.elect_one():
+            empty.arrive()
+            ctx.store(word[0, 0], 1)
+            full.arrive()
+            empty.wait(1)
+            ctx.store(word[0, 0], 2)
+            full.arrive()
+
+    @ctx.role("use", warps=1)
+    def use() -> None:
+        with ctx.elect_one():
+            if helped:
+                empty.arrive()
+        for phase in range(2):
+            full.wait(phase)
+            ctx.store(out[phase, ctx.lane], ctx.load(word[0, 0]))
+            ctx.syncwarp()
+            with ctx.elect_one():
+                for _ in range(2 if helped else 1):
+                    empty.arrive()
+
+
+def test_who_completes_a_phase_alone_knows_that_it_is_complete() -> None:
+    program = freed_first.bind(np.zeros((2, 32), np.int32), helped=False)
+    verdict = program.check()
+    assert verdict.ok, verdict.faults[0].message
+    for seed in range(5):
+        program.run(seed=seed)
+        np.testing.assert_array_equal(program.launch_args.args["out"].array, [[1] * 32, [2] * 32])  # type: ignore[union-attr]
+
+
+def test_an_arrival_that_need_not_be_the_last_says_nothing_of_the_phase() -> None:
+    verdict = freed_first.bind(np.zeros((2, 32), np.int32), helped=True).check()
+    assert verdict.verdict == "fault"
+
+
+@tp.kernel()
 def lapped(ctx: tp.Context, out: Any) -> None:
     """`use` knows that phase 0 is complete, and waits for it when phase 1 may be, too."""
     full, hint = (

@@ -71,6 +71,9 @@ class Host:
         assert self._runtime("_cudaLibraryGetKernel", handle, None, b"k") == 0
 
     def _run(self, packed: Any) -> None:
+        if self.module < 0:  # CuTe's own function ends the process here
+            failed = self._functions["cuda_dialect_assert_success"]
+            ctypes.CFUNCTYPE(None, ctypes.c_int32)(failed)(999)
         status = ctypes.c_int32.from_address(packed[2])
         pointer = ctypes.c_uint64.from_address(packed[0]).value
         first = ctypes.create_string_buffer(struct.pack("<QQ", 1, pointer), 16)
@@ -135,6 +138,7 @@ def test_several_launches_come_in_order() -> None:
             lambda: SimpleNamespace(**vars(compiled()) | {"function_name": "g"}),
             "host code cannot be run: there is no '_mlir_ciface_g'",
         ),
+        (lambda: compiled(-1), "calls a function of CUDA that is not modelled; it failed with 999"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(made: Callable[[], Any], said: str) -> None:

@@ -288,3 +288,27 @@ def test_in_practice_a_plain_arrive_hands_back_earlier_arrivals() -> None:
     )
     later = check(kernel(swapped, 0).bind((), grid=2, block=1, cluster=2))
     assert "ExitError" in str(later)
+
+
+def test_a_phase_that_one_thread_has_completed_is_known_to_those_it_syncs_with() -> None:
+    """Thread 0 frees the slot before the first round; warp 1 then waits for the next phase alone."""
+    out = np.zeros(64, np.int32)
+    text = """
+        .shared .b64 bar;
+        .shared .b32 word;
+        setp.eq.u32 %p2, %t, 0;
+        setp.lt.u32 %p3, %t, 32;
+        @%p2 mbarrier.init.shared.b64 [bar], 1;
+        @%p2 mbarrier.arrive.shared.b64 _, [bar];
+        bar.sync 0;
+        @%p2 st.shared.u32 [word], 7;
+        @%p2 mbarrier.arrive.shared.b64 _, [bar];
+        @%p3 bra END;
+        W: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 1; @!%p1 bra W;
+        ld.shared.u32 %r1, [word];
+        st.global.u32 [%a0], %r1;
+        END: ret;
+        """
+    for seed in range(3):
+        run(text, out, threads=64, seed=seed)
+        assert out.tolist() == [0] * 32 + [7] * 32

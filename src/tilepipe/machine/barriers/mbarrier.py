@@ -159,7 +159,16 @@ def mbar_arrive(
             b.far &= ~bits
     if m.journal is not None:
         m.journal.touch(Touch.ARRIVE, b, b.phase, mask)
+    alone = b.by_parity and n == b.count and mask & (mask - 1) == 0 and not b.expected
+    phase = b.phase
     arrived(m, b, ag, site, n, ag.time)
+    if (
+        alone and b.phase > phase
+    ):  # the whole phase is one thread's, which knows that it is complete
+        if m.world.program.addressed:
+            ag.acquire(mask, b.completion_bits[0])
+        elif b.cta is ag.cta:  # a role that hears of it has missed it, and is told so
+            ag.passed[b.cta.rank, bar] = phase
 
 
 def _published(m: Machine, ag: Agent, mask: int, b: Mbarrier) -> int:
@@ -374,8 +383,8 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
     """The phase that threads of an agent mean by a parity: the last one that they know to be
     complete if it has that parity, else the one after it.
 
-    They know that a phase is complete if they have waited for it, or have since synchronised with
-    an agent that has. Otherwise the phase that they mean may be over already, and the wait is
+    They know that a phase is complete if they have waited for it, if its only arrival was theirs,
+    or if they have since synchronised with an agent that knows. Otherwise the phase that they mean may be over already, and the wait is
     lapped.
     """
     last = ag.passed.get((ag.cta.rank, bar), -1)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import shown
 from tilepipe.ir.chip import B200, H200, Chip
+from tilepipe.ptx.adapters.driver_maps import encode_tiled
 from tilepipe.ptx.adapters.host_memory import array_of, from_address, place_of
 from tilepipe.ptx.arguments.values import Struct
 from tilepipe.ptx.launch import Kernel, Launch
@@ -31,6 +32,7 @@ _POINTER = 8
 _CONFIGURATION = struct.Struct("<3I3IQQQI4x")
 _ATTRIBUTE = struct.Struct("<I4x3I52x")  # cudaLaunchAttribute, of which the first three numbers
 _CLUSTER = 4  # cudaLaunchAttributeClusterDimension
+_ASSERT = "cuda_dialect_assert_success"
 # cudaDeviceAttr
 _SMS, _MAJOR, _MINOR, _SMEM_OPT_IN = 16, 75, 76, 97
 
@@ -262,11 +264,15 @@ class _Runtime:
             ("cudaLaunchKernelEx", self._launch, [pointer] * 3),
             ("cudaLaunchKernel", self._plain_launch,
              [pointer, *[number] * 6, pointer, ctypes.c_size_t, pointer]),
+            ("cuTensorMapEncodeTiled", encode_tiled,
+             [pointer, number, number, *[pointer] * 5, *[number] * 4]),
         ]  # fmt: skip
         self.functions = {
             f"_{name}": ctypes.CFUNCTYPE(number, *kinds)(self._guarded(function))
             for name, function, kinds in declared
         }
+        # CuTe's own function ends the process where a call has failed
+        self.functions[_ASSERT] = ctypes.CFUNCTYPE(None, number)(self._assert_success)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
         def called(*arguments: Any) -> int:
@@ -278,6 +284,13 @@ class _Runtime:
             return 0
 
         return called
+
+    def _assert_success(self, status: int) -> None:
+        if status and self.error is None:
+            self.error = BindError(
+                f"the host code calls a function of CUDA that is not modelled; it failed with"
+                f" {status}"
+            )
 
     def _nothing(self, *_: Any) -> None:
         pass
