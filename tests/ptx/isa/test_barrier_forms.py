@@ -291,7 +291,7 @@ def test_in_practice_a_plain_arrive_hands_back_earlier_arrivals() -> None:
 
 
 def test_a_phase_that_one_thread_has_completed_is_known_to_those_it_syncs_with() -> None:
-    """Thread 0 frees the slot before the first round; warp 1 then waits for the next phase alone."""
+    """Thread 0 frees the slot before the first round; warp 1 waits for the next phase alone."""
     out = np.zeros(64, np.int32)
     text = """
         .shared .b64 bar;

@@ -384,8 +384,8 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
     complete if it has that parity, else the one after it.
 
     They know that a phase is complete if they have waited for it, if its only arrival was theirs,
-    or if they have since synchronised with an agent that knows. Otherwise the phase that they mean may be over already, and the wait is
-    lapped.
+    or if they have since synchronised with an agent that knows. Otherwise the phase that they mean
+    may be over already, and the wait is lapped.
     """
     last = ag.passed.get((ag.cta.rank, bar), -1)
     phase = last if last & 1 == parity & 1 else last + 1
