@@ -19,8 +19,11 @@ def encoded(
     out = ctypes.create_string_buffer(128)
     shape, strides = (ctypes.c_uint64 * 3)(256, 96, 5), (ctypes.c_uint64 * 2)(512, 49152)
     boxes, steps = (ctypes.c_uint32 * 3)(box, 32, 1), (ctypes.c_uint32 * 3)(1, 1, 1)
-    at = [ctypes.addressof(x) for x in (shape, strides, boxes, steps)]
-    encode_tiled(ctypes.addressof(out), element, rank, 1 << 20, *at, 0, swizzle, 2, fill)
+    at = ctypes.addressof
+    encode_tiled(
+        at(out), element, rank, 1 << 20, at(shape), at(strides), at(boxes), at(steps), 0, swizzle, 2,
+        fill,
+    )  # fmt: skip
     return out.raw
 
 
