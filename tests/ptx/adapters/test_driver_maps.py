@@ -21,8 +21,8 @@ def encoded(
     boxes, steps = (ctypes.c_uint32 * 3)(box, 32, 1), (ctypes.c_uint32 * 3)(1, 1, 1)
     at = ctypes.addressof
     encode_tiled(
-        at(out), element, rank, 1 << 20, at(shape), at(strides), at(boxes), at(steps), 0, swizzle, 2,
-        fill,
+        at(out), element, rank, 1 << 20, at(shape), at(strides), at(boxes), at(steps),
+        0, swizzle, 2, fill,
     )  # fmt: skip
     return out.raw
 
