@@ -59,7 +59,7 @@ class Places:
             ),
             tuple((n, v.tobytes()) for n, v in warp.loads),
             tuple((k.site.id, k.fragment.readers) for k in warp.operands),
-            warp.local.tobytes(),
+            warp.local.tobytes(), tuple(sorted(warp.unfenced.items())),
             np.packbits(warp.written).tobytes(), warp.poison.key(live),
             len(warp.operands), len(warp.halfway),
         )  # fmt: skip

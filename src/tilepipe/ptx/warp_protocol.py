@@ -90,6 +90,8 @@ class Warp(Protocol):
             memory, which no wait has covered yet: the registers and what they will hold.
         carried: (lane, byte) of local memory to which poison was stored -> where it was read.
         poison: which registers hold poison.
+        unfenced: registers of wgmma that instructions have accessed since the last wgmma.fence,
+            each with the number of the instruction; of those alone that may matter.
     """
 
     rank: int
@@ -98,6 +100,7 @@ class Warp(Protocol):
     written: Array
     fragments: dict[tuple[int, ...], Any]
     loads: list[tuple[tuple[int, ...], Array]]
+    unfenced: dict[int, int]
     carried: dict[tuple[int, int], Origin]
 
     @property
@@ -118,6 +121,12 @@ class Warp(Protocol):
 
     def operands_must_be_kept(self) -> None:
         """Raises RaceError where such a register has been written."""
+        ...
+
+    def registers_must_be_fenced(self, site: Site) -> None:
+        """Raises RaceError where no wgmma.fence stands between an access to a register and the
+        wgmma of a site, which names it.
+        """
         ...
 
     @property

@@ -22,12 +22,6 @@ def _missed(pair: Pair) -> bool:
 
 REASONS = (
     Reason(
-        "**Registers of wgmma (a gap of the checker of PTX).** The rule that `wgmma.fence` stands"
-        " between an ordinary access to registers and a wgmma that names them is checked for"
-        " fragments of a program. Of PTX registers only accesses while a group is in flight are.",
-        lambda p: _missed(p) and "no wgmma.fence stands between" in p.traced.message,
-    ),
-    Reason(
         "**Loaded registers.** A register that `tcgen05.ld` writes is used before"
         " `tcgen05.wait::ld`: a fault in a program, advice in PTX, since Triton's kernels do it"
         " ([rules.md](../reference/rules.md)).",

@@ -28,6 +28,7 @@ from tilepipe.ptx.compiler.early_uses import Use, early_uses
 from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.poison_flow import Flow
 from tilepipe.ptx.compiler.spins import spins
+from tilepipe.ptx.compiler.unfenced import Unfenced, unfenced_registers
 from tilepipe.ptx.compiler.uniformity import Uniformity, all_varying, uniformity, written
 from tilepipe.ptx.definition import (
     Compute,
@@ -176,6 +177,11 @@ class CompiledFunction:
     def used_early(self) -> frozenset[int]:
         """The numbers of the registers that they use."""
         return frozenset(register.number for _, register in self.early_uses)
+
+    @cached_property
+    def unfenced(self) -> Unfenced:
+        """Accesses to registers of wgmma that are to be noted until the next wgmma.fence."""
+        return unfenced_registers(self.flow, self.function.instructions, self.operations)
 
     def instruction_at(self, file: str, line: int) -> Instruction | None:
         """The instruction that a line of generated code comes from; None for other files."""
@@ -327,6 +333,13 @@ class _Writer:
                         meet = f"gather({members}"
                 self.line(f"parked = w.{meet}, {self.number})")
                 self.line("if parked is not None: return parked")
+        unfenced = self.made.unfenced
+        if self.at in unfenced.accesses and self.at not in unfenced.names:
+            condition, lanes = self.guard(instruction)
+            if instruction.guard is not None and not condition:
+                condition = f"{lanes}.any()"
+            note = f"w.unfenced.update({self.constant(unfenced.accesses[self.at])})"
+            self.line(f"if {condition}: {note}" if condition else note)
         match op:
             case Compute():
                 self.compute(instruction, op)

@@ -116,6 +116,7 @@ class Warp:
         operands: registers that asynchronous instructions read, and what they then held.
         poison: which registers hold poison. carried: (lane, byte) of local memory to which poison
             was stored -> where it was read.
+        unfenced: registers of wgmma accessed since the last wgmma.fence, and by which instruction.
     """
 
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
@@ -143,6 +144,7 @@ class Warp:
         self.fragments: dict[tuple[int, ...], Any] = {}
         self.loads: list[tuple[tuple[int, ...], Array]] = []
         self.operands: list[KeptOperand] = []
+        self.unfenced: dict[int, int] = {}
         self.sites: Sequence[Any] = ()
         self.clock = Clock.of(None)
         self.carried: dict[tuple[int, int], Origin] = {}
@@ -369,6 +371,40 @@ class Warp:
             "  Put wgmma.wait_group between the two, or let the second write other registers.",
             at,
         )
+
+    # -- registers before a wgmma ------------------------------------------------------
+
+    def registers_must_be_fenced(self, site: Site) -> None:
+        """Raises RaceError where no wgmma.fence stands between an access to a register and the
+        wgmma of a site, which names it (PTX ISA, wgmma.fence; accumulators of wgmma of one shape
+        need none).
+        """
+        found = self.code.unfenced
+        if not found.accesses:
+            return
+        number = next(n for n, s in self.code.sites.items() if s.number == site.id)
+        for register, what in found.names[number].items():
+            by = self.unfenced.get(register)
+            if by is not None and found.names.get(by, {}).get(register) != what:
+                raise self._unfenced(register, what, by, site)
+        self.unfenced.update(found.accesses.get(number, {}))
+
+    def _unfenced(self, register: int, what: str, by: int, site: Site) -> RaceError:
+        instruction = self.code.function.instructions[by]
+        of = "A" if what == "A" else "the accumulator"
+        return RaceError(
+            f"{self._name_of(register)}, a register of {of}, is used by an instruction, and no"
+            " wgmma.fence stands between that and the wgmma, which may read an old value, or"
+            " overwrite what is still to be read (PTX ISA, wgmma.fence).\n"
+            f"  first:  {instruction} (PTX line {instruction.line})\n"
+            f"          at {self.launch.location(instruction)}\n"
+            f"  second: {site.what} of {self.agent}\n          at {site.loc}\n"
+            "  Put wgmma.fence between the two, in all warps of the warpgroup.",
+            site.loc,
+        )
+
+    def _name_of(self, register: int) -> Register:
+        return self.code.function.registers[register]
 
     # -- groups ------------------------------------------------------------------------
 

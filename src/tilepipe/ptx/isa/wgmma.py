@@ -115,6 +115,7 @@ def _wgmma(instruction: Instruction) -> Operation:
             modifiers.end()
 
             def fence(w: Warp, site: Site, mask: int) -> Any:
+                w.unfenced.clear()
                 return wgmma.wgmma_fence, (site, mask)
 
             facts = Facts(orders=Order.REGISTERS)
@@ -182,6 +183,7 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     a_registers = [r for r in a_operands if isinstance(r, Register)]
 
     def start(w: Warp, site: Site, mask: int, add: Value, b_bits: Value, *a_values: Value) -> Any:
+        w.registers_must_be_fenced(site)
         operand_b = _operand(site, mask, b_bits, dtype_b, cols, b_is_transposed)
         operand_a: MatrixOperand | Frag
         if a_in_registers:
