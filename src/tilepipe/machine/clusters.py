@@ -13,6 +13,7 @@ distributed as the cost model predicts; other seeds grant it to any cluster.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -22,12 +23,13 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from tilepipe.errors import RaceError, SimFault
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.cta_exit import check_exit
 from tilepipe.machine.faults import deadlock
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, World
-from tilepipe.machine.scheduler import run_at_random, run_in_order
+from tilepipe.machine.scheduler import part_ways, run_at_random, run_in_order
 
 Finished = Callable[[Machine], None]
 
@@ -69,7 +71,8 @@ def finish(m: Machine) -> None:
     with explained(m):
         if any(not a.done for a in m.agents):
             for agent in m.agents if m.stuck else ():
-                agent.spins = agent.spins if agent in m.polling else None
+                looks = agent in m.polling or agent in m.requests.asking
+                agent.spins = agent.spins if looks else None
             raise deadlock.report(m)
         check_exit(m)
     if m.poisoned is not None:
@@ -132,6 +135,22 @@ class _Place:
         assert self.machine is not None
         return self.since + min(a.time for a in self.machine.requests.asking)
 
+    def asks_in_vain(self, vain: Counter[Agent]) -> bool:
+        """Whether none of its agents can go on by itself: each that asks has been round its loop by
+        so many ops in vain that no op of the loop was another's.
+        """
+        m = self.machine
+        assert m is not None
+        return m.stuck and all(
+            agent.looks is not None and vain[agent] > len(agent.looks.rounds)
+            for agent in m.requests.asking
+        )
+
+    def part_ways(self) -> bool:
+        """Lets lanes go on that wait for those of their warp that ask; returns whether any do."""
+        assert self.machine is not None
+        return any(part_ways(agent) for agent in self.machine.requests.asking)
+
 
 class _Together:
     """Slots whose clusters run at once."""
@@ -185,7 +204,7 @@ class _Together:
                 return None
             self.start(place, clusters.waiting.popleft())
 
-    def grant(self, asking: list[_Place]) -> _Place:
+    def grant(self, asking: list[_Place]) -> tuple[_Place, Agent]:
         """Grants one agent the op that it asks for, and takes its slot off the list."""
         place = min(asking, key=_Place.asks) if self.random is None else self.random.choice(asking)
         assert place.machine is not None
@@ -200,7 +219,7 @@ class _Together:
         # an agent that looks again and again is watched: it may be all that is left
         (ready if agent.looks is None else place.machine.polling).append(agent)
         asking.remove(place)
-        return place
+        return place, agent
 
 
 def together(
@@ -223,28 +242,39 @@ def together(
     asking: list[_Place] = []
     polling: list[_Place] = []
     idle: set[int] = set()  # the slots that have polled since anything has moved
+    vain: Counter[Agent] = Counter()  # the ops granted to an agent in vain since then
     looks = False
     while places or asking or polling:
+        granted: Agent | None = None
         begins = bool(places) and (
             random is None or random.randrange(len(places) + len(asking)) < len(places)
         )
         if begins:
             place = places.pop(0)
         elif asking and not (polling and looks):
-            place = run.grant(asking)
+            place, granted = run.grant(asking)
         else:
             place = polling.pop(0 if random is None else random.randrange(len(polling)))
         looks = not looks
         pause = run.run(place)
         if pause is None or (place.machine is not None and place.machine.moved):
             idle.clear()
+            vain.clear()
+        elif granted is not None:
+            vain[granted] += 1
         if pause is _Pause.ASKS:
             asking.append(place)
         elif pause is _Pause.POLLS:
             polling.append(place)
             idle.add(id(place))
-            if not places and all(id(other) in idle for other in (*asking, *polling)):
-                assert place.machine is not None
-                run.enter(place)
-                finish(place.machine)  # nothing can end what its agents look for
+        polls = all(id(other) in idle for other in polling)
+        asks = pause is _Pause.POLLS and all(id(other) in idle for other in asking)
+        asks = asks or all(other.asks_in_vain(vain) for other in asking)
+        if pause is not None and not places and polls and asks:
+            if any(other.part_ways() for other in asking):
+                vain.clear()
+                continue
+            assert place.machine is not None
+            run.enter(place)
+            finish(place.machine)  # nothing can end what its agents look for
     return run.steps, [run.end]

@@ -160,20 +160,34 @@ def _all_poll(m: Machine) -> bool:
 
 
 def _go_round(m: Machine) -> int:
-    """Takes each agent that polls to its next look, where nothing else is left; `m.stuck` is then
+    """Takes each agent that polls round its loop, where nothing else is left; `m.stuck` is then
     whether none of them can go on by itself. Returns the number of steps.
     """
     steps, stuck = 0, True
     for _ in range(len(m.polling)):
-        taken, back = _to_next_look(m, m.polling.popleft())
+        taken, back = _go_round_once(m, m.polling.popleft())
         steps += taken
         stuck = stuck and back
     if not stuck or m.ready or m.pending:
         m.moved = True
         return steps
-    parted = [_part_ways(agent) for agent in m.polling]
+    parted = [part_ways(agent) for agent in m.polling]
     m.stuck = not any(parted)
     return steps
+
+
+def _go_round_once(m: Machine, ag: Agent) -> tuple[int, bool]:
+    """`_to_next_look` for all places that the loop of an agent looks at: one that it has not looked
+    at lately may have changed.
+    """
+    steps, back = _to_next_look(m, ag)
+    looks = 1
+    while back and not ag.parked and ag.looks is not None and looks < len(ag.looks.rounds):
+        m.polling.remove(ag)
+        taken, back = _to_next_look(m, ag)
+        steps += taken
+        looks += 1
+    return steps, back
 
 
 def _to_next_look(m: Machine, ag: Agent) -> tuple[int, bool]:
@@ -212,7 +226,7 @@ def _spin(ag: Agent, op: Callable[..., Any], args: tuple[Any, ...]) -> Spin:
     return Spin(site) if look is None else Spin(site, name=look.name(), value=look.value)
 
 
-def _part_ways(ag: Agent) -> bool:
+def part_ways(ag: Agent) -> bool:
     """Lets lanes go on that wait for those that look; returns whether any do."""
-    part_ways = getattr(ag.body, "part_ways", None)
-    return part_ways is not None and bool(part_ways())
+    parts = getattr(ag.body, "part_ways", None)
+    return parts is not None and bool(parts())

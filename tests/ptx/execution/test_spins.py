@@ -138,3 +138,73 @@ def test_the_end_of_the_time_says_what_a_warp_looks_at() -> None:
         """
     with pytest.raises(UnfinishedError, match=r"warp 0 polls 'array0'\[\+4\] at .*, which holds 0"):
         run(text, np.zeros(2, np.int32), block=1, timeout=0.2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_polls_by_atomics_that_change_nothing_are_a_deadlock(seed: int) -> None:
+    """Each warp gets its operation granted again and again, and no value ever changes."""
+    text = """
+        WAIT: atom.acquire.gpu.global.cas.b32 %r1, [%b0], 9, 9;
+        setp.lt.u32 %p1, %r1, 3;
+        @%p1 bra WAIT;
+        """
+    with pytest.raises(DeadlockError, match=r"polls 'array0' at .*, which holds 2"):
+        run(text, np.full(1, 2, np.int32), seed=seed, block=64, timeout=20)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "poll",
+    ["ld.acquire.gpu.global.u32 {0}, [{1}];", "atom.acquire.gpu.global.or.b32 {0}, [{1}], 0;"],
+)
+def test_a_loop_that_looks_at_two_flags_sees_either(seed: int, poll: str) -> None:
+    """CTA 0 looks at two flags in turn; CTA 1 sets the second when CTA 0 has begun to look."""
+    look = [poll.format("%r1", "%b0"), poll.format("%r2", "%b0+4"), poll.format("%r3", "%b0+8")]
+    answer = poll.format("%r3", "%b0+12")
+    text = f"""
+        setp.eq.u32 %p1, %ctaid.x, 1;
+        @%p1 bra SECOND;
+        st.release.gpu.global.u32 [%b0+8], 1;
+        WAIT: {look[0]} {look[1]} or.b32 %r1, %r1, %r2;
+        setp.eq.u32 %p2, %r1, 0;
+        @%p2 bra WAIT;
+        st.release.gpu.global.u32 [%b0+12], 1;
+        ret;
+        SECOND: mov.u32 %r5, 0;
+        BEGUN: {look[2]} setp.eq.u32 %p2, %r3, 0;
+        @%p2 bra BEGUN;
+        LATER: {look[0]} add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 40;
+        @%p2 bra LATER;
+        st.release.gpu.global.u32 [%b0+4], 1;
+        ANSWER: {answer} setp.eq.u32 %p2, %r3, 0;
+        @%p2 bra ANSWER;
+        """
+    words = np.zeros(4, np.int32)
+    run(text, words, seed=seed, grid=2, block=1, timeout=20)
+    assert words.tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "AGAIN: bra AGAIN;",
+        "mov.u32 %r1, 0; AGAIN: add.u32 %r1, %r1, 1; and.b32 %r1, %r1, 1023; bra AGAIN;",
+        "setp.lt.u32 %p1, %l, 5; @%p1 bra OUT; AGAIN: bra AGAIN; OUT:",
+    ],
+)
+def test_a_loop_that_changes_nothing_is_a_deadlock_at_once(loop: str) -> None:
+    with pytest.raises(DeadlockError, match=r"warp 0 is in a loop that nothing can end") as caught:
+        run(loop, block=32, timeout=30)
+    assert "ld.acquire" in str(caught.value)
+    assert "at <ptx>:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "mov.u32 %r1, 0; AGAIN: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 9000; @%p1 bra AGAIN;",
+        "AGAIN: mov.u32 %r1, %clock; setp.lt.u32 %p1, %r1, 500000; @%p1 bra AGAIN;",
+    ],
+)
+def test_a_long_loop_without_requests_ends(loop: str) -> None:
+    run(loop, block=32)

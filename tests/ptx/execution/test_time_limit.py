@@ -13,13 +13,12 @@ from tilepipe.ptx import Launch, load
 
 # What the body of an endless loop does, between its label and its branch.
 LOOPS = {
-    "nothing": "",
     "arithmetic": "add.u32 %r2, %r2, %r1;",
     "a store": "bar.warp.sync 0xffffffff; st.shared.u32 [words+8], %r2;",
     "lanes that part": """
         setp.lt.u32 %p1, %r1, 5;
-        @%p1 bra AGAIN;
         add.u32 %r2, %r2, 1;
+        @%p1 bra AGAIN;
     """,
     "a test that another lane's work depends on": """
         mbarrier.test_wait.parity.shared.b64 %p1, [words], 0;

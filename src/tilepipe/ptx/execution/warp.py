@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -33,6 +33,7 @@ from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Launch
 
 _SEGMENTS = 256  # that run between two looks at the time: some milliseconds
+_QUIET_LOOKS = 8  # at the time, between two requests, after which states are compared
 
 
 @dataclass(eq=False, slots=True)
@@ -90,6 +91,32 @@ class KeptOperand(NamedTuple):
     contents: list[Any]
     fragment: Frag
     site: Site
+
+
+class _Quiet:
+    """Whether a warp that makes no request is back in a state that it was in: then it goes round
+    for ever. It looks at the state now and then (Brent's algorithm).
+    """
+
+    __slots__ = ("_looks", "_state", "_until")
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._until = _QUIET_LOOKS
+        self._state: Any = None
+
+    def is_back(self, state: Callable[[], Any]) -> bool:
+        """Whether the state is one that was kept; it is asked for after many looks only."""
+        self._looks += 1
+        if self._looks < _QUIET_LOOKS:
+            return False
+        now = state()
+        if now == self._state:
+            return True
+        if self._looks >= self._until:
+            self._state = now
+            self._until *= 2
+        return False
 
 
 class Addresses(Protocol):
@@ -153,6 +180,7 @@ class Warp:
         self._table = code.whole
         self._join = -2
         self._in_vain = False
+        self._quiet: _Quiet | None = None
 
     def send(self, answer: Any, /) -> Any:
         """Runs to the next request; `answer`: the machine's to the one before.
@@ -164,6 +192,7 @@ class Warp:
         registers = self.registers
         clock = self.clock
         at = self.at
+        self._quiet = None
         # A look at a barrier or at memory was in vain: other lanes of this warp may be those that
         # it waits for. They go on at the next branch.
         gives_way = bool(self.groups) and (self._in_vain or answer is False or self.agent.repeats)
@@ -196,18 +225,37 @@ class Warp:
     def _look_at_clock(self, at: int) -> None:
         clock = self.clock
         clock.left = _SEGMENTS
+        if self._quiet is None:
+            self._quiet = _Quiet()
+        elif self._quiet.is_back(lambda: (at, self.agent.time, self.snapshot())):
+            raise self._endless(at)
         until = None if clock.world is None else clock.world.deadline
         if until is not None and time.perf_counter() > until:
             raise OutOfTimeError
         if time.thread_time() <= clock.deadline:
             return
-        span, instructions = self.code.spans[at], self.code.function.instructions
-        here = instructions[min(span.begin, len(instructions) - 1)]
+        here = self._first_of(at)
         looks = "" if self.agent.looks is None else str(self.agent.looks)
         polls = f"; {self.agent} {looks}" if looks else ""
         raise UnfinishedError(
             f"kernel '{self.code.function.name}' has not ended after {clock.seconds:g} s: it loops"
             f" without end, or needs longer (timeout=). A warp is at {where(here)}: {here}{polls}"
+        )
+
+    def _first_of(self, at: int) -> Instruction:
+        """The first instruction of a segment."""
+        span, instructions = self.code.spans[at], self.code.function.instructions
+        return instructions[min(span.begin, len(instructions) - 1)]
+
+    def _endless(self, at: int) -> DeadlockError:
+        here = self._first_of(at)
+        return DeadlockError(
+            f"kernel '{self.code.function.name}': {self.agent} is in a loop that nothing can end:"
+            " the loop changes nothing, and looks at nothing that others change. It is at"
+            f" {where(here)}: {here}\n"
+            "  If it is to wait for another thread, it must load what that one writes, each time"
+            " again: through a volatile pointer, or by ld.acquire.",
+            self.launch.location(here),
         )
 
     def explained_request(self, error: Exception, instruction: Instruction) -> Exception:
