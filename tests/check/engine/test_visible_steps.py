@@ -37,6 +37,9 @@ class Listening(CausalOrder):
         self._done = None
         super().step(who, ordinal, site, mask)
 
+    def cluster_ended(self, *_: Any) -> None:
+        """No op does that."""
+
     def completed(self, barrier: Hashable, phase: int) -> None:
         before = set(self.told)
         super().completed(barrier, phase)

@@ -326,6 +326,40 @@ def test_the_leader_of_a_pair_frees_before_its_peer_has_allocated() -> None:
         freed_early(waits=True).run(2, seed)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_both_orders_of_two_allocs_in_the_odd_cta(ordered: bool) -> None:
+    """Where two of its warps call, the order of these calls matters: the first one gets what the
+    leader has taken first.
+    """
+    b = Tensor(cluster=2, group=2)
+    word, other = b.word(), b.word()
+    one, two, turn = b.barriers("one"), b.barriers("two"), b.barriers("turn")
+    b.setup_done()
+    with b.role("one", warps=1):
+        first = b.alloc(word, 64, free=False)
+        with b.when(binary("eq", special("cta_rank"), 0)) as branch:
+            second = b.alloc(other, 32, free=False)
+            b.wait(b.bar(one), 0)
+            b.free(first, 64)
+            b.wait(b.bar(two), 0)
+            b.free(second, 32)
+        with b.into(branch.orelse):
+            with b.elect():
+                b.arrive(b.bar(one, 0, 0))
+                b.arrive(b.bar(turn))
+            b.free(first, 64)
+    with b.role("two", warps=1), b.when(binary("eq", special("cta_rank"), 1)):
+        if ordered:
+            b.wait(b.bar(turn), 0)
+        third = b.alloc(other, 32, free=False)
+        with b.elect():
+            b.arrive(b.bar(two, 0, 0))
+        b.free(third, 32)
+    verdict = check(Launch(b.finished(), 2, {}))
+    assert verdict.ok == ordered
+    assert ordered or "allocates tensor memory for both" in verdict.faults[0].message
+
+
 def test_the_hole_of_a_leader_that_frees_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """`waits_for_the_peer` is what the campaign takes out."""
     monkeypatch.setattr(tmem_alloc, "waits_for_the_peer", lambda twin, known: False)

@@ -7,7 +7,7 @@ have happened the other way round.
   completes the phase after it (which would lap the wait); a test of a phase, and the step that
   completes that phase;
 - two uses of a thing that hands out what is left: an atomic counter, columns of tensor memory,
-  requests for work.
+  requests for work, the end of a cluster in whose place another one starts.
 
 Arrivals of one phase commute. All other steps are independent of each other.
 
@@ -50,12 +50,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from itertools import pairwise
 
 from tilepipe.check.engine.mixed_groups import MixedGroups, mixed_groups
 from tilepipe.check.engine.recording import Recorder, name_of
 from tilepipe.check.engine.steps import (
+    CLUSTER_END,
     WARPS,
     AgentClock,
     AgentId,
@@ -413,6 +414,37 @@ class CausalOrder:
         record.known |= some | step.warp_bits
         record.past |= step.past | step.bit
         record.trace_past |= step.trace_past | step.bit
+
+    def cluster_ended(
+        self, clusters: Hashable, cluster: int, started: Iterable[AgentId] | None
+    ) -> None:
+        """A cluster of several that share work has ended.
+
+        The end is a step of its own. It follows all steps of the cluster, and takes another one
+        from those that have not started, if there is one: so the order of ends and of requests for
+        work matters. `started`: the agents of the cluster that starts in its place, all of whose
+        steps follow the end; None if none is left to start.
+        """
+        end = (cluster, CLUSTER_END)
+        clock = self.clocks[end]
+        known = 0
+        for agent_id, other in self.clocks.items():
+            if agent_id[0] == cluster:
+                for bits in other.known:
+                    known |= bits
+        for step in self.steps:
+            if step.agent_id[0] == cluster:
+                known |= step.warp_bits
+                clock.past |= step.past | step.bit
+                clock.trace_past |= step.trace_past | step.bit
+        clock.known = [known] * WARPS
+        self._agent_id, self._ordinal, self._site = end, 0, None
+        self._is_unit, self._current, self._mask = False, None, 1
+        self.in_turn(clusters, 1, started is not None)
+        for agent_id in started or ():
+            self.clocks[agent_id] = AgentClock(
+                [clock.known[0]] * WARPS, clock.past, clock.trace_past
+            )
 
     def woken(self, thing: Hashable, mask: int) -> None:
         self._acquire(self._record(thing), self._step_of(mask), mask)

@@ -19,7 +19,7 @@ from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.looking_agents import PollingAgents, WaitingTests
 from tilepipe.check.engine.recording import Recorder
-from tilepipe.check.engine.steps import AgentId, VisibleStep
+from tilepipe.check.engine.steps import CLUSTER_END, AgentId, VisibleStep
 from tilepipe.check.proofs.polling import SILENT_OPS, Kind
 from tilepipe.check.verdict import UNLIMITED, ExecutionLimitError, ScheduleStep
 from tilepipe.errors import SimFault
@@ -100,12 +100,15 @@ class Execution:
         self._issued: dict[AgentId, int] = {}
         self._turns: dict[AgentId, int] = {}
         self._in_flight: list[InFlightUnit] = []
+        self._ending: list[int] = []
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
         self._refused: set[tuple[AgentId, int]] = set()
         self._guards = front_end.guards
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
         self._polling = PollingAgents(self.world, front_end, self.machines)
+        # whether clusters may find what another one has left in memory
+        self._clusters_meet = not {Kind.ADD, Kind.STRONG}.isdisjoint(front_end.kinds)
         self._waiting = deque(clusters)
         if front_end.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
@@ -142,7 +145,9 @@ class Execution:
         return self._present[cluster]
 
     def _end_if_done(self, cluster: int) -> None:
-        """Ends a cluster in which nothing is left to do, and starts the next one in its place."""
+        """Ends a cluster in which nothing is left to do. The next one takes its place: at once
+        where clusters do not share work, else when the search chooses.
+        """
         m = self.machines[cluster]
         if m.ready or m.pending or any(f.agent_id[0] == cluster for f in self._in_flight):
             return
@@ -156,19 +161,47 @@ class Execution:
         del self.machines[cluster]
         m.close()
         self._entered = -1
+        if self.world.clusters is None:
+            if self._waiting:
+                self._start(self._waiting.popleft())
+        elif self._waiting:
+            self._ending.append(cluster)
+        elif self._clusters_meet:
+            self.causal_order.cluster_ended(self.world.clusters, cluster, None)
+
+    @property
+    def ending(self) -> list[int]:
+        """The clusters in which nothing is left to do and whose places are still to be taken."""
+        return sorted(self._ending)
+
+    def end_cluster(self, cluster: int) -> None:
+        """Lets the place of a cluster be taken by the next one, if one is left."""
+        self._ending.remove(cluster)
+        self.schedule.append(ScheduleStep(cluster, CLUSTER_END))
+        started = None
         if self._waiting:
-            if self.world.clusters is not None:
-                self.causal_order.in_turn(self.world.clusters, 1, True)
-            self._start(self._waiting.popleft())
+            after = self._waiting.popleft()
+            self._start(after)
+            started = [(after, agent.uid) for agent in self.machines[after].agents]
+        assert self.world.clusters is not None
+        self.causal_order.cluster_ended(self.world.clusters, cluster, started)
+        self._end_stuck()
 
     def _any_can_act(self) -> bool:
-        return bool(self._in_flight) or any(m.ready or m.pending for m in self.machines.values())
+        return (
+            bool(self._in_flight)
+            or bool(self._ending)
+            or any(m.ready or m.pending for m in self.machines.values())
+        )
 
     def _end_clusters(self, cluster: int) -> None:
         """Ends a cluster if nothing is left to do in it; and all clusters if nothing is left to do
         in any.
         """
         self._end_if_done(cluster)
+        self._end_stuck()
+
+    def _end_stuck(self) -> None:
         if not self._any_can_act():
             for one in list(self.machines):
                 self._end_if_done(one)
@@ -235,7 +268,7 @@ class Execution:
     @property
     def over(self) -> bool:
         """Whether every cluster has ended."""
-        return not self.machines
+        return not self.machines and not self._ending
 
     def run_agent(
         self, cluster: int, agent: Agent, until: int = UNLIMITED, pause: bool = False
@@ -414,8 +447,15 @@ class Execution:
         schedule = list(schedule)
         self._refused |= {((s.cluster, s.agent), s.until) for s in schedule if s.outcome == 0}
         for step in schedule:
+            if step.outcome >= 0:
+                continue
+            if step.agent == CLUSTER_END:
+                self._run_to_end_of(step.cluster)
+                if step.cluster in self._ending:
+                    self.end_cluster(step.cluster)
+                continue
             m = self.machines.get(step.cluster)
-            if m is None or step.outcome >= 0:
+            if m is None:
                 continue
             if step.unit >= 0:
                 found = [
@@ -434,6 +474,11 @@ class Execution:
             ):
                 self.run_agent(step.cluster, agent, step.until)
 
+    def _run_to_end_of(self, cluster: int) -> None:
+        """Lets the agents of a cluster run until it ends, or each of them is blocked."""
+        while (m := self.machines.get(cluster)) is not None and m.ready:
+            self.run_agent(cluster, m.ready[0])
+
     def run_to_end(self, stop: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
         """Performs the rest in a fixed order: each agent until it blocks, and a unit in flight when
         no agent can run. Returns whether the execution has come to its end.
@@ -442,10 +487,13 @@ class Execution:
             stop: called before each of these; the execution stops if it returns True.
             backwards: the last agent first.
         """
-        while self.machines:
+        while not self.over:
             ready = self.ready()
             if stop is not None and stop():
                 return False
+            if self._ending:
+                self.end_cluster(self.ending[0])
+                continue
             if ready:
                 cluster, agent = ready[-1 if backwards else 0]
                 who = (cluster, agent.uid)

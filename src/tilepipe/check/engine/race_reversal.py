@@ -224,16 +224,21 @@ class Explorer:
         if signature in signatures:
             return Outcome(states, signature)
         signatures.add(signature)
-        return Outcome(states, signature, tuple(self._alternatives(execution)))
+        return Outcome(states, signature, tuple(self._alternatives(execution, shared)))
 
-    def _alternatives(self, execution: Execution) -> list[Alternative]:
+    def _alternatives(self, execution: Execution, shared: int) -> list[Alternative]:
         """Schedules in which a race is reversed or a request is refused; each with the number of
         steps that it shares with this execution.
+
+        The first `shared` steps are those of an earlier execution, which has had the same races and
+        requests among them: they need no alternative again.
         """
         steps = execution.causal_order.steps
         refused = [s for s in steps if s.outcome == 0]
         out: list[Alternative] = []
         for race in execution.causal_order.races:
+            if race.second.index < shared:
+                continue
             self.check_deadline()  # there may be very many races, each with a long schedule
             between = [  # those that can precede the first step
                 s
@@ -250,7 +255,7 @@ class Explorer:
             out.append(
                 ((*answers, *schedule_of([*before, *between, race.second])), race.first.index)
             )
-        for step in steps:
+        for step in steps[shared:]:
             if step.outcome == 1:
                 self.check_deadline()
                 answers = tuple(

@@ -128,6 +128,7 @@ class StateKeys:
             (
                 tuple(parts),
                 waiting,
+                tuple(execution.ending),
                 self._tensors(execution, tensors, shared),
                 execution.world.elected,
                 tuple(execution.looked),

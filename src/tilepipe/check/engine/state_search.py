@@ -15,6 +15,7 @@ from typing import Literal
 
 from tilepipe.check.engine.execution import Execution, InFlightUnit
 from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedule
+from tilepipe.check.engine.steps import CLUSTER_END
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir.facts import COUNTS, Sync
 from tilepipe.machine.actors import Request
@@ -110,7 +111,7 @@ def explore(
             execution.follow(schedule)
             while not execution.over:
                 settle(execution, steps)
-                if not execution.machines:
+                if not execution.machines and not execution.ending:
                     return
                 if explorer.reductions.hashing:
                     assert explorer.state_keys is not None
@@ -156,12 +157,15 @@ def _fork(execution: Execution, stack: list[Schedule]) -> None:
     options = [ScheduleStep(c, a.uid, -1) for c, a in ready] + [
         ScheduleStep(*f.agent_id, unit=f.ordinal) for f in in_flight
     ]
+    options += [ScheduleStep(cluster, CLUSTER_END) for cluster in execution.ending]
     stack.extend((*here, option) for option in reversed(options[1:]))
     asked = len(execution.causal_order.steps)
     if ready:
         execution.run_agent(*ready[0], pause=True)
-    else:
+    elif in_flight:
         execution.run_unit(in_flight[0])
+    else:
+        execution.end_cluster(execution.ending[0])
     for step in execution.causal_order.steps[asked:]:
         if step.outcome == 1:
             stack.append(

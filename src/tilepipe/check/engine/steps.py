@@ -20,6 +20,8 @@ from tilepipe.machine.sites import Site
 AgentId = tuple[int, int]  # cluster, index of the agent in it
 RaceKind = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]
 WARPS = 4  # the largest number of warps of one agent
+# in the place of the agent of a step: the end of a cluster, after which another one starts
+CLUSTER_END = -1
 
 
 @dataclass(eq=False, slots=True)

@@ -365,7 +365,7 @@ class _Alone:
         execution.pause = self.steps.op
 
         def perform() -> None:
-            settle(execution, self.steps)
+            self._settle_all(execution)
             for pick in done:
                 ready = execution.ready()
                 if pick == _OTHERS:
@@ -375,8 +375,15 @@ class _Alone:
                     execution.run_agent(*other, pause=True)
                 else:
                     execution.follow([pick])
-                settle(execution, self.steps)
+                self._settle_all(execution)
             execution.run_to_end()
 
         if not explorer.perform(execution, perform):
             raise _UnsuitedError
+
+    def _settle_all(self, execution: Execution) -> None:
+        """Performs everything up to the next draws, of the clusters, too, that start meanwhile."""
+        settle(execution, self.steps)
+        while execution.ending:
+            execution.end_cluster(execution.ending[0])
+            settle(execution, self.steps)
