@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +48,12 @@ class Poison(Protocol):
 
     def put(self, numbers: Sequence[int], marks: Array | None, origin: Origin | None) -> None:
         """Registers hold poison where `marks`, (registers, lanes), has bits; None: nowhere."""
+        ...
+
+    def take(self, numbers: Sequence[int], placed: Callable[[Array], Array]) -> None:
+        """Registers hold an answer of the machine. `placed`: the answer's words in the registers,
+        (registers, lanes).
+        """
         ...
 
 

@@ -178,3 +178,41 @@ def test_rows_of_wgmma_that_nothing_fills(filled: int, stored: int, clean: bool)
         assert "PoisonError" in verdict.faults[0].kind
         assert "with wgmma.mma_async" in verdict.faults[0].message
         assert "it is stored to global memory" in verdict.faults[0].message
+
+
+_COLUMNS = """
+    .shared .b32 place;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;
+    bar.sync 0;
+    ld.shared.b32 %r3, [place];
+    mov.b32 %r4, 5;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {{%r4}};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x2.b32 {{%r4, %r5}}, [%r3];
+    tcgen05.wait::ld.sync.aligned;
+    mov.b32 %r2, %r{stored};
+    {text}
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 32;
+    st.global.b32 [%a0], %r2;
+    """
+
+
+@pytest.mark.parametrize(
+    ("stored", "text", "said"),
+    [
+        (4, "", ""),
+        (5, "", "stored to global memory"),
+        (4, "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {%r5}; tcgen05.wait::st.sync.aligned;",
+         "stored to tensor memory"),
+    ],
+)  # fmt: skip
+def test_columns_of_tensor_memory(stored: int, text: str, said: str) -> None:
+    text = _COLUMNS.format(stored=stored, text=text)
+    made = kernel(_START + text, 1, arch="sm_100a").bind(
+        [np.zeros(64, np.uint32)], grid=1, block=32
+    )
+    verdict = made.check()
+    assert verdict.ok is (not said), verdict
+    if said:
+        assert verdict.faults[0].kind == "PoisonError"
+        assert said in verdict.faults[0].message

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.machine.memory.byte_sets import Bytes
 from tilepipe.machine.sites import Site
 
 Marks = npt.NDArray[np.bool_]
@@ -32,12 +31,12 @@ class Loaded:
     """Poison in the answer to a request.
 
     Attributes:
-        marks: of the shape of the answer, with all bits of a byte set where it is poison. None:
+        marks: of the form of the answer, with all bits of a byte set where it is poison. None:
             the answer has none, and registers that the machine has written have.
     """
 
     origin: Origin
-    marks: Bytes | None
+    marks: npt.NDArray[np.uint8] | npt.NDArray[np.uint32] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -27,6 +27,7 @@ from tilepipe.machine.memory.byte_sets import ByteSet
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.instruction_descriptor import Form, Shape, shape_of
 from tilepipe.machine.memory.matrix_operands import K_BYTES, MatrixDescriptor, operand_places
+from tilepipe.machine.memory.poison import Loaded
 from tilepipe.machine.memory.storage import narrow_sum
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tensor_operands import (
@@ -406,19 +407,24 @@ def load_words(
     awaited: bool = False,
 ) -> Words:
     """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy. `awaited`: code uses
-    them without a tcgen05.wait::ld, and so waits until they are there.
+    them without a tcgen05.wait::ld, and so waits until they are there. The agent gets to know which
+    words are poison (`Agent.poison`).
     """
     tm, rect = _of_warp(m, ag, site, address, rows, columns)
     ag.converge(mask)
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     record.fenced = m.order.new_bit()
-    read(m, tm, record, ag.known(mask))
+    read(m, tm, record, ag.known(mask), ag)
+    r0, r1, c0, c1 = rect
+    if (origin := ag.found) is not None:
+        assert tm.filled is not None
+        marks = np.where(tm.filled[r0:r1, c0:c1], np.uint32(0), np.uint32(0xFFFFFFFF))
+        ag.found, ag.poison = None, Loaded(origin, marks)
     if awaited:
         ag.acquire(record.mask, record.bit)
     else:
         registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
         tensor_state(ag).loads.append((registers, 0, record))
-    r0, r1, c0, c1 = rect
     return np.ascontiguousarray(tm.columns[c0:c1, r0:r1].T)
 
 

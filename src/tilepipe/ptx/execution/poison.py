@@ -22,6 +22,7 @@ from tilepipe.machine.memory.byte_access import store_bytes, store_matrix, store
 from tilepipe.machine.memory.device_memory import store_global
 from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.sites import Site
+from tilepipe.machine.units.tcgen05_by_address import store_words
 from tilepipe.machine.units.wgmma import wgmma
 from tilepipe.ptx.compiler.poison_flow import Flow, Result, Source
 from tilepipe.ptx.compiler.segments import CompiledFunction
@@ -95,6 +96,16 @@ class PoisonedRegisters:
             self.marks.pop(number, None)
             if marks is not None and origin is not None and marks[i].any():
                 self.marks[number] = Marked(marks[i].astype(np.uint64), origin)
+
+    def take(self, numbers: Sequence[int], placed: Callable[[Array], Array]) -> None:
+        """Registers hold an answer of the machine. `placed`: the answer's words in the registers,
+        (registers, lanes).
+        """
+        loaded, self.loaded = self.loaded, None
+        if loaded is not None and loaded.marks is not None:
+            self.put(numbers, placed(loaded.marks), loaded.origin)
+        elif self.marks:
+            self.put(numbers, None, None)
 
     # -- faults ------------------------------------------------------------------------
 
@@ -185,8 +196,9 @@ class PoisonedRegisters:
             if perform is local_store:
                 return local_store_poison, (*args, twin[4], origin)
             return store_poison, (args[0], args[1], perform, args, twin[3], origin)
-        where = "it is stored to global memory" if perform is store_global else "it is an operand"
-        self._used(flow, origin, where)
+        places = {store_global: "global", store_words: "tensor"}
+        place = places.get(perform)
+        self._used(flow, origin, f"it is stored to {place} memory" if place else "it is an operand")
         return request
 
     # -- parts -------------------------------------------------------------------------

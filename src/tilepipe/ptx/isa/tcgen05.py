@@ -324,8 +324,13 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
             return by_address.load_words, (site, mask, one(site, mask, at), rows, wide, used)
 
         def keep(w: Warp, words: Array) -> tuple[()]:
-            values = (_packed(words) if halves else words)[row, col]
+            def in_registers(words: Array) -> Array:
+                found: Array = (_packed(words) if halves else words)[row, col]
+                return found
+
+            values = in_registers(words)
             w.loads.append((numbers, values))
+            w.poison.take(numbers, in_registers)
             strict = w.launch.rules == "strict"
             for number, value in zip(numbers, values, strict=True):
                 w.registers[number] = IN_FLIGHT if strict else _kept(w, number, value)
@@ -347,8 +352,9 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
 
     facts = Facts(unit=Unit.TENSOR_MEMORY, issues=Group.TMEM_STORES, together=Scope.WARP)
     return Perform(
-        (), ((address, "u32"), *typed(items, "b32")), store, None, facts, members=Integer(FULL)
-    )
+        (), ((address, "u32"), *typed(items, "b32")), store, None, facts, members=Integer(FULL),
+        carries=1,
+    )  # fmt: skip
 
 
 def _packed(words: Array) -> Array:
