@@ -207,3 +207,101 @@ def test_tune_remembers_and_run_and_bench_use_it(file: Path) -> None:
     assert (line["config"], line["origin"]) == (best, "tuned")
     assert "forgot 1 entry" in tilepipe("tune", "--forget")
     assert json.loads(file.read_text()) == {}
+
+
+OWN = '''import numpy as np
+import torch
+
+import tilepipe as tp
+from tilepipe.kernels.gemm import sm90
+from tilepipe.kernels.gemm.config import GemmConfig
+
+
+@tp.kernel(grid=lambda a: a.shape[0])
+def scaled(ctx, a, out, factor):
+    """out = factor · a, for a (rows, 32)"""
+
+    @ctx.role("all", warps=1)
+    def work():
+        i = ctx.block_id
+        ctx.store(out[i, ctx.lane], factor * ctx.load(a[i, ctx.lane]))
+
+
+def program(rows: int = 4096, factor: float = 2.0):
+    a = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
+    return scaled.bind(a, np.zeros_like(a), factor)
+
+
+def right(a, factor):
+    return factor * a
+
+
+def wrong(a):
+    return 3 * a
+
+
+def waits(a):
+    return float(a.sum()) * 0 + 2 * a
+
+
+def product(m: int = 512, n: int = 256, k: int = 384):
+    draw = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(s, generator=draw).bfloat16() for s in ((m, k), (n, k)))
+    return sm90.bind(a, b, torch.zeros(m, n, dtype=torch.bfloat16), GemmConfig())
+
+
+def by_torch(a, b):
+    return a @ b.t()
+
+
+def in_place(a, b, c):
+    torch.mm(a, b.t(), out=c)
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    return str(tmp_path / "own.py")
+
+
+@measured
+def test_run_of_a_file_on_the_gpu(own: str) -> None:
+    found = as_json("run", f"{own}:program", "--device", "cuda", "--against", f"{own}:right")
+    assert found["ok"] is True
+    assert found["device"] == "cuda"
+    (ran,) = found["runs"]
+    assert ran["outputs"]["out"]["rel_error"] < 1e-6
+    tilepipe("run", f"{own}:program", "--device", "cuda", "--against", f"{own}:wrong", code=1)
+
+
+@measured
+def test_bench_of_a_file_beside_functions_and_a_program(own: str) -> None:
+    peers = [f"{own}:{name}" for name in ("by_torch", "in_place", "product")]
+    against = [word for peer in peers for word in ("--against", peer)]
+    found = as_json("bench", f"{own}:product", "--repeats", "4", *against)
+    assert found["ok"] is True
+    assert [x["regime"] for x in found["results"]] == ["burst", "steady"]
+    for line in found["results"]:
+        assert set(line["us"]) == {"tilepipe", *peers}
+        assert all(1 < us < 1000 for us in line["us"].values())
+        # the same program on both sides
+        assert line["ratio"][peers[2]] == pytest.approx(1, abs=0.15)
+        assert all(x["c"]["ok"] for x in line["outputs"].values())
+
+
+@measured
+def test_bench_of_a_file_times_nothing_that_differs(own: str) -> None:
+    args = ["bench", f"{own}:program", "--repeats", "2", "--against", f"{own}:wrong"]
+    assert "not timed" in tilepipe(*args, code=1)
+    args[-1] = f"{own}:waits"
+    done = subprocess.run(
+        [sys.executable, "-m", "tilepipe", *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "cannot be captured in a CUDA graph" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from tilepipe.cli import completion
 from tilepipe.cli.common import (
     Json,
-    Kernel,
     Regime,
     Settings,
+    What,
     app,
-    err,
     gpu,
-    out,
     print_json,
     stepping,
 )
-from tilepipe.errors import BindError, UnavailableError
+from tilepipe.cli.measuring import Wanted, announce, require_torch, show
+from tilepipe.errors import BindError
 from tilepipe.ir.chip import HOPPER, Chip
 from tilepipe.kernels.gemm.heuristics import Problem
 
@@ -67,10 +65,23 @@ Repeats = Annotated[
 ]
 
 
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--against",
+        metavar="FILE.py:NAME",
+        help="What a program of a file is measured beside: another program, or a function of the"
+        " arguments, which it takes by their names; repeatable.",
+        autocompletion=completion.files,
+    ),
+]
+
+
 @app.command()
 def bench(
-    kernel: Kernel,
+    what: What,
     settings: Settings = None,
+    against: Beside = None,
     shapes: Shapes = None,
     regime: Regimes = Regime.both,
     seed: DrawnSeed = None,
@@ -87,16 +98,14 @@ def bench(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measures a kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0. Needs PyTorch."""
-    from tilepipe.registry.catalog import KERNELS, GemmSpec, find
+    """Measures a shipped kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0, or a program
+    of a file beside what --against names. Needs PyTorch.
 
-    spec = find(kernel)
-    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or x.bench]
-    if spec.name not in measured:
-        raise BindError(
-            f"there is no benchmark for '{kernel}'; there is one for: {', '.join(measured)}"
-        )
-    given = spec.parse(settings or [])
+    Exit 1: a wrong result.
+    """
+    from tilepipe.cli import programs
+    from tilepipe.registry.catalog import KERNELS, GemmSpec
+
     wanted = Wanted(
         list(shapes or []),
         regime.names,
@@ -105,6 +114,26 @@ def bench(
         markdown,
         as_json,
     )
+    if programs.names_file(what):
+        from tilepipe.cli.bench_file import bench_file
+
+        if shapes or config != "chosen":
+            raise BindError(
+                "--shapes and --config are for shipped kernels; the function of a file takes -s"
+                " NAME=VALUE"
+            )
+        if not bench_file(what, settings or [], against or [], wanted):
+            raise typer.Exit(1)
+        return
+    if against:
+        raise BindError(f"'{what}' is measured beside its own peers; --against is for FILE.py:NAME")
+    spec = programs.shipped_kernel(what)
+    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or x.bench]
+    if spec.name not in measured:
+        raise BindError(
+            f"there is no benchmark for '{what}'; there is one for: {', '.join(measured)}"
+        )
+    given = spec.parse(settings or [])
     right = (
         _gemm(spec, given, config, host, wanted)
         if isinstance(spec, GemmSpec)
@@ -112,24 +141,6 @@ def bench(
     )
     if not right:
         raise typer.Exit(1)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What all benchmarks are asked for."""
-
-    shapes: list[str]
-    regimes: tuple[str, ...]
-    seed: int
-    repeats: int
-    markdown: bool
-    as_json: bool
-
-    def heading(self, lines: list[str]) -> None:
-        """Lines that a person reads while the rest takes its time."""
-        if not self.as_json and not self.markdown:
-            for line in lines:
-                out.print(line)
 
 
 def _gemm(
@@ -240,24 +251,8 @@ def measuring(spec: KernelSpec, given: Mapping[str, Setting]) -> Chip:
     if spec.target(given) != HOPPER:
         raise BindError(f"'{spec.name}' is measured on {HOPPER} only, got arch={given['arch']}")
     chip = gpu(spec, (HOPPER,))
-    if importlib.util.find_spec("torch") is None:
-        raise UnavailableError(
-            "measuring runs beside PyTorch, which is not installed: pip install tilepipe[torch]"
-        )
-    import torch
-
-    if not torch.cuda.is_available():
-        raise UnavailableError("measuring runs beside PyTorch, and this PyTorch cannot use the GPU")
+    require_torch()
     return chip
-
-
-def announce(seconds: float) -> None:
-    """Says on stderr how long it takes."""
-    err.print(
-        f"this takes about {seconds:.0f} s"
-        if seconds < 100
-        else f"this takes about {seconds / 60:.0f} minutes"
-    )
 
 
 def _host() -> dict[str, dict[str, float]]:
@@ -270,24 +265,3 @@ def _host_tables(figures: Mapping[str, Mapping[str, float]]) -> list[Table]:
     from tilepipe.bench import host
 
     return [host.overhead_table(figures["host_us"]), host.cold_table(figures["cold_start_s"])]
-
-
-def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "") -> None:
-    """Tables and what explains them, on stdout."""
-    from tilepipe.bench import report
-
-    if markdown:
-        for text in (
-            "  \n".join([*head, *([legend] if legend else [])]) + "\n",
-            *map(report.to_markdown, tables),
-        ):
-            print(text)
-        return
-    console = Console(width=max(120, out.width), highlight=False, markup=False, emoji=False)
-    for table in tables:
-        console.print(report.to_rich(table))
-        for note in table.notes:
-            out.print(note, style="red" if "WRONG" in note else None)
-        out.print()
-    if legend:
-        out.print(legend, style="dim")

@@ -9,7 +9,8 @@ import typer
 
 import tilepipe as tp
 from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, print_json, stepping
-from tilepipe.cli.measure import Regimes, announce, measuring, product, show
+from tilepipe.cli.measure import Regimes, measuring, product
+from tilepipe.cli.measuring import announce, show
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels.gemm import tuned
