@@ -13,6 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
+from tilepipe.machine import scheduler
 
 
 def test_there_are_ten_rungs() -> None:
@@ -61,6 +62,18 @@ def test_tests_that_guard_waits_are_checked_in_one_execution() -> None:
     verdict = load(EXAMPLES / "10_asking_before_waiting.py")(0).check()
     assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "single-execution", 1)
     assert "tests (try_wait) only decides whether the wait" in verdict.facts[0]
+
+
+def test_tests_that_fail_while_copies_are_on_their_way_are_no_endless_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that a seed stays what it was: rounds of those that poll are steps out of turn."""
+
+    def rounds(_: object) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(scheduler, "_go_round", rounds)
+    load(EXAMPLES / "10_asking_before_waiting.py")(2)
 
 
 @pytest.mark.slow

@@ -22,7 +22,9 @@ from tilepipe.machine.units.acting import act
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 _PATIENCE = 4096  # steps of others while an agent asks the grid
-_LOOKS = 8  # vain looks of each agent after which it is asked whether any of them can go on
+# vain looks of each agent, with no copy or MMA in between, after which it is asked whether any of
+# them can go on
+_LOOKS = 8
 _LONGEST = 1024  # steps of a loop from one look to the next
 _SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another agent looks at
 
@@ -138,6 +140,7 @@ def run_at_random(m: Machine, random: Random) -> int:
                 m.polling.clear()
             continue
         m.moved = True
+        looks = 0
         unit = pending[pick - len(ready)]
         pending.remove(unit)
         act(m, unit)
