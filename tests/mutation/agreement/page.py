@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from tests.mutation.agreement.judging import Pair, Side
 from tests.mutation.agreement.reasons import REASONS, reason
+from tests.mutation.agreement.subjects import Subject
 from tools.snapshot.families import FAMILIES
 
 HEAD = """# Do both front ends agree?
@@ -15,7 +17,9 @@ HEAD = """# Do both front ends agree?
 checks shipped kernels, examples and mutants of them as programs, and from the PTX that NVRTC makes
 of their printed CUDA, and compares the verdicts. The two share the machine and the search, and no
 code that reads a kernel. A mutant is a kernel with one synchronisation mistake
-([mutants.md](mutants.md)), checked on one instance.
+([mutants.md](mutants.md)), checked on one instance. A family of a shipped kernel is checked on the
+smallest of its instances, in which every ring still goes round more than twice. Seconds are those
+of the check alone; the machine did other things, too.
 """
 CLASSES = ("both verified", "both fault", "program fault, PTX verified",
            "PTX fault, program verified", "undecided")  # fmt: skip
@@ -30,17 +34,30 @@ def classed(pair: Pair) -> str:
     return CLASSES[2] if pair.traced.refuted else CLASSES[3]
 
 
-def page(found: Sequence[Pair]) -> str:
-    """The text of the page."""
+def page(found: Sequence[Pair], missing: Sequence[Subject] = ()) -> str:
+    """The text of the page. `missing`: what has not been compared."""
     kernels = [p for p in found if p.number < 0]
     mutants = [p for p in found if p.number >= 0]
     parts = [HEAD, f"{_counts('launches of kernels', kernels)} {_counts('mutants', mutants)}", ""]
     parts += ["## Mutants", "", *_mutants(mutants), ""]
     parts += ["## Disagreements", "", *_disagreements(found), ""]
-    some, every = sum(p.group == "families" for p in found), sum(map(len, FAMILIES.values()))
-    parts += ["## Kernels", "", f"Families of the shipped kernels: {some} of {every} checked.", ""]
-    parts += [*_kernels(kernels), ""]
+    parts += ["## Not compared", "", *_missing(found, missing), ""]
+    parts += ["## Kernels", "", *_kernels(kernels), ""]
     return "\n".join(parts)
+
+
+def _missing(found: Sequence[Pair], missing: Sequence[Subject]) -> Iterable[str]:
+    every = sum(map(len, FAMILIES.values()))
+    some = sum(p.group == "families" for p in found)
+    decided = sum(p.group == "families" and classed(p) != "undecided" for p in found)
+    yield f"Of {every} families of the shipped kernels {some} were compared, and {decided} of these"
+    yield "decided by both front ends."
+    if missing:
+        yield "The comparison was stopped before it came to the others:"
+        yield ""
+    for kernel, names in groupby(missing, lambda s: s.subject.partition(": ")[0]):
+        of = "; ".join(dict.fromkeys(s.subject.partition(": ")[2] or s.instance for s in names))
+        yield f"- {kernel}: {of or 'its instance'}"
 
 
 def _counts(what: str, pairs: Sequence[Pair]) -> str:

@@ -2,11 +2,12 @@
 shipped kernel, its families, the examples, and mutants; and writes docs/generated/ptx-agreement.md.
 
     python -m tests.mutation.agreement.run [--rounds 20] [--seconds 180] \\
-        [--results FILE [--again]] [--out docs/generated/ptx-agreement.md]
+        [--results FILE [--again | --stored]] [--out docs/generated/ptx-agreement.md]
     (make ptx-agreement)
 
 Results are appended to --results as they are found, and what it holds already is not done again;
-with --again, what did not agree is. Exits with 1 where the two disagree without an explanation.
+with --again, what did not agree is, and with --stored nothing is: the page lists what is missing.
+Exits with 1 where the two disagree without an explanation.
 """
 
 from __future__ import annotations
@@ -83,14 +84,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seconds", type=float, default=PATIENCE, help="for each side of a kernel as it is"
     )
     parser.add_argument("--results", type=Path, help="a file of results, as JSON lines")
-    parser.add_argument("--again", action="store_true", help="judge again what did not agree")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--again", action="store_true", help="judge again what did not agree")
+    how.add_argument("--stored", action="store_true", help="judge nothing; use --results alone")
     parser.add_argument("--out", type=Path, help="the page to write")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
     known = stored(options.results) if options.results is not None else {}
-    found = []
+    found, missing = [], []
     for subject in subjects(options.groups, options.rounds, options.only):
         pair = known.get(subject.key)
+        if pair is None and options.stored:
+            missing.append(subject)
+            continue
         if pair is None or (options.again and not pair.agrees):
             pair = judge(subject, options.seconds)
             if options.results is not None:
@@ -103,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"  {name}: {side.verdict} {side.kind} {side.message[:300]!r}")
             sys.stdout.flush()
     if options.out is not None:
-        options.out.write_text(page(found), encoding="utf-8")
+        options.out.write_text(page(found, missing), encoding="utf-8")
     apart = [pair for pair in found if not pair.agrees]
     unexplained = [pair for pair in apart if not reason(pair)]
     print(

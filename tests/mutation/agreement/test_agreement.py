@@ -42,6 +42,15 @@ def test_stored_results_are_not_found_again(tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8") == text
 
 
+def test_the_page_names_what_has_not_been_compared(tmp_path: Path) -> None:
+    out = tmp_path / "page.md"
+    arguments = ["--groups", "examples", "--only", "0", "--stored", "--out", str(out)]
+    assert main([*arguments, "--results", str(tmp_path / "none.jsonl")]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "- 01_two_warps_one_barrier: its instance" in text
+    assert "Of **0 launches of kernels**" in text
+
+
 def test_what_is_not_explained_stands_on_the_page() -> None:
     lost = Pair("mutants", "k", "0", Side("fault"), Side("verified"), "drop wait", "w", "k.py:1", 3)
     assert "**Unexplained.** 1:" in page([lost])
