@@ -44,6 +44,11 @@ class Look:
     lane: int
 
     @property
+    def of_lanes(self) -> tuple[npt.NDArray[np.int64], Bytes]:
+        """What it has of each thread: where it looked, and what it found."""
+        return self.where, self.found
+
+    @property
     def value(self) -> str:
         """What the first thread found, for messages."""
         row = self.found[self.lane]
@@ -93,6 +98,11 @@ class Looks:
         self.vain = None
         self.last[site.id] = Look(mask, at, found, name, lanes[0])
         return False
+
+    def forget(self) -> None:
+        """The next look at anything counts as the first, except in messages."""
+        for look in self.last.values():
+            look.mask = 0
 
     def back(self, state: Any) -> bool:
         """Whether the body is where it was at an earlier vain look; remembers this one."""

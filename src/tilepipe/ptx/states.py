@@ -15,6 +15,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.segments import CompiledFunction
+from tilepipe.ptx.execution.apart import WatchedWarp
 from tilepipe.ptx.execution.warp import Region, Warp
 from tilepipe.ptx.warp_protocol import IN_FLIGHT
 
@@ -47,7 +48,8 @@ class Places:
         current = _region(warp.region, regions)
         groups = tuple((g.at, g.mask, _region(g.region, regions)) for g in warp.groups)
         parked = tuple((g.at, g.mask, _region(g.region, regions)) for g in warp.waiting)
-        for region in _regions(warp, waiting):
+        all_regions = _regions(warp, waiting)
+        for region in all_regions:
             if region.join >= 0:
                 live |= self._liveness.before(spans[region.join].begin)
         return (
@@ -62,6 +64,7 @@ class Places:
             warp.local.tobytes(), tuple(sorted(warp.unfenced.items())),
             np.packbits(warp.written).tobytes(), warp.poison.key(live),
             len(warp.operands), len(warp.halfway),
+            warp.past(all_regions) if isinstance(warp, WatchedWarp) else (),
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import pytest
@@ -12,6 +13,12 @@ from tests.ptx.isa.programs import kernel
 from tests.support.printed_ptx import Printed, printed
 from tilepipe import ptx
 from tilepipe.check import Reductions, check, replay
+from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.ptx_state import PtxState
+from tilepipe.ir.location import Loc
+from tilepipe.machine.polling import Looks
+from tilepipe.machine.sites import Site
+from tilepipe.ptx.execution.apart import WatchedWarp
 from tilepipe.registry.catalog import find
 
 
@@ -321,3 +328,77 @@ def test_a_flag_that_is_reset_after_it_was_set_is_a_deadlock(
         found = check(launch, reductions=reductions)
         assert found.verdict == verdict
         assert [fault.kind for fault in found.faults] == ["DeadlockError"] * bool(says)
+
+
+GROUPS = """
+    .shared .b32 word;
+    setp.eq.u32 %p2, %t, 0;
+    @%p2 st.shared.u32 [word], 0;
+    bar.warp.sync -1;
+    setp.lt.u32 %p1, %t, 16;
+    @%p1 bra LOOK;
+    st.relaxed.cta.shared.u32 [word], 0;
+    bra END;
+    LOOK: ld.relaxed.cta.shared.u32 %r1, [word];
+    ld.relaxed.cta.shared.u32 %r2, [word];
+    END: bar.warp.sync -1;
+    ld.relaxed.cta.shared.u32 %r2, [word];
+    ld.relaxed.cta.shared.u32 %r3, [word];
+    """
+
+
+def place(ops: int, change: Callable[[WatchedWarp], None] | None = None) -> Hashable:
+    """The part of a state that says how the warp goes on, after some ops."""
+    state = PtxState(kernel(GROUPS, 0).bind((), grid=1, block=32), "practice")
+    execution = Execution(state, [0])
+    agent = execution.machines[0].agents[0]
+    execution.run_agent(0, agent, ops)
+    assert isinstance(agent.body, WatchedWarp)
+    assert (agent.body.mask == agent.body.live) == (ops not in (2, 3, 4))
+    if change is not None:
+        change(agent.body)
+    return state.registers(agent)
+
+
+def gives_way(warp: WatchedWarp) -> None:
+    warp.in_vain = not warp.in_vain
+
+
+def has_found_another_value(warp: WatchedWarp) -> None:
+    assert warp.agent.looks is not None
+    for look in warp.agent.looks.last.values():
+        look.found = look.found + 1
+
+
+def has_not_acted(warp: WatchedWarp) -> None:
+    warp._done.clear()
+
+
+@pytest.mark.parametrize("change", [gives_way, has_found_another_value, has_not_acted])
+def test_the_place_of_lanes_apart_says_which_of_them_go_on(
+    change: Callable[[WatchedWarp], None],
+) -> None:
+    """A look of one group has been performed, and the other group is still to run."""
+    assert place(3) == place(3)
+    assert place(3) != place(3, change)
+
+
+def test_what_lanes_have_found_together_is_no_part_of_their_place() -> None:
+    """Nor does it decide which group goes on once a branch separates them."""
+    assert place(7) == place(7, has_found_another_value)
+    looks = Looks()
+    where, found = np.zeros(32, np.int64), np.zeros((32, 4), np.uint8)
+    site = Site(0, Loc("k.py", 1))
+    again = [looks.again(site, 1, [0], where, found, str) for _ in range(2)]
+    looks.forget()
+    assert [*again, looks.again(site, 1, [0], where, found, str)] == [False, True, False]
+
+
+def test_a_look_in_vain_is_forgotten_with_the_next_op() -> None:
+    """Only the request after it is made by another group."""
+    state = PtxState(kernel(GROUPS, 0).bind((), grid=1, block=32), "practice")
+    execution = Execution(state, [0])
+    agent = execution.machines[0].agents[0]
+    agent.repeats = True
+    execution.run_agent(0, agent, 1)
+    assert not agent.repeats

@@ -317,6 +317,7 @@ class Execution:
                 causal_order.step(who, done, site, args[1])
                 if self.watcher is not None:
                     self.watcher.step(ag, site, args)
+                ag.repeats = False  # says of the last op alone whether it has looked in vain
                 result: Any
                 if site.id in self._guards.tests:
                     result = self._waiting_tests.test(m, who, ag, args)

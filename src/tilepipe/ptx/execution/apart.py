@@ -6,10 +6,12 @@ The order is irrelevant as long as only one group performs a visible step before
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.execution.warp import Region, Warp
+from tilepipe.ptx.lanes import lanes_of
 
 
 class WatchedWarp(Warp):
@@ -24,7 +26,10 @@ class WatchedWarp(Warp):
 
     def send(self, answer: Any, /) -> Any:
         """The next request, as `Warp.send`."""
+        together = self.mask == self.live
         request = super().send(answer)
+        if together and self.mask != self.live and self.agent.looks is not None:
+            self.agent.looks.forget()  # what a group finds does not depend on what was before
         if self.region is not None:
             site = request[1][0]
             if site.facts.noticed:
@@ -32,6 +37,22 @@ class WatchedWarp(Warp):
         elif self._done:
             self._done.clear()
         return request
+
+    def past(self, regions: Iterable[Region]) -> Hashable:
+        """What decides which group goes on, and what is then reported, besides where they stand:
+        whether the one that runs gives way, what it would find in vain, who has acted in a region.
+        """
+        if self.mask == self.live:
+            return ()
+        last = {} if self.agent.looks is None else self.agent.looks.last
+        looks = tuple(
+            (site, look.mask, *(part[lanes_of(look.mask)].tobytes() for part in look.of_lanes))
+            for site, look in sorted(last.items(), key=lambda one: one[0])
+            if look.mask
+        )
+        acted = (self._done.get(id(region), (region, []))[1] for region in regions)
+        done = tuple(tuple((mask, site.id) for mask, site in group) for group in acted)
+        return self.in_vain, looks, done
 
     def _note(self, site: Site) -> None:
         region = self.region

@@ -144,6 +144,7 @@ class Warp:
         poison: which registers hold poison. carried: (lane, byte) of local memory to which poison
             was stored -> where it was read.
         unfenced: registers of wgmma accessed since the last wgmma.fence, and by which instruction.
+        in_vain: the running group gives way at its next branch.
     """
 
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
@@ -179,7 +180,7 @@ class Warp:
         self._tracks = False
         self._table = code.whole
         self._join = -2
-        self._in_vain = False
+        self.in_vain = False
         self._quiet: _Quiet | None = None
 
     def send(self, answer: Any, /) -> Any:
@@ -195,8 +196,8 @@ class Warp:
         self._quiet = None
         # A look at a barrier or at memory was in vain: other lanes of this warp may be those that
         # it waits for. They go on at the next branch.
-        gives_way = bool(self.groups) and (self._in_vain or answer is False or self.agent.repeats)
-        self._in_vain = False
+        gives_way = bool(self.groups) and (self.in_vain or answer is False or self.agent.repeats)
+        self.in_vain = False
         if self._tracks or self.agent.poison is not None:
             self._track()
         while True:
@@ -212,7 +213,7 @@ class Warp:
                 raise self._explained(error) from error
             if found.__class__ is not int:
                 if found is not None:
-                    self._in_vain = gives_way
+                    self.in_vain = gives_way
                     return found
                 found = self.at
             answer = None
@@ -337,7 +338,7 @@ class Warp:
                     region.expected &= ~arrived
                     region.arrived = 0
                     self.groups.append(Group(region.join, arrived, region.outer))
-                    self._in_vain = True
+                    self.in_vain = True
                     return True
                 region = region.outer
         return False
