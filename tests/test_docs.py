@@ -121,6 +121,17 @@ def test_the_commands_of_a_how_to_are_carried_out(name: str, tmp_path: Path) -> 
         assert "load-bearing" in printed or "deadlock: 1 of 2" in printed, f"{command}: {printed}"
 
 
+@pytest.mark.slow
+def test_the_commands_on_a_file_of_ones_own_are_carried_out(tmp_path: Path) -> None:
+    page = (HOW_TO / "run-check-and-bench.md").read_text(encoding="utf-8")
+    for file, code in shown.files(page).items():
+        (tmp_path / file).write_text(code, encoding="utf-8")
+    check, compiled, bench = re.findall(r"^    (tilepipe .+)$", page, re.MULTILINE)
+    assert "verified" in shown.output(check, tmp_path)
+    assert ".entry scale" in shown.output(compiled, tmp_path)
+    assert bench.startswith("tilepipe bench scale.py:program ")  # which needs a GPU
+
+
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:
     page, more = (
         path.read_text(encoding="utf-8") for path in (excerpts.PAGE, excerpts.KERNELS_PAGE)

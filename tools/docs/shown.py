@@ -28,6 +28,7 @@ PAGES = (
     readme.ROOT / "docs" / "tutorial" / "gemm.md",
     readme.ROOT / "docs" / "concepts" / "checker.md",
     readme.ROOT / "docs" / "how-to" / "check-your-kernel.md",
+    readme.ROOT / "docs" / "how-to" / "run-check-and-bench.md",
     readme.ROOT / "docs" / "how-to" / "check-a-kernel-you-already-have.md",
 )
 WIDTH = "100"

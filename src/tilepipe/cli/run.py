@@ -263,13 +263,29 @@ def _shipped(
 
 
 @app.command()
-def demo() -> None:
+def demo(as_json: Json = False) -> None:
     """Simulates and verifies a warp-specialised GEMM, and says what each role did."""
     from tilepipe.registry.catalog import find
 
     spec = find("gemm")
     config, _ = spec.configure({"m": 1000, "n": 328, "k": 776}, None)
     case = spec.make(config, 0)
+    if as_json:
+        wall, result = _simulate(case, 0, quiet=True)
+        comparison = case.verify()
+        roles = {name: text for name, _, text in (str(x).partition(": ") for x in result.roles)}
+        print_json(
+            {
+                "ok": comparison.ok,
+                "rel_error": comparison.rel_error,
+                "wall_s": wall,
+                "tiles": case.tiles,
+                "roles": roles,
+            }
+        )
+        if not comparison.ok:
+            raise typer.Exit(1)
+        return
     out.print(
         f"GEMM {config['m']}×{config['n']}×{config['k']} {config['dtype']}, tiles of"
         f" {config['bm']}×{config['bn']}×{config['bk']},"
