@@ -134,6 +134,13 @@ def is_idle(op: ops.Op, names: set[Local | Variable]) -> bool:
     return False
 
 
+def reductions(kernel: Kernel) -> set[ops.Op]:
+    """The atomic operations whose results nothing reads: they are printed as `red`."""
+    atomics = [op for op in all_ops(kernel) if isinstance(op, ops.Atomic)]
+    read = {name for op in all_ops(kernel) for name in reads(op)} if atomics else set()
+    return {op for op in atomics if op.result not in read}
+
+
 def reads(op: ops.Op) -> list[Local | Variable]:
     """The names that an op takes values from."""
     found: list[Local | Variable] = [leaf for leaf in leaves(op) if isinstance(leaf, Local)]

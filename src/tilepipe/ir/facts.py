@@ -119,6 +119,7 @@ class Order(Enum):
     REGISTERS = auto()
     TENSOR_MEMORY = auto()
     BARRIER_INITIALISATION = auto()
+    MEMORY = auto()
 
 
 class Resource(Enum):
@@ -126,7 +127,7 @@ class Resource(Enum):
 
     TENSOR_MEMORY = auto()
     CLUSTERS = auto()
-    COUNTERS = auto()
+    COUNTERS = auto()  # locations of memory by which clusters synchronise
 
 
 SHARED_BY_CLUSTERS = (Resource.CLUSTERS, Resource.COUNTERS)

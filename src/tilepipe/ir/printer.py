@@ -180,8 +180,14 @@ def statement(op: ops.Op) -> str:
             return f"elect one of {op.scope}:"
         case ops.PerWarp():
             return f"per warp {op.index.name}:"
-        case ops.AtomicAdd():
-            return f"{op.result.name} = {op.kind} {operand(op.dst)} += {expr(op.value)}"
+        case ops.Atomic():
+            return _atomic(op)
+        case ops.StrongLoad():
+            return f"{op.result.name} = load.{op.order}.{op.scope} {operand(op.src)}"
+        case ops.StrongStore():
+            return f"store.{op.order}.{op.scope} {operand(op.dst)} = {expr(op.value)}"
+        case ops.Fence():
+            return f"fence.{op.order}.{op.scope}"
         case ops.Wgmma():
             return f"wgmma {mma(op)}"
         case ops.Tcgen05Mma():
@@ -198,6 +204,12 @@ def statement(op: ops.Op) -> str:
         return " ".join([op.kind, *(f"{f}={operand(v)}" for f, v in given)])
     names = ", ".join(getattr(op, name).name for name in op.bound)
     return " ".join([f"{names} = {op.kind}", *(operand(v) for _, v in given)])
+
+
+def _atomic(op: ops.Atomic) -> str:
+    """`old = atomic_add.relaxed.gpu x[0], 1`; of a compare-and-swap the expected value first."""
+    values = ", ".join(expr(x) for x in (op.compare, op.value) if x is not None)
+    return f"{op.result.name} = {op.name}.{op.order}.{op.scope} {operand(op.dst)}, {values}"
 
 
 def _block(block: ops.Block, depth: int) -> Iterator[str]:

@@ -17,7 +17,6 @@ from tilepipe.machine.barriers.state import WORD_BYTES, Mbarrier, NamedState, Re
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.grid_state import Clusters, GridRequests
 from tilepipe.machine.happens_before.accesses import Access, AccessBits, Holder
-from tilepipe.machine.happens_before.byte_events import ByteOrder
 from tilepipe.machine.happens_before.memory_order import Fences, Recent
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.memory.global_memory import GlobalTensor
@@ -115,7 +114,7 @@ class World:
         """What holds knowledge and belongs to no cluster."""
         yield self.seen
         for tensor in self.tensors:
-            if isinstance(tensor.order, ByteOrder):
+            if tensor.order is not None:
                 yield from tensor.order.values.values()
 
     def advise(self, text: str) -> None:

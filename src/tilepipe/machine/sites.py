@@ -52,6 +52,7 @@ class Site:
             accumulator. place_a: A of an MMA, where it is in tensor memory.
         scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
         shape: of an MMA (rows, columns, dtype of B).
+        adds_floats: it adds floating-point numbers to memory atomically.
     """
 
     id: int
@@ -82,6 +83,7 @@ class Site:
     place_a: Matrix | None = None
     scales: tuple[Scales, ...] = ()
     shape: tuple[int, int, DType] | None = None
+    adds_floats: bool = False
 
     @property
     def crosses(self) -> bool:

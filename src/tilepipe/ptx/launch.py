@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
 _NAMED_BARRIERS = 16
 _AXES = "xyz"
+_ADDS_FLOATS = re.compile(r"\.add\..*b?f(16|32|64)")  # atom, red, cp.reduce
 
 
 @dataclass(frozen=True)
@@ -375,7 +377,11 @@ class Launch:
         return Site(
             site.number, self.location(instruction), instruction.name, what, "warp",
             perform.facts, Sync.TEST if tests else perform.sync, relaxed=perform.relaxed,
-            **{"parity": True, **dict(perform.site)},
+            **{
+                "parity": True,
+                "adds_floats": bool(_ADDS_FLOATS.search(instruction.name)),
+                **dict(perform.site),
+            },
         )  # fmt: skip
 
     def location(self, instruction: Instruction) -> Loc:

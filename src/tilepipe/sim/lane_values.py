@@ -89,7 +89,7 @@ class LaneValues:
         ]
         targets = [name for name in targets if name.vary is Vary.LANE]
         # The lanes of a warp that add to one place get the sums one after the other, each its own.
-        in_turn = isinstance(op, ops.AtomicAdd) and not apart
+        in_turn = isinstance(op, ops.Atomic) and not apart
         # Which lane gets the value of which goes by their numbers.
         in_turn |= op.facts.scope is facts.Scope.WARP
         if in_turn or source in self.numbered or any(map(self.is_numbered, given)):

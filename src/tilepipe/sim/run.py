@@ -180,7 +180,7 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         )
     compiled = compile_kernel(kernel)
     tensors, params = _arguments(launch, compiled)
-    return World(
+    world = World(
         compiled.program,
         compiled.bound(params),
         launch.chip,
@@ -192,6 +192,8 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         undecided=partial(lane_deadlocks.undecided, kernel),
         located=compiled.located,
     )
+    world.unread = compiled.reductions
+    return world
 
 
 def _arguments(launch: Launch, compiled: Compiled) -> tuple[list[GlobalTensor], Params]:

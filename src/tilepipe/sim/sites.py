@@ -71,7 +71,7 @@ def describe(
     place, place_a, *_ = *(x for x in operands if isinstance(x, Tmem)), None, None
     facts |= {"place": place, "place_a": place_a}
     facts["scales"] = tuple(x for x in operands if isinstance(x, TmemScales))
-    return OpSite(number, op.loc, op.kind, _text(op), role, op=op, **facts)
+    return OpSite(number, op.loc, op.name, _text(op), role, op=op, **facts)
 
 
 def _settings(op: Op) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _text(op: Op) -> str:
     if isinstance(op, ops.Wgmma | ops.Tcgen05Mma):
         return f"{op.kind} {printer.mma(op)}"
     moved = [(x, use.writes) for x, use in def_use.used(op) if not isinstance(x, Expr)]
-    texts = [op.kind]
+    texts = [op.name]
     if isinstance(op, ops.TmemAlloc | ops.TmemDealloc):
         texts.append(f"{op.columns} columns")
     if isinstance(op, ops.TmemDealloc):

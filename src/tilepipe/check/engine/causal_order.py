@@ -48,7 +48,6 @@ independent steps are recognised afterwards by their signature (`steps.signature
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from itertools import pairwise
@@ -81,7 +80,6 @@ _VERBS = {
     Touch.ISSUE: "will bring bytes of",
 }
 _BETWEEN_WARPS = ("lapped", "phase", "ahead")
-_ADDS_FLOATS = re.compile(r"\.add\..*b?f(16|32|64)")
 _COUNTED = (Touch.ARRIVE, Touch.MEET)
 
 
@@ -503,7 +501,7 @@ class CausalOrder:
                 continue
             for first, second in pairwise(record.turns):
                 site, apart = second.site, first.agent_id != second.agent_id
-                if site is None or not _ADDS_FLOATS.search(site.kind):
+                if site is None or not site.adds_floats:
                     continue
                 if apart and not first.bit & second.past:
                     places[site] += 1

@@ -345,7 +345,7 @@ class Execution:
                 try:
                     ag.request = body.send(result)
                 except StopIteration:
-                    polling.returned(who, ag, kind, args, causal_order.accessed)
+                    polling.returned(who, causal_order.accessed)
                     raise
                 if kind is Kind.SILENT:
                     silent += 1

@@ -69,7 +69,7 @@ class LaunchState(Watch):
         self.guards = Guards()
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
-        self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
+        self.polls = any(self._looks(op) for op in looped)
         self.elected = self.lanes[0]
 
     @property
@@ -95,9 +95,16 @@ class LaunchState(Watch):
         """The error itself: every operand of a traced kernel has a value."""
         return error
 
-    def _looks(self, op: ops.AtomicAdd) -> bool:
-        """Whether an atomic add may add 0, and its result can come to decide something."""
-        return not (isinstance(op.value, Const) and op.value.value) and op.result in self.things
+    def _looks(self, op: ops.Op) -> bool:
+        """Whether a strong access may change nothing, and what it finds can come to decide
+        something.
+        """
+        match op:
+            case ops.Atomic(operation="add", value=Const(value=value)) if value:
+                return False
+            case ops.Atomic() | ops.StrongLoad():
+                return op.result in self.things
+        return False
 
     def world(self, journal: Journal | None) -> World:
         """The state at the start of an execution: all memory as it was given."""

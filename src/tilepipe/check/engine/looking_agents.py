@@ -21,7 +21,6 @@ from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers.mbarrier import mbar_wait, phase_asked
 from tilepipe.machine.barriers.state import LIVE
 from tilepipe.machine.machine import Machine, World
-from tilepipe.machine.memory.elements import value_of
 from tilepipe.machine.sites import Site
 
 
@@ -120,21 +119,15 @@ class PollingAgents:
         Raises:
             ExecutionLimitError: the agent has polled too often, each time in another state.
         """
-        site, mask = args[0], args[1]
-        if kind is Kind.TEST and result is False:
-            poll = self._polls.setdefault(agent_id, Poll())
-            poll.bars.append(agent.cta.bars[args[2]])
-        elif kind is Kind.ADD and value_of(agent, mask, args[2]) == 0:
-            poll = self._polls.setdefault(agent_id, Poll())
-            poll.cells.add(_cell(agent, site, mask, args))
-        else:
+        if kind is not Kind.TEST or result is not False:
             self._polls.pop(agent_id, None)
-            if kind is Kind.ADD:
-                self._wake(agent_id, _cell(agent, site, mask, args))
             return False
+        site, bar = args[0], agent.cta.bars[args[2]]
+        poll = self._polls.setdefault(agent_id, Poll())
+        poll.bars.append(bar)
         if not self._again(m, agent, site, poll):
             return False
-        self._park(agent_id, agent, poll, self._spin(agent, kind, args, result))
+        self._park(agent_id, agent, poll, Spin(site, bar, phase_asked(agent, args)))
         return True
 
     def accessed(
@@ -161,21 +154,13 @@ class PollingAgents:
         self._park(agent_id, agent, poll, Spin(site, name=name, value=value))
         return True
 
-    def returned(
-        self,
-        agent_id: AgentId,
-        agent: Agent,
-        kind: Kind,
-        args: tuple[Any, ...],
-        things: Mapping[Cell, bool],
-    ) -> None:
-        """Takes note of the last op of an agent: those that poll what it has changed look again."""
-        if kind is Kind.STRONG:
-            for cell, changed in things.items():
-                if changed:
-                    self._wake(agent_id, cell)
-        elif kind is Kind.ADD and value_of(agent, args[1], args[2]) != 0:
-            self._wake(agent_id, _cell(agent, args[0], args[1], args))
+    def returned(self, agent_id: AgentId, things: Mapping[Cell, bool]) -> None:
+        """Takes note of the last op of an agent: those that poll what it has changed look again.
+        `things`: as of `accessed`.
+        """
+        for cell, changed in things.items():
+            if changed:
+                self._wake(agent_id, cell)
 
     def looked(self) -> list[AgentId]:
         """The agents that are parked if they look once more and nothing has changed."""
@@ -260,22 +245,10 @@ class PollingAgents:
             self._wake(None, cell)
 
     def _wake(self, by: AgentId | None, cell: Cell) -> None:
-        """An agent has added to an element: those that read it, look again."""
+        """An element has changed: the agents that poll it look again. `by`: the agent that has
+        changed it.
+        """
         for cluster, uid in self._watchers.pop(cell, []):
             m = self._machines.get(cluster)
             if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
                 m.ready.append(m.agents[uid])
-
-    def _spin(self, agent: Agent, kind: Kind, args: tuple[Any, ...], result: object) -> Spin:
-        """What a parked agent waits for, for the report of a deadlock."""
-        site, mask = args[0], args[1]
-        if kind is Kind.TEST:
-            return Spin(site, agent.cta.bars[args[2]], phase_asked(agent, args))
-        tensor, *index = _cell(agent, site, mask, args)
-        name = f"{self._world.tensors[tensor].param.name}[{', '.join(map(str, index))}]"
-        return Spin(site, name=name, value=str(result))
-
-
-def _cell(agent: Agent, site: Site, mask: int, args: tuple[Any, ...]) -> Cell:
-    """The element of an atomic add."""
-    return (site.tensor, *(value_of(agent, mask, i) for i in args[3:]))

@@ -29,7 +29,6 @@ from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.cta import Arriver
-from tilepipe.machine.happens_before.byte_events import ByteOrder
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.happens_before.memory_order import Fences, Scope, Seen, Strong, Value
@@ -412,8 +411,7 @@ class StateKeys:
         out = []
         for t in execution.world.tensors:
             if t.order is not None:
-                kept = t.order.values if isinstance(t.order, ByteOrder) else {}
-                flags = _values(kept, shared) if shared is not None else ()
+                flags = _values(t.order.values, shared) if shared is not None else ()
                 owners = () if execution.world.clusters is None or not owned else _owners(t.order)
                 out.append((owners, self.front_end.tensor(t), flags))
         return tuple(out)

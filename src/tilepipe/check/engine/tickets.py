@@ -76,7 +76,11 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
     draws: set[ops.Op] = set()
     for op in every:
         match op:
-            case ops.AtomicAdd(dst=Element(base=TensorParam() as tensor, index=index)):
+            case ops.Atomic(
+                operation="add",
+                order="relaxed",
+                dst=Element(base=TensorParam() as tensor, index=index),
+            ):
                 if not all(isinstance(i, Const) for i in index):
                     return None
                 found.add((tensor, tuple(int(i.value) for i in index if isinstance(i, Const))))
@@ -84,14 +88,18 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
                     draws.add(op)
                 elif op.result in launch_state.things:
                     return None
-            case ops.ClcTryCancel() | ops.MbarTryWait():
+            case (
+                ops.ClcTryCancel()
+                | ops.MbarTryWait()
+                | ops.Atomic()
+                | ops.StrongLoad()
+                | ops.StrongStore()
+            ):
                 return None
-    if len(found) != 1 or any(isinstance(op, ops.AtomicAdd) for op in walk(kernel.setup)):
+    if len(found) != 1 or any(isinstance(op, ops.Atomic) for op in walk(kernel.setup)):
         return None
     ((tensor, at),) = found
-    if any(
-        not isinstance(op, ops.AtomicAdd) and tensor in set(def_use.operands(op)) for op in every
-    ):
+    if any(not isinstance(op, ops.Atomic) and tensor in set(def_use.operands(op)) for op in every):
         return None
     number = [p for p in kernel.params if isinstance(p, TensorParam)].index(tensor)
     alike = not any(
@@ -283,7 +291,7 @@ class _Alone:
             label = self._label((value,) if value < self.last else (run.cluster, agent.uid, 1))
         else:
             label = _SEVERAL
-            if isinstance(op, ops.AtomicAdd):  # no agent can draw any more
+            if isinstance(op, ops.Atomic):  # no agent can draw any more
                 if not run.closed and value != self.last + self.drawers:
                     raise _UnsuitedError
                 run.closed = True

@@ -1,9 +1,9 @@
 """Loops that poll.
 
-An agent that tests a barrier, or adds 0 to a counter, in a loop waits for another agent as soon as
-a round of the loop changes nothing: neither the place where it stands, nor a live value that can
-come to decide something (`engine.front_end`), nor the memory that it writes. Then it is parked
-until the barrier or the counter changes. So is an agent that goes round a `while` loop for long
+An agent that tests a barrier, or looks at memory by a strong access, in a loop waits for another
+agent as soon as a round of the loop changes nothing: neither the place where it stands, nor a live
+value that can come to decide something (`engine.front_end`), nor the memory that it writes. Then it
+is parked until the barrier or the memory changes. So is an agent that goes round a `while` loop for long
 without a visible op.
 
 A loop that does change such a value in each round, say a count of its attempts, is followed for
@@ -12,7 +12,7 @@ A loop that does change such a value in each round, say a count of its attempts,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -38,11 +38,10 @@ class Kind(IntEnum):
 
     OTHER = 0
     TEST = 1  # try_wait
-    ADD = 2  # atomic add; it only reads if it adds 0
-    NOTICED = 3  # another visible op: a round with one has an effect
-    SILENT = 4  # in a `while` loop, and not visible
+    NOTICED = 2  # another visible op: a round with one has an effect
+    SILENT = 3  # in a `while` loop, and not visible
     # an access to memory that others may change; it only reads if it finds what it found
-    STRONG = 5
+    STRONG = 4
 
 
 @dataclass(eq=False, slots=True)
@@ -111,9 +110,9 @@ class Watch(KernelFrontEnd):
             kind = Kind.SILENT if id(site.op) in inside else Kind.OTHER
             if isinstance(site.op, ops.MbarTryWait):
                 kind = Kind.TEST
-            elif isinstance(site.op, ops.AtomicAdd):
-                kind = Kind.ADD
-                if site.op.result not in self.things:
+            elif isinstance(site.op, ops.Atomic | ops.StrongLoad | ops.StrongStore):
+                kind = Kind.STRONG
+                if _only_adds(site.op, self.things):
                     adds.add(site.id)
             elif site.facts.noticed and not (
                 isinstance(site.op, ops.NamedSync) and site.op.bar in alone
@@ -139,6 +138,11 @@ class Watch(KernelFrontEnd):
             ]
             memory += [self.tensor(t) for t in world.tensors if t.param in written]
         return digest((self.registers(ag), tuple(memory)))
+
+
+def _only_adds(op: ops.Op, deciding: Set[Thing]) -> bool:
+    """Whether an op adds to an element, and what it finds there decides nothing."""
+    return isinstance(op, ops.Atomic) and op.operation == "add" and op.result not in deciding
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:

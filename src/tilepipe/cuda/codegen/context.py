@@ -88,6 +88,8 @@ class Module:
     credited_remotely: set[BarrierArray] = field(default_factory=set)
     # the locals and variables whose definition has to be printed
     needed: set[Local | Variable] = field(default_factory=set)
+    # the atomic operations whose results nothing reads
+    reductions: set[ops.Op] = field(default_factory=set)
     # For debug and perturbed builds (`instrument`): the number of each wait, the locals and
     # variables whose value comes from memory, and the buffers that tcgen05.alloc writes to.
     debug: bool = False

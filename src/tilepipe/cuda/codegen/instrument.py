@@ -195,7 +195,7 @@ def _loaded(kernel: Kernel) -> set[object]:
     while True:
         before = len(found)
         for op in every:
-            comes = isinstance(op, ops.Load | ops.AtomicAdd | ops.ClcQuery) or any(
+            comes = isinstance(op, ops.Load | ops.StrongLoad | ops.Atomic | ops.ClcQuery) or any(
                 leaf in found for leaf in leaves(op)
             )
             if comes or (isinstance(op, ops.Read) and op.var in found):

@@ -12,6 +12,7 @@ from tilepipe.cuda.codegen import (
     fragment_shared,
     fragments,
     instrument,
+    strong_accesses,
     synchronisation,
     tcgen05,
     tensor_memory,
@@ -29,7 +30,7 @@ from tilepipe.cuda.ptx.wrappers import FUNCTION, SNIPPETS
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.chip import generation
-from tilepipe.ir.def_use import elements, needed
+from tilepipe.ir.def_use import elements, needed, reductions
 from tilepipe.ir.expressions import SPECIALS
 from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.placement import group_registers, launch_registers
@@ -42,6 +43,7 @@ assert all(
         fragment_global,
         fragment_shared,
         fragments,
+        strong_accesses,
         synchronisation,
         tcgen05,
         tensor_memory,
@@ -90,6 +92,7 @@ def source(
     instrument.prepare(module)
     every = list(all_ops(kernel))
     module.needed = needed(every)
+    module.reductions = reductions(kernel)
     module.released_remotely = {bar.array for op in every if (bar := _remote_release(op))}
     commits = (op for op in every if isinstance(op, ops.Tcgen05Commit) and op.mask is not None)
     module.committed_remotely = {op.bar.array for op in commits}

@@ -1,4 +1,4 @@
-"""Loads, stores and atomic adds of single elements, TMA copies, and cluster launch control."""
+"""Ordinary loads and stores of single elements, TMA copies, and cluster launch control."""
 
 from __future__ import annotations
 
@@ -64,19 +64,6 @@ def _(op: ops.Store, ctx: Context) -> None:
             )
         case TensorParam() as tensor:
             ctx.out(f"{global_element(ctx, tensor, op.dst.index)} = {value};")
-
-
-@emit.register
-def _(op: ops.AtomicAdd, ctx: Context) -> None:
-    tensor = op.dst.base
-    if not isinstance(tensor, TensorParam):
-        raise CompileError("an atomic add to shared memory has no CUDA form here", op.loc)
-    c_type = memory_type(tensor.dtype)
-    target = global_element(ctx, tensor, op.dst.index)
-    code = f"{ctx.use(f'atomic_add_{c_type}')}(&{target}, {text(ctx, op.value)})"
-    if ctx.module.debug:
-        code = f"{ctx.use('debug_aborted')}() ? 0 : {code}"
-    ctx.out(f"const {c_type} {ctx.bind(op.result)} = {code};")
 
 
 def _copies(

@@ -1,19 +1,5 @@
 // Wrappers of the PTX instructions that reach beyond the cluster, as those of ptx.cuh.
 
-// atom.add (relaxed, gpu scope)
-__device__ __forceinline__ i32 atomic_add_i32(i32* address, i32 value) {
-    i32 old;
-    asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(value) : "memory");
-    return old;
-}
-
-// atom.add (relaxed, gpu scope)
-__device__ __forceinline__ u32 atomic_add_u32(u32* address, u32 value) {
-    u32 old;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(value) : "memory");
-    return old;
-}
-
 // clusterlaunchcontrol.try_cancel
 __device__ __forceinline__ void clc_try_cancel(u32 response, u32 bar) {
     asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%0], [%1];"

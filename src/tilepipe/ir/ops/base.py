@@ -56,6 +56,11 @@ class Op:
 
     loc: Loc
 
+    @property
+    def name(self) -> str:
+        """What messages and counts of ops call it: its kind, unless a class says more."""
+        return self.kind
+
 
 AnOp = TypeVar("AnOp", bound=Op)
 

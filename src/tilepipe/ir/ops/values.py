@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.facts import BINDS, READS, UPDATES, WHOLE_WARP, WRITES, Facts, Resource
+from tilepipe.ir.facts import BINDS, READS, UPDATES, WHOLE_WARP, WRITES, Facts
 from tilepipe.ir.memory import (
     Cursor,
     Element,
@@ -84,19 +84,6 @@ class Store(Op):
     """Ordinary store of one element by every active lane."""
 
     dst: Annotated[Element, WRITES]
-    value: Annotated[Expr, READS]
-
-
-@declares(Facts(ptx="atom", takes=Resource.COUNTERS))
-class AtomicAdd(Op):
-    """atom.relaxed.gpu.global.add by one lane, to an int32 or uint32 element; `result` is the value
-    it had before.
-
-    Relaxed: it orders nothing else. Signed sums wrap, as unsigned ones.
-    """
-
-    result: Annotated[Local, BINDS]
-    dst: Annotated[Element, UPDATES]
     value: Annotated[Expr, READS]
 
 

@@ -14,6 +14,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.scalars import ScalarMembers
+from tilepipe.lang.context.strong_accesses import StrongAccessMembers
 from tilepipe.lang.context.synchronisation import SynchronisationMembers
 from tilepipe.lang.context.tensor_cores import TensorCoreMembers
 from tilepipe.lang.context.transfers import TransferMembers
@@ -28,6 +29,7 @@ from tilepipe.lang.values.variables import Var
 
 class Context(
     TransferMembers,
+    StrongAccessMembers,
     SynchronisationMembers,
     ScalarMembers,
     TensorCoreMembers,

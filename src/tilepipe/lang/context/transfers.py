@@ -7,15 +7,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, expressions as exprs, memory, ops
+from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.ir.location import caller
-from tilepipe.ir.memory import TensorParam
-from tilepipe.lang.arguments.annotations import Extent, MatrixOrder, MulticastMask, Name, Swizzle
+from tilepipe.lang.arguments.annotations import (
+    Extent,
+    GlobalScope,
+    LoadOrder,
+    MatrixOrder,
+    MulticastMask,
+    Name,
+    StoreOrder,
+    Swizzle,
+)
 from tilepipe.lang.asynchronous.commits import Mbar, check_mask
 from tilepipe.lang.fragments import memory as fragment_memory
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.memory import strong_memory
 from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray, allocate
@@ -58,14 +67,26 @@ class TransferMembers:
         """
         return allocate(self.tracer, name, count, shape, dtype, order, swizzle)
 
-    def load(self, ref: ElementRef) -> Value:
-        """Ordinary load of `tile[r, c]` or `tensor[i, j]`, by every active lane."""
+    def load(
+        self, ref: ElementRef, *, order: LoadOrder | None = None, scope: GlobalScope = "gpu"
+    ) -> Value:
+        """Load of `tile[r, c]` or `tensor[i, j]`, by every active lane.
+
+        Args:
+            order: None: an ordinary load. "relaxed", "acquire": a strong load of an element of
+                global memory, which may meet the strong stores and atomic operations of other CTAs;
+                "acquire" comes after what the release that it observes has published (PTX ISA,
+                Memory Consistency Model).
+            scope: of a strong load: the threads with which it synchronises.
+        """
         if not isinstance(ref, ElementRef):
             raise TraceError(
                 f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a"
                 " fragment reads a tile: `f.load(tile)`",
                 caller(),
             )
+        if order is not None:
+            return strong_memory.load(self.tracer, ref, order, scope)
         element = ref._touch()
         base = element.base
         places = (
@@ -78,41 +99,30 @@ class TransferMembers:
         self.tracer.emit(ops.Load(caller(), local, element))
         return traced_value(self.tracer, local)
 
-    def store(self, ref: ElementRef | SmemTile, value: object) -> None:
-        """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile
-        of its shape (stmatrix, or ordinary stores where the tile is a peer's).
+    def store(
+        self,
+        ref: ElementRef | SmemTile,
+        value: object,
+        *,
+        order: StoreOrder | None = None,
+        scope: GlobalScope = "gpu",
+    ) -> None:
+        """Store of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile of its
+        shape (stmatrix, or ordinary stores where the tile is a peer's).
+
+        Args:
+            order: None: an ordinary store. "relaxed", "release": a strong store of an element of
+                global memory; "release" publishes what its thread has done and learned to threads
+                that acquire the value. scope: as of `load`.
 
         Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
         """
+        if order is not None:
+            return strong_memory.store(self.tracer, ref, value, order, scope)
         if not isinstance(ref, ElementRef):
             return fragment_memory.store(self.tracer, ref, value)
         element = ref._touch()
         self.tracer.emit(ops.Store(caller(), element, converted(self.tracer, value, ref.dtype)))
-
-    def atomic_add(self, ref: ElementRef, value: object) -> Value:
-        """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; returns the value
-        before. One lane only.
-
-        Relaxed: it orders no other access. In a warpgroup role the result may not be used under
-        `per_warp`, where the order in which the four warps add is unspecified.
-        """
-        require_one_lane(self.tracer, "atomic_add")
-        if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
-            raise TraceError(
-                "atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to"
-                f" {ref!r}",
-                caller(),
-            )
-        if ref.dtype not in (dtypes.int32, dtypes.uint32):
-            raise TraceError(
-                f"atomic_add adds to int32 and uint32; '{ref.ir.base.name}' is {ref.dtype}",
-                caller(),
-            )
-        x = converted(self.tracer, value, ref.dtype)
-        vary = exprs.Vary.WARP if self.tracer.scope.inside("per_warp") else exprs.Vary.UNIFORM
-        result = self.tracer.local("old", ref.dtype, vary)
-        self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))
-        return traced_value(self.tracer, result)
 
     def load_global(
         self,

@@ -114,17 +114,17 @@ def refuse_divergent_effects(role: Role) -> None:
 
 
 def refuse_per_warp_atomics(role: Role) -> None:
-    """Raises TraceError where a traced warpgroup role uses the result of an `atomic_add` under
+    """Raises TraceError where a traced warpgroup role uses the result of an atomic operation under
     `per_warp`.
     """
     if not role.is_warpgroup:
         return
     blocks = [op.body for op in walk(role.body) if isinstance(op, ops.PerWarp)]
-    for draw in (op for block in blocks for op in walk(block) if isinstance(op, ops.AtomicAdd)):
+    for draw in (op for block in blocks for op in walk(block) if isinstance(op, ops.Atomic)):
         user = next((op for op in walk(role.body) if draw.result in reads(op)), None)
         if user is not None:
             raise TraceError(
-                f"atomic_add under per_warp, in warpgroup role '{role.name}', whose result is"
+                f"{draw.name} under per_warp, in warpgroup role '{role.name}', whose result is"
                 " used at"
                 f" {user.loc.short}: on a GPU the four warps add in any order, while the"
                 " simulator runs them in the order of their numbers, so neither a run nor a check"

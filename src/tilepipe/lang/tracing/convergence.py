@@ -98,9 +98,9 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
             )
 
 
-def require_one_lane(tracer: Tracer, what: str) -> None:
-    """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup,
-    or, under per_warp, of each warp.
+def is_one_lane(tracer: Tracer) -> bool:
+    """Whether one lane executes the present block: of the role, of each warpgroup, or, under
+    per_warp, of each warp.
     """
     scope = tracer.scope
     role = tracer.role.role
@@ -108,13 +108,18 @@ def require_one_lane(tracer: Tracer, what: str) -> None:
         per_agent = scope.active.sum(axis=2).max()
         per_cta = scope.active.sum(axis=(1, 2)).max()
         if scope.inside("per_warp") is not None:
-            one = per_agent <= 4 and scope.inside("elect") is not None
-        else:
-            one = per_agent <= 1 if role.is_warpgroup else per_cta <= 1
-        if one:
-            return
-    elif scope.inside("elect") is not None:
+            return bool(per_agent <= 4 and scope.inside("elect") is not None)
+        return bool(per_agent <= 1 if role.is_warpgroup else per_cta <= 1)
+    return scope.inside("elect") is not None
+
+
+def require_one_lane(tracer: Tracer, what: str) -> None:
+    """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup,
+    or, under per_warp, of each warp.
+    """
+    if is_one_lane(tracer):
         return
+    role = tracer.role.role
     elect = "ctx.elect_one()" if role.warps == 1 else 'ctx.elect_one("role")'
     raise TraceError(
         f"{what} must be executed by one lane, but here every active lane of role '{role.name}'"

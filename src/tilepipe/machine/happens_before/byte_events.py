@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.events import Event, GlobalOrder
-from tilepipe.machine.happens_before.memory_order import Value
 from tilepipe.machine.sites import Site
 
 Offsets = npt.NDArray[np.int64]
@@ -144,15 +143,13 @@ class ByteOrder(GlobalOrder):
     as every access so far has taken together.
 
     Attributes:
-        values: what strong writes have left, by offset.
         constant, constant_at: the bytes that loads take for read-only, if there are any, and the
             last of these loads.
     """
 
-    __slots__ = ("constant", "constant_at", "grain", "nbytes", "values")
+    __slots__ = ("constant", "constant_at", "grain", "nbytes")
 
     def __init__(self, name: str, nbytes: int) -> None:
-        self.values: dict[int, Value] = {}
         self.constant: npt.NDArray[np.bool_] | None = None
         self.constant_at: Site | None = None
         self.grain = COARSEST

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.accesses import GLOBAL
-from tilepipe.machine.happens_before.memory_order import Strong
+from tilepipe.machine.happens_before.memory_order import Strong, Value
 from tilepipe.machine.sites import Site
 
 LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
@@ -150,12 +150,13 @@ class GlobalOrder:
             `sweep_at`, how many live ones are worth a sweep.
         presents: of all clusters that have started, where one may be ordered after another; else
             None.
+        values: what strong writes have left, by flat index, or by offset of bytes.
         mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the
             strict rules, reads), so that proxy fences matter.
     """
 
     __slots__ = (
-        "history", "mixed", "name", "present", "presents", "readers", "shape", "writers",
+        "history", "mixed", "name", "present", "presents", "readers", "shape", "values", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -168,6 +169,7 @@ class GlobalOrder:
         self.readers = np.zeros(shape, np.int32) if read_too else None
         self.history: list[Event] = []
         self.presents: list[Present] | None = None
+        self.values: dict[int, Value] = {}
         self.start()
 
     def start(self) -> None:

@@ -59,10 +59,12 @@ def box(
     some = prod(b - a for a, b in spans) > 0
     event.box = spans if some else ((0, 0),) * len(spans)  # meets no other, wherever it lies
     known = ag.known(mask)
-    _across_clusters(m, order, ag, site, where, is_write)
     if some:
+        _after_clusters(m, order, event, where, known)
         _within_cluster(m, order, ag, event, known)
     _record(m, order, event, where)
+    if is_write and order.values:
+        _overwrite_flags(order, event)
     return event
 
 
@@ -81,7 +83,6 @@ def points(
     """
     if is_write and m.world.program.waits_itself:
         _check_waited(m, ag, site, mask, order.name)
-    _across_clusters(m, order, ag, site, where, is_write, strong is not None)
     flat = np.ravel_multi_index(where, order.shape).tolist()
     lanes = [i for i in range(mask.bit_length()) if mask >> i & 1]
     for w in range(ag.warps):
@@ -93,8 +94,11 @@ def points(
         event.strong = strong
         for i in mine:
             event.points[flat[i]] = event.points.get(flat[i], 0) | 1 << lanes[i]
-        _within_cluster(m, order, ag, event, ag.known(part))
         here = tuple([at[i] for i in mine] for at in where)
+        _after_clusters(m, order, event, here, ag.known(part))
+        _within_cluster(m, order, ag, event, ag.known(part))
+        if is_write and strong is None and order.values:
+            _overwrite_flags(order, event)
         before = order.present.latest.get((ag.uid, part, site.id))
         same = before is not None and before.bit and before.epoch == ag.released
         if before is not None and same and (not order.mixed or before.fences == ag.fences):
@@ -133,10 +137,7 @@ def runs(
     event = ByteEvent(ag, site, mask, is_write, m.cluster_id, touched)
     event.strong = strong
     event.asynchronous = asynchronous
-    if order.presents is None:
-        _across_clusters(m, order, ag, site, where, is_write, strong is not None)
-    else:
-        _after_other_clusters(m, order, ag, event, where[0], ag.known(mask))
+    _after_clusters(m, order, event, where, ag.known(mask))
     if is_write or order.present.written:
         _within_cluster(m, order, ag, event, ag.known(mask))
     if asynchronous or later:
@@ -187,18 +188,24 @@ def _not_constant(m: Machine, order: ByteOrder, load: Site, site: Site) -> None:
 # -- checks ------------------------------------------------------------------------
 
 
-def _across_clusters(
-    m: Machine,
-    order: GlobalOrder,
-    ag: Agent,
-    site: Site,
-    where: Index,
-    is_write: bool,
-    atomic: bool = False,
-) -> None:
-    """Raises RaceError: another cluster wrote an element, or read one that is now written."""
+def _after_clusters(m: Machine, order: GlobalOrder, new: Event, where: Index, known: int) -> None:
+    """Orders an event after those of other clusters.
+
+    Raises:
+        RaceError: one that conflicts is not ordered before it.
+    """
+    if order.presents is None:
+        _apart_from_clusters(m, order, new, where)
+    else:
+        _known_of_clusters(m, order, new, where, known)
+
+
+def _apart_from_clusters(m: Machine, order: GlobalOrder, new: Event, where: Index) -> None:
+    """Where nothing orders clusters: raises RaceError if another cluster wrote an element, or read
+    one that is now written.
+    """
     maps = [(order.writers, "written")]
-    if is_write and order.readers is not None:
+    if new.is_write and order.readers is not None:
         maps.append((order.readers, "read"))
     for kept, verb in maps:
         seen = kept[where]
@@ -206,16 +213,15 @@ def _across_clusters(
             continue
         for number in np.unique(seen).tolist():
             event = order.history[number - 1] if number > 0 else None
-            if atomic and kept is order.writers and (event is None or event.atomic):
+            if new.atomic and kept is order.writers and (event is None or event.atomic):
                 continue
             if number == MANY or (event is not None and event.cluster != m.cluster_id):
-                faults.global_race(m, order.name, event, verb, ag, site)
+                faults.global_race(m, order.name, event, verb, new.agent, new.site)
 
 
-def _after_other_clusters(
-    m: Machine, order: ByteOrder, ag: Agent, new: ByteEvent, where: npt.NDArray[np.int64],
-    known: int,
-) -> None:  # fmt: skip
+def _known_of_clusters(
+    m: Machine, order: GlobalOrder, new: Event, where: Index, known: int
+) -> None:
     """Orders an event against those of other clusters, which strong accesses may have ordered
     before it.
 
@@ -224,8 +230,7 @@ def _after_other_clusters(
     """
     maps = (order.writers, order.readers) if new.is_write else (order.writers,)
     for kept in maps:
-        assert kept is not None
-        for number in np.unique(kept[where]).tolist():
+        for number in np.unique(kept[where]).tolist() if kept is not None else ():
             if number == MANY or (number and order.history[number - 1].cluster != m.cluster_id):
                 break
         else:
@@ -238,24 +243,22 @@ def _after_other_clusters(
         if present is order.present:
             continue
         for events in (present.live, present.settled):
-            if covered := [old for old in events if _follows(m, order, ag, new, old, known)]:
+            if covered := [old for old in events if _follows(m, order, new, old, known)]:
                 events[:] = [old for old in events if old not in covered]
                 for old in covered:
                     _retire(m, order, old)
 
 
-def _follows(
-    m: Machine, order: GlobalOrder, ag: Agent, new: ByteEvent, old: Event, known: int
-) -> bool:
+def _follows(m: Machine, order: GlobalOrder, new: Event, old: Event, known: int) -> bool:
     """Checks the order of an event after one of another cluster; returns whether it covers that."""
     if not (new.is_write or old.is_write) or not new.elements_in_common(old, order.shape):
         return False
     both_strong = _both_strong(m, old, new)
     if not (old.bit & known or both_strong):
         verb = "written" if old.is_write else "read"
-        faults.global_race(m, order.name, old, verb, ag, new.site)
+        faults.global_race(m, order.name, old, verb, new.agent, new.site)
     if new.asynchronous and old.fenced:
-        check_global_proxy(m, order.name, old, ag, new.site, known)
+        check_global_proxy(m, order.name, old, new.agent, new.site, known)
     return new.is_write and not both_strong and new.covers(old)
 
 
@@ -324,6 +327,21 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
     order.history.append(event)
     event.number = len(order.history)
     _mark(order, event, where)
+
+
+def _overwrite_flags(order: GlobalOrder, event: Event) -> None:
+    """An ordinary write ends what strong ones have left in its elements."""
+    if event.box is None:
+        gone = event.points.keys() & order.values.keys()
+    else:
+        flags = np.fromiter(order.values, np.int64, len(order.values))
+        places = np.unravel_index(flags, order.shape)
+        inside = [
+            (low <= at) & (at < high) for at, (low, high) in zip(places, event.box, strict=True)
+        ]
+        gone = set(flags[np.logical_and.reduce(inside)].tolist())
+    for at in gone:
+        del order.values[at]
 
 
 def _mark(order: GlobalOrder, event: Event, where: Index) -> None:

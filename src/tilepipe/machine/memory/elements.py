@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.global_memory import points as order_points
 from tilepipe.machine.happens_before.knowledge import lanes_of, touched
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.storage import Array, rounded
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
@@ -27,7 +28,7 @@ def _at(x: Scalar, lane: int, base: int) -> int:
     return int(x[lane - base]) if isinstance(x, np.ndarray) else int(x)
 
 
-def _base(ag: Agent, mask: int, *values: Scalar) -> int:
+def base_of(ag: Agent, mask: int, *values: Scalar) -> int:
     """The thread that element 0 of array operands belongs to: 0, or the warp's first thread where
     the op runs per warp.
     """
@@ -105,20 +106,20 @@ def load(
     threads.
     """
     tile = cta_of(m, ag, site, cta).slots[slot]
-    base = _base(ag, mask, row, col)
+    base = base_of(ag, mask, row, col)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, False, base)
     if not (isinstance(row, np.ndarray) or isinstance(col, np.ndarray)):
         r, c = next(iter(where.values()))
-        return _scalar(tile.data[r, c])
+        return scalar(tile.data[r, c])
     across = row if isinstance(row, np.ndarray) else col
     assert isinstance(across, np.ndarray)
     out = np.zeros(len(across), tile.data.dtype)
     for lane, (r, c) in where.items():
         out[lane - base] = tile.data[r, c]
-    return out.astype(_computed(out.dtype))
+    return out.astype(computed(out.dtype))
 
 
-def _computed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def computed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """What lanes' elements of a stored dtype are computed with; what is not an integer has been
     rounded to its own.
     """
@@ -127,7 +128,7 @@ def _computed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _scalar(x: Any) -> Scalar:
+def scalar(x: Any) -> Scalar:
     """A loaded element as generated code computes with it: integers are Python's."""
     return int(x) if x.dtype.kind in "iu" else bool(x) if x.dtype.kind == "b" else x
 
@@ -146,7 +147,7 @@ def store(
 ) -> None:
     """Stores one element of a shared tile for every active thread."""
     tile = cta_of(m, ag, site, cta).slots[slot]
-    base = _base(ag, mask, row, col, value)
+    base = base_of(ag, mask, row, col, value)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, True, base)
     values = rounded(np.asarray(value), tile.buffer.dtype)
     if values.ndim:
@@ -180,13 +181,13 @@ def _one_value_each(
 
 def value_of(ag: Agent, mask: int, x: Scalar) -> int:
     """The integer that the one active thread means."""
-    return _at(x, mask.bit_length() - 1, _base(ag, mask, x))
+    return _at(x, mask.bit_length() - 1, base_of(ag, mask, x))
 
 
 def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tuple[list[int], ...]:
     """Per dimension, the indices of the active threads, checked against the tensor."""
     tensor = m.world.tensors[site.tensor]
-    base, lanes = _base(ag, mask, *index), lanes_of(mask)
+    base, lanes = base_of(ag, mask, *index), lanes_of(mask)
     out = tuple([_at(i, lane, base) for lane in lanes] for i in index)
     for lane, at in zip(lanes, zip(*out, strict=True), strict=True):
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
@@ -205,13 +206,22 @@ def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) ->
     at = indices(m, ag, site, mask, *index)
     if tensor.order is not None:
         order_points(m, tensor.order, ag, site, mask, at, is_write=False)
+    return loaded(ag, mask, tensor, at, index)
+
+
+def loaded(
+    ag: Agent, mask: int, tensor: GlobalTensor, at: tuple[list[int], ...], index: Sequence[Scalar]
+) -> Scalar:
+    """The elements `at` of a tensor, for the active threads: one value, or an array over the
+    threads where an index is one.
+    """
     source = tensor.array if tensor.values is None else tensor.values
     arrays = [i for i in index if isinstance(i, np.ndarray)]
     if not arrays:
-        return _scalar(_stored(source[tuple(i[0] for i in at)]))
+        return scalar(_stored(source[tuple(i[0] for i in at)]))
     own = source.dtype.kind in "iub" or source.dtype == np.float64
-    out = np.zeros(len(arrays[0]), _computed(source.dtype) if own else np.float32)
-    base = _base(ag, mask, *index)
+    out = np.zeros(len(arrays[0]), computed(source.dtype) if own else np.float32)
+    base = base_of(ag, mask, *index)
     out[[lane - base for lane in lanes_of(mask)]] = source[at]
     return out
 
@@ -229,11 +239,23 @@ def store_global(
     at = indices(m, ag, site, mask, *index)
     assert tensor.order is not None
     order_points(m, tensor.order, ag, site, mask, at, is_write=True)
+    write(ag, site, mask, tensor, at, value, index)
+
+
+def write(
+    ag: Agent, site: Site, mask: int, tensor: GlobalTensor, at: tuple[list[int], ...],
+    value: Scalar, index: Sequence[Scalar],
+) -> None:  # fmt: skip
+    """Writes the elements `at` of a tensor, one for each active thread.
+
+    Raises:
+        RaceError: two threads write different values to one element.
+    """
     values = rounded(np.asarray(value), tensor.param.dtype)
     if not values.ndim:
         tensor.array[at] = values
         return
-    lanes, base = lanes_of(mask), _base(ag, mask, value, *index)
+    lanes, base = lanes_of(mask), base_of(ag, mask, value, *index)
     _one_value_each(
         ag,
         site,

@@ -1,8 +1,8 @@
-"""Ops that reach beyond a cluster: atomic adds, cluster launch control, and the wait for the kernel
-before this one.
+"""Ops that reach beyond a cluster: atomic operations by address, cluster launch control, and the
+wait for the kernel before this one.
 
-The result of an atomic add or a try_cancel depends on what other clusters have done before. So an
-agent requests it first, and performs it when the grid grants the request (`clusters`): every
+The result of an atomic operation or a try_cancel depends on what other clusters have done before.
+So an agent requests it first, and performs it when the grid grants the request (`clusters`): every
 cluster has then been simulated up to that moment.
 """
 
@@ -17,14 +17,12 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import remote
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
-from tilepipe.machine.happens_before.global_memory import points
 from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine, asynchronous
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet
 from tilepipe.machine.memory.device_memory import DeviceMemory, atomic_global
-from tilepipe.machine.memory.elements import Scalar, indices, value_of
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit
@@ -33,7 +31,8 @@ from tilepipe.machine.units.tma import credit_copy, depart, one_lane
 LATENCY = cost.TMA_LATENCY  # of either: there and back
 
 
-def _may_act(m: Machine, ag: Agent) -> bool:
+def may_act(m: Machine, ag: Agent) -> bool:
+    """Whether an agent performs an op now that depends on other clusters; else it asks the grid."""
     requests, clusters = m.requests, m.world.clusters
     if requests.granted is ag:
         requests.granted = None
@@ -50,30 +49,7 @@ def _may_act(m: Machine, ag: Agent) -> bool:
     return False
 
 
-# -- atomic adds -----------------------------------------------------------------------
-
-
-def atomic_add(
-    m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar
-) -> int | Blocked:
-    """atom.relaxed.gpu.global.add: adds, and returns the old value."""
-    one_lane(ag, site, mask, "sums are made")
-    if not _may_act(m, ag):
-        return BLOCKED
-    tensor = m.world.tensors[site.tensor]
-    at = indices(m, ag, site, mask, *index)
-    added = value_of(ag, mask, value)
-    assert tensor.order is not None
-    if m.journal is not None:
-        # adding 0 changes nothing: it only reads
-        m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, added != 0)
-    points(m, tensor.order, ag, site, mask, at, is_write=True, strong=RELAXED)
-    old = int(tensor.array[at][0])
-    total = old + added
-    signed = tensor.param.dtype.kind == "int"
-    tensor.array[at] = (total + (1 << 31)) % (1 << 32) - (1 << 31) if signed else total % (1 << 32)
-    ag.time += LATENCY
-    return old
+# -- atomic operations by address -----------------------------------------------------
 
 
 def atomic_in_turn(
@@ -89,7 +65,7 @@ def atomic_in_turn(
     strong: Strong = RELAXED,
 ) -> Bytes | Blocked:
     """atom.global by address, whose results depend on what other clusters have done before."""
-    if m.world.clusters is not None and not _may_act(m, ag):
+    if m.world.clusters is not None and not may_act(m, ag):
         return BLOCKED
     found = atomic_global(m, ag, site, mask, memory, addresses, operands, nbytes, combine, strong)
     ag.time += LATENCY
@@ -133,7 +109,7 @@ def clc_try_cancel(
             " stop at the first that is not valid.",
             site.loc,
         )
-    if not _may_act(m, ag):
+    if not may_act(m, ag):
         return BLOCKED
     assert m.world.clusters is not None
     clusters = m.world.clusters

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import ops
+from tilepipe.ir.expressions import Vary
 from tilepipe.ir.hardware.operand_tiles import takes_stmatrix
-from tilepipe.ir.memory import Tile
-from tilepipe.machine.memory import elements, fragment_access
+from tilepipe.ir.memory import TensorParam, Tile
+from tilepipe.ir.program import WARP
+from tilepipe.machine.happens_before.memory_order import Scope, Strong
+from tilepipe.machine.memory import elements, fragment_access, strong_elements
 from tilepipe.machine.units import grid, tma
 from tilepipe.sim.codegen.functions import Function, defines
 
@@ -50,10 +53,44 @@ def _(f: Function, op: ops.Store) -> None:
     f.request(op, function, f.x(op.value)[0], *f.element(op.dst, op)[0])
 
 
-@defines(ops.AtomicAdd, grid.atomic_add)
-def _(f: Function, op: ops.AtomicAdd) -> None:
+@defines(ops.StrongLoad, strong_elements.load_strong)
+def _(f: Function, op: ops.StrongLoad) -> None:
+    where, array = f.element(op.src, op)
+    strong, result = _strong(f, op), f.x.bind(op.result, array)
+    f.request(op, strong_elements.load_strong, strong, *where, result=result)
+
+
+@defines(ops.StrongStore, strong_elements.store_strong)
+def _(f: Function, op: ops.StrongStore) -> None:
     value, where = f.x(op.value)[0], f.element(op.dst, op)[0]
-    f.request(op, grid.atomic_add, value, *where, result=f.x.bind(op.result, False))
+    f.request(op, strong_elements.store_strong, _strong(f, op), value, *where)
+
+
+@defines(ops.Atomic, strong_elements.atomic)
+def _(f: Function, op: ops.Atomic) -> None:
+    values = [None if x is None else f.x(x)[0] for x in (op.value, op.compare)]
+    each = op.result.vary is Vary.LANE
+    width = (f.threads if f.x.warp is None else WARP) if each else 0
+    operands = _strong(f, op), repr(op.operation), width, *values, *f.element(op.dst, op)[0]
+    f.request(op, strong_elements.atomic, *operands, result=f.x.bind(op.result, each))
+
+
+@defines(ops.Fence, strong_elements.fence)
+def _(f: Function, op: ops.Fence) -> None:
+    f.request(op, strong_elements.fence, f.module.constant(Scope[op.scope.upper()], "scope"))
+
+
+def _strong(f: Function, op: ops.StrongLoad | ops.StrongStore | ops.Atomic) -> str:
+    """The name of the strength of an access in the generated module."""
+    element = op.src if isinstance(op, ops.StrongLoad) else op.dst
+    assert isinstance(element.base, TensorParam)
+    strong = Strong(
+        Scope[op.scope.upper()],
+        element.base.dtype.bits // 8,
+        acquires=op.order in ("acquire", "acq_rel"),
+        releases=op.order in ("release", "acq_rel"),
+    )
+    return f.module.constant(strong, "strong")
 
 
 @defines(ops.FragmentStore, fragment_access.fragment_store)

@@ -80,6 +80,8 @@ class Compiled:
         names: function of `source` -> the Python names in it, each with the object of the program
             that it stands for.
         lanes: those that are elected in turn, see `election`.
+        reductions: the sites of atomic operations whose results nothing reads: they acquire
+            nothing, as `red` (PTX ISA, Release and Acquire Patterns).
         bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the
             CTA's flat lists.
     """
@@ -92,6 +94,7 @@ class Compiled:
     bar_base: dict[str, int] = field(default_factory=dict)
     slot_base: dict[str, int] = field(default_factory=dict)
     lanes: tuple[int, ...] = (0,)
+    reductions: frozenset[int] = frozenset()
     program: Program = field(init=False)
     tensor_uses: tuple[set[str], set[str]] = field(init=False)
     proxies: tuple[set[str], set[str]] = field(init=False)
@@ -175,6 +178,8 @@ class _Module:
         by_tma = {n for n, u in uses if u.proxy is facts.Proxy.ASYNC}
         self.out.proxies = by_tma, {n for n, u in uses if u.proxy is facts.Proxy.GENERIC}
         self.out.lanes = election.lanes_of(kernel)
+        reductions = def_use.reductions(kernel)
+        self.out.reductions = frozenset(s.id for s in self.out.sites if s.op in reductions)
         self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
         functions = [Function(self, role) for role in kernel.roles]
         idle = Function(self, None)
@@ -222,6 +227,7 @@ class _Module:
             commits=ops.Tcgen05Commit in kinds,
             hands_on=ops.ClcQuery in kinds and any(site.near for site in sites),
             waits_itself=ops.GridDependencyWait in kinds,
+            orders_clusters=any(_orders_clusters(site.op) for site in sites),
             shares_work=any(k.facts.takes in facts.SHARED_BY_CLUSTERS for k in kinds),
             words=TRACER,
         )
@@ -238,6 +244,16 @@ class _Module:
             name = self.constants[key] = f"{wish}_" if wish in self.namespace else wish
             self.namespace[name] = value
         return self.constants[key]
+
+
+def _orders_clusters(op: ops.Op) -> bool:
+    """Whether an op is of those by which one cluster can come after another."""
+    match op:
+        case ops.StrongLoad() | ops.StrongStore() | ops.Fence():
+            return True
+        case ops.Atomic():
+            return op.order != "relaxed"
+    return False
 
 
 def _agents(kernel: Kernel) -> list[AgentPlan]:
