@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases import (
+    between_ctas,
     copies as copy_cases,
     fragments as fragment_cases,
     grid as grid_cases,
@@ -24,7 +25,13 @@ from tilepipe import cuda
 from tilepipe.ir import ops
 from tilepipe.ir.program import all_ops
 
-CASES = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
+CASES = [
+    *scalar_cases.CASES,
+    *copy_cases.CASES,
+    *sync_cases.CASES,
+    *grid_cases.CASES,
+    *between_ctas.CASES,
+]
 
 
 @pytest.mark.sampled(64, suite=2, classes=lambda case, seed: [case.name])

@@ -44,7 +44,7 @@ FEW = Bounds(traces=10)
 def asks(kernel: Kernel) -> bool:
     """Whether it asks who came first: the orders that differ are many then."""
     return any(
-        isinstance(op, ops.AtomicAdd | ops.ClcTryCancel | ops.MbarTryWait)
+        isinstance(op, ops.Atomic | ops.ClcTryCancel | ops.MbarTryWait)
         for role in kernel.roles
         for op in walk(role.body)
     )

@@ -60,6 +60,7 @@ CASES: dict[str, list[str]] = {
     "copy": ["tests.cases.copies", "tests.copy_cases"],
     "sync": ["tests.cases.synchronisation", "tests.sync_cases"],
     "grid": ["tests.cases.grid", "tests.grid_cases"],
+    "between_ctas": ["tests.cases.between_ctas"],
     "number": ["tests.cases.numbers", "tests.number_cases"],
     "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
     "mma": ["tests.cases.mma", "tests.mma_cases"],

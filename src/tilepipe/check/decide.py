@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search, tickets
@@ -121,7 +122,8 @@ class _Attempt:
 
 
 def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
-    """Performs one execution for each lane that may be elected, and explores the executions that
+    """Performs one execution for each lane that may be elected, and each number of clusters that
+    may run at once, and explores the executions that
     are not equivalent to it. Returns whether that decides the launch.
 
     It does not in two cases, after which fewer tests are treated as waits: a test treated as the
@@ -131,8 +133,8 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     front_end = explorer.front_end
     attempt.method = "explored" if explore else "single-execution"
     try:
-        for lane in front_end.lanes:
-            front_end.elected = lane
+        for lane, resident in product(front_end.lanes, front_end.residents):
+            front_end.elected, front_end.resident = lane, resident
             first = explorer.begin(range(front_end.clusters), 0)
             if explorer.perform(first, first.run_to_end) or explorer.has_fault_of_order(first):
                 break

@@ -131,8 +131,8 @@ class ScheduleStep(NamedTuple):
         cluster: its index in the grid.
         agent: its index in the cluster.
         outcome: the answer to a request that can be refused: 1 granted, 0 refused; -1 for any other
-            step. The value 2 marks a choice for the whole execution instead of a step: elect.sync
-            elects lane `agent` wherever that lane is active.
+            step. Two values mark a choice for the whole execution instead of a step: 2: elect.sync
+            elects lane `agent` wherever that lane is active; 3: `agent` clusters run at once.
     """
 
     cluster: int
@@ -145,6 +145,11 @@ class ScheduleStep(NamedTuple):
     def elect_lane(cls, lane: int) -> ScheduleStep:
         """The choice of the lane that elect.sync elects."""
         return cls(-1, lane, outcome=2)
+
+    @classmethod
+    def run_at_once(cls, clusters: int) -> ScheduleStep:
+        """The choice of how many clusters run at once."""
+        return cls(-1, clusters, outcome=3)
 
 
 @dataclass(frozen=True, slots=True)

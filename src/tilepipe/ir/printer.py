@@ -183,9 +183,9 @@ def statement(op: ops.Op) -> str:
         case ops.Atomic():
             return _atomic(op)
         case ops.StrongLoad():
-            return f"{op.result.name} = load.{op.order}.{op.scope} {operand(op.src)}"
+            return f"{op.result.name} = {op.name}.{op.scope} {operand(op.src)}"
         case ops.StrongStore():
-            return f"store.{op.order}.{op.scope} {operand(op.dst)} = {expr(op.value)}"
+            return f"{op.name}.{op.scope} {operand(op.dst)} = {expr(op.value)}"
         case ops.Fence():
             return f"fence.{op.order}.{op.scope}"
         case ops.Wgmma():

@@ -89,6 +89,7 @@ class Kernel:
     # CTAs that share each tcgen05 op: 1, or 2 of a pair; 0: the kernel has no such op
     cta_group: int = 0
     arch: str = ""  # the architecture that has its ops
+    cooperative: bool = False  # launched only if all its CTAs run at once
 
     @property
     def threads(self) -> int:

@@ -5,7 +5,7 @@ between their accesses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilepipe.errors import NotModelledError, PoisonError, RaceError, SimFault
@@ -64,6 +64,8 @@ class World:
             exploration, additions of which no thread looks at what they find.
         looks: the program has strong accesses that find what asynchronous reductions do; of an
             exploration.
+        standing: all that decides what an agent does next, but for memory that others reach, in a
+            form that `==` compares; None: the front end does not say.
         undecided: what the front end says of a deadlock that its model cannot decide. located: the
             line of the program at which the front end's code has raised an exception.
     """
@@ -83,6 +85,7 @@ class World:
     journal: Journal | None = None
     deadline: float | None = None
     elected: int = 0
+    standing: Callable[[Agent], Hashable | None] = lambda agent: None
     undecided: Undecided = lambda m, stuck, sources: None
     located: Located = lambda error: None
     strict: bool = field(default=False, init=False)
@@ -191,6 +194,7 @@ class Machine:
         barriers are not initialised.
         """
         if self.world.order is not None:
+            self.order = self.world.order
             self._retire_accesses()
         self.cluster_id = cluster_id
         self.order = self.world.order or AccessBits(self._all_holders)

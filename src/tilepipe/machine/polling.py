@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,6 @@ from tilepipe.machine.sites import Site
 
 Bytes = npt.NDArray[np.uint8]
 _ROUNDS = 64  # states of a body that are kept, to find that it is back at one of them
-
-
-class Watched(Protocol):
-    """A body that can say where it is, and that can let lanes go on which wait for others."""
-
-    def snapshot(self) -> Any:
-        """All that decides what it does next, in a form that `==` compares."""
-
-    def part_ways(self) -> bool:
-        """Lets lanes that wait for those that look go on without them; returns whether any do."""
 
 
 @dataclass(eq=False, slots=True)

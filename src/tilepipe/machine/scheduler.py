@@ -214,8 +214,8 @@ def _to_next_look(m: Machine, ag: Agent) -> tuple[int, bool]:
         if ag.repeats:
             m.polling.append(ag)
             ag.spins = _spin(ag, op, args)
-            snapshot = getattr(ag.body, "snapshot", None)
-            return steps, snapshot is not None and ag.looks.back(snapshot())
+            standing = m.world.standing(ag)
+            return steps, standing is not None and ag.looks.back(standing)
     m.ready.append(ag)
     return _LONGEST, False
 

@@ -35,7 +35,9 @@ from tilepipe.program.program import Program
 class KernelFunction:
     """A function marked with `@tp.kernel`: bind arguments to get a `Program`."""
 
-    def __init__(self, function: Callable[..., object], grid: Any, cluster: Any) -> None:
+    def __init__(
+        self, function: Callable[..., object], grid: Any, cluster: Any, cooperative: bool = False
+    ) -> None:
         if not inspect.isfunction(function):
             raise BindError(
                 f"@tp.kernel(...) marks a function, `def name(ctx, ...)`; got {shown(function)}"
@@ -45,6 +47,7 @@ class KernelFunction:
         self.name = function.__name__
         self._grid = grid
         self._cluster = cluster
+        self._cooperative = cooperative
         self._traces: dict[object, Kernel] = {}
         self._lock = threading.Lock()
         first, *parameters = inspect.signature(function).parameters.values() or (None,)
@@ -147,11 +150,11 @@ class KernelFunction:
         try:
             key = (facts, _by_type((*static.items(), cluster, chip)))
         except TypeError:
-            return trace(self.function, named, static, cluster, chip)
+            return trace(self.function, named, static, cluster, chip, self._cooperative)
         with self._lock:
             kernel = self._traces.get(key)
         if kernel is None:
-            kernel = trace(self.function, named, static, cluster, chip)
+            kernel = trace(self.function, named, static, cluster, chip, self._cooperative)
             with self._lock:
                 kernel = self._traces.setdefault(key, kernel)
         return kernel
@@ -176,6 +179,13 @@ class KernelFunction:
             raise BindError(
                 f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {shown(found)}"
             )
+        most = chip.resident_clusters(kernel.cluster_size) * kernel.cluster_size * occupancy
+        if kernel.cooperative and grid > most:
+            raise BindError(
+                f"kernel '{self.name}' is cooperative, so all of its CTAs run at once; {chip.name}"
+                f" holds {most} of them ({occupancy} on an SM), and the grid has {grid}. Let each"
+                " CTA do the work of several: grid=lambda chip, occupancy: chip.sms * occupancy."
+            )
         if grid % kernel.cluster_size:
             raise BindError(
                 f"a grid of {grid} CTAs is not a whole number of clusters of {kernel.cluster_size}"
@@ -189,7 +199,9 @@ class KernelFunction:
         )
 
 
-def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]], KernelFunction]:
+def kernel(
+    grid: Any = 1, cluster: Any = 1, cooperative: bool = False
+) -> Callable[[Callable[..., object]], KernelFunction]:
     """Marks a function `f(ctx, *arguments, *, static)` as a kernel.
 
     Args:
@@ -198,6 +210,8 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
             name: `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
         cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters
             and `chip`, by name.
+        cooperative: all CTAs of the grid run at once, or the launch is refused: for kernels whose
+            CTAs wait for each other. Such a kernel starts after the one before it has ended.
     """
     if inspect.isfunction(grid) and next(iter(inspect.signature(grid).parameters), "") == "ctx":
         raise BindError(
@@ -211,7 +225,9 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
                 f"@tp.kernel: {name}= is a number of CTAs, a tuple of extents, or a function of"
                 f" parameters; got {shown(extents)}"
             )
-    return lambda function: KernelFunction(function, grid, cluster)
+    if not isinstance(cooperative, bool):
+        raise BindError(f"@tp.kernel: cooperative= is True or False, got {shown(cooperative)}")
+    return lambda function: KernelFunction(function, grid, cluster, cooperative)
 
 
 def _by_type(x: Any) -> object:

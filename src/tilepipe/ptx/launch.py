@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -302,6 +302,7 @@ class Launch:
             return warp
 
         world = World(program, body, self.chip, prod(self.grid), self.memory.tensors, self.rules)
+        world.standing = _standing
         world.unread = self._reductions
         clock.world = world
         self.advice, self.printed = world.advice, world.printed
@@ -452,6 +453,13 @@ def _shape(extents: Extents) -> str:
     """`4`, `4×2`: without the ones at the end."""
     x, y, z = extents
     return "×".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
+
+
+def _standing(agent: Agent) -> Hashable:
+    """Where a warp stands, with all that it holds in registers."""
+    warp: Any = agent.body
+    found: Hashable = warp.snapshot()
+    return found
 
 
 def _unravel(number: int, extents: Extents) -> Extents:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 from typing import Any
 
@@ -15,11 +15,14 @@ from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.machine import cost
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, OnEvent, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
+from tilepipe.sim.analysis.data_flow import DecidingData
+from tilepipe.sim.analysis.live_locals import place
 from tilepipe.sim.codegen.module import Compiled, Params, compile_kernel
 
 THREADS_PER_SM = 2048
@@ -115,7 +118,8 @@ def run(
     order = list(range(launch.grid // size))
     random = Random(seed) if seed else None
     if random is not None:
-        random.shuffle(order)
+        if not world.program.orders_clusters:  # else one may wait for those that start before it
+            random.shuffle(order)
         world.elected = Random(f"elected {seed}").choice(compiled.lanes)
     completions: dict[str, list[list[int]]] = {
         a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers
@@ -193,7 +197,24 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         located=compiled.located,
     )
     world.unread = compiled.reductions
+    world.standing = _Standing(kernel, compiled)
     return world
+
+
+class _Standing:
+    """Where an agent stands, with all the values that decide what it does next. The analysis of
+    which values those are is made when an agent first polls in vain.
+    """
+
+    def __init__(self, kernel: Kernel, compiled: Compiled) -> None:
+        self._kernel, self._compiled = kernel, compiled
+
+    @cached_property
+    def _deciding(self) -> DecidingData:
+        return DecidingData(self._kernel, self._compiled)
+
+    def __call__(self, agent: Agent) -> Hashable:
+        return place(agent, self._deciding)
 
 
 def _arguments(launch: Launch, compiled: Compiled) -> tuple[list[GlobalTensor], Params]:

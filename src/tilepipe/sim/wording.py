@@ -42,6 +42,8 @@ TRACER = Wording(
         "wgmma.wait_group": "ctx.wgmma_wait, or the commit bound to the stage",
         "wgmma.wait_group 0": "ctx.wgmma_wait(0)",
         # sentences about the library
+        "a cooperative launch": " Other work on the GPU may leave room for fewer of them, unless"
+        " the launch is cooperative: @tp.kernel(..., cooperative=True).",
         "draining a ring": "Call producer.drain() at the end of the role that waits on this"
         " barrier: it waits until every stage has been released.",
         "draining a ring at a commit": ": producer.drain() waits until every stage has been"

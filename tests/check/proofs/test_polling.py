@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.check import Bounds, Reductions, check
+from tilepipe.check import Bounds, Reductions, check, replay
 from tilepipe.check.key_encoding import digest
 from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Watch
 from tilepipe.ir.chip import H200
@@ -125,7 +125,7 @@ def test_without_memory_in_a_round_the_exit_is_lost(
 # -- counters of the grid --------------------------------------------------------------
 
 
-@tp.kernel(grid=lambda ctas: ctas)
+@tp.kernel(grid=lambda ctas: ctas, cooperative=True)
 def meeting(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, short: int = 0) -> None:
     """Each CTA adds 1 to a counter, and polls it until all have."""
     seen = ctx.smem((1, 32), tp.int32, swizzle=0, name="seen")[0]
@@ -165,11 +165,25 @@ def test_a_barrier_of_the_grid_with_too_few_places_is_a_deadlock() -> None:
     (fault,) = verdict.faults
     assert fault.kind == "DeadlockError"
     for words in (
-        "until others change counter[0]",
+        "until others change 'counter[0]'",
         "only 2 of 6 CTAs can be resident",
         "launch at most 2",
     ):
         assert words in fault.message
+
+
+def test_ctas_that_wait_for_each_other_need_a_cooperative_launch() -> None:
+    launch = meets(3)
+    launch.kernel.cooperative = False
+    verdict = check(launch)
+    (fault,) = verdict.faults
+    assert fault.kind == "DeadlockError"
+    assert "only 2 of 3 CTAs can be resident" in fault.message
+    assert "@tp.kernel(..., cooperative=True)" in fault.message
+    assert fault.steps[0].op == "2 of 3 clusters run at once"
+    again = replay(launch, fault.schedule)
+    assert again is not None
+    assert str(again).startswith("deadlock: 1 of 1 agents")
 
 
 def test_a_barrier_of_the_grid_at_which_one_does_not_arrive() -> None:

@@ -21,7 +21,7 @@ from tests.support.cuda.signatures import CONSTRAINTS, TABLE, TYPES, Signature
 from tilepipe import cuda
 from tilepipe.cuda.codegen import tcgen05
 from tilepipe.cuda.codegen.matrices import MatrixFormat
-from tilepipe.cuda.ptx import wrappers as ptx
+from tilepipe.cuda.ptx import strong_accesses, wrappers as ptx
 from tilepipe.cuda.ptx.tcgen05 import TmemAccess
 from tilepipe.cuda.ptx.wgmma import Instruction
 from tilepipe.cuda.ptx.wrappers import SNIPPETS, Snippet
@@ -407,3 +407,69 @@ def test_a_printed_kernel_has_the_wrappers_as_they_stand_here() -> None:
     assert {"tmem_alloc", "tcgen05_commit", MMA} <= printed
     for name in printed & TABLE.keys():
         assert problems(head, name, TABLE[name]) == []
+
+
+# -- strong accesses -------------------------------------------------------------------
+
+# PTX ISA, atom, red: the types of each operation
+_INTEGER = {"i32": "s32", "u32": "u32", "i64": "s64", "u64": "u64"}
+_FLOAT = {"float": "f32", "double": "f64", "f16": "noftz.f16", "bf16": "noftz.bf16"}
+_BITS = {"i32": "b32", "u32": "b32", "i64": "b64", "u64": "b64"}
+ISA_TYPES: dict[str, dict[str, str]] = {
+    "add": _INTEGER | {"i64": "u64"} | _FLOAT,
+    "min": _INTEGER,
+    "max": _INTEGER,
+    "and": _BITS,
+    "or": _BITS,
+    "xor": _BITS,
+    "exchange": _BITS | {"float": "b32", "double": "b64"},
+    "cas": _BITS,
+}
+ISA_NAMES = {"exchange": "exch"}
+
+
+@pytest.mark.parametrize("operation", ISA_TYPES)
+def test_atomic_operations(operation: str) -> None:
+    for kind, of_ptx in ISA_TYPES[operation].items():
+        for order, scope in product(
+            ("relaxed", "acquire", "release", "acq_rel"), ("cta", "cluster", "gpu", "sys")
+        ):
+            for returns in (True, False):
+                if not returns and (operation in ("exchange", "cas") or "acq" in order):
+                    continue  # red has no such form
+                form = strong_accesses.Atomic(operation, kind, order, scope, returns)  # type: ignore[arg-type]
+                c_type = "u16" if kind in ("f16", "bf16") else kind
+                name = ISA_NAMES.get(operation, operation)
+                values = "compare, value" if operation == "cas" else "value"
+                head = f"{'atom' if returns else 'red'}.{order}.{scope}.global.{name}.{of_ptx}"
+                target = "old, [address]" if returns else "[address]"
+                signature = Signature(
+                    " ".join(
+                        f"{v}:{v}:{c_type}{'*' if v == 'address' else ''}"
+                        for v in ("address", *values.split(", "))
+                    ),
+                    f"=old:old:{c_type}" if returns else "",
+                    (f"{head} {target}, {values}",),
+                    "atom",
+                )
+                assert problems(form.snippet().code, form.name, signature) == []
+
+
+@pytest.mark.parametrize("kind", ["i32", "u32", "i64", "u64", "float", "double"])
+def test_strong_loads_and_stores(kind: str) -> None:
+    bits = "b64" if kind in ("i64", "u64", "double") else "b32"
+    for scope in ("cta", "cluster", "gpu", "sys"):
+        for order in ("relaxed", "acquire"):
+            snippet = strong_accesses.load(kind, order, scope)
+            syntax = f"ld.{order}.{scope}.global.{bits} x, [address]"
+            signature = Signature(f"address:address:{kind}*", f"=x:x:{kind}", (syntax,), "ld")
+            assert problems(snippet.code.replace("const ", ""), snippet.name, signature) == []
+        for order in ("relaxed", "release"):
+            snippet = strong_accesses.store(kind, order, scope)
+            syntax = f"st.{order}.{scope}.global.{bits} [address], x"
+            signature = Signature(f"address:address:{kind}* x:x:{kind}", "", (syntax,), "st")
+            assert problems(snippet.code, snippet.name, signature) == []
+        for order in ("acq_rel", "sc"):
+            snippet = strong_accesses.fence(order, scope)
+            signature = Signature("", "", (f"fence.{order}.{scope}",), "membar/fence")
+            assert problems(snippet.code, snippet.name, signature) == []

@@ -21,7 +21,7 @@ def unguarded(ctx: tp.Context, x: Any, n: Any, *, dtype: str) -> None:
             with ctx.elect_one(), ctx.when(n > 0):
                 ctx.atomic_add(x[n], 1)
         elif dtype == "lanes":
-            ctx.atomic_add(x[ctx.lane], 1)
+            ctx.atomic_add(x[0], 1)
         elif dtype == "tile":
             with ctx.elect_one():
                 ctx.atomic_add(ctx.lane, 1)  # type: ignore[arg-type]
@@ -35,17 +35,17 @@ def test_what_is_no_atomic_add() -> None:
     refuses(
         lambda: unguarded.bind(x, 0, dtype="lanes"),
         tp.TraceError,
-        "atomic_add must be executed by one lane",
+        "atomic_add of one value to one element must be executed by one lane",
     )
     refuses(
         lambda: unguarded.bind(x, 0, dtype="tile"),
         tp.TraceError,
-        "adds to one element of a tensor in global memory",
+        "atomic_add takes one element of a tensor in global memory",
     )
     refuses(
-        lambda: unguarded.bind(x.astype(np.float32), 0, dtype=""),
+        lambda: unguarded.bind(x.astype(np.int8), 0, dtype=""),
         tp.TraceError,
-        "adds to int32 and uint32; 'x' is float32",
+        "float16, bfloat16; 'x' is int8",
     )
     faults(
         unguarded.bind(x, 9, dtype="data"),

@@ -417,7 +417,7 @@ def test_a_counter_in_a_loop_without_steps_decides(work: str, decides: bool) -> 
 # rest, which decide with all that they name, or name nothing.
 MOVES_DATA = {
     "Assign",
-    "AtomicAdd",
+    "Atomic",
     "ClcQuery",
     "CursorRead",
     "CursorStep",
@@ -434,6 +434,8 @@ MOVES_DATA = {
     "Read",
     "Shuffle",
     "Store",
+    "StrongLoad",
+    "StrongStore",
     "Tcgen05Mma",
     "TmaLoad",
     "TmaStore",
@@ -445,6 +447,7 @@ MOVES_DATA = {
 FAULTS_ON_DATA = {
     "Assert",  # its condition
     "Store",  # of different values by several threads to one element
+    "StrongStore",
     "Tcgen05Mma",  # scale factors: negative, or not alike in the groups of lanes
 }
 
@@ -482,8 +485,16 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
         match op:
             case "Assign":
                 ends, made = (one, var), ops.Assign(loc, var, one)
-            case "AtomicAdd":
-                ends, made = (tensor, one), ops.AtomicAdd(loc, one, b.element(tensor, 0, 0), z)
+            case "Atomic":
+                at = b.element(tensor, 0, 0)
+                made = ops.Atomic(loc, one, at, "add", z, None, "relaxed", "gpu")
+                ends = tensor, one
+            case "StrongLoad":
+                at = b.element(tensor, 0, 0)
+                ends, made = (tensor, one), ops.StrongLoad(loc, one, at, "acquire", "gpu")
+            case "StrongStore":
+                at = b.element(tensor, 0, 0)
+                ends, made = (one, tensor), ops.StrongStore(loc, at, one, "release", "gpu")
             case "ClcQuery":
                 ends, made = (
                     (source, one),
@@ -590,6 +601,16 @@ def test_data_that_an_op_faults_on_are_roots(op: str) -> None:
         made: dict[str, tuple[Any, ops.Op]] = {
             "Assert": (data, ops.Assert(loc, data, "no")),
             "Store": (data, ops.Store(loc, b.element(b.tile(word), 0, 0), data)),
+            "StrongStore": (
+                data,
+                ops.StrongStore(
+                    loc,
+                    b.element(b.tensor("t", dtypes.boolean, 2), 0, 0),
+                    data,
+                    "release",
+                    "gpu",
+                ),
+            ),
             "Tcgen05Mma": (
                 TENSOR_MEMORY,
                 ops.Tcgen05Mma(

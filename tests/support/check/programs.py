@@ -178,7 +178,8 @@ class _Writer:
             case "ticket":
                 with self.elect():
                     got = b.local("ticket", vary=Vary.LANE)
-                    b.do(ops.AtomicAdd, got, b.element(self.tensors["taken"], 0, 0), const(1))
+                    at = b.element(self.tensors["taken"], 0, 0)
+                    b.do(ops.Atomic, got, at, "add", const(1), None, "relaxed", "gpu")
                     with b.when(binary("lt", got, act.n)) as branch:
                         self.write(act.then)
                     with b.into(branch.orelse):

@@ -19,16 +19,20 @@ def grid() -> Kernel:
         b.do(ops.While, more, body)
         with b.into(body), b.elect():
             old = b.local("old")
-            b.do(ops.AtomicAdd, old, b.element(signed, 3), ex(1))
+            b.do(ops.Atomic, old, b.element(signed, 3), "add", ex(1), None, "relaxed", "gpu")
             b.do(ops.Assign, last, old)
         with b.into(body):
             b.do(ops.Assign, more, binary("lt", b.read(last), 9))
         with b.elect():
             b.do(
-                ops.AtomicAdd,
+                ops.Atomic,
                 b.local("unused", dtypes.uint32),
                 b.element(unsigned, b.read(last), 1),
+                "add",
                 exprs.const(2, dtypes.uint32),
+                None,
+                "relaxed",
+                "gpu",
             )
     return b.finished()
 

@@ -84,8 +84,7 @@ CONSTRAINTS = {
     "float&": "f",
     "u32&": "r",
     "const TensorMap&": "l",
-    "i32*": "l",
-    "u32*": "l",
+    **{f"{t}*": "l" for t in ("i32", "u32", "i64", "u64", "u16", "float", "double")},
     "": "n",
 }
 
@@ -395,18 +394,6 @@ def _others() -> dict[str, Signature]:
             "row:row a:x b:y",
             "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [row], {x, y}",
             "stmatrix",
-        ),
-        "atomic_add_i32": _row(
-            "address:global-i32 value:signed",
-            "atom.relaxed.gpu.global.add.s32 signed-old, [global-i32], signed",
-            "atom",
-            "=old:signed-old",
-        ),
-        "atomic_add_u32": _row(
-            "address:global-u32 value:value",
-            "atom.relaxed.gpu.global.add.u32 old, [global-u32], value",
-            "atom",
-            "=old:old",
         ),
         "clc_first_cta": _row(
             "response:try-cancel-response",

@@ -60,9 +60,9 @@ def perform(
     """Performs a schedule on the clusters that it names, and with `run_to_end` the rest of the
     kernel: the fault and the execution. An execution that the deadline cuts off has no fault.
     """
-    front_end.elected = next(
-        (step.agent for step in schedule if step.outcome == 2), front_end.lanes[0]
-    )
+    chosen = {step.outcome: step.agent for step in schedule}
+    front_end.elected = chosen.get(2, front_end.lanes[0])
+    front_end.resident = chosen.get(3, front_end.residents[0])
     named = {step.cluster for step in schedule} & set(range(front_end.clusters))
     clusters = range(front_end.clusters) if front_end.shares_work or not named else sorted(named)
     until = min(deadline, time.perf_counter() + _MAX_SECONDS)
@@ -97,6 +97,14 @@ def perform_with_steps(
             "the elected lane is unspecified; in this execution it is this one",
         )
         steps = (elected, *steps)
+    if len(front_end.residents) > 1:
+        at_once = Step(
+            "the GPU",
+            f"{front_end.resident} of {front_end.clusters} clusters run at once",
+            "",
+            "the others start, in order, as these end",
+        )
+        steps = (at_once, *steps)
     return error, Fault.of(error, schedule, steps, left_out)
 
 

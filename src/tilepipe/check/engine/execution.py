@@ -93,9 +93,11 @@ class Execution:
         self.machines: dict[int, Machine] = {}
         self.performed: dict[AgentId, int] = {}
         self.steps = 0
-        self.schedule: list[ScheduleStep] = (
-            [ScheduleStep.elect_lane(front_end.elected)] if len(front_end.lanes) > 1 else []
-        )
+        self.schedule: list[ScheduleStep] = []
+        if len(front_end.lanes) > 1:
+            self.schedule.append(ScheduleStep.elect_lane(front_end.elected))
+        if len(front_end.residents) > 1:
+            self.schedule.append(ScheduleStep.run_at_once(front_end.resident))
         self.completions: dict[int, list[int]] = {}
         self._issued: dict[AgentId, int] = {}
         self._turns: dict[AgentId, int] = {}

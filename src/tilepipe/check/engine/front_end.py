@@ -31,7 +31,8 @@ class FrontEnd(Protocol):
         elected: the lane that elect.sync elects in executions that begin now.
         guards: the tests that count as the waits that they guard; none, unless the caller that
             decides the launch sets them.
-        grid: its CTAs. clusters: its clusters. resident: how many of them run at once.
+        grid: its CTAs. clusters: its clusters. resident: how many of them run at once in
+            executions that begin now. residents: the numbers of which each is tried.
         shares_work: what one cluster gets depends on the others: they are executed together.
         polls: a loop looks at a counter.
     """
@@ -41,6 +42,7 @@ class FrontEnd(Protocol):
     grid: int
     clusters: int
     resident: int
+    residents: Sequence[int]
     shares_work: bool
     polls: bool
 

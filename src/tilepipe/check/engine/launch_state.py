@@ -4,6 +4,7 @@ about its kernel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,8 @@ class LaunchState(Watch):
         guards: the tests that are treated as the waits that they guard; none unless `decide` sets
             them.
         polls: whether a loop may poll an element of global memory.
+        residents: how many clusters run at once, each number in turn where one may wait for
+            another: nothing but a cooperative launch promises that they all do.
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
@@ -71,6 +74,10 @@ class LaunchState(Watch):
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.polls = any(self._looks(op) for op in looped)
         self.elected = self.lanes[0]
+        self.residents: Sequence[int] = (self.resident,)
+        most = min(self.resident, self.clusters)
+        if self.polls and not launch.kernel.cooperative:
+            self.residents = range(most, 0, -1)
 
     @property
     def text(self) -> str:

@@ -45,6 +45,7 @@ class PtxState:
         self.grid = prod(self.launch.grid)
         self.clusters = self.grid // program.cluster_size
         self.resident = max(self.launch.chip.resident_clusters(program.cluster_size), 1)
+        self.residents: Sequence[int] = (self.resident,)
         self.shares_work = program.shares_work
         self.guards = Guards()
         code = launch.kernel.code

@@ -83,7 +83,7 @@ class Recorder:
     def performed(self, result: object, issued: Sequence[object]) -> None:
         """Completes the record of the last op. `issued`: the asynchronous units that it started."""
         step = self.steps[-1]
-        if step.site.facts.takes is Resource.COUNTERS:
+        if step.site.facts.takes is Resource.COUNTERS and result is not None:
             step.drawn = f"draws {_shown(result)}"
         for unit in issued:
             if isinstance(unit, ResponseUnit):

@@ -101,7 +101,11 @@ class SharedExplorer(Explorer):
                 self.count_execution(len(work) + len(requested))
                 number = turn % self._jobs
                 turn += 1
-                begin = (self.front_end.elected, self.front_end.guards)
+                begin = (
+                    self.front_end.elected,
+                    self.front_end.resident,
+                    self.front_end.guards,
+                )
                 self._workers[number].send(
                     (begin, clusters, alternative, self.deadline - time.perf_counter())
                 )
@@ -173,7 +177,8 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     explorer = Explorer(front_end, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
-            (front_end.elected, front_end.guards), clusters, alternative, left = pipe.recv()
+            begin, clusters, alternative, left = pipe.recv()
+            front_end.elected, front_end.resident, front_end.guards = begin
             if seconds < math.inf:
                 explorer.started = time.perf_counter() - (
                     seconds - left

@@ -3,8 +3,8 @@
 An agent that tests a barrier, or looks at memory by a strong access, in a loop waits for another
 agent as soon as a round of the loop changes nothing: neither the place where it stands, nor a live
 value that can come to decide something (`engine.front_end`), nor the memory that it writes. Then it
-is parked until the barrier or the memory changes. So is an agent that goes round a `while` loop for long
-without a visible op.
+is parked until the barrier or the memory changes. So is an agent that goes round a `while` loop for
+long without a visible op.
 
 A loop that does change such a value in each round, say a count of its attempts, is followed for
 `MAX_FAILED_LOOKS` polls; after that, the launch is undecided.

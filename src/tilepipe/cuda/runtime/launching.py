@@ -128,6 +128,7 @@ class Launcher:
         self._handle = function.handle
         self._launch = driver.api().cuLaunchKernelEx
         self._grid = launch.grid
+        self._cooperative = launch.kernel.cooperative
         self._configs: dict[int, Any] = {}  # by stream
         self._args = launch.args
         self._strides = strides
@@ -185,15 +186,20 @@ class Launcher:
 
         It lets the kernel run its set-up while the previous kernel on the stream ends
         (programmatic stream serialisation); the printed code waits for that kernel before it
-        touches memory.
+        touches memory. A cooperative kernel starts after the previous one instead, since all of its
+        CTAs have to find room.
         """
         api = driver.api()
-        overlap = api.CUlaunchAttribute()
-        overlap.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        overlap.value.programmaticStreamSerializationAllowed = 1
+        attribute, ids = api.CUlaunchAttribute(), api.CUlaunchAttributeID
+        if self._cooperative:
+            attribute.id = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+        else:
+            attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
         compiled = self.compiled
         config = driver.launch_configuration(
-            self._grid, compiled.threads, compiled.smem_bytes, overlap, stream
+            self._grid, compiled.threads, compiled.smem_bytes, attribute, stream
         )
         if len(self._configs) >= _REMEMBERED:
             self._configs.clear()

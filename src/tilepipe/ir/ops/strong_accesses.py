@@ -26,6 +26,11 @@ class StrongLoad(Op):
     order: LoadOrder
     scope: MemoryScope
 
+    @property
+    def name(self) -> str:
+        """`load_acquire`."""
+        return f"load_{self.order}"
+
 
 @declares(Facts(ptx="st", takes=Resource.COUNTERS))
 class StrongStore(Op):
@@ -35,6 +40,11 @@ class StrongStore(Op):
     value: Annotated[Expr, READS]
     order: StoreOrder
     scope: MemoryScope
+
+    @property
+    def name(self) -> str:
+        """`store_release`."""
+        return f"store_{self.order}"
 
 
 @declares(Facts(ptx="atom", takes=Resource.COUNTERS))

@@ -10,7 +10,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.memory.elements import ElementRef
-from tilepipe.lang.tracing.convergence import is_one_lane
+from tilepipe.lang.tracing.convergence import is_one_lane, require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, converted, traced_value
 
@@ -61,6 +61,8 @@ def atomic(
     element = _element(ref, f"atomic_{operation}", DTYPES[operation])
     expected = None if operation != "cas" else converted(tracer, compare, ref.dtype)
     x = converted(tracer, value, ref.dtype)
+    if not any(part.vary is Vary.LANE for part in (*element.index, x)):
+        require_one_lane(tracer, f"atomic_{operation} of one value to one element")
     result = tracer.local("old", ref.dtype, _vary(tracer))
     given = cast(ops.AtomicOrder, order), cast(ops.MemoryScope, scope)
     tracer.emit(ops.Atomic(caller(), result, element, operation, x, expected, *given))

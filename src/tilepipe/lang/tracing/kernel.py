@@ -29,6 +29,7 @@ def trace(
     static: Mapping[str, object],
     cluster: tuple[int, int, int],
     chip: Chip,
+    cooperative: bool = False,
 ) -> Kernel:
     """Runs `function(ctx, *args, **static)` once and returns the kernel that it describes.
 
@@ -38,7 +39,10 @@ def trace(
     """
     code = function.__code__
     kernel = Kernel(
-        function.__name__, Loc(code.co_filename, code.co_firstlineno, code.co_name), cluster=cluster
+        function.__name__,
+        Loc(code.co_filename, code.co_firstlineno, code.co_name),
+        cluster=cluster,
+        cooperative=cooperative,
     )
     tracer = Tracer(kernel, Ledger())
     tracer.entry = sys._getframe()

@@ -381,6 +381,7 @@ class _Report:
                 f" {clusters.resident * size} of {total * size} CTAs can be resident, and each of"
                 " these waits. CTAs that wait for each other must all be resident: launch at most"
                 f" {clusters.resident * size}, or let each do the work of several."
+                f"{agent.cta.words.get('a cooperative launch', '')}"
             )
         if m.world.program.addressed:
             return (

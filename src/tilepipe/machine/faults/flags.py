@@ -14,35 +14,43 @@ def unordered(m: Machine, old: Access | Event) -> str:
     """
     for seen in reversed(m.world.seen.seen):
         if seen.value.all & old.bit:
-            return _why(seen, old.bit)
+            return _why(m, seen, old.bit)
     return ""
 
 
-def _why(seen: Seen, bit: int) -> str:
+def _why(m: Machine, seen: Seen, bit: int) -> str:
     value = seen.value
     scope = _needed(seen.place, value.place)
     write = f"{value.site.what} by {value.who}, at {value.site.loc.short}"
     read = f"{seen.site.what}, at {seen.site.loc.short}"
-    release = _written(value.site.kind, "release", scope)
-    acquire = _written(seen.site.kind, "acquire", scope)
+    release, acquire = (
+        f'order="{order}" and scope="{scope}"'
+        if not m.world.program.addressed
+        else _written(site.kind, order, scope)
+        for order, site in (("release", value.site), ("acquire", seen.site))
+    )
+    fence = f"fence.acq_rel.{scope}"
+    if not m.world.program.addressed:
+        fence = f'ctx.fence(scope="{scope}")'
     released = [place for place in value.parts if value.parts[place] & bit]
     found = []
     if not released:
         found.append(
             f"the flag {value.name} is written relaxed ({write}): write {release},"
-            f" or fence.acq_rel.{scope} before it"
+            f" or {fence} before it"
         )
     if not seen.strong.acquires and seen.fence is None:
         found.append(
-            f"the flag {value.name} is read relaxed ({read}): write {acquire}, or"
-            f" fence.acq_rel.{scope} after it"
+            f"the flag {value.name} is read relaxed ({read}): write {acquire}, or {fence} after it"
         )
     if found:
         return "; and ".join(found) + "."
-    fence = Scope.SYS if seen.strong.acquires or seen.fence is None else seen.fence
+    widest = Scope.SYS if seen.strong.acquires or seen.fence is None else seen.fence
     if not any(by.reaches(place, seen.place) for by, place in released):
         side, access, op = "written", write, release
-    elif not any(min(seen.strong.scope, fence).reaches(seen.place, place) for _, place in released):
+    elif not any(
+        min(seen.strong.scope, widest).reaches(seen.place, place) for _, place in released
+    ):
         side, access, op = "read", read, acquire
     else:
         return (

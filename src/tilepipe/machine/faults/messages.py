@@ -266,25 +266,50 @@ def ordered_by_commit_alone(
     )  # fmt: skip
 
 
-def global_race(
-    m: Machine, tensor: str, event: Event | None, verb: str, ag: Actor, site: Site
-) -> NoReturn:
-    """Two accesses to an element of global memory that nothing orders."""
-    if event is None:
+def global_race(m: Machine, tensor: str, old: Event | None, verb: str, new: Event) -> NoReturn:
+    """Two accesses to an element of global memory that nothing orders; `old`: None of several."""
+    ag, site = new.agent, new.site
+    if old is None:
         raise RaceError(
             f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were"
             f" {verb} by several CTAs",
             site.loc,
         )
+    remedy = _scopes(m, old, new) or flags.unordered(m, old) or _global_remedy(m, old, ag)
     raise RaceError(
         f"race on tensor '{tensor}': nothing orders the second access to common elements after"
         " the first.\n"
-        f"  first:  {event.who} {'writes' if event.is_write else 'reads'}: {event.site.what}\n"
-        f"          at {event.site.loc}\n"
+        f"  first:  {old.who} {'writes' if old.is_write else 'reads'}: {old.site.what}\n"
+        f"          at {old.site.loc}\n"
         f"  second: {ag} {'writes' if site.writes else 'reads'}: {site.what}\n"
         f"          at {site.loc}\n"
-        f"  {flags.unordered(m, event) or _global_remedy(m, event, ag)}",
+        f"  {remedy}",
         site.loc,
+    )
+
+
+def _scopes(m: Machine, old: Event, new: Event) -> str:
+    """Which of two strong accesses has a scope without the thread of the other; "" where that is
+    not why they race.
+    """
+    if old.strong is None or new.strong is None:
+        return ""
+    first = old.cluster, old.agent.cta.rank
+    second = m.cluster_id, new.agent.cta.rank
+    narrow = [
+        f"the {which} (.{scope.name.lower()})"
+        for which, scope, here, there in (
+            ("first", old.strong.scope, first, second),
+            ("second", new.strong.scope, second, first),
+        )
+        if not scope.reaches(here, there)
+    ]
+    if not narrow:
+        return ""
+    return (
+        "Two strong accesses do not race if the scope of each has the thread of the other; that of"
+        f" {' and of '.join(narrow)} leaves out the other CTA. Both need scope"
+        f" {'cluster' if first[0] == second[0] else 'gpu'}."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.machine.actors import Blocked
+from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.events import GlobalOrder
@@ -22,7 +22,7 @@ from tilepipe.machine.memory.elements import Scalar
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.grid import BLOCKED, LATENCY, may_act
+from tilepipe.machine.units.grid import LATENCY, may_act
 
 Where = tuple[list[int], ...]
 
@@ -31,6 +31,9 @@ def load_strong(
     m: Machine, ag: Agent, site: Site, mask: int, strong: Strong, *index: Scalar
 ) -> Scalar:
     """ld.relaxed, ld.acquire of an element by every active lane."""
+    tensor = m.world.tensors[site.tensor]
+    if tensor.order is None:  # the kernel writes none of it
+        return elements.load_global(m, ag, site, mask, *index)
     tensor, order, at = _ordered(m, ag, site, mask, index, strong, is_write=False)
     found = elements.loaded(ag, mask, tensor, at, index)
     lanes, flat = lanes_of(mask), np.ravel_multi_index(at, order.shape).tolist()

@@ -115,7 +115,9 @@ class Flow:
     def _can_fault(self, op: ops.Op, role: Role | None) -> None:
         """Data that can make an op a fault decide."""
         match op:
-            case ops.Store(dst=element, value=value) if value.vary == Vary.LANE:
+            case (
+                ops.Store(dst=element, value=value) | ops.StrongStore(dst=element, value=value)
+            ) if value.vary == Vary.LANE:
                 # two lanes may store different values to one element
                 if not any(_own_of_each_lane(i, role) for i in element.index):
                     self.roots |= _names(value)

@@ -1,0 +1,165 @@
+"""Atomic operations and flags in global memory, between CTAs, with what NumPy says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tests.cases.fragments import Case, Made, Rng
+from tilepipe.ir.dtypes import DType
+from tilepipe.lang.memory.strong_memory import DTYPES
+
+CTAS, PLACES = 3, 4
+_REDUCED: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+@tp.kernel(grid=CTAS)
+def reduced(ctx: tp.Context, x: Any, out: Any, *, operation: str) -> None:
+    """Every lane of every CTA combines its number with one of a few elements."""
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        value = ctx.load(x[ctx.block_id, ctx.lane])
+        getattr(ctx, f"atomic_{operation}")(out[ctx.lane % PLACES], value)
+
+
+def reducing(operation: str, dtype: DType) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        low, high = (-4, 5) if dtype.kind != "uint" else (0, 9)
+        x = rng.integers(low, high, (CTAS, 32)).astype(dtype.numpy)
+        if dtype.bits == 64 and dtype.is_integer:
+            x <<= 33  # beyond 32 bits
+        out = rng.integers(0, 4, PLACES).astype(dtype.numpy)
+        want = out.copy()
+        for i, value in enumerate(x.reshape(-1)):
+            want[i % PLACES] = _REDUCED[operation](want[i % PLACES], value)
+        return reduced.bind(x, out, operation=operation), out, want, 0
+
+    return make
+
+
+@tp.kernel(grid=CTAS)
+def swapped(ctx: tp.Context, out: Any, old: Any, *, cas: bool) -> None:
+    """Lane i of CTA c exchanges element c, i; with `cas` every second one, whose value it knows."""
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        at, lane = ctx.block_id, ctx.lane
+        new = (lane + 100).to(out.dtype)
+        if cas:
+            found = ctx.atomic_cas(out[at, lane], (lane - lane % 2).to(out.dtype), new)
+        else:
+            found = ctx.atomic_exchange(out[at, lane], new)
+        ctx.store(old[at, lane], found)
+
+
+def swapping(cas: bool, dtype: DType) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        del rng
+        lanes = np.broadcast_to(np.arange(32), (CTAS, 32)).astype(dtype.numpy)
+        both = np.zeros((2, CTAS, 32), dtype.numpy)
+        both[0] = lanes
+        want = np.stack([lanes + 100, lanes])
+        if cas:
+            want[0] = np.where(np.arange(32) % 2 == 0, lanes + 100, lanes)
+        return swapped.bind(both[0], both[1], cas=cas), both, want, 0
+
+    return make
+
+
+@tp.kernel(grid=lambda x: x.shape[0], cooperative=True)
+def prefix(ctx: tp.Context, x: Any, out: Any, flags: Any, *, fences: bool) -> None:
+    """out[c] = sum of x[:c + 1]: each CTA waits for the flag of the one before it."""
+    relaxed = {"order": "relaxed"}
+    acquire, release = (relaxed, relaxed) if fences else ({}, {"order": "release"})
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        total = ctx.var(ctx.load(x[ctx.block_id, ctx.lane]))
+        with ctx.when(ctx.block_id > 0):
+            with ctx.elect_one():
+                ctx.wait_until(flags[ctx.block_id - 1], lambda value: value == 1, **acquire)
+                if fences:
+                    ctx.fence()
+            ctx.syncwarp()
+            total += ctx.load(out[ctx.block_id - 1, ctx.lane])
+        ctx.store(out[ctx.block_id, ctx.lane], total.get())
+        ctx.syncwarp()
+        with ctx.elect_one():
+            if fences:
+                ctx.fence("sc")
+            ctx.store(flags[ctx.block_id], 1, **release)
+
+
+def summing(fences: bool) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        x = rng.integers(-9, 9, (CTAS, 32)).astype(np.float32)
+        out = np.full_like(x, np.nan)
+        return prefix.bind(x, out, np.zeros(CTAS, np.uint32), fences=fences), out, x.cumsum(0), 0
+
+    return make
+
+
+@tp.kernel(grid=lambda x: x.shape[0])
+def last(ctx: tp.Context, x: Any, parts: Any, count: Any, out: Any, *, tma: bool) -> None:
+    """out = sum of 2 x over the CTAs, by whichever comes last, from what the others have stored."""
+    tile = ctx.smem((CTAS, 32), x.dtype, swizzle=0, name="tile")[0]
+    loaded = tp.SharedMemBarrier.allocate(ctx, 1, "loaded")
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        ctx.store(parts[ctx.block_id, ctx.lane], 2 * ctx.load(x[ctx.block_id, ctx.lane]))
+        if tma:
+            ctx.fence_proxy_async("global")
+        ctx.syncwarp()
+        drawn = ctx.var(0 * ctx.lane)
+        with ctx.when(ctx.lane == 0):
+            drawn.set(ctx.atomic_add(count[0], 1, order="acq_rel"))
+        ctx.syncwarp()
+        with ctx.when(ctx.shuffle(drawn.get(), 0) == ctx.num_clusters - 1):
+            if tma:
+                with ctx.elect_one():
+                    ctx.fence_proxy_async("global")
+                    loaded.expect_bytes(tile.nbytes)
+                    ctx.tma_load(parts, (0, 0), tile, loaded)
+                loaded.wait(0)
+            total = ctx.var(ctx.lane.to("float32") * 0)
+            for c in range(CTAS):
+                total += ctx.load(tile[c, ctx.lane] if tma else parts[c, ctx.lane])
+            ctx.store(out[ctx.lane], total.get())
+
+
+def reducing_last(tma: bool) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        x = rng.integers(-9, 9, (CTAS, 32)).astype(np.float32)
+        parts, count = np.zeros_like(x), np.zeros(1, np.int32)
+        out = np.full(32, np.nan, np.float32)
+        given = tp.tensor_map(parts, box=(CTAS, 32)) if tma else parts
+        return last.bind(x, given, count, out, tma=tma), out, 2 * x.sum(0), 0
+
+    return make
+
+
+CASES = [
+    *(
+        Case(f"atomic_{operation}_{dtype}", reducing(operation, dtype))
+        for operation in _REDUCED
+        for dtype in DTYPES[operation]  # type: ignore[index]
+    ),
+    *(Case(f"exchange_{dtype}", swapping(False, dtype)) for dtype in DTYPES["exchange"]),
+    *(Case(f"cas_{dtype}", swapping(True, dtype)) for dtype in DTYPES["cas"]),
+    Case("prefix_by_flags", summing(False)),
+    Case("prefix_by_fences", summing(True)),
+    Case("last_cta_loads", reducing_last(False)),
+    Case("last_cta_copies", reducing_last(True)),
+]
