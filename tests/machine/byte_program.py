@@ -267,7 +267,7 @@ class Launch:
     kinds = [Kind.OTHER] * len(SITES)
     adds: frozenset[int] = frozenset()
     lanes = (0,)
-    residents = (1,)
+    residents: Sequence[int] = (1,)
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant

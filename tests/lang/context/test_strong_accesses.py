@@ -145,9 +145,10 @@ def test_a_release_that_is_acquired_orders_clusters(settings: dict[str, str]) ->
     for seed in range(4):
         program = hands_over(**settings)
         program.run(seed=seed)
-        assert program.launch_args.args["out"].array[0] == 42
+        out: Any = program.launch_args.args["out"]
+        assert out.array[0] == 42
     for rules in ("practice", "strict"):
-        verdict = check(hands_over(**settings).launch_args, rules=rules)  # type: ignore[arg-type]
+        verdict = check(hands_over(**settings).launch_args, rules=rules)
         assert verdict.ok
         assert verdict.traces > 1, "both orders of the flag's accesses"
 
