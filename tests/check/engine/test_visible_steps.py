@@ -20,6 +20,7 @@ from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.ir import ops
 from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
+from tilepipe.sim.sites import OpSite
 
 
 class Listening(CausalOrder):
@@ -48,8 +49,8 @@ class Listening(CausalOrder):
             self.told = before
 
     def _step_of(self, mask: int) -> VisibleStep:
-        assert self._site is not None
-        self.told.add(self._site.kind)
+        assert isinstance(self._site, OpSite)
+        self.told.add(self._site.op.kind)
         return super()._step_of(mask)
 
 

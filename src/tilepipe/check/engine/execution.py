@@ -110,7 +110,7 @@ class Execution:
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
         self._polling = PollingAgents(self.world, front_end, self.machines)
         # whether clusters may find what another one has left in memory
-        self._clusters_meet = not {Kind.ADD, Kind.STRONG}.isdisjoint(front_end.kinds)
+        self._clusters_meet = Kind.STRONG in front_end.kinds
         self._waiting = deque(clusters)
         if front_end.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
