@@ -5,10 +5,12 @@ it is a fault where it decides or leaves.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
+import tilepipe as tp
 from tests.ptx.isa.programs import kernel
 from tilepipe.errors import PoisonError
 from tilepipe.ptx import Launch
@@ -118,6 +120,25 @@ def test_the_message_names_the_load_and_the_use() -> None:
     assert use == load + 5
     assert caught.value.loc is not None
     assert caught.value.loc.line == load
+
+
+@tp.kernel()
+def _selected(ctx: tp.Context, out: Any) -> None:
+    box = ctx.smem((1, 32), tp.float32, count=1, swizzle=0, name="box")[0]
+
+    @ctx.role("all", warps=1)
+    def all_lanes() -> None:
+        loaded = ctx.load(box[0, ctx.lane])
+        ctx.store(out[ctx.lane], ctx.select(ctx.lane < 0, loaded, 7.0))
+
+
+def test_a_traced_program_may_not_load_poison() -> None:
+    """Which bytes are poison is one definition; a traced program has no compiler that loads before
+    it knows whether it needs to.
+    """
+    program = _selected.bind(np.zeros(32, np.float32))
+    with pytest.raises(PoisonError, match=r"reads box .* but 32 of 32 elements were never"):
+        program.run()
 
 
 _PRODUCT = """
