@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases import (
+    between_ctas,
     block_scales as block_scale_cases,
     copies as copy_cases,
     fragments as fragment_cases,
@@ -26,6 +27,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
 
 MODULES = (
+    between_ctas,
     block_scale_cases,
     copy_cases,
     fragment_cases,
@@ -44,7 +46,7 @@ FEW = Bounds(traces=10)
 def asks(kernel: Kernel) -> bool:
     """Whether it asks who came first: the orders that differ are many then."""
     return any(
-        isinstance(op, ops.Atomic | ops.ClcTryCancel | ops.MbarTryWait)
+        isinstance(op, ops.Atomic | ops.StrongLoad | ops.ClcTryCancel | ops.MbarTryWait)
         for role in kernel.roles
         for op in walk(role.body)
     )
@@ -60,7 +62,11 @@ def test_a_kernel_of_every_op(case: Any) -> None:
     verdict = program.check(bounds=FEW if many else BOUNDS)
     assert not verdict.faults, verdict.faults[0].message
     assert verdict.ok or (verdict.bound and many), verdict.bound
-    assert not verdict.advice, verdict.advice
+    # sums of floats by atomic operations have this one line
+    advice = [
+        line for line in verdict.advice if "floating-point numbers in no fixed order" not in line
+    ]
+    assert not advice
 
 
 @pytest.mark.sampled(2)
