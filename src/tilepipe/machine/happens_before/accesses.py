@@ -134,7 +134,7 @@ class Access:
         """What of the access two executions have in common, except the agent that made it."""
         points: tuple[object, ...] = ()
         if isinstance(self.points, LaneBytes):  # whether two of them race depends on the lanes
-            points = tuple((lane, part.lo, part.mask) for lane, part in self.points.lanes)
+            points = self.points.lanes
         elif isinstance(self.points, ByteSet):
             points = (self.points.mask,)
         elif self.points is not None:

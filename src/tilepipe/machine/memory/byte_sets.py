@@ -91,26 +91,24 @@ class ByteSet:
 
 class LaneBytes(ByteSet):
     """The bytes of an ordinary access, with the lane that touches each: `lanes` holds (mask of one
-    lane, its bytes).
+    lane, its first byte, number of bytes).
     """
 
     __slots__ = ("lanes",)
 
     def __init__(self, lanes: Iterable[tuple[int, int, int]]) -> None:
-        """`lanes`: (mask of one lane, first byte, number of bytes)."""
-        parts = tuple((lane, ByteSet.span(lo, nbytes)) for lane, lo, nbytes in lanes)
-        lo = min(part.lo for _, part in parts)
+        self.lanes = tuple(lanes)
+        lo = min(first for _, first, _ in self.lanes)
         mask = 0
-        for _, part in parts:
-            mask |= part.mask << part.lo - lo
+        for _, first, nbytes in self.lanes:
+            mask |= ((1 << nbytes) - 1) << first - lo
         super().__init__(lo, mask)
-        self.lanes = parts
 
     def lanes_of(self, wanted: ByteSet) -> dict[int, int]:
         """Lane -> which of the bytes of `wanted` it touches, as a mask from `wanted.lo`."""
         found: dict[int, int] = {}
-        for lane, part in self.lanes:
-            mine = part._from(wanted.lo) & wanted.mask
+        for lane, first, nbytes in self.lanes:
+            mine = ByteSet.span(first, nbytes)._from(wanted.lo) & wanted.mask
             if mine:
                 found[lane] = found.get(lane, 0) | mine
         return found
