@@ -82,7 +82,7 @@ def misnamed(a):
 
 
 def fails(a):
-    return a @ a
+    raise ValueError("planted")
 
 
 def nothing_new(factor):

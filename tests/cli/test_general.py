@@ -97,7 +97,8 @@ def test_completion(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_script_that_a_shell_needs(tilepipe: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHELL", "/bin/bash")
+    # found among the processes above this one, where there may be none under a runner of tests
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     code, out, _ = tilepipe("--show-completion", "bash")
     assert code == 0
     assert "_TILEPIPE_COMPLETE=complete_bash" in out

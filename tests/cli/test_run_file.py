@@ -101,7 +101,7 @@ def test_a_peer_that_does_not_fit(peer: str, words: str, tilepipe: Call) -> None
 
 def test_a_peer_that_fails_is_named_with_its_line(tilepipe: Call) -> None:
     code, _, err = tilepipe("run", "own.py:program", "--against", "own.py:fails")
-    line = OWN.splitlines().index("    return a @ a") + 1
+    line = OWN.splitlines().index('    raise ValueError("planted")') + 1
     assert code == 2
     assert f"own.py:{line}: calling own.py:fails raised ValueError" in err
 
