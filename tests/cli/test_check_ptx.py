@@ -25,6 +25,21 @@ def made(without: str = ""):
 
 def both():
     return [handover.launch(), handover.launch(ctas=3)]
+
+
+def family(fails: bool = False):
+    found = {f"{n} CTAs": handover.launch(ctas=n) for n in (1, 2)}
+    return found | {"no arrival": made("arrive"), "no wait": made("wait")} if fails else found
+
+
+def each(count: int = 2):
+    for n in range(count):
+        if n == 3:
+            raise KeyError("no such shape")
+        yield handover.launch(ctas=n + 1)
+
+
+broken = {"one": launch, "other": 3}
 """
 
 LONGER = """
@@ -82,6 +97,43 @@ def test_a_list_of_launches_and_processes(file: Path, tilepipe: Call) -> None:
         "1: handover of out (64,), grid 2, block 64",
         "2: handover of out (96,), grid 3, block 64",
     ]
+
+
+def test_instances_of_a_dict_have_its_names(file: Path, tilepipe: Call) -> None:
+    found = report(tilepipe("check", f"{file}:family", "--json"))
+    assert [x["instance"] for x in found["instances"]] == ["1 CTAs", "2 CTAs"]
+    assert found["verdict"] == "verified"
+
+
+def test_of_a_family_the_table_has_the_first_fault_of_each(file: Path, tilepipe: Call) -> None:
+    code, out, _ = tilepipe("check", f"{file}:family", "-s", "fails=true")
+    assert code == 1
+    table = "".join(re.findall(r"│([^│]*)│$", out.split("Facts")[0], re.M))
+    found = report(tilepipe("check", f"{file}:family", "-s", "fails=true", "--json"), 1)
+    of = [(x["instance"], x["verdict"]) for x in found["instances"]]
+    assert of == [
+        ("1 CTAs", "verified"), ("2 CTAs", "verified"), ("no arrival", "fault"),
+        ("no wait", "fault"),
+    ]  # fmt: skip
+    for instance in found["instances"][2:]:
+        (fault,) = instance["faults"]
+        assert f"fault:{fault['kind']}at" in "".join(table.split())
+        assert f"{fault['kind']} of the instance '{instance['instance']}':" in out
+
+
+def test_launches_may_be_yielded(file: Path, tilepipe: Call) -> None:
+    found = report(tilepipe("check", f"{file}:each", "--json"))
+    assert [x["instance"][:2] for x in found["instances"]] == ["1:", "2:"]
+    code, _, err = tilepipe("check", f"{file}:each", "-s", "count=4")
+    assert code == 2
+    assert "each(count=4) raised KeyError: 'no such shape'" in " ".join(err.split())
+    code, _, err = tilepipe("check", f"{file}:each", "-s", "count=0")
+    assert (code, "it is an empty list" in " ".join(err.split())) == (2, True)
+
+
+def test_what_a_dict_has_besides_launches_is_refused(file: Path, tilepipe: Call) -> None:
+    code, _, err = tilepipe("check", f"{file}:broken")
+    assert (code, "it is an int in a dict" in " ".join(err.split())) == (2, True)
 
 
 @pytest.mark.thorough

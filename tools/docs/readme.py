@@ -26,6 +26,7 @@ _READS = """            for (int j = lane; j < ROW; j += 32)
 """
 _ARRIVES = "            arrive(empty[s]);\n"
 ARRIVES_FIRST = (_READS + _ARRIVES, _ARRIVES + _READS)
+PAST_THE_GROUP = ("min(BLOCK_M, ends[group] - row)", "min(BLOCK_M, ends[groups - 1] - row)")
 
 # (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one
 # that is raised, or what `tilepipe check` says of it (EARLY).

@@ -44,6 +44,7 @@ MISTAKES = {
     "early": readme.MISTAKES[readme.EARLY],
     "freed": readme.FREED,
     "arrives_first": readme.ARRIVES_FIRST,
+    "past_the_group": readme.PAST_THE_GROUP,
 }
 
 

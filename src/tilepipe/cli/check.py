@@ -38,6 +38,7 @@ MEANING = (
     "Verified means: these instances of this configuration, in every interleaving of the model that"
     " docs/verification-gaps.md describes; never other shapes."
 )
+MOST_FACTS = 8  # instances; of a larger family --json has the facts
 
 
 @app.command()
@@ -252,6 +253,9 @@ def _show(
     for v in verdicts:
         colour = {"verified": "green", "fault": "red", "undecided": "yellow"}[v.verdict]
         answer = v.verdict + (f": {v.bound}" if v.bound else "")
+        if v.faults and len(verdicts) > 1:  # the message of each stands below
+            first = v.faults[0]
+            answer += f": {first.kind}" + (f" at {first.loc}" if first.loc else "")
         table.add_row(
             Text(v.instance),
             v.method,
@@ -261,7 +265,7 @@ def _show(
             Text(answer, style=colour),
         )
     out.print(table, soft_wrap=False)
-    for v in verdicts:
+    for v in verdicts if len(verdicts) <= MOST_FACTS else ():
         _list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
     _list("Advice:", combined.advice)
     if combined.ok:

@@ -12,7 +12,7 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,26 +176,35 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
         config = arguments(what, value, pairs(settings))
         kept = {n: x for n, x in config.items() if isinstance(x, KINDS)}
         again = functools.partial(_all, what, file, value, config)
-        programs = again()
+        family = again()
         makes = [
             functools.partial(_made_or_again, what, program, again, i)
-            for i, program in enumerate(programs)
+            for i, program in enumerate(family.programs)
         ]
-        return Target(what, kept, _named(programs, makes), _stages(kept))
+        return Target(what, kept, _named(family, makes), _stages(kept))
     if settings:
         raise BindError(
             f"{what} has no settings: it is no function. One that returns a program takes -s"
             f" {settings[0]} as an argument"
         )
-    programs = _programs(what, value)
-    return Target(what, {}, _named(programs, [functools.partial(_same, p) for p in programs]), {})
+    with user_errors(file, f"iterating over {name}"):
+        family = _programs(what, list(value) if isinstance(value, Iterator) else value)
+    makes = [functools.partial(_same, p) for p in family.programs]
+    return Target(what, {}, _named(family, makes), {})
 
 
-def _named(programs: Sequence[Made], makes: Sequence[Callable[..., Made]]) -> list[Instance]:
-    return [
-        Instance(_name(p, i, len(programs)), make)
-        for i, (p, make) in enumerate(zip(programs, makes, strict=True))
-    ]
+@dataclass(frozen=True, eq=False)
+class _Family:
+    """What a file makes. `names`: the user's, of each; none where it is no mapping."""
+
+    programs: list[Made]
+    names: list[str]
+
+
+def _named(family: _Family, makes: Sequence[Callable[..., Made]]) -> list[Instance]:
+    programs = family.programs
+    names = family.names or [_name(p, i, len(programs)) for i, p in enumerate(programs)]
+    return [Instance(name, make) for name, make in zip(names, makes, strict=True)]
 
 
 def _same(program: Made) -> Made:
@@ -206,21 +215,21 @@ def _same(program: Made) -> Made:
 
 def _all(
     what: str, file: str, function: Callable[..., Any], config: dict[str, Any], **changed: Any
-) -> list[Made]:
+) -> _Family:
     return _programs(what, _called(what, file, function, config | changed))
 
 
 def _made_or_again(
     what: str,
     program: Made,
-    again: Callable[..., list[Made]],
+    again: Callable[..., _Family],
     number: int,
     **changed: Any,
 ) -> Made:
     """The program that was made; with settings changed, the one that the function makes with
     those.
     """
-    return _same(_one_of(what, again(**changed), number) if changed else program)
+    return _same(_one_of(what, again(**changed).programs, number) if changed else program)
 
 
 def _one_of(what: str, made: Sequence[_T], number: int) -> _T:
@@ -255,8 +264,10 @@ def _is_made(value: object) -> typing.TypeGuard[Made]:
     return isinstance(value, ptx.Launch)
 
 
-def _programs(what: str, value: object) -> list[Made]:
-    listed = list(value) if isinstance(value, list | tuple) else [value]
+def _programs(what: str, value: object) -> _Family:
+    names = [str(name) for name in value] if isinstance(value, Mapping) else []
+    several = list(value.values()) if isinstance(value, Mapping) else value
+    listed = list(several) if isinstance(several, list | tuple) else [several]
     found = [x for x in listed if _is_made(x)]
     for kernel in (x for x in listed if isinstance(x, tp.KernelFunction)):
         raise _unbound(f"{what} makes the kernel '{kernel.name}'", kernel.name)
@@ -265,15 +276,19 @@ def _programs(what: str, value: object) -> list[Made]:
     if not found or len(found) < len(listed):
         wrong = next((type(x).__name__ for x in listed if not _is_made(x)), "")
         said = (
-            (indefinite(wrong) + (" in a list" if listed != [value] else ""))
+            (indefinite(wrong) + (f" in a {_kind(value)}" if listed != [value] else ""))
             if wrong
-            else "an empty list"
+            else f"an empty {_kind(value)}"
         )
         raise BindError(
             f"{what} is neither a program or a launch of PTX (what `kernel.bind(...)` returns), a"
-            f" list of them, nor makes one: it is {said}"
+            f" list or a dict of them, nor makes one: it is {said}"
         )
-    return found
+    return _Family(found, names)
+
+
+def _kind(value: object) -> str:
+    return "dict" if isinstance(value, Mapping) else "list"
 
 
 def _unbound(subject: str, kernel: str) -> BindError:
@@ -323,6 +338,8 @@ def _value(file: str, name: str) -> Any:
 def _is_candidate(value: object, module: str) -> bool:
     if isinstance(value, types.FunctionType):
         return value.__module__ == module
+    if isinstance(value, Mapping):
+        value = list(value.values())
     return _is_made(value[0] if isinstance(value, list) and value else value)
 
 
@@ -355,4 +372,5 @@ def _called(what: str, file: str, function: Callable[..., Any], config: dict[str
     with user_errors(
         file, f"{what.rpartition(':')[2]}({', '.join(f'{n}={x!r}' for n, x in config.items())})"
     ):
-        return function(**config)
+        made = function(**config)
+        return list(made) if isinstance(made, Iterator) else made
