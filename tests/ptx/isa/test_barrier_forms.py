@@ -312,3 +312,31 @@ def test_a_phase_that_one_thread_has_completed_is_known_to_those_it_syncs_with()
     for seed in range(3):
         run(text, out, threads=64, seed=seed)
         assert out.tolist() == [0] * 32 + [7] * 32
+
+
+@pytest.mark.parametrize(
+    ("fence", "arrive", "right"),
+    [
+        ("", "", True),
+        ("", ".relaxed", False),
+        ("fence.acq_rel.cluster;", ".relaxed", True),
+        ("fence.acq_rel.cta;", ".relaxed", False),
+    ],
+)
+def test_a_relaxed_cluster_barrier_publishes_what_a_fence_does(
+    fence: str, arrive: str, right: bool
+) -> None:
+    text = f"""
+        .shared .align 4 .b32 word;
+        mov.u32 %r9, %cluster_ctarank;
+        setp.eq.u32 %p2, %r9, 0;
+        mov.u32 %r1, word;
+        mapa.shared::cluster.u32 %r3, %r1, 0;
+        @!%p2 st.shared::cluster.u32 [%r3], 7;
+        {fence}
+        barrier.cluster.arrive{arrive}; barrier.cluster.wait;
+        @%p2 ld.shared.u32 %r5, [word];
+        barrier.cluster.arrive; barrier.cluster.wait;
+        """
+    found = check(kernel(text, 0).bind((), grid=2, block=1, cluster=2))
+    assert [fault.kind for fault in found.faults] == ([] if right else ["RaceError"])
