@@ -126,9 +126,10 @@ def test_the_commands_on_a_file_of_ones_own_are_carried_out(tmp_path: Path) -> N
     page = (HOW_TO / "run-check-and-bench.md").read_text(encoding="utf-8")
     for file, code in shown.files(page).items():
         (tmp_path / file).write_text(code, encoding="utf-8")
-    check, compiled, bench = re.findall(r"^    (tilepipe .+)$", page, re.MULTILINE)
+    check, compiled, timeline, bench = re.findall(r"^    (tilepipe .+)$", page, re.MULTILINE)
     assert "verified" in shown.output(check, tmp_path)
     assert ".entry scale" in shown.output(compiled, tmp_path)
+    assert "tma_load" in shown.output(timeline, tmp_path)
     assert bench.startswith("tilepipe bench scale.py:program ")  # which needs a GPU
 
 

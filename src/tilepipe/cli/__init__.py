@@ -1,5 +1,5 @@
-"""The command line: `tilepipe kernels | run | check | replay | compile | ptx | demo | bench |
-tune`.
+"""The command line: `tilepipe kernels | run | check | replay | compile | timeline | ptx | demo |
+bench | tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
 have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
@@ -24,6 +24,7 @@ from tilepipe.cli import (
     replay as replay,
     run as run,
     streams,
+    timeline as timeline,
     tune as tune,
 )
 from tilepipe.cli.common import app, err, notes, print_json_error, wants_json
