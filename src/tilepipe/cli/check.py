@@ -249,7 +249,7 @@ def _show(
     table.add_column("method", no_wrap=True)
     for column in ("executions", "states", "seconds"):
         table.add_column(column, justify="right")
-    table.add_column("verdict")
+    table.add_column("verdict", overflow="fold")
     for v in verdicts:
         colour = {"verified": "green", "fault": "red", "undecided": "yellow"}[v.verdict]
         answer = v.verdict + (f": {v.bound}" if v.bound else "")
