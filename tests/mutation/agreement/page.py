@@ -50,12 +50,13 @@ def _missing(found: Sequence[Pair], missing: Sequence[Subject]) -> Iterable[str]
     every = sum(map(len, FAMILIES.values()))
     some = sum(p.group == "families" for p in found)
     decided = sum(p.group == "families" and classed(p) != "undecided" for p in found)
-    yield f"Of {every} families of the shipped kernels {some} were compared, and {decided} of these"
-    yield "decided by both front ends."
-    if missing:
+    yield f"Of {every} families of the shipped kernels {some} were compared; both front ends"
+    yield f"decided {decided} of these. Of mutants a sample is compared."
+    kernels = [subject for subject in missing if subject.mutant is None]
+    if kernels:
         yield "The comparison was stopped before it came to the others:"
         yield ""
-    for kernel, names in groupby(missing, lambda s: s.subject.partition(": ")[0]):
+    for kernel, names in groupby(kernels, lambda s: s.subject.partition(": ")[0]):
         of = "; ".join(dict.fromkeys(s.subject.partition(": ")[2] or s.instance for s in names))
         yield f"- {kernel}: {of or 'its instance'}"
 
