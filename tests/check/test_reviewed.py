@@ -121,6 +121,7 @@ def relinquished(waits: bool) -> Launch:
     b.setup_done()
     with b.role("alloc", warps=1):
         b.do(ops.TmemAlloc, b.tile(at, 0, 0, 0, 1, 1), 32, 1)
+        b.do(ops.SyncWarp)
         with b.elect():
             b.arrive(b.bar(had))
         b.do(ops.TmemDealloc, b.load(b.element(b.tile(at), 0, 0)), 32, 1)

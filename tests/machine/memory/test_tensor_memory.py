@@ -68,6 +68,18 @@ def test_columns_come_first_fit_and_come_back() -> None:
     assert got.tolist() == [0, 256, 320, 256, 288]
 
 
+def test_one_thread_writes_the_address_so_that_its_warp_synchronises_before_it_reads() -> None:
+    def allocates(*, sync: bool) -> Tensor:
+        b = Tensor()
+        with b.role("one", warps=1):
+            b.alloc(b.word(), 32, sync=sync)
+        return b
+
+    allocates(sync=True).run()
+    said = faults(allocates(sync=False), RaceError, "race on address", "role 'one'")
+    assert "put ctx.syncwarp() between the two" in said
+
+
 def test_an_allocation_waits_for_room() -> None:
     b = Tensor()
     mine, theirs = b.word("mine"), b.word("theirs")
@@ -402,6 +414,7 @@ def accesses(
         warp = special("warp")
         with b.when(binary("eq", warp, 0)):
             b.do(ops.TmemAlloc, b.tile(word), columns, 1)
+            b.do(ops.SyncWarp)
         b.do(ops.NamedSync, meet)
         base = b.load(b.element(b.tile(word), 0, 0))
         if freed:
@@ -461,6 +474,7 @@ def test_poison_comes_back_with_the_columns() -> None:
         for turn in range(2):
             with b.when(binary("eq", warp, 0)):
                 b.do(ops.TmemAlloc, b.tile(word), 32, 1)
+                b.do(ops.SyncWarp)
             b.do(ops.NamedSync, meet)
             base = b.load(b.element(b.tile(word), 0, 0))
             f = b.registers(128, 8, 1.0)
@@ -487,6 +501,7 @@ def registers(*body: str) -> Tensor:
         meet, warp = b.named("meet", 128), special("warp")
         with b.when(binary("eq", warp, 0)):
             b.do(ops.TmemAlloc, b.tile(word), 32, 1)
+            b.do(ops.SyncWarp)
         b.do(ops.NamedSync, meet)
         base = b.load(b.element(b.tile(word), 0, 0))
         there, f, ones = b.matrix(base, 128, 8), b.registers(128, 8), b.registers(128, 8, 1.0)
@@ -578,6 +593,7 @@ def across(*body: str) -> Tensor:
         meet, over, warp = b.named("meet", 256), b.named("over", 256), special("warp")
         with b.when(binary("eq", warp, 0)):
             b.do(ops.TmemAlloc, b.tile(word), 32, 1)
+            b.do(ops.SyncWarp)
         b.do(ops.NamedSync, meet)
         base = b.load(b.element(b.tile(word), 0, 0))
         b.do(ops.TmemStore, b.matrix(base, 128, 8), b.value(b.registers(128, 8, 1.0)))
@@ -692,6 +708,7 @@ def test_a_load_by_some_warps_only() -> None:
         meet, warp = b.named("meet", 128), special("warp")
         with b.when(binary("eq", warp, 0)):
             b.do(ops.TmemAlloc, b.tile(word), 32, 1)
+            b.do(ops.SyncWarp)
         b.do(ops.NamedSync, meet)
         base = b.load(b.element(b.tile(word), 0, 0))
         f = b.registers(128, 8, 1.0)

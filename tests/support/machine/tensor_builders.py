@@ -23,9 +23,13 @@ class Tensor(Builder):
     def word(self, name: str = "address") -> SmemBuffer:
         return self.smem(name, 1, 1, dtype=dtypes.uint32)
 
-    def alloc(self, word: SmemBuffer, columns: int, free: bool = True) -> Expr:
-        """Allocates, reads the address; `free`: and frees."""
+    def alloc(
+        self, word: SmemBuffer, columns: int, free: bool = True, *, sync: bool = True
+    ) -> Expr:
+        """Allocates, reads the address, after a `sync` of the warp; `free`: and frees."""
         self.do(ops.TmemAlloc, self.tile(word), columns, self.group)
+        if sync:
+            self.do(ops.SyncWarp)
         address = self.load(self.element(self.tile(word), 0, 0))
         if free:
             self.free(address, columns)
@@ -82,6 +86,7 @@ class Core(Builder):
     def begin(self) -> Expr:
         """Allocates, loads the operands, waits for them."""
         self.do(ops.TmemAlloc, self.tile(self.word), 512, 1)
+        self.do(ops.SyncWarp)
         address = self.load(self.element(self.tile(self.word), 0, 0))
         with self.elect():
             self.expect(self.bar(self.full), 72 * 32)

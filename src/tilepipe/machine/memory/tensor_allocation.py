@@ -42,13 +42,14 @@ def tmem_alloc(
     m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect
 ) -> Blocked | None:
     """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address
-    to a tile of shared memory.
+    to a tile of shared memory. The ISA does not say which thread writes it: it counts as one
+    thread's write, so that the others read it after a bar.warp.sync.
     """
     column = _allocate(m, ag, site, mask)
     if isinstance(column, Blocked):
         return column
     tile = ag.cta.slots[slot]
-    ordinary(m, ag, site, mask, tile, rect, True, converged=True)
+    ordinary(m, ag, site, mask & -mask, tile, rect, True)
     r0, r1, c0, c1 = rect
     tile.data[r0:r1, c0:c1] = column
     tile.written(rect)
