@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search, tickets
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.race_reversal import BoundError, Explorer, Progress
+from tilepipe.check.engine.race_reversal import BoundError, Explorer, Findings, Progress
 from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.proofs.polling import Kind
@@ -25,9 +26,10 @@ from tilepipe.check.verdict import (
     Verdict,
     require_options,
 )
+from tilepipe.errors import SimFault
 from tilepipe.ir.program import WARP
 from tilepipe.machine.clusters import quiet_numbers
-from tilepipe.machine.rules import Rules
+from tilepipe.machine.rules import ELECTED_LANE, Rules
 
 # executions of the state search, in a kernel that tests barriers, after which reversing races may
 # need fewer
@@ -162,12 +164,43 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     except NotAWaitError as error:
         front_end.guards = front_end.guards.without(error.site)
     else:
-        if explorer.found.fault is None or not front_end.guards.tests:
+        if explorer.found.fault is None:
+            _advise_on_lanes(explorer)
+            return True
+        if not front_end.guards.tests:
             return True
         front_end.guards = Guards()
     attempt.completions, attempt.facts = {}, []
     explorer.restart()
     return False
+
+
+def _advise_on_lanes(explorer: Explorer) -> None:
+    """Adds advice on what happens where elect.sync elects a lane that practice does not expect. A
+    fault counts if it is there with every test as what it is, too: none is taken for a wait.
+    """
+    front_end, found, guards = explorer.front_end, explorer.found, explorer.front_end.guards
+    for lane in front_end.other_lanes:
+        front_end.elected = lane
+        fault: SimFault | None = None
+        for given in (guards, Guards()) if guards.tests else (guards,):
+            front_end.guards = given
+            explorer.found = Findings(traces=found.traces)
+            with suppress(BoundError, NotAWaitError):
+                first = explorer.begin(range(front_end.clusters), 0)
+                if not explorer.perform(first, first.run_to_end):
+                    explorer.has_fault_of_order(first)
+            fault = explorer.found.fault
+            if fault is None:
+                break
+        if fault is not None:
+            found.advice.append(
+                f'{ELECTED_LANE.name} (a fault with rules="strict"): it matters which lane'
+                f" elect.sync elects, and that is not specified. Where it is lane {lane}, not the"
+                f" lowest: {' '.join(str(fault).split())} Let the elected lane do it all, or name"
+                " the lane by its number everywhere."
+            )
+    explorer.found, front_end.guards, front_end.elected = found, guards, front_end.lanes[0]
 
 
 def _explore(explorer: Explorer, first: Execution) -> None:

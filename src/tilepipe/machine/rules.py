@@ -116,10 +116,10 @@ STORE_AT_EXIT = Rule(
 )
 ELECTED_LANE = Rule(
     "elected lane",
-    "the same outcome whichever lane elect.sync elects, also where its number decides what is done",
+    "the same outcome whichever lane elect.sync elects, also where its number decides what is done,"
+    " or where lanes are named by their number",
     "PTX ISA, elect.sync: which lane it elects is not specified; DeepGEMM's FP8 GEMM for sm_90"
     " takes the address of a bulk store from the number of the elected lane",
-    "silent",
 )
 OWN_LANES = Rule(
     "lanes of a warp",

@@ -34,15 +34,10 @@ REASONS = (
         lambda p: _missed(p) and "exits while a TMA store may still read" in p.traced.message,
     ),
     Reason(
-        "**Address of tensor memory.** `tcgen05.alloc` writes the address to shared memory, and"
-        " PTX does not say by which thread, so that the other lanes of the warp need"
-        " `bar.warp.sync` before they read it. The program's alloc counts as a write by every"
-        " lane.",
-        lambda p: (
-            p.traced.verdict == "verified"
-            and p.printed.verdict == "fault"
-            and "tcgen05.alloc" in p.printed.message
-        ),
+        "**Elected lane.** A program is a fault if it is one for any lane that `elect.sync` may"
+        " elect. Of PTX, practice takes the lowest, as an H200 does, and what another lane leads to"
+        " is advice ([rules.md](../reference/rules.md)).",
+        lambda p: _missed(p) and p.operator == "elect scope",
     ),
     Reason(
         "**Time.** PTX has three times the steps of the program, each of them slower, and more"

@@ -57,6 +57,10 @@ class FrontEnd(Protocol):
         """The lanes of which each is tried as the elected one."""
 
     @property
+    def other_lanes(self) -> Sequence[int]:
+        """Further lanes, of which each is tried once: a fault is advice."""
+
+    @property
     def has_tests(self) -> bool:
         """Whether it has a try_wait that does not count as a wait."""
 

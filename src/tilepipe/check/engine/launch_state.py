@@ -37,6 +37,8 @@ class LaunchState(Watch):
             another: nothing but a cooperative launch promises that they all do.
     """
 
+    other_lanes: Sequence[int] = ()
+
     def __init__(self, launch: Launch, rules: Rules) -> None:
         written, _ = def_use.tensor_uses(launch.kernel)
         arrays = {

@@ -18,13 +18,12 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.rules import Rules
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.compiler.election import lanes_to_elect
+from tilepipe.ptx.compiler.election import UNNAMED, lanes_to_elect
 from tilepipe.ptx.compiler.peeks import peeks
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
 from tilepipe.ptx.execution.apart import WatchedWarp
 from tilepipe.ptx.execution.warp import Clock
-from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
 from tilepipe.ptx.syntax.nodes import Instruction, Operand
@@ -36,6 +35,8 @@ class PtxState:
     Attributes:
         launch: the launch, on copies of its memory.
     """
+
+    other_lanes: Sequence[int] = ()
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
         self.launch = launch.on_copies()
@@ -50,8 +51,8 @@ class PtxState:
         self.guards = Guards()
         code = launch.kernel.code
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
-        if len(self.lanes) == WARP and rules == "practice":
-            self.lanes = (0,)  # the rule ELECTED_LANE
+        if len(self.lanes) > 1 and rules == "practice":
+            self.lanes, self.other_lanes = (0,), (UNNAMED,)  # the rule ELECTED_LANE
         self.elected = self.lanes[0]
         self._places = Places(code)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
