@@ -36,7 +36,7 @@ from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import Clock, Warp
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.limits import Extents
-from tilepipe.ptx.names import readable_name, shown_name
+from tilepipe.ptx.names import named_kernel, readable_name, shown_name
 from tilepipe.ptx.placement import Addresses, Placement
 from tilepipe.ptx.special_registers import ELECTED, lane_values
 from tilepipe.ptx.syntax.nodes import (
@@ -126,7 +126,8 @@ class Kernel:
         if block is None:
             block = directives.get("reqntid") or directives.get("maxntid")
             if not block:
-                raise BindError(f"block: kernel '{self.name}' does not say how many threads it has")
+                name = named_kernel(self.name)
+                raise BindError(f"block: {name} does not say how many threads it has")
         if cluster is None:
             cluster = directives.get("reqnctapercluster") or None
         ctas, threads = limits.extents("grid", grid), limits.extents("block", block)

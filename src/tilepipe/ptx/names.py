@@ -1,10 +1,11 @@
-"""Names of entry points in messages."""
+"""Names of entry points and of their parameters in messages."""
 
 from __future__ import annotations
 
 import re
 
 _LENGTH = re.compile(r"[0-9]{1,4}")
+_PARAMETER = re.compile(r"_Z.*_param_(\d+)")
 
 
 def readable_name(name: str) -> str:
@@ -30,3 +31,17 @@ def readable_name(name: str) -> str:
 def shown_name(name: str, most: int = 120) -> str:
     """A name in a message: cut in the middle where it is as long as those of templates."""
     return name if len(name) <= most else f"{name[: most * 2 // 3]}...{name[3 - most // 3 :]}"
+
+
+def named_kernel(name: str) -> str:
+    """An entry point in a message: `kernel 'deep_gemm::gemm'`."""
+    return f"kernel '{shown_name(readable_name(name))}'"
+
+
+def parameter_name(name: str) -> str:
+    """The name of a parameter in a message: `parameter 3 of deep_gemm::gemm` of a compiler's name
+    that has the mangled name of the kernel in it (`_ZN9deep_gemm4gemmE..._param_3`; the first is
+    0); any other name as it is.
+    """
+    found = _PARAMETER.fullmatch(name)
+    return f"parameter {found[1]} of {shown_name(readable_name(name))}" if found else name

@@ -12,6 +12,7 @@ from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, bytes_of
+from tilepipe.ptx.names import named_kernel, parameter_name
 from tilepipe.ptx.syntax.nodes import (
     TYPE_BYTES,
     Float,
@@ -75,7 +76,7 @@ class Placement:
         self.smem_bytes = at + smem
         if self.smem_bytes - SYSTEM_SMEM > room:
             raise BindError(
-                f"kernel '{self._function.name}': {at - SYSTEM_SMEM:,} bytes of static shared"
+                f"{named_kernel(self._function.name)}: {at - SYSTEM_SMEM:,} bytes of static shared"
                 f" memory and {smem:,} of dynamic; a CTA has {room:,}"
             )
 
@@ -106,8 +107,8 @@ class Placement:
                 self.local_bytes = at + variable.nbytes
         if self.local_bytes > _MOST_LOCAL:
             raise BindError(
-                f"kernel '{self._function.name}': {self.local_bytes:,} bytes of local memory for"
-                f" each thread; at most {_MOST_LOCAL:,}"
+                f"{named_kernel(self._function.name)}: {self.local_bytes:,} bytes of local memory"
+                f" for each thread; at most {_MOST_LOCAL:,}"
             )
 
     def _place_parameters(self, args: Sequence[Argument]) -> None:
@@ -115,7 +116,7 @@ class Placement:
         size = sum(v.nbytes for v in declared)
         if size > _MOST_PARAMETERS:
             raise BindError(
-                f"kernel '{self._function.name}' has {size:,} bytes of parameters; at most"
+                f"{named_kernel(self._function.name)} has {size:,} bytes of parameters; at most"
                 f" {_MOST_PARAMETERS:,}"
             )
         raw = bytearray()
@@ -131,7 +132,7 @@ class Placement:
             begin = self.addresses[variable]
             if begin <= address < begin + variable.nbytes:
                 raw = self.parameters[address : address + tensor_map.MAP_BYTES]
-                return raw, f"the tensor map '{variable.name}'"
+                return raw, f"the tensor map '{parameter_name(variable.name)}'"
         return b"", "no parameter"
 
 

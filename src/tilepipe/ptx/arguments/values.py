@@ -14,6 +14,7 @@ from tilepipe.host_arguments import plain_int, shown
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.ptx.arguments.arrays import HostArray, host_array
 from tilepipe.ptx.arguments.tensor_map import TensorMap
+from tilepipe.ptx.names import named_kernel, parameter_name
 from tilepipe.ptx.syntax.nodes import TYPE_BYTES, Variable
 
 MAP_ALIGNMENT = 64  # of a tensor map (CUDA Driver API, CUtensorMap)
@@ -48,12 +49,14 @@ Argument = HostArray | TensorMap | Struct | Raw | int | float | np.generic | Non
 Arguments = Sequence[Argument] | Mapping[str, Argument]  # in order, or by name
 
 
-def described(variable: Variable) -> str:
-    """A parameter as it is declared: `.u64 x`, `.align 64 .b8 params[1024]`."""
+def described(variable: Variable, *, named: bool = True) -> str:
+    """A parameter as it is declared: `.u64 x`, `.align 64 .b8 params[1024]`; `named`: with its
+    name.
+    """
     own = TYPE_BYTES[variable.type]
     align = f".align {variable.align} " if variable.align != own else ""
     extents = "".join(f"[{n}]" for n in variable.shape)
-    return f"{align}.{variable.type} {variable.name}{extents}"
+    return f"{align}.{variable.type}{f' {variable.name}' if named else ''}{extents}"
 
 
 def in_order(kernel: str, declared: Sequence[Variable], args: Arguments) -> tuple[Argument, ...]:
@@ -81,7 +84,8 @@ def in_order(kernel: str, declared: Sequence[Variable], args: Arguments) -> tupl
 def _parameters(kernel: str, declared: Sequence[Variable]) -> str:
     listed = ", ".join(map(described, declared[:_MOST_LISTED]))
     more = f" and {len(declared) - _MOST_LISTED} more" if len(declared) > _MOST_LISTED else ""
-    return f"kernel '{kernel}' has {len(declared)} parameters{': ' if listed else ''}{listed}{more}"
+    said = f": {listed}{more}" if listed else ""
+    return f"{named_kernel(kernel)} has {len(declared)} parameters{said}"
 
 
 def in_words(variable: Variable, argument: Argument) -> str:
@@ -119,6 +123,8 @@ def bytes_of(variable: Variable, argument: Argument, memory: DeviceMemory) -> by
         BindError: the argument does not fit the parameter.
     """
     what = f"parameter '{described(variable)}'"
+    if (name := parameter_name(variable.name)) != variable.name:
+        what = f"{name} ({described(variable, named=False)})"
     value = int(argument) if isinstance(argument, bool | np.bool_) else plain_int(argument)
     number = value is not None or isinstance(argument, float | np.floating | ml_dtypes.bfloat16)
     if number and not (variable.shape and isinstance(argument, np.generic)):
@@ -126,7 +132,7 @@ def bytes_of(variable: Variable, argument: Argument, memory: DeviceMemory) -> by
     elif variable.type == "f64" and not isinstance(argument, Raw | Struct | np.generic):
         raise BindError(f"{what} is a number; got {type(argument).__name__}")
     else:
-        found = _encoded(what, variable.name, argument, memory)
+        found = _encoded(what, parameter_name(variable.name), argument, memory)
     if len(found) != variable.nbytes:
         raise BindError(
             f"{what} has {variable.nbytes} bytes, and its argument ({type(argument).__name__})"

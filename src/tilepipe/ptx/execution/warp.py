@@ -28,6 +28,7 @@ from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.execution.poison import PoisonedRegisters
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of, spread
+from tilepipe.ptx.names import named_kernel
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
 from tilepipe.ptx.warp_protocol import IN_FLIGHT, Launch
@@ -239,8 +240,9 @@ class Warp:
         looks = "" if self.agent.looks is None else str(self.agent.looks)
         polls = f"; {self.agent} {looks}" if looks else ""
         raise UnfinishedError(
-            f"kernel '{self.code.function.name}' has not ended after {clock.seconds:g} s: it loops"
-            f" without end, or needs longer (timeout=). A warp is at {where(here)}: {here}{polls}"
+            f"{named_kernel(self.code.function.name)} has not ended after {clock.seconds:g} s: it"
+            " loops without end, or needs longer (timeout=). A warp is at"
+            f" {where(here)}: {here}{polls}"
         )
 
     def _first_of(self, at: int) -> Instruction:
@@ -251,8 +253,8 @@ class Warp:
     def _endless(self, at: int) -> DeadlockError:
         here = self._first_of(at)
         return DeadlockError(
-            f"kernel '{self.code.function.name}': {self.agent} is in a loop that nothing can end:"
-            " the loop changes nothing, and looks at nothing that others change. It is at"
+            f"{named_kernel(self.code.function.name)}: {self.agent} is in a loop that nothing can"
+            " end: the loop changes nothing, and looks at nothing that others change. It is at"
             f" {where(here)}: {here}\n"
             "  If it is to wait for another thread, it must load what that one writes, each time"
             " again: through a volatile pointer, or by ld.acquire.",
@@ -657,8 +659,8 @@ class Warp:
                 )
         waiting = "; ".join(self._place(group) for group in self.waiting)
         raise SimFault(
-            f"kernel '{self.code.function.name}': lanes of {self.agent} wait for other lanes that"
-            f" an instruction names, and these wait elsewhere, or have come to none: {waiting}"
+            f"{named_kernel(self.code.function.name)}: lanes of {self.agent} wait for other lanes"
+            f" that an instruction names, and these wait elsewhere, or have come to none: {waiting}"
         )
 
     def _place(self, group: Group) -> str:
