@@ -101,6 +101,13 @@ LOADED_REGISTERS = Rule(
     "PTX ISA, tcgen05.wait: until it returns, a tcgen05.ld may not be over; Triton's epilogues use"
     " the registers before, and leave the wait to the hardware's scoreboard",
 )
+COPIES_BEFORE_WGMMA = Rule(
+    "copies before wgmma",
+    "wgmma.fence between a mov of a register of a wgmma, also of a constant, and that wgmma",
+    "PTX ISA, wgmma.fence: it stands between any access to a register and a wgmma that names it;"
+    " NVRTC sets an accumulator to 0 between the fence and the wgmma",
+    "silent",
+)
 FENCE_OF_WRITER = Rule(
     "fence of the writer",
     "the fence before the relaxed write of a flag is executed by the thread that writes the flag",
@@ -155,7 +162,8 @@ RELAXED_HAND_BACK = Rule(
 )
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
-    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, FENCE_OF_WRITER, STORE_AT_EXIT, ELECTED_LANE,
+    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA, FENCE_OF_WRITER,
+    STORE_AT_EXIT, ELECTED_LANE,
     OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK,
 )  # fmt: skip
 

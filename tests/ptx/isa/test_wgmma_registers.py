@@ -11,6 +11,7 @@ from tilepipe.errors import RaceError
 from tilepipe.ptx import Launch
 
 _ZEROS = """
+    mov.u32 %r40, 0;
     mad.wide.u32 %a0, %t, 4, %b0; mov.u32 %r2, memory; mad.lo.u32 %r3, %t, 16, %r2; mov.u32 %r4, 0;
     st.shared.v4.b32 [%r3], {%r4, %r4, %r4, %r4};
     fence.proxy.async.shared::cta;
@@ -39,9 +40,9 @@ def _launch(*parts: str) -> Launch:
     ("access", "register", "of"),
     [
         ("add.u32 %r30, %r21, 1;", "%r21", "the accumulator"),  # read, and overwritten by the wgmma
-        ("mov.u32 %r22, 0;", "%r22", "the accumulator"),
-        ("mov.u32 %r12, 7;", "%r12", "A"),
-        ("@%p1 mov.u32 %r12, 7;", "%r12", "A"),
+        ("xor.b32 %r22, %r22, %r22;", "%r22", "the accumulator"),
+        ("shl.b32 %r12, %r11, 1;", "%r12", "A"),
+        ("@%p1 shl.b32 %r12, %r40, 1;", "%r12", "A"),
         ("ld.global.u32 %r13, [%b0];", "%r13", "A"),
         ("st.global.u32 [%a0], %r23;", "%r23", "the accumulator"),
         ("cvt.u64.u32 %rd7, %r20;", "%r20", "the accumulator"),
@@ -74,15 +75,15 @@ def test_an_access_before_a_wgmma_needs_a_fence_between(
     [
         "add.u32 %r30, %r11, %r12; mov.u32 %r20, 1;" + _FENCE,
         "add.u32 %r30, %r40, 1;",  # of no wgmma
-        "@%p2 mov.u32 %r12, 7;",  # no lane does
+        "@%p2 shl.b32 %r12, %r40, 1;",  # no lane does
         _mma(),  # of the same shape: in order
         "wgmma.commit_group.sync.aligned;" + _mma(),
-        "@%p1 bra OVER; mov.u32 %r20, 0; OVER: ",  # on a way that is not taken
+        "@%p1 bra OVER; xor.b32 %r20, %r20, %r20; OVER: ",  # on a way that is not taken
         "@!%p2 bra OVER; add.u32 %r30, %r11, %r12; OVER: ",
     ],
 )
 def test_what_needs_no_fence(between: str) -> None:
-    launch = _launch("mov.u32 %r40, 0;", _FENCE, _mma(), _DONE, between, _mma(), _DONE)
+    launch = _launch(_FENCE, _mma(), _DONE, between, _mma(), _DONE)
     assert check(launch).ok
     launch.run()
 
@@ -105,3 +106,16 @@ def test_a_use_in_a_loop_is_found_in_its_second_round() -> None:
     assert check(loop(_FENCE)).ok
     with pytest.raises(RaceError, match=r"add\.u32 %r30"):
         loop("").run()
+
+
+def test_copies_between_fence_and_wgmma_are_strict() -> None:
+    """As NVRTC sets accumulators to 0."""
+    launch = _launch(_FENCE, "mov.u32 %r20, 0; mov.u32 %r21, %r40;", _mma(), _DONE)
+    assert check(launch).ok
+    with pytest.raises(RaceError, match="strict rules, copies before wgmma: %r20, a register of"):
+        launch.run(rules="strict")
+    read = _launch(
+        _FENCE, _mma(), _DONE, "add.u32 %r30, %r20, 1;", "mov.u32 %r20, 0;", _mma(), _DONE
+    )
+    with pytest.raises(RaceError, match=r"add\.u32 %r30"):  # which the copy does not hide
+        read.run()

@@ -338,7 +338,10 @@ class _Writer:
             condition, lanes = self.guard(instruction)
             if instruction.guard is not None and not condition:
                 condition = f"{lanes}.any()"
-            note = f"w.unfenced.update({self.constant(unfenced.accesses[self.at])})"
+            accesses = self.constant(unfenced.accesses[self.at])
+            note = f"w.unfenced.update({accesses})"
+            if instruction.opcode == "mov":  # the rule COPIES_BEFORE_WGMMA: hides no other access
+                note = f"w.unfenced = {accesses} | w.unfenced"
             self.line(f"if {condition}: {note}" if condition else note)
         match op:
             case Compute():

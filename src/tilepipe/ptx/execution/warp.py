@@ -22,6 +22,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.poison import Origin
+from tilepipe.machine.rules import COPIES_BEFORE_WGMMA
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads, results
@@ -436,16 +437,22 @@ class Warp:
         number = next(n for n, s in self.code.sites.items() if s.number == site.id)
         for register, what in found.names[number].items():
             by = self.unfenced.get(register)
-            if by is not None and found.names.get(by, {}).get(register) != what:
-                raise self._unfenced(register, what, by, site)
+            if by is None or found.names.get(by, {}).get(register) == what:
+                continue
+            copies = self.code.function.instructions[by].opcode == "mov"
+            if self.world.strict or not copies:  # the rule COPIES_BEFORE_WGMMA
+                raise self._unfenced(register, what, by, site, copies=copies)
         self.unfenced.update(found.accesses.get(number, {}))
 
-    def _unfenced(self, register: int, what: str, by: int, site: Site) -> RaceError:
+    def _unfenced(
+        self, register: int, what: str, by: int, site: Site, *, copies: bool
+    ) -> RaceError:
         instruction = self.code.function.instructions[by]
         of = "A" if what == "A" else "the accumulator"
+        rule = f"strict rules, {COPIES_BEFORE_WGMMA.name}: " if copies else ""
         return RaceError(
-            f"{self._name_of(register)}, a register of {of}, is used by an instruction, and no"
-            " wgmma.fence stands between that and the wgmma, which may read an old value, or"
+            f"{rule}{self._name_of(register)}, a register of {of}, is used by an instruction,"
+            " and no wgmma.fence stands between that and the wgmma, which may read an old value, or"
             " overwrite what is still to be read (PTX ISA, wgmma.fence).\n"
             f"  first:  {instruction} (PTX line {instruction.line})\n"
             f"          at {self.launch.location(instruction)}\n"
