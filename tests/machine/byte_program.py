@@ -266,7 +266,8 @@ class Launch:
     grid = clusters = resident = 1
     kinds = [Kind.OTHER] * len(SITES)
     adds: frozenset[int] = frozenset()
-    lanes = (0,)
+    lanes: Sequence[int] = (0,)
+    other_lanes: Sequence[int] = ()
     residents: Sequence[int] = (1,)
 
     def __init__(self, variant: Variant) -> None:
