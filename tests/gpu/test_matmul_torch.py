@@ -299,6 +299,13 @@ def test_tensors_of_another_device_than_the_current() -> None:
         matmul(tensor(200, 100), b)
 
 
+def test_tensors_on_the_cpu_are_simulated() -> None:
+    a, b = tensor(64, 72), tensor(72, 40)
+    there, here = matmul(a, b), matmul(a.cpu(), b.cpu())
+    assert here.device.type == "cpu"
+    torch.testing.assert_close(here, there.cpu(), rtol=1e-2, atol=1e-2)
+
+
 def test_devices_that_do_not_fit() -> None:
     with pytest.raises(tp.BindError, match="a is on cuda:0 and b on cpu; move one with"):
         matmul(tensor(8, 8), tensor(8, 8).cpu())
