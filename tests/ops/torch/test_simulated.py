@@ -161,8 +161,9 @@ def test_a_long_run_is_announced_once() -> None:
         warnings.simplefilter("always")
         for done in range(1, 1001):
             report(done, 1000)
-    ((text, category),) = [(str(w.message), w.category) for w in warned]
+    ((text, category, file),) = [(str(w.message), w.category, w.filename) for w in warned]
     assert category is simulated.SlowSimulationWarning
+    assert file == __file__  # the caller's, not tilepipe's
     assert "matmul of tensors on the CPU is simulated: this call takes about 8 minutes" in text
     assert "(2 of 1000 CTAs in 1 s)" in text
     assert seen == list(range(1, 1001))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -27,6 +30,7 @@ OPTIONS: ContextVar[tuple[int, Progress | None]] = ContextVar("OPTIONS", default
 """`seed` and `progress` of the call that is under way. Operators of PyTorch do not pass them on."""
 
 _announced: set[str] = set()
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
 
 
 class SlowSimulationWarning(UserWarning):
@@ -100,12 +104,22 @@ def announcing(
                     " tensors to a GPU with .cuda(), or pass progress= to follow it;"
                     " TILEPIPE_CPU_TENSORS=off makes this an error",
                     SlowSimulationWarning,
-                    stacklevel=2,
+                    stacklevel=_callers_level(),
                 )
         if progress is not None:
             progress(done, total)
 
     return report
+
+
+def _callers_level() -> int:
+    """How far up the stack the caller of the operation is, for a warning of the function that asks:
+    the first frame outside of tilepipe.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _duration(seconds: float) -> str:
