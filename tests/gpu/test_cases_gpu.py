@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cases import (
+    between_ctas,
     copies as copy_cases,
     fragments as fragment_cases,
     grid as grid_cases,
@@ -29,6 +30,7 @@ OWN = [
     *copy_cases.CASES,
     *sync_cases.CASES,
     *grid_cases.CASES,
+    *between_ctas.CASES,
 ]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 
@@ -58,7 +60,11 @@ def test_the_gpu_gives_what_the_simulator_gives(case: Any) -> None:
     [{"debug": True}, {"perturb": 1}, {"perturb": 2}, {"debug": True, "perturb": 3}],
     ids=str,
 )
-@pytest.mark.parametrize("case", [*sync_cases.CASES, *grid_cases.CASES], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [*sync_cases.CASES, *grid_cases.CASES, *between_ctas.CASES],
+    ids=lambda case: case.name,
+)
 def test_debug_and_perturbed_builds(case: Any, options: dict[str, Any]) -> None:
     check(*launched(case, **options))
 
