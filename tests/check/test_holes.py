@@ -17,8 +17,8 @@ import pytest
 from tests.check.campaign.drawing import drawn
 from tests.check.campaign.judge import Judged, judge
 from tilepipe.check.engine import state_key as fingerprint
+from tilepipe.check.engine.traced_front_end import TracedFrontEnd
 from tilepipe.check.key_encoding import digest
-from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.machine.barriers import rendezvous
@@ -44,7 +44,11 @@ def _hashes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locals_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Watch, "polling_state", lambda self, world, ctas, ag: digest(self.registers(ag)))
+    patch.setattr(
+        TracedFrontEnd,
+        "polling_state",
+        lambda self, world, ctas, ag: digest(self.registers(ag)),
+    )
 
 
 def _no_rule_for_tensors(patch: pytest.MonkeyPatch) -> None:

@@ -262,7 +262,7 @@ class Launch:
     polls; a state is how far each warp has come, and no data decide anything.
     """
 
-    shares_work = has_tests = polls = False
+    shares_work = has_tests = may_poll = False
     grid = clusters = resident = 1
     kinds = [Kind.OTHER] * len(SITES)
     adds: frozenset[int] = frozenset()

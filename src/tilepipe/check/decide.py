@@ -225,7 +225,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         again = first if len(every) == len(group) else None
         if explorer.reductions.hashing and again is not None and tickets.explore(explorer, first):
             continue
-        if not ((front_end.has_tests or front_end.polls) and explorer.reductions.hashing):
+        if not ((front_end.has_tests or front_end.may_poll) and explorer.reductions.hashing):
             explorer.explore_executions(group, again)
             continue
         strong = [site for site, kind in enumerate(front_end.kinds) if kind is Kind.STRONG]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tilepipe.check.engine.front_end import FrontEnd
-from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.traced_front_end import TracedFrontEnd
 from tilepipe.errors import BindError
 from tilepipe.ir import program as ir
 from tilepipe.machine.rules import Rules
@@ -49,12 +49,12 @@ def front_end_of(launch: AnyLaunch, rules: Rules) -> SourceFrontEnd:
         BindError: it is no launch; or its arguments do not fit the kernel.
     """
     if isinstance(launch, ir.Launch):
-        return LaunchState(launch, rules)
-    from tilepipe.check.engine.ptx_state import PtxState
+        return TracedFrontEnd(launch, rules)
+    from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
     from tilepipe.ptx import Launch as PtxLaunch
 
     if isinstance(launch, PtxLaunch):
-        return PtxState(launch, rules)
+        return PtxFrontEnd(launch, rules)
     raise BindError(
         "check.check takes a launch: call program.check(), check(program.launch_args), or, of a"
         f" kernel of PTX, check(kernel.bind(...)); got {launch!r:.80}"

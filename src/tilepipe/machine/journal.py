@@ -50,9 +50,9 @@ class Journal(Protocol):
     def tried(self, barrier: Hashable, phase: int, outcome: bool, mask: int) -> None:
         """A test whether a phase is complete."""
 
-    def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
-        """A step whose effect depends on the earlier ones on the same thing that took something: an
-        atomic add, an allocation, a request for work. `takes`: whether it does so itself.
+    def in_turn(self, thing: Hashable, mask: int, changes: bool) -> None:
+        """A step whose effect depends on the earlier steps that changed the same thing: a strong
+        access, an allocation, a request for work. `changes`: whether it changes the thing itself.
         """
 
     def woken(self, thing: Hashable, mask: int) -> None:

@@ -33,7 +33,7 @@ from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_word
 from tilepipe.ptx.compiler.segments import CompiledFunction, Site as CodeSite, compiled
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.clocks import SpecialValues
-from tilepipe.ptx.execution.warp import Clock, Warp
+from tilepipe.ptx.execution.warp import TimeLimit, Warp
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.limits import Extents
 from tilepipe.ptx.names import named_kernel, readable_name, shown_name
@@ -200,8 +200,8 @@ class Launch:
         seed = require_int(seed, "seed", 0, sys.maxsize)
         if timeout is not None and not (timeout := require_number(timeout, "timeout")) > 0:
             raise BindError(f"timeout is a number of seconds above 0, or None; got {timeout:g}")
-        clock = Clock.of(timeout)
-        world = self.start(rules, clock)
+        time_limit = TimeLimit.of(timeout)
+        world = self.start(rules, time_limit)
         order = list(range(world.grid // world.program.cluster_size))
         random = Random(seed) if seed else None
         if random is not None:
@@ -288,7 +288,7 @@ class Launch:
         made.fenced_maps = {}
         return made
 
-    def start(self, rules: Rules, clock: Clock, kind: type[Warp] = Warp) -> World:
+    def start(self, rules: Rules, time_limit: TimeLimit, kind: type[Warp] = Warp) -> World:
         """What all clusters of the launch share, at its start. Memory keeps what it holds. `kind`:
         of the warps.
         """
@@ -299,13 +299,13 @@ class Launch:
 
         def body(m: Machine, agent: Agent) -> Warp:
             warp = self._warp(kind, m, agent, sites)
-            warp.clock = clock
+            warp.time_limit = time_limit
             return warp
 
         world = World(program, body, self.chip, prod(self.grid), self.memory.tensors, self.rules)
         world.standing = _standing
         world.unread = self._reductions
-        clock.world = world
+        time_limit.world = world
         self.advice, self.printed = world.advice, world.printed
         for instruction, register in self.kernel.code.early_uses:
             finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"

@@ -18,7 +18,7 @@ import pytest
 from tests.check.engine.random_ptx_kernels import Program, program
 from tilepipe.check import Bounds, Reductions, Verdict, check
 from tilepipe.check.decide import decide
-from tilepipe.check.engine.ptx_state import PtxState
+from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
 from tilepipe.check.engine.race_reversal import Explorer
 from tilepipe.errors import SimFault, UnfinishedError
 from tilepipe.machine.rules import Rules
@@ -70,7 +70,7 @@ def of_lanes(made: Program, effort: Effort) -> str:
     """What the verdicts under the strict rules come to, if each lane in turn is elected."""
     found = set()
     for lane in effort.lanes:
-        front_end = PtxState(made.launch(), "strict")
+        front_end = PtxFrontEnd(made.launch(), "strict")
         front_end.lanes = (lane,)
         front_end.elected = lane
         explorer = Explorer(front_end, effort.bounds, Reductions(), None)

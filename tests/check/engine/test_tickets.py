@@ -224,7 +224,7 @@ def test_a_draw_compares_itself_with_the_last_ones_only() -> None:
     draws = 400
     for number in range(draws):
         causal_order.step((number % 8, 0), number, Site(), 1)  # type: ignore[arg-type]
-        journal.in_turn((0, 0), 1, takes=True)
+        journal.in_turn((0, 0), 1, changes=True)
     assert looked <= draws
     assert len(causal_order.races) == draws - 1
 

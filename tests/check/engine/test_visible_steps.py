@@ -15,8 +15,8 @@ from tests.scenarios import test_dynamic_work as dynamic
 from tests.support.check.programs import Act, Part, Program, launch
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.steps import AgentId, VisibleStep
+from tilepipe.check.engine.traced_front_end import TracedFrontEnd
 from tilepipe.ir import ops
 from tilepipe.ir.program import Launch
 from tilepipe.machine.clusters import quiet_numbers
@@ -57,8 +57,8 @@ class Listening(CausalOrder):
 def kinds_that_tell(made: Launch) -> set[str]:
     """Those of one execution."""
     with quiet_numbers():
-        launch_state = LaunchState(made, "practice")
-        execution = Execution(launch_state, range(launch_state.clusters))
+        front_end = TracedFrontEnd(made, "practice")
+        execution = Execution(front_end, range(front_end.clusters))
         listening = execution.causal_order = execution.world.journal = Listening()
         for m in execution.machines.values():
             m.journal = listening

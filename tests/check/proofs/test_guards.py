@@ -14,7 +14,7 @@ from tests.support.build import LANE, Builder, binary
 from tests.support.check.guarded_rings import Do, Ring, launch
 from tests.support.check.three_roles import Shape, program
 from tilepipe.check import Bounds, check
-from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.traced_front_end import TracedFrontEnd
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Expr, Local, Select, Unary, Vary, const
 from tilepipe.ir.program import Launch
@@ -75,7 +75,7 @@ class Asking:
 
     @property
     def counted(self) -> int:
-        return len(LaunchState(self.launch, "practice").possible_guards().tests)
+        return len(TracedFrontEnd(self.launch, "practice").possible_guards().tests)
 
 
 def directly(k: Asking, ready: Local) -> None:

@@ -2,8 +2,8 @@
 nobody ends.
 
 To put the hole of counters in memory back on purpose, patch
-`tilepipe.check.proofs.polling.Watch.state` to
-leave the memory out: `lambda self, world, ctas, ag: digest(self.registers(ag))`.
+`tilepipe.check.engine.traced_front_end.TracedFrontEnd.polling_state` to leave the memory
+out: `lambda self, world, ctas, ag: digest(self.registers(ag))`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.check import Bounds, Reductions, check, replay
+from tilepipe.check.engine.traced_front_end import TracedFrontEnd
 from tilepipe.check.key_encoding import digest
-from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Watch
+from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS
 from tilepipe.ir.chip import H200
 from tilepipe.ir.program import Launch
 
@@ -117,7 +118,7 @@ def test_without_memory_in_a_round_the_exit_is_lost(
     cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Watch, "polling_state", lambda self, world, ctas, ag: digest(self.registers(ag))
+        TracedFrontEnd, "polling_state", lambda self, world, ctas, ag: digest(self.registers(ag))
     )
     assert check(polls(cell)).ok
 

@@ -1,7 +1,9 @@
 """The engine of the checker: executions of a launch in a chosen order, and the search over them.
 
-- One execution: `launch_state` (its start), `execution`, `looking_agents`; its steps, recorded for
-  a counterexample: `recording`.
+- The program: `front_end` says what the engine asks of it; `traced_front_end` and `ptx_front_end`
+  answer.
+- One execution: `execution`, `looking_agents`; its steps, recorded for a counterexample:
+  `recording`.
 - Whether two of its steps could be the other way round: `causal_order`, `steps`.
 - The search: over executions (`race_reversal`), over states (`state_search`, `state_key`), and, if
   clusters draw from one counter, over one cluster at a time (`tickets`; docs/decisions, 12).

@@ -96,8 +96,8 @@ class CausalOrder:
         units: for each unit in flight, the clock it was issued with and the op that issued it.
         queues: for each queue of units, the clock of the last one that has acted.
         mixed: two groups that the races show to mix at a named barrier, if there are any.
-        accessed: the elements of memory that the current step has used in turn, and whether it has
-            changed them.
+        changed: the elements of memory that the current step has accessed in turn, each with
+            whether the step has changed it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class CausalOrder:
         self.units: dict[tuple[AgentId, int], tuple[tuple[int, int, int], Site | None]] = {}
         self.queues: dict[Hashable, tuple[int, int, int]] = {}
         self._queue: Hashable = None
-        self.accessed: dict[tuple[int, ...], bool] = {}
+        self.changed: dict[tuple[int, ...], bool] = {}
         self.clocks: defaultdict[AgentId, AgentClock] = defaultdict(AgentClock)
         self._agent_id: AgentId = (0, 0)
         self._ordinal = 0
@@ -131,8 +131,8 @@ class CausalOrder:
         self._agent_id, self._ordinal, self._site = agent_id, ordinal, site
         self._is_unit, self._current = False, None
         self._mask = mask
-        if self.accessed:
-            self.accessed = {}
+        if self.changed:
+            self.changed = {}
 
     def unit(self, agent_id: AgentId, ordinal: int, queue: Hashable = None) -> None:
         """An asynchronous unit of an agent is about to act. `queue`: whose units act in the order
@@ -140,7 +140,7 @@ class CausalOrder:
         """
         self._agent_id, self._ordinal = agent_id, ordinal
         self._is_unit, self._current, self._queue = True, None, queue
-        self.accessed = {}
+        self.changed = {}
         self._carried, self._site = self.units.pop((agent_id, ordinal))
         if queue in self.queues:
             pairs = zip(self._carried, self.queues[queue], strict=True)
@@ -391,17 +391,17 @@ class CausalOrder:
         """Such a test says "no". Like a wait it can be lapped, whether or not its wait follows."""
         self._record(barrier).phases[phase].waits.append(self._step_of(mask))
 
-    def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
+    def in_turn(self, thing: Hashable, mask: int, changes: bool) -> None:
         if isinstance(thing, tuple):
-            self.accessed[thing] = takes or self.accessed.get(thing, False)
+            self.changed[thing] = changes or self.changed.get(thing, False)
         record, step = self._record(thing), self._step_of(mask)
         every, some = self._known(mask)
         # Steps of one kind commute if they only look, or only add and do not use what they find. So
         # a step conflicts with the last group of another kind, and follows the groups before by way
         # of that group.
         adds = isinstance(thing, tuple) and self._site is not None and self._site.id in self._adds
-        kind = "add" if adds else "take" if takes else "look"
-        if kind == "take" or kind != record.turn_kind:
+        kind = "add" if adds else "change" if changes else "look"
+        if kind == "change" or kind != record.turn_kind:
             record.history.append((record.turn_kind, names_of(record.turns)))
             record.turn_kind, record.earlier, record.turns = kind, record.turns, []
         for first in reversed(record.earlier):

@@ -347,7 +347,7 @@ class Execution:
                 try:
                     ag.request = body.send(result)
                 except StopIteration:
-                    polling.returned(who, causal_order.accessed)
+                    polling.wake(causal_order.changed, who)
                     raise
                 if kind is Kind.SILENT:
                     silent += 1
@@ -356,7 +356,7 @@ class Execution:
                         return True
                 elif kind is Kind.STRONG:
                     silent = 0
-                    if polling.accessed(m, who, ag, site, causal_order.accessed):
+                    if polling.strong_access(m, who, ag, site, causal_order.changed):
                         self._count_steps(done - start)
                         return True
                 elif kind is not Kind.OTHER:
@@ -431,7 +431,7 @@ class Execution:
             act(m, flight.unit)
             if isinstance(flight.unit, UnitQueue):
                 self._run_to_signal(m, flight.unit)
-        self._polling.reduced(self.causal_order.accessed)
+        self._polling.wake(self.causal_order.changed)
         self._count_steps(1)
         self._end_clusters(cluster)
 

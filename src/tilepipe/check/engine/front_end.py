@@ -23,8 +23,8 @@ from tilepipe.machine.sites import Site
 
 
 class FrontEnd(Protocol):
-    """A launch that can be decided: `launch_state.LaunchState` of a kernel of this project,
-    `ptx_state.PtxState` of one of PTX.
+    """A launch that can be decided: `traced_front_end.TracedFrontEnd` of a kernel of this project,
+    `ptx_front_end.PtxFrontEnd` of one of PTX.
     Keys are plain values, as `marshal` takes them.
 
     Attributes:
@@ -34,7 +34,7 @@ class FrontEnd(Protocol):
         grid: its CTAs. clusters: its clusters. resident: how many of them run at once in
             executions that begin now. residents: the numbers of which each is tried.
         shares_work: what one cluster gets depends on the others: they are executed together.
-        polls: a loop looks at a counter.
+        may_poll: a strong access to global memory stands in a loop.
     """
 
     elected: int
@@ -44,7 +44,7 @@ class FrontEnd(Protocol):
     resident: int
     residents: Sequence[int]
     shares_work: bool
-    polls: bool
+    may_poll: bool
 
     # -- the program -------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ another agent adds to an element that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
@@ -130,20 +130,18 @@ class PollingAgents:
         self._park(agent_id, agent, poll, Spin(site, bar, phase_asked(agent, args)))
         return True
 
-    def accessed(
+    def strong_access(
         self, m: Machine, agent_id: AgentId, agent: Agent, site: Site, things: Mapping[Cell, bool]
     ) -> bool:
         """Takes note of a strong access to memory. Returns whether the agent is parked now: it has
         found what it had found before, in a state in which it had done so before.
 
         Args:
-            things: the places that it has accessed; whether it has changed them.
+            things: the elements that it has accessed, each with whether it has changed it.
         """
         if any(things.values()):
             self._polls.pop(agent_id, None)
-            for cell, changed in things.items():
-                if changed:
-                    self._wake(agent_id, cell)
+            self.wake(things, agent_id)
             return False
         poll = self._polls.setdefault(agent_id, Poll())
         poll.cells.update(things)
@@ -154,13 +152,15 @@ class PollingAgents:
         self._park(agent_id, agent, poll, Spin(site, name=name, value=value))
         return True
 
-    def returned(self, agent_id: AgentId, things: Mapping[Cell, bool]) -> None:
-        """Takes note of the last op of an agent: those that poll what it has changed look again.
-        `things`: as of `accessed`.
+    def wake(self, things: Mapping[Cell, bool], by: AgentId | None = None) -> None:
+        """The agents that poll an element which a step has changed look again. `things`: as in
+        `strong_access`. `by`: the agent whose step it is; None of an asynchronous unit.
         """
         for cell, changed in things.items():
-            if changed:
-                self._wake(agent_id, cell)
+            for cluster, uid in self._watchers.pop(cell, []) if changed else ():
+                m = self._machines.get(cluster)
+                if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
+                    m.ready.append(m.agents[uid])
 
     def looked(self) -> list[AgentId]:
         """The agents that are parked if they look once more and nothing has changed."""
@@ -238,17 +238,3 @@ class PollingAgents:
         for cell in poll.cells:
             self._watchers.setdefault(cell, []).append(agent_id)
         agent.parked, agent.spins = True, spin
-
-    def reduced(self, things: Iterable[Cell]) -> None:
-        """An asynchronous unit has changed some places: those that read them, look again."""
-        for cell in things:
-            self._wake(None, cell)
-
-    def _wake(self, by: AgentId | None, cell: Cell) -> None:
-        """An element has changed: the agents that poll it look again. `by`: the agent that has
-        changed it.
-        """
-        for cluster, uid in self._watchers.pop(cell, []):
-            m = self._machines.get(cluster)
-            if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
-                m.ready.append(m.agents[uid])

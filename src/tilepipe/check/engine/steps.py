@@ -126,7 +126,7 @@ class BarrierRecord:
         unobserved: phases that completed, and were followed by another one, without any wait.
         awaited: whether any step has waited at it.
         turn_kind, turns, earlier: of a thing that is used in turn: the kind of the last group of
-            uses that commute ("take", "add", "look"), its steps, and those of the group before.
+            uses that commute ("change", "add", "look"), its steps, and those of the group before.
     """
 
     name: Hashable

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.race_reversal import EXPECTED_RACES, BoundError, Explorer
 from tilepipe.check.engine.state_search import BranchOnTests, settle
 from tilepipe.check.engine.steps import AgentId
+from tilepipe.check.engine.traced_front_end import TracedFrontEnd
 from tilepipe.check.key_encoding import digest
 from tilepipe.check.verdict import ExecutionLimitError, ScheduleStep
 from tilepipe.errors import PoisonError, SimFault
@@ -66,11 +66,11 @@ class _Counter:
     alike: bool
 
 
-def counter_of(launch_state: LaunchState) -> _Counter | None:
+def counter_of(front_end: TracedFrontEnd) -> _Counter | None:
     """The counter of a kernel whose clusters draw from one counter, and from nothing else; None for
     other kernels.
     """
-    kernel = launch_state.launch.kernel
+    kernel = front_end.launch.kernel
     every = list(all_ops(kernel))
     found: set[tuple[TensorParam, tuple[Any, ...]]] = set()
     draws: set[ops.Op] = set()
@@ -86,7 +86,7 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
                 found.add((tensor, tuple(int(i.value) for i in index if isinstance(i, Const))))
                 if isinstance(op.value, Const) and op.value.value == 1:
                     draws.add(op)
-                elif op.result in launch_state.things:
+                elif op.result in front_end.things:
                     return None
             case (
                 ops.ClcTryCancel()
@@ -118,7 +118,7 @@ def explore(explorer: Explorer, first: Execution) -> bool:
     there.
     """
     launch = explorer.front_end
-    if not isinstance(launch, LaunchState) or launch.clusters < 2:
+    if not isinstance(launch, TracedFrontEnd) or launch.clusters < 2:
         return False
     counter = counter_of(launch)
     if counter is None:
@@ -173,7 +173,7 @@ class _Alone:
     def __init__(
         self,
         explorer: Explorer,
-        launch: LaunchState,
+        launch: TracedFrontEnd,
         counter: _Counter,
         drawn: Sequence[AgentId],
         forgets: bool,

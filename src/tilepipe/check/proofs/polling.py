@@ -12,19 +12,11 @@ A loop that does change such a value in each round, say a count of its attempts,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from tilepipe.check.key_encoding import digest
-from tilepipe.ir import def_use, ops
-from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
-from tilepipe.ir.program import Kernel, Launch, Role, all_ops, blocks, walk
-from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
-from tilepipe.machine.cta import Cta
-from tilepipe.machine.machine import World
-from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_of
 
 # polls without success, one after another in different states, that are followed
 MAX_FAILED_LOOKS = 32
@@ -88,83 +80,3 @@ class Poll:
             self.left = self.span
         self.strange = 0
         return False
-
-
-class Watch(KernelFrontEnd):
-    """The front end of a launch, with what the analysis of polling loops needs to know of it.
-
-    Attributes:
-        kinds: the kind of each site, by id.
-        adds: the ids of atomic adds whose results decide nothing: they commute.
-    """
-
-    def __init__(self, launch: Launch) -> None:
-        super().__init__(launch)
-        kernel = launch.kernel
-        loops = (op for op in all_ops(kernel) if isinstance(op, ops.While))
-        inside = {id(op) for loop in loops for op in walk(loop.body)}
-        alone = _alone(kernel)
-        self.kinds: list[Kind] = []
-        adds: set[int] = set()
-        for site in self.sites:
-            kind = Kind.SILENT if id(site.op) in inside else Kind.OTHER
-            if isinstance(site.op, ops.MbarTryWait):
-                kind = Kind.TEST
-            elif isinstance(site.op, ops.Atomic | ops.StrongLoad | ops.StrongStore):
-                kind = Kind.STRONG
-                if _only_adds(site.op, self.things):
-                    adds.add(site.id)
-            elif site.facts.noticed and not (
-                isinstance(site.op, ops.NamedSync) and site.op.bar in alone
-            ):
-                kind = Kind.NOTICED
-            self.kinds.append(kind)
-        self.adds = frozenset(adds)
-        setup = _written(kernel.setup) & self.things
-        self._written = {r.name: setup | (_written(r.body) & self.things) for r in kernel.roles}
-
-    def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
-        """A digest of all that decides what an agent does next, as long as no other agent does
-        anything: its place, its live values, and the memory that its role writes.
-        """
-        written = self._written.get(ag.role_name, frozenset())
-        memory: list[Hashable] = []
-        if written:
-            memory += [
-                self.slot(s)
-                for cta in ctas
-                for s in cta.slots
-                if s.buffer in written or s is cta.tmem
-            ]
-            memory += [self.tensor(t) for t in world.tensors if t.param in written]
-        return digest((self.registers(ag), tuple(memory)))
-
-
-def _only_adds(op: ops.Op, deciding: Set[Thing]) -> bool:
-    """Whether an op adds to an element, and what it finds there decides nothing."""
-    return isinstance(op, ops.Atomic) and op.operation == "add" and op.result not in deciding
-
-
-def _alone(kernel: Kernel) -> set[NamedBarrier]:
-    """Named barriers that only the warps of one agent use: no other agent can observe them."""
-    users: dict[NamedBarrier, list[Role | None]] = {}
-    for role, block in blocks(kernel):
-        for op in walk(block):
-            if isinstance(op, ops.NamedSync | ops.NamedArrive):
-                users.setdefault(op.bar, []).append(role)
-    found = set()
-    for bar, roles in users.items():
-        role = roles[0]
-        if role is None or any(r is not role for r in roles) or bar.threads != role.agent_threads:
-            continue
-        if role.agents == 1 or bar.per_warpgroup == role.agents:
-            found.add(bar)
-    return found
-
-
-def _written(block: ops.Block) -> frozenset[Thing]:
-    """The memory that the ops of a block write."""
-    things = (thing_of(x) for op in walk(block) for x, use in def_use.used(op) if use.writes)
-    return frozenset(
-        x for x in things if isinstance(x, SmemBuffer | TensorParam) or x is TENSOR_MEMORY
-    )

@@ -14,7 +14,7 @@ from functools import partial
 
 from tilepipe.check.counterexamples.replaying import perform
 from tilepipe.check.decide import check
-from tilepipe.check.engine.ptx_state import PtxState
+from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
 from tilepipe.check.mutation.outcomes import Outcome, outcome_of
 from tilepipe.check.sensitivity.results import Line
 from tilepipe.check.verdict import Bounds
@@ -110,16 +110,16 @@ class _Run:
 
 
 def _run(launch: Launch, rules: Rules) -> _Run:
-    state = PtxState(launch, rules)
+    front_end = PtxFrontEnd(launch, rules)
     with quiet_numbers():
-        error, execution = perform(state, ())
+        error, execution = perform(front_end, ())
     if error is not None:
         raise error
     counts, executed = execution.world.counts, dict[int, int]()
     for site in launch.kernel.code.sites.values():
         line = site.instruction.line
         executed[line] = executed.get(line, 0) + counts[site.number]
-    outputs = [tensor.array.tobytes() for tensor in state.launch.memory.tensors]
+    outputs = [tensor.array.tobytes() for tensor in front_end.launch.memory.tensors]
     return _Run(outputs, execution.world.advice, executed)
 
 

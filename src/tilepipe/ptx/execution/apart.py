@@ -66,7 +66,7 @@ class WatchedWarp(Warp):
             region = region.outer
 
     def _say(self, first: Site, second: Site) -> None:
-        world = self.clock.world
+        world = self.time_limit.world
         if world is not None and not world.incomplete:
             world.incomplete = (
                 f"not modelled: lanes of {self.agent} that a branch has separated both act before"

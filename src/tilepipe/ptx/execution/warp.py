@@ -39,8 +39,8 @@ _QUIET_LOOKS = 8  # at the time, between two requests, after which states are co
 
 
 @dataclass(eq=False, slots=True)
-class Clock:
-    """The limit of time of a run, which its warps share.
+class TimeLimit:
+    """The time limit of a run, which its warps share.
 
     Attributes:
         seconds: the limit, of processor time. deadline: of `time.thread_time`. left: segments that
@@ -53,8 +53,8 @@ class Clock:
     world: World | None = None
 
     @classmethod
-    def of(cls, seconds: float | None) -> Clock:
-        """A clock that starts now; without a limit if `seconds` is None."""
+    def of(cls, seconds: float | None) -> TimeLimit:
+        """A limit that starts now; none if `seconds` is None."""
         if seconds is None:
             return cls(math.inf, math.inf)
         return cls(seconds, time.thread_time() + seconds)
@@ -141,7 +141,7 @@ class Warp:
         special, lanes_of: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
         local, written: the bytes of each lane's local memory, and which of them it has written.
-        clock: the limit of time. agent: whose body it is.
+        time_limit: of the run. agent: whose body it is.
         operands: registers that asynchronous instructions read, and what they then held.
         poison: which registers hold poison. carried: (lane, byte) of local memory to which poison
             was stored -> where it was read.
@@ -176,7 +176,7 @@ class Warp:
         self.operands: list[KeptOperand] = []
         self.unfenced: dict[int, int] = {}
         self.sites: Sequence[Any] = ()
-        self.clock = Clock.of(None)
+        self.time_limit = TimeLimit.of(None)
         self.carried: dict[tuple[int, int], Origin] = {}
         self.poison = PoisonedRegisters(self)
         self._tracks = False
@@ -193,7 +193,7 @@ class Warp:
             UnfinishedError: the time is over. OutOfTimeError: that of the world is.
         """
         registers = self.registers
-        clock = self.clock
+        time_limit = self.time_limit
         at = self.at
         self._quiet = None
         # A look at a barrier or at memory was in vain: other lanes of this warp may be those that
@@ -206,9 +206,9 @@ class Warp:
             if at == self._join:
                 at = self._meet()
                 continue
-            clock.left -= 1
-            if clock.left < 0:
-                self._look_at_clock(at)
+            time_limit.left -= 1
+            if time_limit.left < 0:
+                self._check_time_limit(at)
             try:
                 found = self._table[at](self, registers, answer)
             except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
@@ -225,24 +225,24 @@ class Warp:
                 self.groups.insert(0, Group(at, self.mask, self.region))
                 at = self._switch()
 
-    def _look_at_clock(self, at: int) -> None:
-        clock = self.clock
-        clock.left = _SEGMENTS
+    def _check_time_limit(self, at: int) -> None:
+        time_limit = self.time_limit
+        time_limit.left = _SEGMENTS
         if self._quiet is None:
             self._quiet = _Quiet()
         elif self._quiet.is_back(lambda: (at, self.agent.time, self.snapshot())):
             raise self._endless(at)
-        until = None if clock.world is None else clock.world.deadline
+        until = None if time_limit.world is None else time_limit.world.deadline
         if until is not None and time.perf_counter() > until:
             raise OutOfTimeError
-        if time.thread_time() <= clock.deadline:
+        if time.thread_time() <= time_limit.deadline:
             return
         here = self._first_of(at)
         looks = "" if self.agent.looks is None else str(self.agent.looks)
         polls = f"; {self.agent} {looks}" if looks else ""
         raise UnfinishedError(
-            f"{named_kernel(self.code.function.name)} has not ended after {clock.seconds:g} s: it"
-            " loops without end, or needs longer (timeout=). A warp is at"
+            f"{named_kernel(self.code.function.name)} has not ended after {time_limit.seconds:g} s:"
+            " it loops without end, or needs longer (timeout=). A warp is at"
             f" {where(here)}: {here}{polls}"
         )
 
@@ -701,8 +701,8 @@ class Warp:
     @property
     def world(self) -> World:
         """What all clusters of its launch share."""
-        assert self.clock.world is not None
-        return self.clock.world
+        assert self.time_limit.world is not None
+        return self.time_limit.world
 
     @property
     def first(self) -> int:

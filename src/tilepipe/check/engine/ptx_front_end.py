@@ -23,13 +23,13 @@ from tilepipe.ptx.compiler.peeks import peeks
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
 from tilepipe.ptx.execution.apart import WatchedWarp
-from tilepipe.ptx.execution.warp import Clock
+from tilepipe.ptx.execution.warp import TimeLimit
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
 from tilepipe.ptx.syntax.nodes import Instruction, Operand
 
 
-class PtxState:
+class PtxFrontEnd:
     """The start of every execution of a launch of PTX: see `front_end.FrontEnd`.
 
     Attributes:
@@ -66,7 +66,7 @@ class PtxState:
             for number, kind in enumerate(self.kinds)
         )
         looped = code.flow.in_loops()
-        self.polls = any(
+        self.may_poll = any(
             self.kinds[site.number] is Kind.STRONG
             and site.number not in self.adds
             and code.flow.of_instruction[at] in looped
@@ -111,7 +111,7 @@ class PtxState:
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""
         self.launch.memory.restore()
-        world = self.launch.start(self.rules, Clock.of(None), WatchedWarp)
+        world = self.launch.start(self.rules, TimeLimit.of(None), WatchedWarp)
         world.journal = journal
         world.elected = self.elected
         world.silent = True

@@ -14,7 +14,7 @@ from tests.support.printed_ptx import Printed, printed
 from tilepipe import ptx
 from tilepipe.check import Reductions, check, replay
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.ptx_state import PtxState
+from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
 from tilepipe.ir.location import Loc
 from tilepipe.machine.polling import Looks
 from tilepipe.machine.sites import Site
@@ -359,7 +359,7 @@ GROUPS = """
 
 def place(ops: int, change: Callable[[WatchedWarp], None] | None = None) -> Hashable:
     """The part of a state that says how the warp goes on, after some ops."""
-    state = PtxState(kernel(GROUPS, 0).bind((), grid=1, block=32), "practice")
+    state = PtxFrontEnd(kernel(GROUPS, 0).bind((), grid=1, block=32), "practice")
     execution = Execution(state, [0])
     agent = execution.machines[0].agents[0]
     execution.run_agent(0, agent, ops)
@@ -406,7 +406,7 @@ def test_what_lanes_have_found_together_is_no_part_of_their_place() -> None:
 
 def test_a_look_in_vain_is_forgotten_with_the_next_op() -> None:
     """Only the request after it is made by another group."""
-    state = PtxState(kernel(GROUPS, 0).bind((), grid=1, block=32), "practice")
+    state = PtxFrontEnd(kernel(GROUPS, 0).bind((), grid=1, block=32), "practice")
     execution = Execution(state, [0])
     agent = execution.machines[0].agents[0]
     agent.repeats = True

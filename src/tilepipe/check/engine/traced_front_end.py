@@ -1,30 +1,31 @@
-"""The start of every execution of a launch: its arguments as they were given, and what is known
-about its kernel.
-"""
+"""The front end of a traced kernel: see `front_end.FrontEnd`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from tilepipe.check.key_encoding import digest
 from tilepipe.check.proofs.guards import Guards, guards
-from tilepipe.check.proofs.polling import Watch
+from tilepipe.check.proofs.polling import Kind
 from tilepipe.errors import BindError
 from tilepipe.ir import def_use, ops, printer
 from tilepipe.ir.expressions import Const
-from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import Launch, TensorArg, all_ops, walk
+from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
+from tilepipe.ir.program import Kernel, Launch, Role, TensorArg, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.machine.sites import Site
+from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_of
 
 
-class LaunchState(Watch):
-    """The start of every execution of a launch.
+class TracedFrontEnd(KernelFrontEnd):
+    """A launch of a traced kernel: see `front_end.FrontEnd`.
 
     Attributes:
         launch: the launch, with copies of the arrays that the kernel writes.
@@ -32,9 +33,11 @@ class LaunchState(Watch):
         elected: the elected lane of executions that begin now.
         guards: the tests that are treated as the waits that they guard; none unless `decide` sets
             them.
-        polls: whether a loop may poll an element of global memory.
+        may_poll: whether a loop may poll an element of global memory.
         residents: how many clusters run at once, each number in turn where one may wait for
             another: nothing but a cooperative launch promises that they all do.
+        kinds: the kind of each site, by id.
+        adds: the ids of atomic adds whose results decide nothing: they commute.
     """
 
     other_lanes: Sequence[int] = ()
@@ -73,12 +76,18 @@ class LaunchState(Watch):
         every = list(all_ops(launch.kernel))
         self.guards = Guards()
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
+        self.kinds = self._kinds()
+        self.adds = frozenset(s.id for s in self.sites if self._only_adds(s.op))
+        setup = _written(launch.kernel.setup) & self.things
+        self._written = {
+            role.name: setup | (_written(role.body) & self.things) for role in launch.kernel.roles
+        }
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
-        self.polls = any(self._looks(op) for op in looped)
+        self.may_poll = any(self._looks(op) for op in looped)
         self.elected = self.lanes[0]
         self.residents: Sequence[int] = (self.resident,)
         most = min(self.resident, self.clusters)
-        if self.polls and not launch.kernel.cooperative:
+        if self.may_poll and not launch.kernel.cooperative:
             self.residents = range(most, 0, -1)
 
     @property
@@ -125,6 +134,44 @@ class LaunchState(Watch):
         world.silent = True
         return world
 
+    def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+        """A digest of all that decides what an agent does next, as long as no other agent does
+        anything: its place, its live values, and the memory that its role writes.
+        """
+        written = self._written.get(ag.role_name, frozenset())
+        memory: list[Hashable] = []
+        if written:
+            memory += [
+                self.slot(s)
+                for cta in ctas
+                for s in cta.slots
+                if s.buffer in written or s is cta.tmem
+            ]
+            memory += [self.tensor(t) for t in world.tensors if t.param in written]
+        return digest((self.registers(ag), tuple(memory)))
+
+    def _kinds(self) -> list[Kind]:
+        loops = (op for op in all_ops(self.launch.kernel) if isinstance(op, ops.While))
+        inside = {id(op) for loop in loops for op in walk(loop.body)}
+        alone = _alone(self.launch.kernel)
+        kinds = []
+        for site in self.sites:
+            kind = Kind.SILENT if id(site.op) in inside else Kind.OTHER
+            if isinstance(site.op, ops.MbarTryWait):
+                kind = Kind.TEST
+            elif isinstance(site.op, ops.Atomic | ops.StrongLoad | ops.StrongStore):
+                kind = Kind.STRONG
+            elif site.facts.noticed and not (
+                isinstance(site.op, ops.NamedSync) and site.op.bar in alone
+            ):
+                kind = Kind.NOTICED
+            kinds.append(kind)
+        return kinds
+
+    def _only_adds(self, op: ops.Op | None) -> bool:
+        """Whether an op adds to an element, and what it finds there decides nothing."""
+        return isinstance(op, ops.Atomic) and op.operation == "add" and op.result not in self.things
+
     def given(self, number: int) -> np.ndarray:
         """The contents of a tensor at the start of each execution. `number`: its index among the
         tensors.
@@ -135,3 +182,28 @@ class LaunchState(Watch):
     def output(self) -> dict[str, np.ndarray]:
         """The arrays that the last execution has written, by parameter."""
         return dict(self._copies)
+
+
+def _alone(kernel: Kernel) -> set[NamedBarrier]:
+    """Named barriers that only the warps of one agent use: no other agent can observe them."""
+    users: dict[NamedBarrier, list[Role | None]] = {}
+    for role, block in blocks(kernel):
+        for op in walk(block):
+            if isinstance(op, ops.NamedSync | ops.NamedArrive):
+                users.setdefault(op.bar, []).append(role)
+    found = set()
+    for bar, roles in users.items():
+        role = roles[0]
+        if role is None or any(r is not role for r in roles) or bar.threads != role.agent_threads:
+            continue
+        if role.agents == 1 or bar.per_warpgroup == role.agents:
+            found.add(bar)
+    return found
+
+
+def _written(block: ops.Block) -> frozenset[Thing]:
+    """The memory that the ops of a block write."""
+    things = (thing_of(x) for op in walk(block) for x, use in def_use.used(op) if use.writes)
+    return frozenset(
+        x for x in things if isinstance(x, SmemBuffer | TensorParam) or x is TENSOR_MEMORY
+    )
