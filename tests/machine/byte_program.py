@@ -40,7 +40,7 @@ from tilepipe.machine.memory.fragment_access import read_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix, accumulator_places, to_registers
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
-from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMap
+from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMapFields
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
@@ -229,9 +229,9 @@ class Arguments:
     b: npt.NDArray[Any] = field(init=False)
     c: npt.NDArray[Any] = field(init=False)
     memory: DeviceMemory = field(init=False)
-    a_map: TensorMap = field(init=False)
-    b_map: TensorMap = field(init=False)
-    c_map: TensorMap = field(init=False)
+    a_map: TensorMapFields = field(init=False)
+    b_map: TensorMapFields = field(init=False)
+    c_map: TensorMapFields = field(init=False)
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(1)
@@ -246,11 +246,11 @@ class Arguments:
 
     def _map(
         self, name: str, array: npt.NDArray[Any], kind: str, box: tuple[int, int], swizzle: int
-    ) -> TensorMap:
+    ) -> TensorMapFields:
         address = self.memory.address_of(name, array)
         rows, cols = array.shape
         strides = (array.strides[0],)
-        return TensorMap(BY_NAME[kind], address, (cols, rows), strides, box, swizzle=swizzle)
+        return TensorMapFields(BY_NAME[kind], address, (cols, rows), strides, box, swizzle=swizzle)
 
     @property
     def want(self) -> npt.NDArray[np.float64]:

@@ -24,7 +24,7 @@ from tests.ptx.foreign.problems import problem
 from tests.ptx.test_print_families import FAMILY_LIST
 from tilepipe.errors import PtxError
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
-from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMap, decode
+from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMapFields, decode
 from tilepipe.ptx import definition
 from tilepipe.ptx.address_spaces import PARAM_WINDOW
 from tilepipe.ptx.compiler import definitions
@@ -104,7 +104,7 @@ def _mma(instruction: Instruction, arguments: tuple[Any, ...]) -> Mode:
     return Mode(_name(instruction), "; ".join(details), str(shape.cols))
 
 
-def _map(launch: Any, address: int) -> TensorMap:
+def _map(launch: Any, address: int) -> TensorMapFields:
     """The tensor map at an address."""
     raw, _ = launch.map_bytes(address - PARAM_WINDOW)
     if not raw:

@@ -36,7 +36,7 @@ def lane_mask(lanes: Lanes) -> int:
     return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
 
 
-def lanes_of(mask: int) -> Lanes:
+def lanes_from_mask(mask: int) -> Lanes:
     """The lanes of a mask."""
     if mask == FULL:
         return _ALL

@@ -30,7 +30,7 @@ from tilepipe.machine.sites import Site
 from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
-from tilepipe.ptx.compiler.segments import CompiledFunction, Site as CodeSite, compiled
+from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite, compiled
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.warp import TimeLimit, Warp
@@ -370,7 +370,7 @@ class Launch:
                     return warp.explained_request(error, made.instruction)
         return error
 
-    def _site(self, site: CodeSite) -> Site:
+    def _site(self, site: RequestSite) -> Site:
         instruction, perform = site.instruction, site.perform
         what = str(instruction)
         if instruction.position is not None:  # else the line of the location is that of the text
@@ -445,7 +445,7 @@ class Launch:
             "%reserved_smem_offset_end": SYSTEM_SMEM, "%reserved_smem_offset_cap": SYSTEM_SMEM,
             ELECTED: m.world.elected,
         }  # fmt: skip
-        warp.lanes_of = lane_values(self.block, agent.first_warp)
+        warp.special_by_lane = lane_values(self.block, agent.first_warp)
         warp.addresses = Addresses(self.placed, self.kernel.code.variables, rank)
         return warp
 

@@ -20,9 +20,9 @@ from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier as mbarriers
 from tilepipe.machine.barriers.state import Mbarrier
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import WARP_MASK
 from tilepipe.sim import election
 from tilepipe.sim.sites import OpSite
 

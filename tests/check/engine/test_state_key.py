@@ -30,7 +30,7 @@ from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag, WarpMatrix
 from tilepipe.machine.memory.matrix_operands import MatrixDescriptor, MatrixOperand
-from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.memory.tensor_map import TensorMapFields
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.units import wgmma
 from tilepipe.machine.units.in_flight import TensorQueue
@@ -70,7 +70,7 @@ def test_a_key_says_at_which_address_a_barrier_is(tensors: bool) -> None:
         (GIVEN.a_map, STAGE_BYTES),
     ],
 )
-def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMap, address: int) -> None:
+def test_a_key_says_what_a_copy_by_tensor_map_moves(box: TensorMapFields, address: int) -> None:
     """Also once nothing compares its write with later accesses any more."""
     keys = []
     a_map = GIVEN.a_map

@@ -21,7 +21,7 @@ from tilepipe.ir.location import Loc
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.memory.boxes import SharedBox, boxed
 from tilepipe.machine.memory.device_memory import DeviceMemory
-from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMap, decode, encode, replaced
+from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMapFields, decode, encode, replaced
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 from tilepipe.machine.wording import Wording
@@ -45,7 +45,7 @@ def test_the_bytes_are_those_of_the_driver() -> None:
     encoded = 0
     for row, raw in zip(data["arguments"].tolist(), data["bytes"], strict=True):
         kind, address, rank, swizzle, promotion, nan, result = row[:7]
-        map_ = TensorMap(
+        map_ = TensorMapFields(
             BY_NAME[TYPES[kind]], address, tuple(row[7 : 7 + rank]),
             tuple(row[12 : 12 + rank - 1]), tuple(row[16 : 16 + rank]),
             tuple(row[21 : 21 + rank]), swizzle=swizzle, nan=bool(nan), promotion=promotion,
@@ -79,7 +79,7 @@ def copied(row: list[Any]) -> int:
     memory = DeviceMemory(1 << 40)
     array = _given(0 if what == -1 else kind, case)
     address = memory.address_of("a", array) + 1024
-    map_ = TensorMap(
+    map_ = TensorMapFields(
         BY_NAME[TYPES[kind]], address, tuple(shape), tuple(strides), tuple(box), tuple(steps),
         swizzle=swizzle, nan=bool(nan),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def test_packed_types_are_spread_in_shared_memory() -> None:
         array = np.arange(96 * 2, dtype=np.uint8).reshape(2, 96)[:, : group * 8].copy()
         memory = DeviceMemory(1 << 40)
         address = memory.address_of("a", array)
-        map_ = TensorMap(BY_NAME[name], address, (128, 2), (group * 8,), (128, 2), swizzle=3)
+        map_ = TensorMapFields(BY_NAME[name], address, (128, 2), (group * 8,), (128, 2), swizzle=3)
         assert not map_.broken_rule()
         assert map_.nbytes == group * 8 * 2
         assert map_.smem_bytes == 256
@@ -144,7 +144,7 @@ def test_packed_types_are_spread_in_shared_memory() -> None:
 @pytest.mark.parametrize(("atom", "keeps"), [(1, 32), (3, 64)])
 def test_swizzles_that_keep_more_together(atom: int, keeps: int) -> None:
     """PTX ISA, tensor swizzling modes, the tables of sub-modes."""
-    map_ = TensorMap(0, 0, (128, 8), (128,), (128, 8), swizzle=3, atom=atom)
+    map_ = TensorMapFields(0, 0, (128, 8), (128,), (128, 8), swizzle=3, atom=atom)
     cells = 16 * map_.places(0).reshape(8, 128 // 16)
     step = keeps // 16
     for line in range(8):
@@ -153,8 +153,8 @@ def test_swizzles_that_keep_more_together(atom: int, keeps: int) -> None:
 
 
 def test_fields_are_replaced_as_they_are_encoded() -> None:
-    before = TensorMap(6, 1 << 40, (64, 8), (128,), (64, 8), swizzle=3, name="tensor map")
-    after = TensorMap(
+    before = TensorMapFields(6, 1 << 40, (64, 8), (128,), (64, 8), swizzle=3, name="tensor map")
+    after = TensorMapFields(
         BY_NAME["tf32"], (1 << 40) + 64, (96, 9), (1 << 38,), (32, 3), (1, 2), swizzle=3, nan=True
     )
     raw = encode(before)
@@ -181,13 +181,13 @@ def test_maps_that_the_host_code_of_cute_writes() -> None:
     address = 0x561446CCB630 & ~15
     bf16 = [address, 0x2000246512, 0, 0, 0x1FF000000FF, 0, 0x3F00000000000000, 0x7F]
     raw = b"".join(word.to_bytes(8, "little") for word in bf16) + rest
-    expected = TensorMap(
+    expected = TensorMapFields(
         BY_NAME["bf16"], address, (256, 512), (512,), (64, 128), swizzle=3, promotion=2
     )
     assert decode(raw) == expected
     tf32 = [address, 0x20000D6392, 0, 0, 0x7F0000007F, 0, 0x1F00000000000000, 0x1F]
     raw = b"".join(word.to_bytes(8, "little") for word in tf32) + rest
-    expected = TensorMap(
+    expected = TensorMapFields(
         BY_NAME["tf32"], address, (128, 128), (512,), (32, 32), swizzle=3, atom=1, promotion=2
     )
     assert decode(raw) == expected
@@ -195,6 +195,6 @@ def test_maps_that_the_host_code_of_cute_writes() -> None:
         packed = [address, code, 0, 0, 0xFF000000FF, 0, 0x7F00000000000000, 0x7F]
         found = decode(b"".join(word.to_bytes(8, "little") for word in packed) + rest)
         bits = 4 if name == "b4x16_p64" else 6
-        assert found == TensorMap(
+        assert found == TensorMapFields(
             BY_NAME[name], address, (256, 256), (32 * bits,), (128, 128), swizzle=3, promotion=2
         )

@@ -23,7 +23,7 @@ from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.boxes import Box, Span
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
 from tilepipe.machine.memory.device_memory import DeviceMemory, load_global, store_global
-from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMap
+from tilepipe.machine.memory.tensor_map import BY_NAME, TensorMapFields
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import grid, tma, tma_by_address
@@ -55,12 +55,12 @@ class Tensors:
 
     def map(
         self, box: tuple[int, ...], swizzle: int = 0, of: npt.NDArray[Any] | None = None
-    ) -> TensorMap:
+    ) -> TensorMapFields:
         """A tensor map of `array`, or of another one."""
         array = self.array if of is None else of
         address = self.memory.address_of("out" if of is not None else "a", array)
         names = {np.float16: "f16", np.uint32: "u32", np.float32: "f32"}
-        return TensorMap(
+        return TensorMapFields(
             BY_NAME[names[array.dtype.type]], address, array.shape[::-1], array.strides[-2::-1],
             box[::-1], swizzle={0: 0, 32: 1, 64: 2, 128: 3}[swizzle], name="the map",
         )  # fmt: skip
@@ -89,7 +89,7 @@ def meet() -> Body:
 
 
 def loaded(
-    t: Tensors, box: TensorMap, coords: Sequence[int], address: int, mask: int | None = None
+    t: Tensors, box: TensorMapFields, coords: Sequence[int], address: int, mask: int | None = None
 ) -> Body:
     """Loads a box and waits for it; where `mask` names CTAs, rank 0 loads for all of them.
     `coords`: outermost dimension first.
@@ -245,7 +245,7 @@ def test_a_load_sees_ordinary_stores_after_a_proxy_fence() -> None:
         box = t.map((1, 64), 0, t.out)
 
         def body(
-            m: Machine, agent: Agent, t: Tensors = t, box: TensorMap = box, f: bool = fenced
+            m: Machine, agent: Agent, t: Tensors = t, box: TensorMapFields = box, f: bool = fenced
         ) -> Body:
             yield store_global, (SITES["store"], WARP, *ordinary(t, t.out), values)
             if f:
@@ -269,7 +269,7 @@ def test_ordinary_accesses_meet_copies_byte_by_byte() -> None:
         box = t.map((4, 64), 0, t.out)
 
         def body(
-            m: Machine, agent: Agent, t: Tensors = t, box: TensorMap = box, by: bool = beside
+            m: Machine, agent: Agent, t: Tensors = t, box: TensorMapFields = box, by: bool = beside
         ) -> Body:
             if agent.first_warp:
                 values = np.zeros((32, 4), np.uint8)
@@ -298,7 +298,7 @@ def test_the_thread_itself_waits_for_its_store() -> None:
         box = t.map((1, 64), 0, t.out)
 
         def body(
-            m: Machine, agent: Agent, t: Tensors = t, box: TensorMap = box, w: bool = waits
+            m: Machine, agent: Agent, t: Tensors = t, box: TensorMapFields = box, w: bool = waits
         ) -> Body:
             values = np.ones((32, 4), np.uint8)
             yield store_bytes, (SITES["store"], WARP, 4 * np.arange(32), values)

@@ -37,7 +37,7 @@ from tests.ptx.measured import copies, forms, golden, matrices, memory, programs
 from tests.ptx.measured.case import Case
 from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.errors import TilepipeError
-from tilepipe.machine.memory.tensor_map import TensorMap, encode
+from tilepipe.machine.memory.tensor_map import TensorMapFields, encode
 
 LIMIT = 60  # seconds of one witness
 
@@ -99,7 +99,7 @@ def _ask_maps(arguments: list[list[int]], raw: Any) -> None:
         element = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12)[kind]
         if result or rank < 2:
             continue
-        map_ = TensorMap(
+        map_ = TensorMapFields(
             element, address, tuple(row[7 : 7 + rank]), tuple(row[12 : 11 + rank]),
             tuple(row[16 : 16 + rank]), tuple(row[21 : 21 + rank]), swizzle=swizzle,
             nan=bool(nan), promotion=promotion,

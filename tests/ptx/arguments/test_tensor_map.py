@@ -18,7 +18,7 @@ TEXT = """.version 8.7
 """
 
 
-def decoded(argument: ptx.TensorMap) -> tensor_map.TensorMap:
+def decoded(argument: ptx.TensorMap) -> tensor_map.TensorMapFields:
     raw = ptx.load(TEXT)["k"].bind([argument], grid=1, block=1).parameters
     return tensor_map.decode(raw)
 

@@ -236,7 +236,7 @@ def test_a_bulk_reduction_in_shared_memory(kind: str) -> None:
 
 
 def test_an_interleaved_layout_is_refused() -> None:
-    map_ = tensor_map.TensorMap(tensor_map.BY_NAME["u32"], 1 << 40, (32, 8), (128,), (32, 8))
+    map_ = tensor_map.TensorMapFields(tensor_map.BY_NAME["u32"], 1 << 40, (32, 8), (128,), (32, 8))
     raw = tensor_map.replaced(tensor_map.encode(map_), "interleave_layout", 0, 2)
     given = np.concatenate([np.frombuffer(raw, np.uint8), np.zeros(128, np.uint8)])
     with pytest.raises(
@@ -278,7 +278,8 @@ def changed(fence: str) -> str:
 
 
 def changed_arguments() -> list[Array]:
-    of_old = tensor_map.TensorMap(tensor_map.BY_NAME["u32"], 1 << 40, (32, 8), (128,), (32, 8))
+    u32 = tensor_map.BY_NAME["u32"]
+    of_old = tensor_map.TensorMapFields(u32, 1 << 40, (32, 8), (128,), (32, 8))
     raw = np.frombuffer(tensor_map.encode(of_old), np.uint8).copy()
     new = np.arange(256, dtype=np.uint32) + 7
     aligned = np.zeros(256, np.uint8)

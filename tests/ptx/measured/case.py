@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.machine.memory.tensor_map import TensorMap, encode
+from tilepipe.machine.memory.tensor_map import TensorMapFields, encode
 from tilepipe.ptx.loading import load
 
 Array = npt.NDArray[Any]
@@ -92,14 +92,14 @@ class Map:
             byte in it.
     """
 
-    map: TensorMap
+    map: TensorMapFields
     of: str
     at: int
 
     def encoded(self, address: int) -> bytes:
         """The 128 bytes, given the address of the array."""
         m = self.map
-        return encode(TensorMap(
+        return encode(TensorMapFields(
             m.element, address + self.at, m.shape, m.strides, m.box, m.steps, m.swizzle, m.atom,
             m.nan,
         ))  # fmt: skip

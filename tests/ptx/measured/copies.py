@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.ptx.measured.case import Array, Bytes, Case, Map, Part, module
-from tilepipe.machine.memory.tensor_map import BY_NAME, ELEMENTS, TensorMap
+from tilepipe.machine.memory.tensor_map import BY_NAME, ELEMENTS, TensorMapFields
 
 THREADS = 128
 MEMORY = 32768  # bytes of shared memory that are written out
@@ -36,7 +36,7 @@ def _values(kind: str, nbytes: int, seed: int) -> Bytes:
     return found.view(np.uint8)[:nbytes].copy()
 
 
-def _map(random: Random, kind: str, *, most: int, stores: bool) -> tuple[TensorMap, int]:
+def _map(random: Random, kind: str, *, most: int, stores: bool) -> tuple[TensorMapFields, int]:
     """A map and the bytes of memory that its tensor spans."""
     bits = ELEMENTS[BY_NAME[kind]].bits
     while True:
@@ -56,7 +56,7 @@ def _map(random: Random, kind: str, *, most: int, stores: bool) -> tuple[TensorM
             width += 16 * random.choice([0, 0, 1, 3])
             strides.append(width)
             width *= n
-        map_ = TensorMap(
+        map_ = TensorMapFields(
             BY_NAME[kind], 0, tuple(shape), tuple(strides), tuple(box), tuple(steps),
             swizzle=swizzle,
             nan=not stores and kind in ("f16", "f32", "bf16") and random.random() < 0.4,
@@ -65,7 +65,7 @@ def _map(random: Random, kind: str, *, most: int, stores: bool) -> tuple[TensorM
             return map_, max(width, 16)
 
 
-def _coordinates(random: Random, map_: TensorMap, *, stores: bool = False) -> list[int]:
+def _coordinates(random: Random, map_: TensorMapFields, *, stores: bool = False) -> list[int]:
     """Of a box that may lie out of bounds. An H100 wants its first byte to be at a multiple of 16
     in its row, and takes no store that starts before the tensor.
     """
@@ -228,7 +228,7 @@ def probes() -> Iterator[Case]:
         [(False, (1, 0)), (False, (-3, 0)), (False, (8, 0)), (True, (1, 0)), (True, (-8, 0)),
          (True, (0, -1)), (True, (8, 1))]
     ):  # fmt: skip
-        map_ = TensorMap(BY_NAME["f16"], 0, (64, 16), (512,), (16, 8))
+        map_ = TensorMapFields(BY_NAME["f16"], 0, (64, 16), (512,), (16, 8))
         text = ", ".join(map(str, coords))
         if stores:
             ops = [f"cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%q4, {{{text}}}],"

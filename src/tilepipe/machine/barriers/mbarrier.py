@@ -19,12 +19,12 @@ from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarr
 from tilepipe.machine.cta import Arriver, Cta
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before import flags
-from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.happens_before.memory_order import Scope, Strong, Value
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import write_word
 from tilepipe.machine.sites import SETUP, Site
+from tilepipe.machine.thread_masks import lanes_in
 
 
 def release(m: Machine, bar: Released, number: int) -> None:
@@ -288,7 +288,7 @@ def mbar_arrive_each(
     """mbarrier.arrive by each thread of `mask`, on the copy in the CTA that it names: `ctas`, of
     the threads from `base`.
     """
-    for lane in lanes_of(mask):
+    for lane in lanes_in(mask):
         mbar_arrive(m, ag, site, 1 << lane, bar, count, int(ctas[lane - base]))
 
 
@@ -304,7 +304,7 @@ def mbar_expect_each(
     base: int,
 ) -> None:
     """`mbar_expect` in the same way."""
-    for lane in lanes_of(mask):
+    for lane in lanes_in(mask):
         mbar_expect(m, ag, site, 1 << lane, bar, nbytes, arrive, int(ctas[lane - base]))
 
 

@@ -14,16 +14,17 @@ from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, Rendezvo
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import GLOBAL, Access
-from tilepipe.machine.happens_before.knowledge import Fenceable, touched
+from tilepipe.machine.happens_before.knowledge import Fenceable
 from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.rules import EXITED_WARPS
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import warps_of
 
 
 def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
-    for w, _ in touched(mask):
+    for w, _ in warps_of(mask):
         earlier = b.arrived.get((ag.uid, w))
         if earlier is not None:
             faults.named_again(b, site, ag, earlier)

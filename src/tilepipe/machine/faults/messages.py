@@ -20,12 +20,12 @@ from tilepipe.machine.faults import (
 )
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
-from tilepipe.machine.happens_before.knowledge import touched as warps_of
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import warps_of
 
 # -- races -----------------------------------------------------------------------------
 

@@ -28,12 +28,12 @@ from tilepipe.machine.happens_before.events import (
     Index,
     Layout,
 )
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.rules import READ_ONLY
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import WARP_MASK
 
 
 def box(

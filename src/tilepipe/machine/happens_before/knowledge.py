@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
-WARP_MASK = 0xFFFFFFFF
+from tilepipe.machine.thread_masks import WARP_MASK, warps_of
 
 
 class Fenceable(Protocol):
@@ -32,18 +31,6 @@ class Fenceable(Protocol):
 
     @property
     def agent(self) -> Knowledge: ...
-
-
-@lru_cache(maxsize=4096)
-def touched(mask: int) -> tuple[tuple[int, int], ...]:
-    """(warp, lanes of it in `mask`) for each warp that `mask`, of an agent's threads, touches."""
-    parts = ((w, mask & (WARP_MASK << (32 * w))) for w in range((mask.bit_length() + 31) // 32))
-    return tuple((w, m) for w, m in parts if m)
-
-
-def lanes_of(mask: int) -> list[int]:
-    """The numbers of the threads in a mask."""
-    return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
 
 @dataclass(eq=False, slots=True)
@@ -103,7 +90,7 @@ class Knowledge:
         if mask == self.full:
             self.k |= bits
             return
-        for w, lanes in touched(mask):
+        for w, lanes in warps_of(mask):
             if lanes == WARP_MASK << (32 * w):
                 self._warp_add(w, bits)
             else:
@@ -125,7 +112,7 @@ class Knowledge:
             return self.k
         self.released += 1
         out = self.k
-        for w, _ in touched(mask):
+        for w, _ in warps_of(mask):
             if self.kw is not None:
                 out |= self.kw[w]
         for entry in self.pend:
@@ -138,7 +125,7 @@ class Knowledge:
         if not self.split:
             return self.k
         common = -1
-        for w, lanes in touched(mask):
+        for w, lanes in warps_of(mask):
             mine = self.kw[w] if self.kw is not None else 0
             for entry in self.pend:
                 if not entry.made and lanes & ~entry.mask == 0:
@@ -153,7 +140,7 @@ class Knowledge:
         if not self.pend:
             return
         self.released += 1
-        for w, lanes in touched(mask):
+        for w, lanes in warps_of(mask):
             inside = [
                 e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)
             ]
@@ -201,7 +188,7 @@ class Knowledge:
         """
         self.fences += 1
         covered = [access for access in fenceable if covers(access)]
-        for w, lanes in touched(mask):
+        for w, lanes in warps_of(mask):
             warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
             for access in covered:
                 mine = access.agent is self and access.mask & ~lanes == 0

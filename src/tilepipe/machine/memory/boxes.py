@@ -16,7 +16,7 @@ from tilepipe.machine.happens_before.byte_events import ByteEvent
 from tilepipe.machine.memory.byte_access import Combine
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet
 from tilepipe.machine.memory.device_memory import DeviceMemory, Region
-from tilepipe.machine.memory.tensor_map import NAN_WORD, UNIT, TensorMap
+from tilepipe.machine.memory.tensor_map import NAN_WORD, UNIT, TensorMapFields
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 
@@ -54,7 +54,7 @@ class SharedBox(NamedTuple):
 
     space: ByteSpace
     at: int
-    map: TensorMap
+    map: TensorMapFields
 
     def touched(self) -> ByteSet:
         map_ = self.map
@@ -113,7 +113,7 @@ class GlobalBox(NamedTuple):
             bytes. region: of global memory; None where the whole box is out of bounds.
     """
 
-    map: TensorMap
+    map: TensorMapFields
     coords: tuple[int, ...]
     part: tuple[slice, ...]
     region: Region | None
@@ -143,7 +143,13 @@ class GlobalBox(NamedTuple):
 
 
 def boxed(
-    memory: DeviceMemory, map_: TensorMap, coords: Coords, site: Site, *, store: bool, whole: bool
+    memory: DeviceMemory,
+    map_: TensorMapFields,
+    coords: Coords,
+    site: Site,
+    *,
+    store: bool,
+    whole: bool,
 ) -> GlobalBox:
     """The part of a box that a copy accesses. `whole`: a row that a store writes ends at a multiple
     of 16 bytes, beyond the bounds where these do not (seen on an H100), as far as there is memory.
@@ -179,7 +185,7 @@ def boxed(
     return GlobalBox(map_, tuple(coords), tuple(part), region)
 
 
-def _check_coords(map_: TensorMap, coords: Coords, site: Site, *, store: bool) -> None:
+def _check_coords(map_: TensorMapFields, coords: Coords, site: Site, *, store: bool) -> None:
     """Neither rule is in the PTX ISA; on an H100 breaking one is an illegal instruction."""
     if coords[0] * map_.bits % (8 * UNIT):
         unit = 8 * UNIT // map_.bits
@@ -234,7 +240,7 @@ class Box(NamedTuple):
     """
 
     memory: DeviceMemory
-    map: TensorMap
+    map: TensorMapFields
     coords: Coords
     map_read: ByteEvent | None = None
     row: int = 0
@@ -258,7 +264,7 @@ class Box(NamedTuple):
 
 
 def gathered(
-    memory: DeviceMemory, map_: TensorMap, coords: Coords, site: Site, read: ByteEvent | None
+    memory: DeviceMemory, map_: TensorMapFields, coords: Coords, site: Site, read: ByteEvent | None
 ) -> list[Box]:
     """The four rows of .tile::gather4 and .tile::scatter4, which lie in shared memory as those of
     one box; `coords`: of the column, and of each row.

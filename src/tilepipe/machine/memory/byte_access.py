@@ -27,7 +27,6 @@ from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
-from tilepipe.machine.happens_before.knowledge import lanes_of, touched as warps_of
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
@@ -36,6 +35,7 @@ from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.rules import ONE_VALUE
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in, warps_of
 
 Addresses = Sequence[int] | npt.NDArray[np.int64]
 Combine = Callable[[Bytes, Bytes], Bytes]  # (what was there, the thread's operand) -> what is then
@@ -152,7 +152,7 @@ def store_bytes(
     """
     space = cta_of(m, ag, site, cta).bytes()
     nbytes = values.shape[1]
-    active = lanes_of(mask)
+    active = lanes_in(mask)
     where = np.asarray([addresses[lane] for lane in active], np.int64)[:, None] + np.arange(nbytes)
     repeated = _repeated(m, ag, site, space, where, values[active])
     _in_order(
@@ -228,7 +228,7 @@ def zero_bytes(
     space = cta_of(m, ag, site, cta).bytes()
     where = address + np.arange(nbytes)[None, :]
     for _, lanes in warps_of(mask):
-        touched = LaneBytes((1 << i, address, nbytes) for i in lanes_of(lanes))
+        touched = LaneBytes((1 << i, address, nbytes) for i in lanes_in(lanes))
         rect, points = _checked(m, ag, site, space, touched, True)
         ordinary(m, ag, site, lanes, space, rect, True, points)
     space.put(where, np.zeros(where.shape, np.uint8))
@@ -372,7 +372,7 @@ def _in_order(
         SimFault: an address is no multiple of the size of the access (PTX ISA, ld, st), or out of
             range.
     """
-    active = lanes_of(mask)
+    active = lanes_in(mask)
     for lane in active:
         if addresses[lane] % nbytes:
             raise SimFault(

@@ -19,13 +19,13 @@ from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.global_memory import runs, taken_for_constant
-from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine, check_one_value
 from tilepipe.machine.memory.byte_sets import Bytes
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 
 ELEMENT = 2  # the fewest bytes of an element that a copy reduces
 GAP = 2 << 20  # bytes between allocations, so that an access beyond one meets no other
@@ -270,7 +270,7 @@ def load_global(
             ag,
             site,
             mask,
-            lanes_of(mask),
+            lanes_in(mask),
             addresses,
             out,
             lambda: allocation.element(int(offsets[0])),
@@ -368,7 +368,7 @@ def atomic_global(
             ag,
             site,
             mask,
-            lanes_of(mask),
+            lanes_in(mask),
             addresses,
             out,
             lambda: allocation.element(int(offsets[0])),
@@ -404,7 +404,7 @@ def _by_allocation(
     ag: Agent, site: Site, mask: int, memory: DeviceMemory, addresses: Addresses, nbytes: int
 ) -> list[tuple[Allocation, list[int], Offsets]]:
     """The active threads by the allocation that they access, and where in it each does."""
-    active = lanes_of(mask)
+    active = lanes_in(mask)
     where = np.asarray(addresses).astype(np.int64)[active]
     low, high = int(where.min()), int(where.max())
     one = memory.at(low, high + nbytes)

@@ -13,12 +13,12 @@ from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.global_memory import points as order_points
-from tilepipe.machine.happens_before.knowledge import lanes_of, touched
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.storage import Array, rounded
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in, warps_of
 
 Scalar = int | float | bool | Array
 
@@ -63,14 +63,14 @@ def _accesses(
     """Orders one access per warp; returns the element of each active thread."""
     where: dict[int, tuple[int, int]] = {}
     uniform = not isinstance(row, np.ndarray) and not isinstance(col, np.ndarray)
-    for _, lanes in touched(mask):
+    for _, lanes in warps_of(mask):
         points: dict[int, int] = {}
         if uniform:
             r, c = one = _bounds(site, slot, rect, int(row), int(col))
-            where.update(dict.fromkeys(lanes_of(lanes), one))
+            where.update(dict.fromkeys(lanes_in(lanes), one))
             points[r << 32 | c] = lanes
         else:
-            for lane in lanes_of(lanes):
+            for lane in lanes_in(lanes):
                 r, c = where[lane] = _bounds(
                     site, slot, rect, _at(row, lane, base), _at(col, lane, base)
                 )
@@ -187,7 +187,7 @@ def value_of(ag: Agent, mask: int, x: Scalar) -> int:
 def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tuple[list[int], ...]:
     """Per dimension, the indices of the active threads, checked against the tensor."""
     tensor = m.world.tensors[site.tensor]
-    base, lanes = base_of(ag, mask, *index), lanes_of(mask)
+    base, lanes = base_of(ag, mask, *index), lanes_in(mask)
     out = tuple([_at(i, lane, base) for lane in lanes] for i in index)
     for lane, at in zip(lanes, zip(*out, strict=True), strict=True):
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
@@ -222,7 +222,7 @@ def loaded(
     own = source.dtype.kind in "iub" or source.dtype == np.float64
     out = np.zeros(len(arrays[0]), computed(source.dtype) if own else np.float32)
     base = base_of(ag, mask, *index)
-    out[[lane - base for lane in lanes_of(mask)]] = source[at]
+    out[[lane - base for lane in lanes_in(mask)]] = source[at]
     return out
 
 
@@ -255,7 +255,7 @@ def write(
     if not values.ndim:
         tensor.array[at] = values
         return
-    lanes, base = lanes_of(mask), base_of(ag, mask, value, *index)
+    lanes, base = lanes_in(mask), base_of(ag, mask, value, *index)
     _one_value_each(
         ag,
         site,

@@ -18,7 +18,6 @@ from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.events import Index
 from tilepipe.machine.happens_before.global_memory import box as order_box
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.fragments import Frag
@@ -26,6 +25,7 @@ from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.storage import Array, rounded
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import WARP_MASK
 
 _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
 

@@ -14,7 +14,6 @@ from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.events import GlobalOrder
 from tilepipe.machine.happens_before.global_memory import points
-from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.happens_before.memory_order import Scope, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import elements
@@ -22,6 +21,7 @@ from tilepipe.machine.memory.elements import Scalar
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.machine.units.grid import LATENCY, may_act
 
 Where = tuple[list[int], ...]
@@ -36,7 +36,7 @@ def load_strong(
         return elements.load_global(m, ag, site, mask, *index)
     tensor, order, at = _ordered(m, ag, site, mask, index, strong, is_write=False)
     found = elements.loaded(ag, mask, tensor, at, index)
-    lanes, flat = lanes_of(mask), np.ravel_multi_index(at, order.shape).tolist()
+    lanes, flat = lanes_in(mask), np.ravel_multi_index(at, order.shape).tolist()
     for where in dict.fromkeys(zip(*at, strict=True)):
         _in_turn(m, site, mask, where, changes=False)
     for where in dict.fromkeys(flat):
@@ -52,7 +52,7 @@ def store_strong(
     """st.relaxed, st.release of an element by every active lane."""
     tensor, order, at = _ordered(m, ag, site, mask, index, strong, is_write=True)
     elements.write(ag, site, mask, tensor, at, value, index)
-    for lane, where in zip(lanes_of(mask), zip(*at, strict=True), strict=True):
+    for lane, where in zip(lanes_in(mask), zip(*at, strict=True), strict=True):
         _in_turn(m, site, 1 << lane, where, changes=True)
         _wrote(m, ag, site, lane, tensor, order, where, strong, updates=False)
 
@@ -75,7 +75,7 @@ def atomic(
     if not may_act(m, ag):
         return BLOCKED
     tensor, order, at = _ordered(m, ag, site, mask, index, strong, is_write=True)
-    lanes, flat = lanes_of(mask), np.ravel_multi_index(at, order.shape).tolist()
+    lanes, flat = lanes_in(mask), np.ravel_multi_index(at, order.shape).tolist()
     base = elements.base_of(ag, mask, value, *index) if width == 0 else _first(mask, width)
     found = np.zeros(len(lanes), tensor.array.dtype)
     reads, changed = site.id not in m.world.unread, False
@@ -169,7 +169,7 @@ def _note_look(
     ag: Agent, site: Site, mask: int, tensor: GlobalTensor, at: Where, flat: list[int], found: Array
 ) -> None:
     """Notes what lanes have found, for loops that poll."""
-    lanes = lanes_of(mask)
+    lanes = lanes_in(mask)
     places = np.zeros(32 * ag.warps, np.int64)
     places[lanes] = flat
     held = np.zeros((32 * ag.warps, found.dtype.itemsize), np.uint8)

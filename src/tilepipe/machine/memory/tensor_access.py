@@ -19,13 +19,13 @@ from tilepipe.machine.cta import memory_of
 from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
-from tilepipe.machine.happens_before.knowledge import WARP_MASK, touched
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory, warp_rect
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import WARP_MASK, warps_of
 
 
 def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Matrix, address: int) -> Place:
@@ -88,7 +88,7 @@ def _begin(
     ag.converge(mask)
     tm, t = memory_of(ag.cta), site.place
     assert t is not None
-    return tm, t, place_of(ag, site, tm, t, address), [w for w, _ in touched(mask)]
+    return tm, t, place_of(ag, site, tm, t, address), [w for w, _ in warps_of(mask)]
 
 
 def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
@@ -168,5 +168,5 @@ def tcgen05_fence_after(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     after everything that it knows now.
     """
     after = tensor_state(ag).after
-    for _, lanes in touched(mask):
+    for _, lanes in warps_of(mask):
         after.acquire(lanes, ag.known(lanes))

@@ -20,11 +20,11 @@ from tilepipe.machine.cta import memory_of
 from tilepipe.machine.faults import tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, ordinary
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import store_bytes
 from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory, Users, warp_of
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import WARP_MASK
 
 
 def _one_warp(ag: Agent, site: Site, mask: int) -> None:

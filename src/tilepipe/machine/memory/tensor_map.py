@@ -81,8 +81,8 @@ _FLIP = 2  # the atomicity that also swaps the halves of 16 bytes in every secon
 
 
 @dataclass(frozen=True)
-class TensorMap:
-    """A decoded tensor map.
+class TensorMapFields:
+    """The fields of a tensor map.
 
     Attributes:
         element: number in `ELEMENTS`. address: of element (0, 0, ...).
@@ -286,7 +286,7 @@ def _places(
 # -- the bytes -------------------------------------------------------------------------
 
 
-def encode(map_: TensorMap) -> bytes:
+def encode(map_: TensorMapFields) -> bytes:
     """The 128 bytes of a tensor map.
 
     Raises:
@@ -317,7 +317,7 @@ _UNKNOWN = sum(
 
 
 @lru_cache(maxsize=256)
-def decode(raw: bytes, name: str = "tensor map") -> TensorMap:
+def decode(raw: bytes, name: str = "tensor map") -> TensorMapFields:
     """Decodes the 128 bytes of a tensor map. Bits that follow from other fields are not looked at.
 
     Raises:
@@ -331,7 +331,7 @@ def decode(raw: bytes, name: str = "tensor map") -> TensorMap:
     rank = field(68, 3) + 1
     code = field(71, 4)
     element = (_ROUNDED if field(80, 1) else _PACKED).get(code, code)
-    found = TensorMap(
+    found = TensorMapFields(
         element,
         field(0, 64),
         tuple(field(256 + 32 * i, 32) + 1 for i in range(rank)),

@@ -17,7 +17,6 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import remote
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine, asynchronous
@@ -25,6 +24,7 @@ from tilepipe.machine.memory.byte_sets import Bytes, ByteSet
 from tilepipe.machine.memory.device_memory import DeviceMemory, atomic_global
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import WARP_MASK
 from tilepipe.machine.units.in_flight import ResponseUnit
 from tilepipe.machine.units.tma import credit_copy, depart, one_lane
 

@@ -17,7 +17,6 @@ from tilepipe.machine.barriers.state import LIVE, Mbarrier
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.conflicts import access
-from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, asynchronous
@@ -25,6 +24,7 @@ from tilepipe.machine.memory.byte_sets import Bytes, LaneBytes
 from tilepipe.machine.memory.device_memory import DeviceMemory, load_global
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -101,7 +101,7 @@ def issue(
     """cp.async: of the `nbytes` bytes at `offsets[thread]` the first `sizes[thread]` come from
     `addresses[thread]`, and the rest are zeros.
     """
-    lanes = lanes_of(mask)
+    lanes = lanes_in(mask)
     rows = np.zeros((32 * ag.warps, nbytes), np.uint8)
     for size in sorted({int(sizes[lane]) for lane in lanes}):
         part = sum(1 << lane for lane in lanes if sizes[lane] == size)

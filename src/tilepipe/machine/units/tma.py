@@ -19,12 +19,12 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.global_memory import box as order_box
-from tilepipe.machine.happens_before.knowledge import lanes_of
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
 from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
 
 
@@ -247,7 +247,7 @@ def send(m: Machine, ag: Agent, lane: int, unit: TmaStoreUnit) -> None:
 
 def tma_store_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """cp.async.bulk.commit_group, by each active thread."""
-    for lane in lanes_of(mask):
+    for lane in lanes_in(mask):
         queue = ag.stores.get(lane)
         if queue is None:
             if mask & (mask - 1):

@@ -34,7 +34,7 @@ def encode_tiled(
         )
     code, atom = _SWIZZLES[swizzle]
     wide, narrow = ctypes.c_uint64, ctypes.c_uint32
-    map_ = tensor_map.TensorMap(
+    map_ = tensor_map.TensorMapFields(
         tensor_map.BY_NAME[_ELEMENTS[element]],
         address or 0,
         tuple((wide * rank).from_address(shape)),

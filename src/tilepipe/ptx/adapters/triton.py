@@ -21,12 +21,12 @@ from tilepipe.ptx import limits
 from tilepipe.ptx.adapters.host_memory import array_of
 from tilepipe.ptx.arguments.tensor_map import TensorMap
 from tilepipe.ptx.arguments.values import Argument
+from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.loading import load
 
 Array = npt.NDArray[Any]
 _SWIZZLES = (0, 32, 64, 128)  # CUtensorMapSwizzle
-_WARP = 32
 # a type of Triton's -> that of a tensor map's elements, where the array's is not enough
 _FP4 = "b4x16_p64"
 
@@ -106,7 +106,7 @@ def from_triton(
     return kernel.bind(
         found,
         grid=(extents[0] * ctas, *extents[1:]),
-        block=_WARP * metadata.num_warps,
+        block=WARP * metadata.num_warps,
         cluster=ctas,
         smem=metadata.shared,
     )

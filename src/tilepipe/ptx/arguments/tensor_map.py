@@ -69,7 +69,7 @@ class TensorMap:
                 f" {self.swizzle}, {self.promotion}"
             )
         address = memory.address_of(name, array)
-        found = tensor_map.TensorMap(
+        found = tensor_map.TensorMapFields(
             number,
             address - self.before,
             self._extents(array, tensor_map.ELEMENTS[number], what)[::-1],
@@ -113,7 +113,7 @@ class TensorMap:
         return array.strides[:-1]
 
 
-def _check_size(found: tensor_map.TensorMap, what: str, memory: DeviceMemory) -> None:
+def _check_size(found: tensor_map.TensorMapFields, what: str, memory: DeviceMemory) -> None:
     """The tensor must lie in the array's buffer."""
     row = -(-found.shape[0] * found.bits // 8)
     steps = zip(found.shape[1:], found.strides, strict=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
 from tilepipe.ptx.compiler.liveness import Liveness
-from tilepipe.ptx.compiler.segments import CompiledFunction, Site
+from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Compute, Jump, Nothing, Operation, Perform
 from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS
@@ -55,7 +55,7 @@ class _Flow:
     """Where the answers of tests go."""
 
     def __init__(
-        self, flow: ControlFlow, operations: list[Operation], sites: Mapping[int, Site]
+        self, flow: ControlFlow, operations: list[Operation], sites: Mapping[int, RequestSite]
     ) -> None:
         self.flow = flow
         self.operations = operations

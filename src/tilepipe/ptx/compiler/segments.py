@@ -60,7 +60,7 @@ _BITS = {name: t.bits for name, t in TYPES.items()}
 
 
 @dataclass(eq=False)
-class Site:
+class RequestSite:
     """Where a request comes from.
 
     Attributes:
@@ -102,7 +102,7 @@ class CompiledFunction:
     flow: ControlFlow
     operations: list[Operation]
     uniform: Uniformity
-    sites: dict[int, Site] = field(init=False)
+    sites: dict[int, RequestSite] = field(init=False)
     content: dict[int, np.dtype[Any]] = field(init=False)
     variables: list[Variable] = field(default_factory=list)
     numbers: dict[Variable, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class CompiledFunction:
     def __post_init__(self) -> None:
         performs = [(i, op) for i, op in enumerate(self.operations) if isinstance(op, Perform)]
         self.sites = {
-            i: Site(
+            i: RequestSite(
                 number, self.function.instructions[i], op,
                 op.waits is not None and spins(self.flow, self.operations, i),
             )
@@ -569,7 +569,7 @@ class _Writer:
                 return self.float_constant(operand, kind)
             case SpecialRegister():
                 lanes = not self.made.uniform.of(operand)
-                value = f"w.{'lanes_of' if lanes else 'special'}[{str(operand)!r}]"
+                value = f"w.{'special_by_lane' if lanes else 'special'}[{str(operand)!r}]"
                 if lanes:
                     return self.converted(value, np.dtype(np.uint32), "u", TYPES[kind].dtype)
                 return self.typed_number(value, kind, 64)

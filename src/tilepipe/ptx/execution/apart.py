@@ -11,7 +11,7 @@ from typing import Any
 
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.execution.warp import Region, Warp
-from tilepipe.ptx.lanes import lanes_of
+from tilepipe.ptx.lanes import lanes_from_mask
 
 
 class WatchedWarp(Warp):
@@ -46,7 +46,7 @@ class WatchedWarp(Warp):
             return ()
         last = {} if self.agent.looks is None else self.agent.looks.last
         looks = tuple(
-            (site, look.mask, *(part[lanes_of(look.mask)].tobytes() for part in look.of_lanes))
+            (site, look.mask, *(p[lanes_from_mask(look.mask)].tobytes() for p in look.of_lanes))
             for site, look in sorted(last.items(), key=lambda one: one[0])
             if look.mask
         )

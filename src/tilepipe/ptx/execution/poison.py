@@ -29,7 +29,7 @@ from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.definition import Compute, Perform
 from tilepipe.ptx.isa.matrices import width_of
 from tilepipe.ptx.isa.memory import local_store, local_store_poison
-from tilepipe.ptx.lanes import WARP, Array, Lanes, lanes_of
+from tilepipe.ptx.lanes import WARP, Array, Lanes, lanes_from_mask
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Vector
 from tilepipe.ptx.warp_protocol import Launch
@@ -184,7 +184,7 @@ class PoisonedRegisters:
         if not self.marks or perform is wgmma:
             return request
         assert isinstance(op, Perform)
-        lanes = lanes_of(args[1])
+        lanes = lanes_from_mask(args[1])
         carried = flow.sources[op.carries :]
         bits = [np.where(lanes, self._source(source), 0) for source in carried]
         if not any(b.any() for b in bits):

@@ -28,7 +28,7 @@ from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.execution.poison import PoisonedRegisters
-from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_of, spread
+from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_from_mask, spread
 from tilepipe.ptx.names import named_kernel
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
@@ -138,7 +138,7 @@ class Warp:
             segment where it resumes. apart: groups waiting at a bar.warp.sync, each with that
             segment and the lanes that it names. met: the lanes that last met so.
         registers: an array of 32 for each register that varies between lanes, else a number.
-        special, lanes_of: values of special registers, equal in all lanes or not.
+        special, special_by_lane: values of special registers, equal in all lanes or not.
         addresses: of the variables that the code names. sites: of the machine, for its requests.
         local, written: the bytes of each lane's local memory, and which of them it has written.
         time_limit: of the run. agent: whose body it is.
@@ -155,7 +155,7 @@ class Warp:
         self.launch = launch
         self.at = 0
         self.live = self.mask = live
-        self.active: Lanes = lanes_of(live)
+        self.active: Lanes = lanes_from_mask(live)
         self.chosen: Lanes = self.active
         self.region: Region | None = None
         self.groups: list[Group] = []
@@ -166,7 +166,7 @@ class Warp:
         self.met = live
         self.registers: list[Any] = [None] * len(code.function.registers)
         self.special: dict[str, int] = {}
-        self.lanes_of: dict[str, Array] = {}
+        self.special_by_lane: dict[str, Array] = {}
         self.addresses: Addresses = ()
         self.rank = 0
         self.local: Array = np.zeros((32, 0), np.uint8)
@@ -469,7 +469,7 @@ class Warp:
     def _run(self, mask: int, region: Region | None) -> None:
         """Makes a group the one that runs."""
         self.mask = mask
-        self.active = lanes_of(mask)
+        self.active = lanes_from_mask(mask)
         self.region = region
         self._join = -2 if region is None else region.join
         self._choose_table()

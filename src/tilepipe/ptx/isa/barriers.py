@@ -17,6 +17,7 @@ from tilepipe.machine.happens_before.memory_order import Scope
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.rules import PARITY
 from tilepipe.machine.sites import ANY_NAMED, Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.machine.units import grid
 from tilepipe.ptx.definition import (
     Compute,
@@ -37,7 +38,6 @@ from tilepipe.ptx.isa.requests import (
     each,
     grouped,
     groups,
-    lanes_in,
     one,
     place,
 )
@@ -271,7 +271,7 @@ def _test_each(
     """Tests of several barriers, or of several phases, by the lanes of a warp."""
     passed = np.zeros(WARP, np.bool_)
     for part in parts:
-        passed[list(lanes_in(part[1]))] = test(m, ag, *part)
+        passed[lanes_in(part[1])] = test(m, ag, *part)
     ag.repeats = not passed.any()
     return passed
 

@@ -16,6 +16,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.device_memory import load_global
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.ptx.address_spaces import LOCAL_WINDOW, WINDOW_BITS
 from tilepipe.ptx.definition import (
     Modifiers,
@@ -25,7 +26,7 @@ from tilepipe.ptx.definition import (
     not_modelled,
     typed,
 )
-from tilepipe.ptx.isa.requests import Value, lanes_in, per_lane
+from tilepipe.ptx.isa.requests import Value, per_lane
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.syntax.nodes import Arguments, Instruction, Name, Operand
 from tilepipe.ptx.warp_protocol import Warp
@@ -78,7 +79,7 @@ def asserted(
     m: Machine, ag: Agent, site: Site, mask: int, w: Warp, addresses: tuple[Any, ...]
 ) -> None:
     """__assertfail: the program has gone wrong."""
-    lane = next(lanes_in(mask))
+    lane = lanes_in(mask)[0]
     message, file, line, function = (
         _number(w, lane, int(a[lane]), size)
         for a, size in zip(addresses, (8, 8, 4, 8), strict=False)

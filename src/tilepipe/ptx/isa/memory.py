@@ -18,6 +18,7 @@ from tilepipe.machine.memory.byte_access import load_bytes, store_bytes, zero_by
 from tilepipe.machine.memory.device_memory import load_global, store_global
 from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT, SHARED, WINDOW_BITS, WINDOWS
 from tilepipe.ptx.definition import (
     Compute,
@@ -36,7 +37,7 @@ from tilepipe.ptx.definition import (
     where as line_of,
 )
 from tilepipe.ptx.isa import remote_stores
-from tilepipe.ptx.isa.requests import Value, grouped, lanes_in, per_lane, place, rows_of
+from tilepipe.ptx.isa.requests import Value, grouped, per_lane, place, rows_of
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Operand, Register, Sum, Variable
@@ -242,7 +243,9 @@ def in_shared(w: Warp, site: Site, mask: int, space: str, at: Value) -> Value:
     """
     kind, found = space_of(w, site, mask, space, at)
     if kind not in SHARED:
-        address = int(at) if not isinstance(at, np.ndarray) else int(at[next(lanes_in(mask))])
+        address = (
+            int(at) if not isinstance(at, np.ndarray) else int(at[(mask & -mask).bit_length() - 1])
+        )
         raise SimFault(
             f"{site.what}: the generic address {address:#x} lies in {kind} memory; the operand is"
             " in shared memory. Give the instruction the space, or convert the address with"

@@ -12,6 +12,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir.facts import Facts, Sync, Unit
 from tilepipe.machine.memory.byte_access import Combine
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.machine.units.remote_stores import store_later
 from tilepipe.ptx.definition import (
     Modifiers,
@@ -24,7 +25,7 @@ from tilepipe.ptx.definition import (
     typed,
 )
 from tilepipe.ptx.isa.combining import TYPES_OF, VECTORS, combined
-from tilepipe.ptx.isa.requests import Value, lanes_in, per_lane, place, rows_of
+from tilepipe.ptx.isa.requests import Value, per_lane, place, rows_of
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction
 from tilepipe.ptx.warp_protocol import Warp

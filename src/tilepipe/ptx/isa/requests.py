@@ -6,7 +6,7 @@ requests are made by one lane, or by several with the same operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,11 @@ from tilepipe.errors import SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.ptx.address_spaces import OFFSET_MASK, RANK_SHIFT
 from tilepipe.ptx.lanes import WARP, Array, spread
 
 Value = int | Array
-
-
-def lanes_in(mask: int) -> Iterator[int]:
-    """The numbers of the lanes of a mask."""
-    while mask:
-        yield (mask & -mask).bit_length() - 1
-        mask &= mask - 1
 
 
 def one(site: Site, mask: int, value: Value) -> int:

@@ -16,7 +16,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.byte_access import load_bytes, store_bytes
 from tilepipe.machine.memory.device_memory import DeviceMemory, load_global, store_global
-from tilepipe.machine.memory.tensor_map import FIELDS, MAP_BYTES, TensorMap
+from tilepipe.machine.memory.tensor_map import FIELDS, MAP_BYTES, TensorMapFields
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.address_spaces import PARAM_WINDOW, WINDOW_BITS
 from tilepipe.ptx.definition import (
@@ -38,7 +38,7 @@ from tilepipe.ptx.warp_protocol import Warp
 
 def map_at(
     m: Machine, ag: Agent, w: Warp, site: Site, mask: int, address: int
-) -> tuple[TensorMap, ByteEvent | None]:
+) -> tuple[TensorMapFields, ByteEvent | None]:
     """The tensor map at a generic address: among the parameters, or in global or constant memory;
     then with the read of it, which is over when the copy is.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilepipe.errors import SimFault
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.thread_masks import WARP_MASK
 from tilepipe.sim import election, runtime
 from tilepipe.sim.codegen.functions import Function, defines
 

@@ -15,7 +15,7 @@ from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef, Element, Tile
 from tilepipe.ir.program import Kernel, Role
-from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.thread_masks import WARP_MASK
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.expressions import Expressions, Names
 
