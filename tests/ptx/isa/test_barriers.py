@@ -1,4 +1,4 @@
-"""mbarriers, barriers of a CTA and of a cluster, fences, and special registers."""
+"""mbarriers, barriers of a CTA and of a cluster, and fences."""
 
 from __future__ import annotations
 
@@ -231,35 +231,3 @@ def test_waiting_for_nobody_is_a_deadlock() -> None:
 def test_forms_that_the_isa_lacks_are_refused(text: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         run(_BAR.format(count=1, text=text))
-
-
-# -- special registers -------------------------------------------------------------------
-
-
-def test_clocks_go_on() -> None:
-    """A loop that waits for a clock ends, lane by lane."""
-    out = np.zeros(32, np.uint64)
-    text = """
-        mov.u64 %rd1, %clock64;
-        mov.u64 %rd3, %globaltimer;
-        LOOP: mov.u64 %rd2, %clock64;
-        sub.u64 %rd4, %rd2, %rd1;
-        mul.wide.u32 %rd5, %t, 50;
-        setp.lt.u64 %p1, %rd4, %rd5;
-        @%p1 bra LOOP;
-        st.global.b64 [%a0], %rd4;
-        """
-    run(text, out)
-    assert (out >= 50 * LANE).all()
-    assert len(set(out.tolist())) > 4
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("%smid", 0), ("%dynamic_smem_size", 256), ("WARP_SZ", 32), ("%nwarpid", 1),
-     ("%cluster_nctarank", 1), ("%total_smem_size", 1280)],
-)  # fmt: skip
-def test_special_registers(name: str, value: int) -> None:
-    out = np.zeros(32, np.uint32)
-    run(f"mov.u32 %r1, {name}; st.global.b32 [%a0], %r1;", out, smem=256)
-    assert (out == value).all()

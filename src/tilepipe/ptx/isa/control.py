@@ -1,4 +1,4 @@
-"""Branches and exits (PTX ISA, "Control Flow Instructions"), and hints that change nothing."""
+"""Branches and exits (PTX ISA, "Control Flow Instructions"), and miscellaneous instructions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilepipe.ptx.definition import (
     Operation,
     constant,
     defines,
+    not_modelled,
     operands,
 )
 from tilepipe.ptx.numerics.types import Unsupported
@@ -70,4 +71,20 @@ def _pmevent(instruction: Instruction) -> Operation:
     modifiers.end()
     if not 0 <= constant(instruction, number) <= most:
         raise Unsupported(f"an event from 0 to {most}, not {number}")
+    return Nothing()
+
+
+@defines("setmaxnreg")
+def _setmaxnreg(instruction: Instruction) -> Operation:
+    """Register counts decide nothing here; the count must be one that the hardware takes."""
+    modifiers = Modifiers(instruction)
+    modifiers.need("inc", "dec")
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    modifiers.need("u32")
+    modifiers.end()
+    (count,) = operands(instruction, 1)
+    registers = constant(instruction, count)
+    if registers % 8 or not 24 <= registers <= 256:
+        not_modelled(instruction, f"{registers} registers (a multiple of 8 in 24..256)")
     return Nothing()

@@ -1,7 +1,8 @@
-"""clusterlaunchcontrol (PTX ISA, "Parallel Synchronization and Communication Instructions").
+"""Control of other clusters and grids: clusterlaunchcontrol and griddepcontrol (PTX ISA, "Parallel
+Synchronization and Communication Instructions").
 
-The response is opaque to programs. Here its first 32 bits are the number of the cluster that was
-cancelled, and the last 32 whether one was.
+The response of clusterlaunchcontrol is opaque to programs. Here its first 32 bits are the number of
+the cluster that was cancelled, and the last 32 whether one was.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilepipe.machine.units import grid
 from tilepipe.ptx.definition import (
     Compute,
     Modifiers,
+    Nothing,
     Operation,
     Perform,
     defines,
@@ -89,3 +91,18 @@ def _query(instruction: Instruction, modifiers: Modifiers) -> Operation:
 def _words(responses: Array) -> Array:
     """The responses of 32 lanes as four words each."""
     return np.ascontiguousarray(responses).view(np.uint32).reshape(-1, 4)
+
+
+@defines("griddepcontrol")
+def _griddepcontrol(instruction: Instruction) -> Operation:
+    modifiers = Modifiers(instruction)
+    action = modifiers.need("wait", "launch_dependents")
+    modifiers.end()
+    operands(instruction, 0)
+    if action == "launch_dependents":
+        return Nothing()
+
+    def wait(w: Warp, site: Site, mask: int) -> Any:
+        return grid.grid_dependency_wait, (site, mask)
+
+    return Perform((), (), wait, None, Facts(noticed=True), Sync.WAIT)
