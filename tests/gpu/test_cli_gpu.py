@@ -293,7 +293,9 @@ def test_bench_of_a_file_beside_functions_and_a_program(own: str) -> None:
 @measured
 def test_bench_of_a_file_times_nothing_that_differs(own: str) -> None:
     args = ["bench", f"{own}:program", "--repeats", "2", "--against", f"{own}:wrong"]
-    assert "not timed" in tilepipe(*args, code=1)
+    assert "DIFFERS" in tilepipe(*args, code=1)
+    differing = json.loads(tilepipe(*args, "--json", code=1))
+    assert [line["us"] for line in differing["results"]] == [{}, {}]
     args[-1] = f"{own}:waits"
     done = subprocess.run(
         [sys.executable, "-m", "tilepipe", *args],

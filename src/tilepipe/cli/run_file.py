@@ -113,10 +113,12 @@ def _run(
             else program.run(seed=seed, timeout=timeout or None)
         )
     elif device == "cuda":
-        program.launch(debug=False)
+        from tilepipe.cuda.runtime import driver
         from tilepipe.cuda.runtime.launching import wait_for
 
-        wait_for(program.kernel.name)
+        program.launch(debug=False)
+        with driver.current(program.launcher().ordinal):
+            wait_for(program.kernel.name)
     else:
         with counting("simulating CTAs", quiet) as progress:
             result = program.run(seed=seed, progress=progress)
