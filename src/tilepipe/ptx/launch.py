@@ -33,7 +33,8 @@ from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_word
 from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite, compiled
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.clocks import SpecialValues
-from tilepipe.ptx.execution.warp import TimeLimit, Warp
+from tilepipe.ptx.execution.time_limit import TimeLimit
+from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.limits import Extents
 from tilepipe.ptx.names import named_kernel, readable_name, shown_name

@@ -16,7 +16,8 @@ from tilepipe.machine.memory.fragments import Frag
 from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.execution.apart import WatchedWarp
-from tilepipe.ptx.execution.warp import Region, Warp
+from tilepipe.ptx.execution.lane_groups import Region
+from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.warp_protocol import IN_FLIGHT
 
 
@@ -60,10 +61,10 @@ class Places:
                 for n, f in sorted(warp.fragments.items())
             ),
             tuple((n, v.tobytes()) for n, v in warp.loads),
-            tuple((k.site.id, k.fragment.readers) for k in warp.operands),
-            warp.local.tobytes(), tuple(sorted(warp.unfenced.items())),
+            tuple((k.site.id, k.fragment.readers) for k in warp.wgmma.operands),
+            warp.local.tobytes(), tuple(sorted(warp.wgmma.unfenced.items())),
             np.packbits(warp.written).tobytes(), warp.poison.key(live),
-            len(warp.operands), len(warp.halfway),
+            len(warp.wgmma.operands), len(warp.halfway),
             warp.past(all_regions) if isinstance(warp, WatchedWarp) else (),
         )  # fmt: skip
 

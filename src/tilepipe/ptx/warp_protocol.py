@@ -84,6 +84,31 @@ class Launch(Protocol):
         ...
 
 
+class WgmmaRegisters(Protocol):
+    """The registers of a warp that its wgmma use.
+
+    Attributes:
+        unfenced: registers of wgmma that instructions have accessed since the last wgmma.fence,
+            each with the number of the instruction; of those alone that may matter.
+    """
+
+    unfenced: dict[int, int]
+
+    def keep(self, registers: Sequence[Register], fragment: Frag, site: Site) -> None:
+        """An asynchronous instruction reads these registers until nothing reads the fragment."""
+        ...
+
+    def operands_must_be_unchanged(self) -> None:
+        """Raises RaceError where such a register has been written."""
+        ...
+
+    def must_be_fenced(self, site: Site) -> None:
+        """Raises RaceError where no wgmma.fence stands between an access to a register and the
+        wgmma of a site, which names it.
+        """
+        ...
+
+
 class Warp(Protocol):
     """A warp in a function.
 
@@ -96,8 +121,7 @@ class Warp(Protocol):
             memory, which no wait has covered yet: the registers and what they will hold.
         carried: (lane, byte) of local memory to which poison was stored -> where it was read.
         poison: which registers hold poison.
-        unfenced: registers of wgmma that instructions have accessed since the last wgmma.fence,
-            each with the number of the instruction; of those alone that may matter.
+        wgmma: the registers that its wgmma use.
     """
 
     rank: int
@@ -106,11 +130,12 @@ class Warp(Protocol):
     written: Array
     fragments: dict[tuple[int, ...], Any]
     loads: list[tuple[tuple[int, ...], Array]]
-    unfenced: dict[int, int]
     carried: dict[tuple[int, int], Origin]
 
     @property
     def poison(self) -> Poison: ...
+    @property
+    def wgmma(self) -> WgmmaRegisters: ...
 
     @property
     def code(self) -> Code: ...
@@ -120,20 +145,6 @@ class Warp(Protocol):
     def world(self) -> World: ...
     @property
     def groups(self) -> list[Any]: ...
-
-    def keep_operand(self, registers: Sequence[Register], fragment: Frag, site: Site) -> None:
-        """An asynchronous instruction reads these registers until nothing reads the fragment."""
-        ...
-
-    def operands_must_be_kept(self) -> None:
-        """Raises RaceError where such a register has been written."""
-        ...
-
-    def registers_must_be_fenced(self, site: Site) -> None:
-        """Raises RaceError where no wgmma.fence stands between an access to a register and the
-        wgmma of a site, which names it.
-        """
-        ...
 
     @property
     def cta_threads(self) -> int:

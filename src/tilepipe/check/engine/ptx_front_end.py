@@ -23,7 +23,7 @@ from tilepipe.ptx.compiler.peeks import peeks
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
 from tilepipe.ptx.execution.apart import WatchedWarp
-from tilepipe.ptx.execution.warp import TimeLimit
+from tilepipe.ptx.execution.time_limit import TimeLimit
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
 from tilepipe.ptx.syntax.nodes import Instruction, Operand

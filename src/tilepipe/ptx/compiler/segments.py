@@ -339,9 +339,9 @@ class _Writer:
             if instruction.guard is not None and not condition:
                 condition = f"{lanes}.any()"
             accesses = self.constant(unfenced.accesses[self.at])
-            note = f"w.unfenced.update({accesses})"
+            note = f"w.wgmma.unfenced.update({accesses})"
             if instruction.opcode == "mov":  # the rule COPIES_BEFORE_WGMMA: hides no other access
-                note = f"w.unfenced = {accesses} | w.unfenced"
+                note = f"w.wgmma.unfenced = {accesses} | w.wgmma.unfenced"
             self.line(f"if {condition}: {note}" if condition else note)
         match op:
             case Compute():

@@ -10,7 +10,8 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.execution.warp import Region, Warp
+from tilepipe.ptx.execution.lane_groups import Region
+from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.lanes import lanes_from_mask
 
 

@@ -97,7 +97,7 @@ def _wgmma(instruction: Instruction) -> Operation:
             pending = constant(instruction, *operands(instruction, 1))
 
             def wait(w: Warp, site: Site, mask: int) -> Any:
-                w.operands_must_be_kept()
+                w.wgmma.operands_must_be_unchanged()
                 return wgmma.wgmma_wait, (site, mask, pending)
 
             facts = Facts(awaits=Group.WGMMA, noticed=True)
@@ -106,7 +106,7 @@ def _wgmma(instruction: Instruction) -> Operation:
             modifiers.end()
 
             def commit(w: Warp, site: Site, mask: int) -> Any:
-                w.operands_must_be_kept()
+                w.wgmma.operands_must_be_unchanged()
                 return wgmma.wgmma_commit, (site, mask)
 
             facts = Facts(commits=Group.WGMMA, noticed=True)
@@ -115,7 +115,7 @@ def _wgmma(instruction: Instruction) -> Operation:
             modifiers.end()
 
             def fence(w: Warp, site: Site, mask: int) -> Any:
-                w.unfenced.clear()
+                w.wgmma.unfenced.clear()
                 return wgmma.wgmma_fence, (site, mask)
 
             facts = Facts(orders=Order.REGISTERS)
@@ -183,16 +183,16 @@ def _multiply(instruction: Instruction, modifiers: Modifiers) -> Operation:
     a_registers = [r for r in a_operands if isinstance(r, Register)]
 
     def start(w: Warp, site: Site, mask: int, add: Value, b_bits: Value, *a_values: Value) -> Any:
-        w.registers_must_be_fenced(site)
+        w.wgmma.must_be_fenced(site)
         operand_b = _operand(site, mask, b_bits, dtype_b, cols, b_is_transposed)
         operand_a: MatrixOperand | Frag
         if a_in_registers:
-            w.operands_must_be_kept()
+            w.wgmma.operands_must_be_unchanged()
             operand_a = _fragment_a(a_values, dtype_a, depth)
             found = w.poison.of([r.number for r in a_registers])
             if found is not None:
                 operand_a.poison = _poison_of_a(operand_a, *found)
-            w.keep_operand(a_registers, operand_a, site)
+            w.wgmma.keep(a_registers, operand_a, site)
             if negated[0]:
                 operand_a.data = -operand_a.data
         else:
