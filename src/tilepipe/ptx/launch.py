@@ -308,7 +308,7 @@ class Launch:
         world.unread = self._reductions
         time_limit.world = world
         self.advice, self.printed = world.advice, world.printed
-        for instruction, register in self.kernel.code.early_uses:
+        for instruction, register in self.kernel.code.early_uses.uses:
             finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
             cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
             world.finding(LOADED_REGISTERS, finding, self.location(instruction), cure, SimFault)

@@ -30,13 +30,10 @@ class Code(Protocol):
 
     Attributes:
         content: number of a register that varies between lanes -> dtype of its array.
-        used_early: numbers of registers that tcgen05.ld loads, and that are used before its wait.
     """
 
     @property
     def content(self) -> Mapping[int, np.dtype[Any]]: ...
-    @property
-    def used_early(self) -> frozenset[int]: ...
 
 
 class Poison(Protocol):
@@ -118,7 +115,8 @@ class Warp(Protocol):
             number. local: the local memory of its lanes, as bytes; written: which of them its lane
             has written.
         fragments: accumulators in flight, by the numbers of their registers. loads: of tensor
-            memory, which no wait has covered yet: the registers and what they will hold.
+            memory, which no wait has covered yet: the registers and what they will hold; under
+            the strict rules.
         carried: (lane, byte) of local memory to which poison was stored -> where it was read.
         poison: which registers hold poison.
         wgmma: the registers that its wgmma use.

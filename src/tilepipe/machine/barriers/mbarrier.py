@@ -23,6 +23,7 @@ from tilepipe.machine.happens_before.memory_order import Scope, Strong, Value
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import write_word
+from tilepipe.machine.memory.tensor_access import registers_moved
 from tilepipe.machine.sites import SETUP, Site
 from tilepipe.machine.thread_masks import lanes_in
 
@@ -146,7 +147,7 @@ def mbar_arrive(
     if n > b.pending or n < 1:
         faults.cannot_arrive(m, b, site, ag, n, mask)
     if site.relaxed or (site.near and b.cta is not ag.cta):
-        bits = _published(m, ag, mask, b)
+        bits = _published(m, ag, site, mask, b)
     else:
         bits = ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
@@ -171,7 +172,7 @@ def mbar_arrive(
             ag.passed[b.cta.rank, bar] = phase
 
 
-def _published(m: Machine, ag: Agent, mask: int, b: Mbarrier) -> int:
+def _published(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> int:
     """What an arrive publishes that releases nothing to the CTA of its barrier: what fences and
     waits of its threads have published before.
     """
@@ -185,6 +186,8 @@ def _published(m: Machine, ag: Agent, mask: int, b: Mbarrier) -> int:
         bits |= flags.released(m, ag, known, scope)
     if not m.world.strict and b.cta is not ag.cta:
         bits |= known & _events(m, ag.cta, b.cta.rank)
+        if m.world.program.addressed and not site.relaxed and ag.cta.tmem is not None:
+            bits |= known & registers_moved(ag.cta.tmem)  # the rule TENSOR_FENCES
     return bits
 
 

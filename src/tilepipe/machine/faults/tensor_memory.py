@@ -242,7 +242,7 @@ def _wait(a: Access) -> str:
 def remedy(m: Machine, old: Access, new: Access) -> str:
     """What would order `new` after `old`, an access by a tcgen05 op."""
     if old.site.facts.unit is Unit.TENSOR_MEMORY:
-        return _after_registers(old, new)
+        return _after_registers(m, old, new)
     freeing = _freeing(m, old, new) if new.site.frees else ""
     if freeing:
         return other_thread(m, old) or freeing
@@ -263,12 +263,15 @@ def _warp(a: Access) -> int:
     return (a.mask.bit_length() - 1) // 32
 
 
-def _after_registers(old: Access, new: Access) -> str:
+def _after_registers(m: Machine, old: Access, new: Access) -> str:
     """Which of the wait, the fence and the barrier `old`'s warp has yet to execute before `new`.
     Within a warp program order suffices after the wait; a dealloc needs no fence.
     """
     what = "store to" if old.is_write else "load from"
     over = f"A {what} tensor memory is over when its warp has executed {_wait(old)}"
+    by_use = m.world.program.addressed and not old.is_write  # the rule LOADED_REGISTERS
+    if by_use:
+        over += ", or has used what it loads"
     frees, library = new.site.frees, _dealloc(new.agent.cta.words)
     if old.agent is new.agent and _warp(old) == _warp(new):
         others = (
@@ -289,11 +292,10 @@ def _after_registers(old: Access, new: Access) -> str:
     missing = " and ".join([*steps, arrive])
     if not old.bit & known:
         return f"{over}; then {missing}.{others}"
-    done = "that" if steps or frees else f"that and {fence}"
-    return (
-        f"{over}. It has executed {done}, but nothing after that signals {who}: {missing} must"
-        f" follow.{others}"
-    )
+    done = "This one is over" if by_use else "It has executed that"
+    if not (steps or frees):
+        done += f", and {fence} executed" if by_use else f" and {fence}"
+    return f"{over}. {done}, but nothing after that signals {who}: {missing} must follow.{others}"
 
 
 def _dealloc(words: Wording) -> str:

@@ -10,9 +10,12 @@ the thread that makes the second, after it has synchronised with the first.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from tilepipe.errors import SimFault
+from tilepipe.ir.facts import Unit
 from tilepipe.ir.hardware.tensor_memory import LANES, SCALE_LANES, Matrix, Scales, pieces
 from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.cta import memory_of
@@ -139,6 +142,23 @@ def tmem_wait_load(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     ag.converge(mask)
 
 
+def tmem_loads_used(ag: Agent, sites: Container[int], mask: int) -> None:
+    """The code uses registers that loads of `sites` load, without tcgen05.wait::ld: it waits until
+    they are there.
+    """
+    if ag.tensor is None or not ag.tensor.loads:
+        return
+    left = []
+    for load in ag.tensor.loads:
+        frag, w, record = load
+        if record.site.id in sites and not record.mask & ~mask:
+            frag.loading &= ~(1 << w)
+            ag.acquire(record.mask, record.bit)
+        else:
+            left.append(load)
+    ag.tensor.loads = left
+
+
 def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """tcgen05.wait::st, by each warp of `mask`."""
     state = tensor_state(ag)
@@ -147,6 +167,15 @@ def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
             ag.acquire(record.mask, record.bit)
     state.stores = [record for record in state.stores if record.mask & ~mask]
     ag.converge(mask)
+
+
+def registers_moved(tm: TensorMemory) -> int:
+    """The bits of the loads and stores of tensor memory; threads know those that are over."""
+    bits = 0
+    for record in tm.accesses:
+        if record.site.facts.unit is Unit.TENSOR_MEMORY:
+            bits |= record.bit
+    return bits
 
 
 def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:

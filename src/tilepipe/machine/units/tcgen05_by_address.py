@@ -404,11 +404,9 @@ def load_words(
     address: int,
     rows: int,
     columns: int,
-    awaited: bool = False,
 ) -> Words:
-    """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy. `awaited`: code uses
-    them without a tcgen05.wait::ld, and so waits until they are there. The agent gets to know which
-    words are poison (`Agent.poison`).
+    """tcgen05.ld by a warp: the words (rows, columns) from an address, a copy. The agent gets to
+    know which words are poison (`Agent.poison`).
     """
     tm, rect = _of_warp(m, ag, site, address, rows, columns)
     ag.converge(mask)
@@ -420,11 +418,8 @@ def load_words(
         assert tm.filled is not None
         marks = np.where(tm.filled[r0:r1, c0:c1], np.uint32(0), np.uint32(0xFFFFFFFF))
         ag.found, ag.poison = None, Loaded(origin, marks)
-    if awaited:
-        ag.acquire(record.mask, record.bit)
-    else:
-        registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
-        tensor_state(ag).loads.append((registers, 0, record))
+    registers = Frag(WarpMatrix("registers", dtypes.uint32, 1, 1))
+    tensor_state(ag).loads.append((registers, 0, record))
     return np.ascontiguousarray(tm.columns[c0:c1, r0:r1].T)
 
 

@@ -24,7 +24,7 @@ from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow, with_return
 from tilepipe.ptx.compiler.definitions import operations_of
-from tilepipe.ptx.compiler.early_uses import Use, early_uses
+from tilepipe.ptx.compiler.early_uses import EarlyUses, early_uses
 from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.poison_flow import Flow
 from tilepipe.ptx.compiler.spins import spins
@@ -169,14 +169,9 @@ class CompiledFunction:
         return Liveness(self.flow, self.operations)
 
     @cached_property
-    def early_uses(self) -> list[Use]:
+    def early_uses(self) -> EarlyUses:
         """Uses of what tcgen05.ld loads before a tcgen05.wait::ld."""
         return early_uses(self.flow, self.function.instructions, self.operations)
-
-    @cached_property
-    def used_early(self) -> frozenset[int]:
-        """The numbers of the registers that they use."""
-        return frozenset(register.number for _, register in self.early_uses)
 
     @cached_property
     def unfenced(self) -> Unfenced:
@@ -335,14 +330,14 @@ class _Writer:
                 self.line("if parked is not None: return parked")
         unfenced = self.made.unfenced
         if self.at in unfenced.accesses and self.at not in unfenced.names:
-            condition, lanes = self.guard(instruction)
-            if instruction.guard is not None and not condition:
-                condition = f"{lanes}.any()"
             accesses = self.constant(unfenced.accesses[self.at])
             note = f"w.wgmma.unfenced.update({accesses})"
             if instruction.opcode == "mov":  # the rule COPIES_BEFORE_WGMMA: hides no other access
                 note = f"w.wgmma.unfenced = {accesses} | w.wgmma.unfenced"
-            self.line(f"if {condition}: {note}" if condition else note)
+            self.where_executed(instruction, note)
+        if over := self.made.early_uses.ends.get(self.at):
+            sites = frozenset(self.made.sites[number].number for number in over)
+            self.where_executed(instruction, f"w.loads_are_over({self.constant(sites)})")
         match op:
             case Compute():
                 self.compute(instruction, op)
@@ -352,6 +347,13 @@ class _Writer:
                 self.jump(instruction, op)
             case Leave():
                 self.leave(instruction, op)
+
+    def where_executed(self, instruction: Instruction, statement: str) -> None:
+        """A line for an instruction that some lane executes."""
+        condition, lanes = self.guard(instruction)
+        if instruction.guard is not None and not condition:
+            condition = f"{lanes}.any()"
+        self.line(f"if {condition}: {statement}" if condition else statement)
 
     def guard(self, instruction: Instruction) -> tuple[str, str]:
         """(condition on which anything happens at all, array of the lanes that do it); "" where

@@ -13,6 +13,7 @@ from tilepipe.errors import DeadlockError, SimFault, UnfinishedError
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.memory.poison import Origin
+from tilepipe.machine.memory.tensor_access import tmem_loads_used
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
@@ -252,6 +253,10 @@ class Warp(LaneGroups):
         if tracks is not self._tracks:
             self._tracks = tracks
             self._choose_table()
+
+    def loads_are_over(self, sites: frozenset[int]) -> None:
+        """A register is used that a tcgen05.ld of `sites` loads."""
+        tmem_loads_used(self.agent, sites, self.mask)
 
     def trap(self, instruction: Instruction) -> NoReturn:
         """The program has come to a `trap`."""

@@ -320,8 +320,7 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
 
         def load(w: Warp, site: Site, mask: int, at: Value) -> Any:
             wide = columns * (1 + halves)
-            used = w.launch.rules != "strict" and not w.code.used_early.isdisjoint(numbers)
-            return by_address.load_words, (site, mask, one(site, mask, at), rows, wide, used)
+            return by_address.load_words, (site, mask, one(site, mask, at), rows, wide)
 
         def keep(w: Warp, words: Array) -> tuple[()]:
             def in_registers(words: Array) -> Array:
@@ -329,9 +328,9 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
                 return found
 
             values = in_registers(words)
-            w.loads.append((numbers, values))
             w.poison.take(numbers, in_registers)
-            strict = w.launch.rules == "strict"
+            if strict := w.launch.rules == "strict":
+                w.loads.append((numbers, values))
             for number, value in zip(numbers, values, strict=True):
                 w.registers[number] = IN_FLIGHT if strict else _kept(w, number, value)
             return ()
@@ -386,10 +385,9 @@ def _loaded(w: Warp, answer: None) -> tuple[()]:
     """After a tcgen05.wait::ld: what was loaded is in the registers. In practice it is there at
     once, and `compiler.early_uses` finds what uses it before the wait.
     """
-    if w.launch.rules == "strict":
-        for numbers, values in w.loads:
-            for number, value in zip(numbers, values, strict=True):
-                w.registers[number] = _kept(w, number, value)
+    for numbers, values in w.loads:
+        for number, value in zip(numbers, values, strict=True):
+            w.registers[number] = _kept(w, number, value)
     w.loads.clear()
     return ()
 
