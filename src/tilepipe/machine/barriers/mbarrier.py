@@ -17,7 +17,7 @@ from tilepipe.machine.actors import BLOCKED, Actor, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, WORD_BYTES, Mbarrier, Released
 from tilepipe.machine.cta import Arriver, Cta
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.memory_order import Scope, Strong, Value
 from tilepipe.machine.journal import Touch

@@ -11,7 +11,7 @@ from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import release
 from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, Rendezvous
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import named_barriers as faults
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import GLOBAL, Access
 from tilepipe.machine.happens_before.knowledge import Fenceable
@@ -27,10 +27,10 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     for w, _ in warps_of(mask):
         earlier = b.arrived.get((ag.uid, w))
         if earlier is not None:
-            faults.named_again(b, site, ag, earlier)
+            faults.arrives_again(b, site, ag, earlier)
         b.arrived[ag.uid, w] = (ag, site)
     if b.missing < 0:
-        faults.named_total(b, site)
+        faults.too_many_threads(b, site)
     ag.converge(mask)
     if m.journal is not None:
         m.journal.touch(Touch.MEET, b, b.generation, mask)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilepipe.ir.facts import Group
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import poison, races
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_proxy, check_tensor_fences
@@ -36,9 +36,9 @@ def _check_order(
     place = slot if view is None else view
     if not old.bit & known:
         if not (_same_lanes(slot, place, old, new) or _both_strong(m, old, new)):
-            faults.race(m, slot, old, new, view)
+            races.race(m, slot, old, new, view)
     elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
-        faults.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
+        races.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
     if old.fenced and new.by_proxy:
         if isinstance(place, TensorMemory):
             check_tensor_fences(m, place, old, new, known)
@@ -167,7 +167,7 @@ def read(
     """
     need = access(m, slot, new, known)
     if slot.state != WHOLE and (missing := slot.missing(new)):
-        origin = faults.poison(m, slot, new, missing)
+        origin = poison.never_written(m, slot, new, missing)
         if reader is not None and m.world.program.carries_poison:
             reader.found = origin
         else:
@@ -177,9 +177,9 @@ def read(
 
 def _used_at_once(m: Machine, origin: Origin, new: Access) -> None:
     if origin.site is new.site:
-        faults.poison_used(m, origin)
+        poison.used(m, origin)
     else:
-        faults.poison_used(m, origin, new.site.loc, f"{new.site.what} reads what was made of it")
+        poison.used(m, origin, new.site.loc, f"{new.site.what} reads what was made of it")
 
 
 def ordinary(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import global_races, races
 from tilepipe.machine.happens_before.accesses import GLOBAL
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.events import (
@@ -216,7 +216,7 @@ def _apart_from_clusters(m: Machine, order: GlobalOrder, new: Event, where: Inde
             if new.atomic and kept is order.writers and (event is None or event.atomic):
                 continue
             if number == MANY or (event is not None and event.cluster != m.cluster_id):
-                faults.global_race(m, order.name, event, verb, new)
+                global_races.race(m, order.name, event, verb, new)
 
 
 def _known_of_clusters(
@@ -256,7 +256,7 @@ def _follows(m: Machine, order: GlobalOrder, new: Event, old: Event, known: int)
     both_strong = _both_strong(m, old, new)
     if not (old.bit & known or both_strong):
         verb = "written" if old.is_write else "read"
-        faults.global_race(m, order.name, old, verb, new)
+        global_races.race(m, order.name, old, verb, new)
     if new.asynchronous and old.fenced:
         check_global_proxy(m, order.name, old, new.agent, new.site, known)
     return new.is_write and not both_strong and new.covers(old)
@@ -277,13 +277,13 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
             and new.elements_in_common(old, order.shape)
         )
         if common and not (old.bit & known or _same_lanes(old, new, common)):
-            faults.global_race(m, order.name, old, "written" if old.is_write else "read", new)
+            global_races.race(m, order.name, old, "written" if old.is_write else "read", new)
         elif (
             common
             and old.release_bit
             and not (old.release_bit & known or _same_lanes(old, new, common))
         ):
-            faults.ordered_by_commit_alone(
+            races.ordered_by_commit_alone(
                 m, f"tensor '{order.name}'", old, old.who, str(ag), new.site
             )
         if common and new.asynchronous and old.fenced:

@@ -8,7 +8,7 @@ from tilepipe.ir.facts import Group, Resource
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import tensor_state
-from tilepipe.machine.faults import messages as faults, tensor_memory as tensor_faults
+from tilepipe.machine.faults import races, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.machine import Machine
@@ -38,13 +38,13 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     own = old.home == old.agent.cta.rank
     fence = words[narrow if own else "fence.proxy.async.shared::cluster"]
     if old.reader_fenced & known:
-        faults.fenced_by_reader(m, slot.name, old, str(old.agent), new.site, fence)
+        races.fenced_by_reader(m, slot.name, old, str(old.agent), new.site, fence)
         return
     form = words.get("the narrow fence", narrow)
     peer = f" {form} orders accesses to its own CTA's memory, and this is a peer's."
-    lines = faults.line(slot, old), faults.line(slot, new)
+    lines = races.line(slot, old), races.line(slot, new)
     place = f"{slot.name} of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else slot.name
-    faults.proxy_race(place, old, lines, new.site, fence, "" if own else peer)
+    races.proxy_race(place, old, lines, new.site, fence, "" if own else peer)
 
 
 def check_global_proxy(
@@ -58,7 +58,7 @@ def check_global_proxy(
     words, place = ag.cta.words, f"tensor '{tensor}'"
     fence = words["fence.proxy.async.global"]
     if old.reader_fenced & known:
-        faults.fenced_by_reader(m, place, old, old.who, site, fence)
+        races.fenced_by_reader(m, place, old, old.who, site, fence)
         return
     lines = (
         f"{old.who} {'writes' if old.is_write else 'reads'} common elements (generic proxy):"
@@ -66,7 +66,7 @@ def check_global_proxy(
         f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
     )
     form = words.get("the shared fence", "fence.proxy.async.shared::cta")
-    faults.proxy_race(place, old, lines, site, fence, f" {form} orders shared memory only.")
+    races.proxy_race(place, old, lines, site, fence, f" {form} orders shared memory only.")
 
 
 # -- tcgen05 fences --------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tilepipe.ir.facts import Unit
 from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.barriers.state import LIVE, WORD_BYTES, Mbarrier
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import ordinary

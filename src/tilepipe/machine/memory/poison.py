@@ -1,7 +1,7 @@
 """Poison on its way: bytes that nothing has written, after an agent has read them.
 
 In a program by address, what an agent loads may be poison: it travels with the values that are made
-of it, and is a fault where it decides something or leaves the CTA (`faults.messages.poison_used`).
+of it, and is a fault where it decides something or leaves the CTA (`faults.poison.used`).
 Shared memory to which poison is stored counts as unwritten again, and keeps where it was first read
 (`ByteSpace.carried`).
 """

@@ -17,7 +17,7 @@ from tilepipe.machine.agents import Agent, tensor_state
 from tilepipe.machine.barriers.mbarrier import arrival_bit, arrived, named_by, remote
 from tilepipe.machine.barriers.state import LIVE
 from tilepipe.machine.cta import Arriver, Cta, memory_of
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.journal import Touch

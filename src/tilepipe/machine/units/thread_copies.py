@@ -14,7 +14,7 @@ from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent, ThreadCopies
 from tilepipe.machine.barriers.mbarrier import arrived
 from tilepipe.machine.barriers.state import LIVE, Mbarrier
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.conflicts import access
 from tilepipe.machine.journal import Touch

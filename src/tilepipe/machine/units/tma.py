@@ -14,7 +14,7 @@ from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import credit, named_by, remote
 from tilepipe.machine.barriers.state import LIVE, TmaLoadUnit
-from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.faults import mbarriers as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.happens_before.events import Event

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tilepipe.machine.faults import messages
+from tilepipe.machine.faults import poison as poison_faults
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import store_bytes, store_matrix, store_poison
 from tilepipe.machine.memory.device_memory import store_global
@@ -112,13 +112,13 @@ class PoisonedRegisters:
     def used(self, origin: Origin, site: Site) -> None:
         """A request without a result has read poison."""
         assert self.machine is not None
-        messages.poison_used(self.machine, origin, site.loc, f"{site.what} works with it")
+        poison_faults.used(self.machine, origin, site.loc, f"{site.what} works with it")
 
     def _used(self, flow: Flow, origin: Origin, how: str) -> None:
         assert self.machine is not None
         instruction = flow.instruction
         loc = self._warp.launch.location(instruction)
-        messages.poison_used(
+        poison_faults.used(
             self.machine, origin, loc, f"{instruction} (PTX line {instruction.line}): {how}"
         )
 

@@ -26,13 +26,7 @@ from tilepipe.ptx.definition import (
     operands,
 )
 from tilepipe.ptx.isa.memory import address_type, in_shared
-from tilepipe.ptx.isa.requests import (
-    Value,
-    each,
-    grouped,
-    groups,
-    place,
-)
+from tilepipe.ptx.isa.requests import Value, each, grouped, groups, place
 from tilepipe.ptx.lanes import WARP, Array, spread
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Sink

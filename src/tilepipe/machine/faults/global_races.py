@@ -1,0 +1,94 @@
+"""The messages of races on global memory."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tilepipe.errors import RaceError
+from tilepipe.ir.facts import Group
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.faults import flags
+from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.machine import Machine
+
+
+def race(m: Machine, tensor: str, old: Event | None, verb: str, new: Event) -> NoReturn:
+    """Two accesses to an element of global memory that nothing orders; `old`: None of several."""
+    ag, site = new.agent, new.site
+    if old is None:
+        raise RaceError(
+            f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were"
+            f" {verb} by several CTAs",
+            site.loc,
+        )
+    remedy = _scopes(m, old, new) or flags.unordered(m, old) or _global_remedy(m, old, ag)
+    raise RaceError(
+        f"race on tensor '{tensor}': nothing orders the second access to common elements after"
+        " the first.\n"
+        f"  first:  {old.who} {'writes' if old.is_write else 'reads'}: {old.site.what}\n"
+        f"          at {old.site.loc}\n"
+        f"  second: {ag} {'writes' if site.writes else 'reads'}: {site.what}\n"
+        f"          at {site.loc}\n"
+        f"  {remedy}",
+        site.loc,
+    )
+
+
+def _scopes(m: Machine, old: Event, new: Event) -> str:
+    """Which of two strong accesses has a scope without the thread of the other; "" where that is
+    not why they race.
+    """
+    if old.strong is None or new.strong is None:
+        return ""
+    first = old.cluster, old.agent.cta.rank
+    second = m.cluster_id, new.agent.cta.rank
+    narrow = [
+        f"the {which} (.{scope.name.lower()})"
+        for which, scope, here, there in (
+            ("first", old.strong.scope, first, second),
+            ("second", new.strong.scope, second, first),
+        )
+        if not scope.reaches(here, there)
+    ]
+    if not narrow:
+        return ""
+    return (
+        "Two strong accesses do not race if the scope of each has the thread of the other; that of"
+        f" {' and of '.join(narrow)} leaves out the other CTA. Both need scope"
+        f" {'cluster' if first[0] == second[0] else 'gpu'}."
+    )
+
+
+def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
+    """What would order an access by `ag` after one to the same element of global memory."""
+    program = m.world.program
+    if event.cluster != m.cluster_id and (m.world.order is not None or program.addressed):
+        return (
+            f"After it, a thread that knows of the first access must release a flag, and {ag} must"
+            f" acquire that flag before its own access; then {event.who} comes first."
+        )
+    if event.cluster != m.cluster_id:
+        return (
+            "Within a launch nothing orders CTAs of different clusters: let each write, and"
+            " read, elements of its own."
+        )
+    if event.site.facts.issues is Group.BULK:
+        return (
+            "The store is over when the thread that issued it has waited for it"
+            f" ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it. A wait"
+            " for its reads alone does not say that it has written."
+        )
+    if event.site.fills and not event.is_write:
+        return (
+            "The copy may read this until the phase of the barrier that it signals is complete:"
+            f" {ag} must wait for that phase before its access."
+        )
+    if event.agent_uid == ag.uid:
+        return (
+            "Other threads of the same role: they must meet between the two accesses, for"
+            f" instance at {ag.cta.words['bar.warp.sync']}."
+        )
+    return (
+        f"After the first access, {event.who} must arrive on a barrier that {ag} waits on"
+        " before its access."
+    )

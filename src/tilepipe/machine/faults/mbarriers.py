@@ -1,0 +1,284 @@
+"""The messages of faults at an mbarrier."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tilepipe.errors import BarrierError
+from tilepipe.ir.facts import Sync
+from tilepipe.machine import rules
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier, TmaLoadUnit
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.faults import root_causes as causes
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.sites import Site
+from tilepipe.machine.thread_masks import warps_of
+
+
+def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
+    return "\n".join(f"    {n} by {a}, {site.what}, at {site.loc.short}" for a, site, n in arrivals)
+
+
+def _announce(bar: Mbarrier, excess: str) -> str:
+    """What to change where bytes of a phase were not announced: all of them, or `excess`."""
+    expect = bar.cta.words["mbarrier.arrive.expect_tx"]
+    if bar.expected:
+        return f"  ({excess}). Raise the number given to {expect} to what the copies bring."
+    return (
+        f"  No {expect} was called on {bar.name} in this phase, so its arrivals complete it"
+        " without the copies."
+        f" Call {expect}(n) (it is an arrival, and announces the bytes) in place of the"
+        " arrive, before the copies."
+    )
+
+
+def _bytes(bar: Mbarrier) -> str:
+    landed = sum(u.nbytes for u in bar.copies if u.landed)
+    rows = [
+        f"    {u.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what}"
+        f" by {u.agent}, at {u.site.loc.short}"
+        for u in bar.copies
+    ]
+    return f"{bar.expected:,} bytes expected, {landed:,} delivered\n" + "\n".join(rows)
+
+
+def not_live(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
+    """Use before init or after inval."""
+    state = "after it was invalidated" if bar.state == INVALIDATED else "before it was initialised"
+    raise BarrierError(
+        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it"
+        f" {ag.cta.words['before every use']}."
+        f"{none_there(m.ctas[bar.cta.rank], bar)}",
+        site.loc,
+    )
+
+
+def reinit(bar: Mbarrier, site: Site) -> NoReturn:
+    """A live barrier is initialised again."""
+    first = f" (first at {bar.init_site.loc.short})" if bar.init_site is not None else ""
+    raise BarrierError(
+        f"{site.what}: {bar.where} is initialised again without having been invalidated{first}."
+        " Invalidate it first,"
+        " or initialise it once.",
+        site.loc,
+    )
+
+
+def cannot_arrive(
+    m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int, mask: int = 1
+) -> NoReturn:
+    """More arrivals than are pending, all at once by the threads of `mask`."""
+    if bar.state != LIVE:
+        not_live(m, bar, site, ag)
+    if n < 1:
+        raise BarrierError(f"{site.what}: {ag} arrives {n} times on {bar.where}", site.loc)
+    open_ = f"\n  The phase is still open because of its bytes: {_bytes(bar)}" if bar.tx else ""
+    arrived = f"\n{_arrivals(bar.arrivals)}" if bar.arrivals else ""
+    remedy = (
+        _all_arrive(bar, n, mask)
+        or causes.repeated_wait(m.ctas, [ag])
+        or causes.completed_by_bytes(m, [bar])
+        or causes.ran_ahead(m.ctas, m.world.program.sites)
+        or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives"
+        " twice, for instance without having waited until the stage was free"
+        f" again.{_ring_cause(m, bar)}"
+    )
+    raise BarrierError(
+        f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
+        f" {bar.count} arrivals are"
+        f" pending in phase {bar.phase}.\n"
+        f"  Arrived already: {bar.count - bar.pending}{arrived}{open_}\n"
+        f"  On hardware this is undefined. {remedy}",
+        site.loc,
+    )
+
+
+def _all_arrive(bar: Mbarrier, n: int, mask: int) -> str:
+    """The advice where one arrive, which all active threads execute, brings more than the count."""
+    threads = mask.bit_count()
+    if threads == 1 or n != threads or n <= bar.count:
+        return ""
+    elect = "elect.sync" if len(warps_of(mask)) == 1 else "elect.sync in a warp"
+    return (
+        f"All {n} threads execute it: let one of them ({bar.cta.words[elect]}), or give"
+        f" {bar.array} a count of {n}."
+    )
+
+
+def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
+    """The bytes of a phase exceed what was expected, and nothing is pending that could expect
+    more.
+    """
+    raise BarrierError(
+        f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
+        " pending:"
+        f" {_bytes(bar)}\n" + _announce(bar, f"{-bar.tx:,} too many"),
+        site.loc,
+    )
+
+
+def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
+    """A phase completes before its copies have landed: too few bytes were expected."""
+    raise BarrierError(
+        f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are"
+        " still to come:"
+        f" {_bytes(bar)}\n"
+        "  Whoever waits for this phase reads the tile before the data are there.\n"
+        + _announce(bar, "too few were expected"),
+        site.loc,
+    )
+
+
+def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
+    """The pending transaction leaves its range."""
+    raise BarrierError(
+        f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier"
+        " counts up to 2^20 - 1"
+        f" = 1,048,575. Use {bar.cta.words['smaller copies']}.",
+        site.loc,
+    )
+
+
+def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
+    """The barrier has completed a later phase than the one waited for."""
+    frees = bar.side is not None and not bar.side.fills
+    seen = f"after it has seen phase {phase}" if phase >= 0 else "once it has begun"
+    unknown = (
+        f"The arriving role ran ahead: it must wait on {'a' if frees else 'an (empty)'} barrier"
+        f" that {ag} arrives on {seen}."
+    )
+    unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
+    if m.world.program.addressed:
+        unknown += f" Or the parity given here, which is that of phase {phase}, is wrong."
+    remedy = (
+        causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
+        or causes.out_of_turn([m.ctas[bar.cta.rank]])
+        or causes.ran_ahead([m.ctas[bar.cta.rank]])
+        or causes.ran_ahead(m.ctas)
+        or causes.completed_by_bytes(m, m.ctas[bar.cta.rank].bars)
+        or unknown
+    )
+    tests = Sync.TEST in site.sync
+    verb, result = (
+        ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
+    )
+    raise BarrierError(
+        f"{site.what}: {ag} {verb} phase {phase}{_before_the_first(phase)} of {bar.where}, but"
+        f" phases up to {bar.phase - 1} are"
+        f" complete: it was lapped. On hardware the parity bit has flipped back and {result}.\n"
+        f"  Phase {bar.phase - 1} was completed"
+        f" by{_last_signal(bar)}:\n{_arrivals(bar.last_arrivals)}\n"
+        f"  {remedy}",
+        site.loc,
+    )
+
+
+def _last_signal(bar: Mbarrier) -> str:
+    """What completed the last phase where copies signal the barrier as well: bytes, or an
+    arrival.
+    """
+    if not bar.last_copies or bar.completed_by is None:
+        return ""
+    verb = "the bytes of" if bar.completed_by.fills else "the arrival of"
+    return f" {verb} {bar.completed_by.what} ({bar.completed_by.loc.short}), after"
+
+
+def _before_the_first(phase: int) -> str:
+    return " (the one before the first, over from the start)" if phase < 0 else ""
+
+
+def _ring_cause(m: Machine, bar: Mbarrier) -> str:
+    """What a ring's stages say of the cause, as a line of its own."""
+    story = causes.out_of_turn([m.ctas[bar.cta.rank]])
+    return f"\n  {story}" if story else ""
+
+
+def ahead(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
+    """The wait is for a phase after the one in progress."""
+    same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
+    verb, noun = ("tests", "test") if Sync.TEST in site.sync else ("waits for", "wait")
+    raise BarrierError(
+        f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still"
+        " in progress: it"
+        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and"
+        f" this {noun}"
+        f" would pass at once. Wait for each phase in turn.{_ring_cause(m, bar)}",
+        site.loc,
+    )
+
+
+def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
+    """A remote signal before the barrier's initialisation has reached the cluster."""
+    put = bar.cta.words.get("initialising early or putting", "Put")
+    raise BarrierError(
+        f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of"
+        " it has reached the"
+        f" cluster (on hardware the signal is lost and the peer hangs). {put}"
+        " fence.mbarrier_init and a cluster barrier between.",
+        site.loc,
+    )
+
+
+def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
+    """A copy signals a barrier that was initialised in a role, and no fence follows that."""
+    where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
+    again, words = " again" if bar.reinitialised else "", bar.cta.words
+    text = (
+        f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was"
+        f" initialised{again}{where}, with no fence in between"
+    )
+    cure = (
+        f"The thread that initialises it must execute {words['fence.mbarrier_init']} (or"
+        f" {words['fence.proxy.async.shared::cta']}) after that and before the barrier that lets"
+        f" {ag} go on: TMA may see what the memory held before."
+    )
+    if bar.reinitialised:
+        raise BarrierError(f"{text}.\n  {cure}", site.loc)
+    m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
+
+
+def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
+    """A copy lands on a barrier that is not live any more."""
+    raise BarrierError(
+        f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc
+    )
+
+
+def barrier_word(bar: Mbarrier, ag: Actor, site: Site, touched: str, is_write: bool) -> NoReturn:
+    """Something other than an mbarrier operation accesses the bytes of a live mbarrier."""
+    verb = "writes" if is_write else "reads"
+    first = f" (initialised at {bar.init_site.loc.short})" if bar.init_site is not None else ""
+    raise BarrierError(
+        f"{site.what}: {ag} {verb} {touched}, which has bytes of {bar.where}{first}. Only"
+        " mbarrier operations may access an mbarrier's 8 bytes (PTX ISA, mbarrier). Invalidate it"
+        " first, or place it where nothing else lies.",
+        site.loc,
+    )
+
+
+def misplaced(cta: Cta, bar: Mbarrier, ag: Actor, site: Site) -> None:
+    """Raises BarrierError where an mbarrier cannot be initialised at its address."""
+    if bar.address % 8:
+        raise BarrierError(
+            f"{site.what}: {ag} initialises {bar.where}: an mbarrier takes 8 bytes, and its"
+            " address is a multiple of 8 (PTX ISA, mbarrier).",
+            site.loc,
+        )
+    for other in cta.bars:
+        if other is not bar and other.state == LIVE and abs(other.address - bar.address) < 8:
+            raise BarrierError(
+                f"{site.what}: {ag} initialises {bar.where}, which overlaps {other.where}.",
+                site.loc,
+            )
+
+
+def none_there(cta: Cta, bar: Mbarrier) -> str:
+    """Where a barrier that is used by its address was never initialised: what is there instead."""
+    if isinstance(cta.bars, list):
+        return ""
+    if bar.address % 8:
+        return f" No mbarrier can be at {bar.address:#x}: its address is a multiple of 8."
+    live = [other.address for other in cta.bars if other.state == LIVE]
+    there = ", ".join(f"{address:#x}" for address in live) or "nowhere"
+    return f" Initialised mbarriers are at: {there}."
