@@ -9,7 +9,9 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases.fragments import Case, Made, Rng
+from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.hardware.tma import REDUCED
 from tilepipe.lang.memory.strong_memory import DTYPES
 
 CTAS, PLACES = 3, 4
@@ -150,7 +152,97 @@ def reducing_last(tma: bool) -> Callable[[Rng], Made]:
     return make
 
 
+@tp.kernel(grid=CTAS)
+def reduced_boxes(ctx: tp.Context, x: Any, out: Any, *, operation: str) -> None:
+    """Every CTA loads two boxes and reduces them into the same places of `out`, whose last rows and
+    columns are beyond its end.
+    """
+    rows, cols = x.box[-2:]
+    tiles = ctx.smem((rows, cols), x.dtype, count=2, swizzle=0, name="tiles")
+    loaded = tp.SharedMemBarrier.allocate(ctx, 1, "loaded")
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        with ctx.elect_one():
+            loaded.expect_bytes(2 * tiles.tile_bytes)
+            for i in range(2):
+                ctx.tma_load(x, (ctx.block_id, 0, cols * i), tiles[i], loaded)
+        loaded.wait(0)
+        with ctx.elect_one():
+            for i in range(2):
+                ctx.tma_store(out, (0, cols * i), tiles[i], reduce=operation)
+            ctx.tma_store_commit()
+            ctx.tma_store_wait(0)
+
+
+def reducing_boxes(operation: str, dtype: DType) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        rows, cols = 8, 16
+        low, high = (-4, 5) if dtype.kind != "uint" else (0, 9)
+        x = rng.integers(low, high, (CTAS, rows, 2 * cols)).astype(dtype.numpy)
+        if dtype.bits == 64:
+            x <<= 33  # beyond 32 bits
+        out = rng.integers(0, 4, (rows - 1, 2 * cols - 4)).astype(dtype.numpy)
+        padded = np.zeros((rows, 2 * cols), dtype.numpy)[: rows - 1, : 2 * cols - 4]
+        padded[:] = out
+        want = out.copy()
+        for part in x:
+            want = _REDUCED[operation](want, part[: rows - 1, : 2 * cols - 4]).astype(dtype.numpy)
+        maps = [
+            tp.tensor_map(array, box=(1,) * (array.ndim - 2) + (rows, cols), swizzle=0)
+            for array in (x, padded)
+        ]
+        return reduced_boxes.bind(*maps, operation=operation), padded, want, 0
+
+    return make
+
+
+@tp.kernel(grid=CTAS)
+def reduced_fragments(ctx: tp.Context, x: Any, out: Any, *, shape: tuple[int, int]) -> None:
+    """Every CTA adds its part of x, doubled, to the same place of `out`, which ends before it."""
+
+    @ctx.role("one", warpgroups=1)
+    def one() -> None:
+        at = (0,) * out.rank
+        value = ctx.load_global(x, (ctx.block_id, *at), shape)
+        ctx.store_global(out, at, value.to("float32") * 2, reduce="add")
+
+
+def reducing_fragments(
+    dtype: DType, shape: tuple[int, int], inside: tuple[int, ...], *, boxed: bool
+) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        extents = shape if 1 not in shape else (max(shape),)
+        x = rng.integers(-4, 5, (CTAS, *extents)).astype(dtype.numpy)
+        padded = np.zeros(tuple(-(-n // 8) * 8 for n in inside), dtype.numpy)
+        out = padded[tuple(slice(n) for n in inside)]
+        out[...] = rng.integers(-4, 5, inside)
+        part = x[(slice(None), *(slice(n) for n in inside))].astype(np.float32)
+        want = (out.astype(np.float32) + 2 * part.sum(0)).astype(dtype.numpy)
+        given = tp.tensor_map(out, box=(8, 8)) if boxed else out
+        return reduced_fragments.bind(x, given, shape=shape), out, want, 0
+
+    return make
+
+
+_FLOATS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+
 CASES = [
+    *(
+        Case(f"reduce_boxes_{operation}_{dtype}", reducing_boxes(operation, dtype))
+        for operation in _REDUCED
+        for dtype in REDUCED[operation]
+    ),
+    *(
+        Case(
+            f"reduce_fragments_{dtype}{'_pairs' * boxed}",
+            reducing_fragments(dtype, *where, boxed=boxed),
+        )
+        for dtype in _FLOATS
+        for boxed, where in ((True, ((64, 32), (64, 30))), (False, ((64, 16), (61, 16))))
+    ),
+    Case("reduce_rows", reducing_fragments(dtypes.float32, (64, 1), (50,), boxed=False)),
+    Case("reduce_columns", reducing_fragments(dtypes.bfloat16, (1, 32), (27,), boxed=False)),
     *(
         Case(f"atomic_{operation}_{dtype}", reducing(operation, dtype))
         for operation in _REDUCED

@@ -168,8 +168,8 @@ class Facts:
         orders: what it is a fence for.
         takes, gives: what it draws from or returns to, in contention with other agents.
         noticed: other agents can notice when it happens, and the machine notes it in the journal.
-            Of an op, `declares` derives it: it uses a barrier other than that of its warp or of the
-            grid, or anything that agents contend for.
+            Of an op, `declares` derives it, unless it is given: it uses a barrier other than that
+            of its warp or of the grid, or anything that agents contend for.
         by_warp: which warp of the role performs it makes a difference.
         control: how it executes its blocks.
         feature: the architecture that alone has it; None: all have it.

@@ -62,8 +62,8 @@ class World:
         seen: the latest values of strong writes that threads have read, for messages.
         unread: the sites of atomic operations that acquire nothing: reductions; and, in an
             exploration, additions of which no thread looks at what they find.
-        looks: the program has strong accesses that find what asynchronous reductions do; of an
-            exploration.
+        looks: the program has strong accesses that find what reductions of boxes and asynchronous
+            ones do; of an exploration. looked_at: the tensors, by number, of which that is known.
         standing: all that decides what an agent does next, but for memory that others reach, in a
             form that `==` compares; None: the front end does not say.
         undecided: what the front end says of a deadlock that its model cannot decide. located: the
@@ -96,6 +96,7 @@ class World:
     seen: Recent = field(default_factory=Recent, init=False)
     unread: frozenset[int] = field(default=frozenset(), init=False)
     looks: bool = field(default=False, init=False)
+    looked_at: frozenset[int] = field(default=frozenset(), init=False)
     _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +120,10 @@ class World:
         for tensor in self.tensors:
             if tensor.order is not None:
                 yield from tensor.order.values.values()
+
+    def looks_at(self, site: Site) -> bool:
+        """Whether strong accesses find what a reduction at this site does."""
+        return self.looks or site.tensor in self.looked_at
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""

@@ -64,8 +64,10 @@ def describe(
         rows, cols, group = op.acc.rows, op.acc.cols, facts["cta_group"]
         shape = rows, cols, op.b.buffer.dtype
         facts |= {"flops": 2 * group * rows * cols * op.b.cols, "shape": shape}
-    if isinstance(op, ops.Atomic) and isinstance(op.dst.base, TensorParam):
-        facts["adds_floats"] = op.operation == "add" and op.dst.base.dtype.is_float
+    if isinstance(op, ops.Atomic | ops.TmaReduce | ops.FragmentReduceGlobal):
+        to = op.dst.base if isinstance(op, ops.Atomic) else op.tensor
+        adds = op.operation == "add"
+        facts["adds_floats"] = adds and isinstance(to, TensorParam) and to.dtype.is_float
     bar = getattr(op, "bar", None)
     if isinstance(bar, BarrierRef):
         facts |= {"barrier": bar.array.name, "by_parity": bar.array.name in by_parity}

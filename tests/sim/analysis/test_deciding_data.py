@@ -426,6 +426,7 @@ MOVES_DATA = {
     "FragmentLoad",
     "FragmentLoadGlobal",
     "FragmentReduce",
+    "FragmentReduceGlobal",
     "FragmentSet",
     "FragmentStore",
     "FragmentStoreGlobal",
@@ -438,6 +439,7 @@ MOVES_DATA = {
     "StrongStore",
     "Tcgen05Mma",
     "TmaLoad",
+    "TmaReduce",
     "TmaStore",
     "TmemCopy",
     "TmemLoad",
@@ -534,6 +536,10 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                     (fragment, tensor),
                     ops.FragmentStoreGlobal(loc, tensor, (zero, zero), b.value(fragment)),
                 )
+            case "FragmentReduceGlobal":
+                value = b.value(fragment)
+                made = ops.FragmentReduceGlobal(loc, tensor, (zero, zero), value, "add")
+                ends = fragment, tensor
             case "Let":
                 two = b.local("two")
                 ends, made = (one, two), ops.Let(loc, two, one)
@@ -553,6 +559,9 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                 )
             case "TmaLoad":
                 ends, made = (tensor, target), ops.TmaLoad(loc, tensor, (zero, zero), y, b.bar(bar))
+            case "TmaReduce":
+                made = ops.TmaReduce(loc, tensor, (zero, zero), x, "add")
+                ends = source, tensor
             case "TmaStore":
                 ends, made = (source, tensor), ops.TmaStore(loc, tensor, (zero, zero), x)
             case "TmemCopy":

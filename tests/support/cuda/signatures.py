@@ -225,6 +225,13 @@ def _copies() -> dict[str, Signature]:
             f"{coords}], [srcMem]",
             "cp.async.bulk.tensor, .bulk_group",
         )
+        for operation in ("add", "min", "max", "and", "or", "xor"):
+            found[f"tma_reduce_{operation}_{rank}d"] = _row(
+                f"map:tensorMap src:srcMem {given}",
+                f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{operation}.tile.bulk_group"
+                f" [tensorMap, {coords}], [srcMem]",
+                "cp.reduce.async.bulk.tensor",
+            )
     return found
 
 

@@ -32,8 +32,7 @@ from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, OutOfTimeError
 from tilepipe.machine.units.acting import act, signals
-from tilepipe.machine.units.in_flight import UnitQueue
-from tilepipe.machine.units.tma_by_address import CopyOut
+from tilepipe.machine.units.in_flight import TmaStoreUnit, UnitQueue
 
 # what the machine raises where an operand has no value
 _INTERNAL = (TypeError, AttributeError, ValueError, OverflowError, IndexError)
@@ -48,7 +47,7 @@ class InFlightUnit:
 
     agent_id: AgentId
     ordinal: int
-    unit: TmaLoadUnit | UnitQueue | CopyOut
+    unit: TmaLoadUnit | UnitQueue | TmaStoreUnit
 
 
 class Execution:
@@ -395,7 +394,7 @@ class Execution:
             if (
                 isinstance(unit, TmaLoadUnit)
                 or (isinstance(unit, UnitQueue) and signals(unit.waiting[-1]))
-                or (isinstance(unit, CopyOut) and unit.reduction is not None and self.world.looks)
+                or (isinstance(unit, TmaStoreUnit) and self._is_looked_at(unit))
             ):
                 self._add_in_flight(who, unit)
             elif isinstance(unit, UnitQueue):
@@ -404,7 +403,11 @@ class Execution:
                 act(m, unit)
                 self.steps += 1
 
-    def _add_in_flight(self, who: AgentId, unit: TmaLoadUnit | UnitQueue | CopyOut) -> None:
+    def _is_looked_at(self, unit: TmaStoreUnit) -> bool:
+        """Whether it is a reduction of what strong accesses look at."""
+        return unit.reduction is not None and self.world.looks_at(unit.site)
+
+    def _add_in_flight(self, who: AgentId, unit: TmaLoadUnit | UnitQueue | TmaStoreUnit) -> None:
         ordinal = self._issued.get(who, 0)
         self._issued[who] = ordinal + 1
         self._in_flight.append(InFlightUnit(who, ordinal, unit))

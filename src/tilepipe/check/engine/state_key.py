@@ -43,6 +43,7 @@ from tilepipe.machine.units.in_flight import (
     MmaUnit,
     ResponseUnit,
     TensorQueue,
+    TmaStoreUnit,
     WgmmaGroup,
     WgmmaUnit,
 )
@@ -373,6 +374,10 @@ class StateKeys:
         if isinstance(unit, CopyOut):
             accesses = bits(unit.read_bits), bits(unit.written_bits)
             return 2, unit.site.id, unit.source.key, unit.to.key, accesses
+        if isinstance(unit, TmaStoreUnit):
+            accesses = bits(unit.read_bits), bits(unit.written_bits)
+            place = _tile(unit.tile), unit.read.rect, unit.coords, unit.rows
+            return 3, unit.site.id, place, accesses
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:

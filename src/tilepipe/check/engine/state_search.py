@@ -22,9 +22,9 @@ from tilepipe.machine.actors import Request
 from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.acting import signals
-from tilepipe.machine.units.in_flight import UnitQueue
+from tilepipe.machine.units.in_flight import TmaStoreUnit, UnitQueue
 from tilepipe.machine.units.remote_stores import RemoteStoreUnit
-from tilepipe.machine.units.tma_by_address import CopyIn, CopyOut
+from tilepipe.machine.units.tma_by_address import CopyIn
 
 End = Literal["decided", "many", "disorderly"]
 
@@ -70,7 +70,7 @@ class BranchOnTests(BranchOnVisible):
         unit = flight.unit
         if isinstance(unit, UnitQueue):
             return any(map(self._is_tested, signals(unit.waiting[0])))
-        if isinstance(unit, CopyOut) or _reduces(unit):
+        if isinstance(unit, TmaStoreUnit) or _reduces(unit):
             return True
         # Of the copies that one phase waits for, the last one completes it. No agent can observe
         # the others before that.

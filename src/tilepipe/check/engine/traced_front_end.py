@@ -21,7 +21,9 @@ from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.machine.sites import Site
-from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_of
+from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, OpSite, Thing, thing_of
+
+_STRONG = (ops.Atomic, ops.StrongLoad, ops.StrongStore)
 
 
 class TracedFrontEnd(KernelFrontEnd):
@@ -38,6 +40,7 @@ class TracedFrontEnd(KernelFrontEnd):
             another: nothing but a cooperative launch promises that they all do.
         kinds: the kind of each site, by id.
         adds: the ids of atomic adds whose results decide nothing: they commute.
+        looked_at: the tensors, by number, of which strong accesses find what reductions do.
     """
 
     other_lanes: Sequence[int] = ()
@@ -76,6 +79,11 @@ class TracedFrontEnd(KernelFrontEnd):
         every = list(all_ops(launch.kernel))
         self.guards = Guards()
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
+        self.looked_at = frozenset(
+            site.tensor
+            for site in self.sites
+            if isinstance(site.op, _STRONG) and not self._only_adds(site.op)
+        )
         self.kinds = self._kinds()
         self.adds = frozenset(s.id for s in self.sites if self._only_adds(s.op))
         setup = _written(launch.kernel.setup) & self.things
@@ -132,6 +140,7 @@ class TracedFrontEnd(KernelFrontEnd):
         world.journal = journal
         world.elected = self.elected
         world.silent = True
+        world.looked_at = self.looked_at
         return world
 
     def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
@@ -159,7 +168,7 @@ class TracedFrontEnd(KernelFrontEnd):
             kind = Kind.SILENT if id(site.op) in inside else Kind.OTHER
             if isinstance(site.op, ops.MbarTryWait):
                 kind = Kind.TEST
-            elif isinstance(site.op, ops.Atomic | ops.StrongLoad | ops.StrongStore):
+            elif isinstance(site.op, _STRONG) or self._is_looked_at(site):
                 kind = Kind.STRONG
             elif site.facts.noticed and not (
                 isinstance(site.op, ops.NamedSync) and site.op.bar in alone
@@ -170,7 +179,16 @@ class TracedFrontEnd(KernelFrontEnd):
 
     def _only_adds(self, op: ops.Op | None) -> bool:
         """Whether an op adds to an element, and what it finds there decides nothing."""
-        return isinstance(op, ops.Atomic) and op.operation == "add" and op.result not in self.things
+        match op:
+            case ops.Atomic(operation="add"):
+                return op.result not in self.things
+            case ops.TmaReduce(operation="add") | ops.FragmentReduceGlobal(operation="add"):
+                return True
+        return False
+
+    def _is_looked_at(self, site: OpSite) -> bool:
+        """Whether strong accesses find what the reduction of a fragment at this site does."""
+        return isinstance(site.op, ops.FragmentReduceGlobal) and site.tensor in self.looked_at
 
     def given(self, number: int) -> np.ndarray:
         """The contents of a tensor at the start of each execution. `number`: its index among the

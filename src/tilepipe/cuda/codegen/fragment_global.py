@@ -9,8 +9,8 @@ then does not predicate the accesses of that row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
@@ -18,8 +18,9 @@ from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.instrument import withheld
-from tilepipe.cuda.codegen.names import is_packed, memory_type
+from tilepipe.cuda.codegen.names import is_packed, memory_type, small_float
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
+from tilepipe.cuda.ptx import strong_accesses
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, special
@@ -218,12 +219,14 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
             _columns(ctx, w, end, body)
 
 
-@emit.register
-@withheld(ops.FragmentStoreGlobal)
-def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
-    tensor, shape = op.tensor, op.value.shape
+@contextmanager
+def _rows_written(
+    ctx: Context, op: ops.FragmentStoreGlobal | ops.FragmentReduceGlobal
+) -> Iterator[tuple[Walk, str, str]]:
+    """Prints the loops over the rows that a lane writes, around a body; gives what `_line` does."""
+    shape = op.value.shape
     with ctx.out.block():
-        w = _walk(ctx, tensor, op.coords, shape, layout_of(ctx, op.value, op), op)
+        w = _walk(ctx, op.tensor, op.coords, shape, layout_of(ctx, op.value, op), op)
         # Of a fragment of one column, the four lanes of a row hold copies: one of them stores.
         one_of_four = (
             ctx.out.block(f"if ({ctx.special('lane')} % 4 == 0)")
@@ -231,22 +234,54 @@ def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
             else nullcontext()
         )
         with only_first_lanes(ctx, shape), one_of_four, w.loops.rows(ctx):
-            line, end = _line(ctx, w)
+            yield w, *_line(ctx, w)
 
-            def body(whole: bool) -> None:
-                if w.pairs:
-                    first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
-                    wide = tensor.dtype is dtypes.float32
-                    function = f"store_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
-                    if wide:
-                        values = [text(ctx, op.value, w.loops.at(low)) for low in range(2)]
-                    else:
-                        values = [packed(ctx, tensor.dtype, op.value, str(w.loops.i), w.loops.pair)]
-                    operands = [first, *values] if whole else [first, *values, step, end]
-                    ctx.out(f"{ctx.use(function)}({', '.join(operands)});")
-                    return
-                for low, (place, condition) in enumerate(_accesses(ctx, w, line, end)):
-                    x = to_memory(ctx, tensor.dtype, text(ctx, op.value, w.loops.at(low)))
-                    ctx.out(f"if ({condition}) {place} = {x};")
 
-            _columns(ctx, w, end, body)
+@emit.register
+@withheld(ops.FragmentStoreGlobal)
+def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
+    tensor = op.tensor
+    with _rows_written(ctx, op) as (w, line, end):
+
+        def body(whole: bool) -> None:
+            if w.pairs:
+                first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
+                wide = tensor.dtype is dtypes.float32
+                function = f"store_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
+                if wide:
+                    values = [text(ctx, op.value, w.loops.at(low)) for low in range(2)]
+                else:
+                    values = [packed(ctx, tensor.dtype, op.value, str(w.loops.i), w.loops.pair)]
+                operands = [first, *values] if whole else [first, *values, step, end]
+                ctx.out(f"{ctx.use(function)}({', '.join(operands)});")
+                return
+            for low, (place, condition) in enumerate(_accesses(ctx, w, line, end)):
+                x = to_memory(ctx, tensor.dtype, text(ctx, op.value, w.loops.at(low)))
+                ctx.out(f"if ({condition}) {place} = {x};")
+
+        _columns(ctx, w, end, body)
+
+
+@emit.register
+@withheld(ops.FragmentReduceGlobal)
+def _(op: ops.FragmentReduceGlobal, ctx: Context) -> None:
+    dtype = op.tensor.dtype
+    kind = small_float(dtype) or memory_type(dtype)
+    pair = strong_accesses.add_pair(kind)
+    one = strong_accesses.Atomic(op.operation, kind, "relaxed", "gpu", returns=False).snippet()
+    with _rows_written(ctx, op) as (w, line, end):
+
+        def body(whole: bool) -> None:
+            if w.pairs and whole:
+                if dtype is dtypes.float32:
+                    values = [text(ctx, op.value, w.loops.at(low)) for low in range(2)]
+                else:
+                    values = [packed(ctx, dtype, op.value, str(w.loops.i), w.loops.pair)]
+                operands = [_sum(line, w.loops.j * 8), *values]
+                ctx.out(f"{ctx.module.add_snippet(pair)}({', '.join(operands)});")
+                return
+            for low, (place, condition) in enumerate(_accesses(ctx, w, line, end)):
+                x = to_memory(ctx, dtype, text(ctx, op.value, w.loops.at(low)))
+                ctx.out(f"if ({condition}) {ctx.module.add_snippet(one)}(&{place}, {x});")
+
+        _columns(ctx, w, end, body)

@@ -67,7 +67,7 @@ def _(op: ops.Store, ctx: Context) -> None:
 
 
 def _copies(
-    ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile
+    ctx: Context, op: ops.TmaLoad | ops.TmaStore | ops.TmaReduce, t: Tile
 ) -> tuple[int, str, str, list[str]]:
     """The (number of copies, loop index, shared address, coordinates innermost first) of a TMA
     copy, which is one instruction for each panel of the box.
@@ -112,19 +112,20 @@ def _(op: ops.TmaLoad, ctx: Context) -> None:
 
 
 @emit.register
-@withheld(ops.TmaStore)
-def _(op: ops.TmaStore, ctx: Context) -> None:
+@withheld(ops.TmaStore, ops.TmaReduce)
+def _(op: ops.TmaStore | ops.TmaReduce, ctx: Context) -> None:
     copies, name, address, coords = _copies(ctx, op, op.src)
     if op.tensor.ragged:
         coords[1:2] = _ragged(ctx, op, coords[1])
-    function = ctx.use(f"tma_store_{len(coords)}d")
+    stem = "tma_store" if isinstance(op, ops.TmaStore) else f"tma_reduce_{op.operation}"
+    function = ctx.use(f"{stem}_{len(coords)}d")
     with ctx.out.loop(name, copies):
         ctx.out(
             f"{function}({', '.join([ctx.argument('map', op.tensor.name), address, *coords])});"
         )
 
 
-def _ragged(ctx: Context, op: ops.TmaStore, row: str) -> list[str]:
+def _ragged(ctx: Context, op: ops.TmaStore | ops.TmaReduce, row: str) -> list[str]:
     """The two coordinates for `row` in a ragged map, innermost first (`cuda.runtime.tensormap`).
     With them the last rows of the tile lie outside the map, and TMA clips them.
     """

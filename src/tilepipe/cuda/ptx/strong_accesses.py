@@ -71,6 +71,28 @@ def fence(order: str, scope: str) -> Snippet:
     )
 
 
+def add_pair(kind: str) -> Snippet:
+    """red.add of two aligned neighbours: of two floats, or of two `f16` or `bf16` in a register."""
+    name = f"add_pair_{kind}"
+    if kind == "float":
+        return Snippet(
+            name,
+            f"""// red.add.v2.f32
+{FUNCTION} void {name}(float* address, float x, float y) {{
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {{%1, %2}};"
+                 ::"l"(address), "f"(x), "f"(y) : "memory");
+}}""",
+        )
+    return Snippet(
+        name,
+        f"""// red.add.noftz.{kind}x2
+{FUNCTION} void {name}(u16* address, u32 pair) {{
+    asm volatile("red.relaxed.gpu.global.add.noftz.{kind}x2 [%0], %1;"
+                 ::"l"(address), "r"(pair) : "memory");
+}}""",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Atomic:
     """One form of atom.global, or of red.global.

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
+from typing import get_args
+
+from tilepipe.ir.ops import Reduction
 
 FUNCTION = "__device__ __forceinline__"
 
@@ -116,6 +119,17 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
                  ::"r"(src), "l"(&map), {inputs} : "memory");
 }}""",
     )
+    reduce, form = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta", "tile.bulk_group"
+    for operation in get_args(Reduction):
+        name = f"tma_reduce_{operation}_{rank}d"
+        yield (
+            name,
+            f"""// cp.reduce.async.bulk.tensor; c0 is the innermost coordinate
+{FUNCTION} void {name}(const TensorMap& map, u32 src, {coords}) {{
+    asm volatile("{reduce}.{operation}.{form} [%1, {at}], [%0];"
+                 ::"r"(src), "l"(&map), {inputs} : "memory");
+}}""",
+        )
 
 
 # C++ type -> (PTX type of a load, PTX type of a store, asm constraint, C++ type of the register).

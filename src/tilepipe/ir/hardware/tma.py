@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 
 MAX_RANK = 5
@@ -14,6 +15,20 @@ MAX_BOX = 256  # elements of a box in any dimension
 MAX_EXTENT = 2**32
 MAX_STRIDE = 2**40  # bytes
 ALIGNMENT = 16  # bytes: address, strides, contiguous extent of a box
+
+_HALVES = (dtypes.float16, dtypes.bfloat16)
+_EXTREMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, *_HALVES)
+# Of int64 the PTX ISA also has .and, .or, .xor: on an H100 its tensor maps take .min and .max alone
+_BITS = (dtypes.int32, dtypes.uint32, dtypes.uint64)
+# PTX ISA, cp.reduce.async.bulk.tensor: the dtypes of each operation
+REDUCED = {
+    "add": (dtypes.int32, dtypes.uint32, dtypes.uint64, dtypes.float32, *_HALVES),
+    "min": _EXTREMA,
+    "max": _EXTREMA,
+    "and": _BITS,
+    "or": _BITS,
+    "xor": _BITS,
+}
 
 
 def in_bytes(elements: int, dtype: DType) -> str:
@@ -118,3 +133,11 @@ def broken_line_rule(contiguous: int, dtype: DType, swizzle: int = 0) -> str | N
         else f"of {dtype.bits} bits are no whole number of bytes"
     )
     return f"{contiguous} contiguous elements {has}, not a multiple of {unit} ({why})"
+
+
+def broken_reduction_rule(operation: str, dtype: DType) -> str | None:
+    """The rule that a store breaks which reduces elements of this dtype."""
+    if dtype in REDUCED[operation]:
+        return None
+    names = ", ".join(map(str, REDUCED[operation]))
+    return f"a TMA store reduces by '{operation}' elements of {names}; these are {dtype}"

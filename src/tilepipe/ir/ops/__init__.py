@@ -12,13 +12,21 @@ from __future__ import annotations
 
 from tilepipe.ir.ops.base import Block, Op
 from tilepipe.ir.ops.control import Elect, For, If, PerWarp, While
-from tilepipe.ir.ops.copies import TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWait
+from tilepipe.ir.ops.copies import (
+    Reduction,
+    TmaLoad,
+    TmaReduce,
+    TmaStore,
+    TmaStoreCommit,
+    TmaStoreWait,
+)
 from tilepipe.ir.ops.fragments import (
     FragmentAny,
     FragmentDefine,
     FragmentLoad,
     FragmentLoadGlobal,
     FragmentReduce,
+    FragmentReduceGlobal,
     FragmentSet,
     FragmentStore,
     FragmentStoreGlobal,
@@ -121,6 +129,7 @@ __all__ = [
     "FragmentLoad",
     "FragmentLoadGlobal",
     "FragmentReduce",
+    "FragmentReduceGlobal",
     "FragmentSet",
     "FragmentStore",
     "FragmentStoreGlobal",
@@ -144,6 +153,7 @@ __all__ = [
     "PerWarp",
     "Print",
     "Read",
+    "Reduction",
     "SetupBarrier",
     "Shuffle",
     "Store",
@@ -156,6 +166,7 @@ __all__ = [
     "Tcgen05FenceBefore",
     "Tcgen05Mma",
     "TmaLoad",
+    "TmaReduce",
     "TmaStore",
     "TmaStoreCommit",
     "TmaStoreWait",

@@ -83,7 +83,9 @@ def declares(facts: Facts) -> Callable[[type[AnOp]], type[AnOp]]:
         done = (mark for mark in marks.values() if isinstance(mark, Sync))
         op.sync = reduce(or_, done, facts.sync)
         shared = op.sync & ~facts.sync or (facts.sync and facts.scope >= Scope.CTA)
-        op.facts = replace(facts, noticed=bool(shared or facts.takes or facts.gives))
+        op.facts = replace(
+            facts, noticed=bool(facts.noticed or shared or facts.takes or facts.gives)
+        )
         named = (part for hint in hints.values() for part in _parts(hint))
         asynchronous = facts.unit, facts.commits, facts.awaits
         others = op.sync, facts.orders, facts.takes, facts.gives

@@ -1,15 +1,25 @@
 """The copies by TMA, and the bulk groups of stores."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tilepipe.ir.expressions import Expr
-from tilepipe.ir.facts import READS_ASYNC, WRITES_ASYNC, Facts, Group, Sync, Unit
+from tilepipe.ir.facts import (
+    READS_ASYNC,
+    UPDATES_ASYNC,
+    WRITES_ASYNC,
+    Facts,
+    Group,
+    Sync,
+    Unit,
+)
 from tilepipe.ir.memory import (
     BarrierRef,
     TensorParam,
     Tile,
 )
 from tilepipe.ir.ops.base import Op, declares
+
+Reduction = Literal["add", "min", "max", "and", "or", "xor"]
 
 
 @declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA))
@@ -40,6 +50,24 @@ class TmaStore(Op):
     coords: tuple[Expr, ...]
     src: Annotated[Tile, READS_ASYNC]
     rows: Expr | None = None
+
+
+@declares(Facts(ptx="cp.reduce.async.bulk.tensor", unit=Unit.TMA, issues=Group.BULK))
+class TmaReduce(Op):
+    """cp.reduce.async.bulk.tensor shared -> global by one lane: each element of the box becomes
+    what `operation` makes of it and of that of the tile, atomically. Otherwise as `TmaStore`.
+    """
+
+    tensor: Annotated[TensorParam, UPDATES_ASYNC]
+    coords: tuple[Expr, ...]
+    src: Annotated[Tile, READS_ASYNC]
+    operation: Reduction
+    rows: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        """`tma_reduce_add`."""
+        return f"{self.kind}_{self.operation}"
 
 
 @declares(Facts(ptx="cp.async.bulk.commit_group", commits=Group.BULK))

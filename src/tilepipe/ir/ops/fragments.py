@@ -1,10 +1,10 @@
 """The ops on fragments: the registers of a warpgroup, to and from memory."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.facts import BINDS, READS, WHOLE_WARPGROUP, WRITES, Facts
+from tilepipe.ir.facts import BINDS, READS, UPDATES, WHOLE_WARPGROUP, WRITES, Facts
 from tilepipe.ir.fragment import Fragment
 from tilepipe.ir.memory import TensorParam, Tile
 from tilepipe.ir.ops.base import Op, declares
@@ -99,3 +99,21 @@ class FragmentStoreGlobal(Op):
     tensor: Annotated[TensorParam, WRITES]
     coords: tuple[Expr, ...]
     value: Annotated[Expr, READS]
+
+
+@declares(replace(WHOLE_WARPGROUP, ptx="red", noticed=True))
+class FragmentReduceGlobal(Op):
+    """Each element of the part of a tensor that starts at `coords` becomes what `operation` makes
+    of it and of that of a fragment-shaped value, atomically (red.global, relaxed at gpu scope).
+    What lies outside the tensor is dropped. `coords`: as in `FragmentLoadGlobal`.
+    """
+
+    tensor: Annotated[TensorParam, UPDATES]
+    coords: tuple[Expr, ...]
+    value: Annotated[Expr, READS]
+    operation: Literal["add"]
+
+    @property
+    def name(self) -> str:
+        """`fragment_reduce_global_add`."""
+        return f"{self.kind}_{self.operation}"

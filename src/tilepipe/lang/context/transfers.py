@@ -5,19 +5,22 @@ TMA copies.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.hardware import operand_tiles as geometry
-from tilepipe.ir.hardware.tma import broken_coordinate_rule
+from tilepipe.ir.hardware.tma import broken_coordinate_rule, broken_reduction_rule
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
     Extent,
+    FragmentReduction,
     GlobalScope,
     LoadOrder,
     MatrixOrder,
     MulticastMask,
     Name,
+    Reduction,
     StoreOrder,
     Swizzle,
 )
@@ -150,13 +153,23 @@ class TransferMembers:
         return fragment_memory.load_global(self.tracer, tensor, coords, shape, layout)
 
     def store_global(
-        self, tensor: GlobalTensor, coords: Sequence[object], value: FragmentValue
+        self,
+        tensor: GlobalTensor,
+        coords: Sequence[object],
+        value: FragmentValue,
+        *,
+        reduce: FragmentReduction | None = None,
     ) -> None:
         """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; elements
         outside the tensor are dropped. For outputs that TMA cannot write. `coords` and errors: as
         in `load_global`.
+
+        Args:
+            reduce: "add": adds each element to what the tensor holds, as `atomic_add` does, of
+                float32, float16 and bfloat16. Relaxed, at gpu scope. The last bits of a sum depend
+                on the order of the CTAs, which is not fixed.
         """
-        fragment_memory.store_global(self.tracer, tensor, coords, value)
+        fragment_memory.store_global(self.tracer, tensor, coords, value, reduce)
 
     def tma_load(
         self,
@@ -206,6 +219,7 @@ class TransferMembers:
         tile: SmemTile,
         *,
         rows: Extent | None = None,
+        reduce: Reduction | None = None,
     ) -> None:
         """Starts a TMA copy of `tile` to the tensor at `coords`; elements outside it are
         dropped. One lane only; see tma_store_commit.
@@ -214,9 +228,15 @@ class TransferMembers:
             rows: only the first so many rows of the tile are written, none where it is 0 or less:
                 for tensors whose rows belong to groups that begin anywhere. The map is
                 `tensor_map(..., ragged=True)`.
+            reduce: each element of the tensor becomes what the operation makes of it and of the
+                tile's, atomically among all CTAs, relaxed at gpu scope. "add": int32, uint32,
+                uint64, float32, float16, bfloat16; "min", "max": int32, uint32, int64, uint64,
+                float16, bfloat16; "and", "or", "xor": int32, uint32, uint64. The last bits of a sum
+                of floats depend on the order of the CTAs, which is not fixed.
 
         Raises:
-            TraceError: rows of a map that is not ragged; tile and map do not fit together.
+            TraceError: rows of a map that is not ragged; tile and map do not fit together; a dtype
+                that TMA does not reduce.
         """
         require_one_lane(self.tracer, "tma_store")
         _check_box(tensor, tile, "tma_store")
@@ -231,15 +251,14 @@ class TransferMembers:
             if rows is None
             else require_integer(to_expr(self.tracer, rows), "rows= of tma_store")
         )
-        self.tracer.emit(
-            ops.TmaStore(
-                caller(),
-                tensor.param,
-                _coords(self.tracer, tensor, coords, store=True),
-                tile.ir("stored"),
-                count,
-            )
-        )
+        where = _coords(self.tracer, tensor, coords, store=True)
+        source = tile.ir("stored")
+        if reduce is None:
+            self.tracer.emit(ops.TmaStore(caller(), tensor.param, where, source, count))
+            return
+        operation = cast(ops.Reduction, reduce)
+        require_rule(broken_reduction_rule(operation, tensor.dtype), repr(tensor))
+        self.tracer.emit(ops.TmaReduce(caller(), tensor.param, where, source, operation, count))
 
     def tma_store_commit(self) -> None:
         """Closes the thread's group of TMA stores."""

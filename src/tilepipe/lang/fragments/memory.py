@@ -23,6 +23,7 @@ _ELEMENTS = (
     dtypes.float8_e4m3,
     dtypes.float8_e5m2,
 )
+_SUMS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)  # PTX ISA, red: .add of floats
 
 
 def store(tracer: Tracer, tile: object, value: object) -> None:
@@ -127,7 +128,11 @@ def load_global(
 
 
 def store_global(
-    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], value: FragmentValue
+    tracer: Tracer,
+    tensor: GlobalTensor,
+    coords: Sequence[object],
+    value: FragmentValue,
+    reduce: str | None = None,
 ) -> None:
     """See `Context.store_global`."""
     if not isinstance(value, FragmentValue):
@@ -137,8 +142,14 @@ def store_global(
             caller(),
         )
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")
-    tracer.emit(
-        ops.FragmentStoreGlobal(
-            caller(), destination.param, where, value.to(destination.dtype).ir()
+    given = value.to(destination.dtype).ir()
+    if reduce is None:
+        tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, given))
+        return
+    if destination.dtype not in _SUMS:
+        raise TraceError(
+            f"store_global with reduce=: '{destination.param.name}' is {destination.dtype};"
+            f" fragments are added to {', '.join(map(str, _SUMS))}",
+            caller(),
         )
-    )
+    tracer.emit(ops.FragmentReduceGlobal(caller(), destination.param, where, given, "add"))

@@ -32,9 +32,9 @@ def _shared_expressions(op: ops.Op) -> Iterator[tuple[Expr, str]]:
             yield n, "the phase of a wait"
         case ops.CursorStep(n=n):
             yield n, "a number of steps"
-        case ops.TmaStore(rows=n) if n is not None:
+        case ops.TmaStore(rows=n) | ops.TmaReduce(rows=n) if n is not None:
             yield n, "rows= of tma_store"
-    if isinstance(op, ops.TmaLoad | ops.TmaStore):
+    if isinstance(op, ops.TmaLoad | ops.TmaStore | ops.TmaReduce):
         yield from ((c, "a TMA coordinate") for c in op.coords)
     for x in operands(op):
         if isinstance(x, BarrierRef):

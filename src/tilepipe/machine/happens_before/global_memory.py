@@ -46,15 +46,17 @@ def box(
     is_write: bool,
     layout: Layout | None = None,
     asynchronous: bool = False,
+    strong: Strong | None = None,
 ) -> Event:
     """An access to a box within bounds, by TMA (`asynchronous`) or by a warp's part of a
-    fragment.
+    fragment. `strong`: of a reduction.
     """
     if is_write and m.world.program.waits_itself:
         _check_waited(m, ag, site, mask, order.name)
     event = Event(ag, site, mask, is_write, m.cluster_id)
     event.layout = layout
     event.asynchronous = asynchronous
+    event.strong = strong
     spans = tuple((s.start, s.stop) for s in where)
     some = prod(b - a for a, b in spans) > 0
     event.box = spans if some else ((0, 0),) * len(spans)  # meets no other, wherever it lies
@@ -63,7 +65,7 @@ def box(
         _after_clusters(m, order, event, where, known)
         _within_cluster(m, order, ag, event, known)
     _record(m, order, event, where)
-    if is_write and order.values:
+    if is_write and strong is None and order.values:
         _overwrite_flags(order, event)
     return event
 

@@ -18,11 +18,13 @@ from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.events import Index
 from tilepipe.machine.happens_before.global_memory import box as order_box
+from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.global_memory import GlobalTensor
-from tilepipe.machine.memory.storage import Array, rounded
+from tilepipe.machine.memory.reductions import combined, reduced
+from tilepipe.machine.memory.storage import Array, Combine, rounded
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import WARP_MASK
@@ -258,7 +260,13 @@ def _parts(
 
 
 def _note(
-    m: Machine, ag: Agent, site: Site, tensor: GlobalTensor, coords: tuple[int, ...], is_write: bool
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    tensor: GlobalTensor,
+    coords: tuple[int, ...],
+    is_write: bool,
+    strong: Strong | None = None,
 ) -> None:
     """Orders an access to a tensor that the kernel writes."""
     order = tensor.order
@@ -276,7 +284,7 @@ def _note(
         extents = tuple(count if axis == along else n for axis, n in enumerate(box))
         where: Index = tensor.clip(start, extents)[0]
         if all(s.stop > s.start for s in where):
-            event = order_box(m, order, ag, site, lanes, where, is_write, layout)
+            event = order_box(m, order, ag, site, lanes, where, is_write, layout, strong=strong)
             ag.made(lanes, event.bit | event.release_bit)
 
 
@@ -298,5 +306,34 @@ def fragment_store_global(
     """
     tensor = m.world.tensors[site.tensor]
     _note(m, ag, site, tensor, coords, is_write=True)
+    _put(tensor, site, coords, value)
+
+
+def fragment_reduce_global(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: tuple[int, ...],
+    value: Array | float,
+    operation: str,
+) -> None:
+    """red.global of each element of a fragment-shaped value, rounded to the tensor's dtype; what
+    lies outside the tensor is dropped.
+    """
+    tensor = m.world.tensors[site.tensor]
+    _note(m, ag, site, tensor, coords, is_write=True, strong=RELAXED)
+    _put(tensor, site, coords, value, combined(operation, tensor.param.dtype))
+    where: Index = tensor.clip(coords, _box(tensor, site.rows, site.cols))[0]
+    reduced(m, site, mask, [(s.start, s.stop) for s in where])
+
+
+def _put(
+    tensor: GlobalTensor,
+    site: Site,
+    coords: tuple[int, ...],
+    value: Array | float,
+    reduction: Combine | None = None,
+) -> None:
     values = np.broadcast_to(rounded(np.asarray(value), tensor.param.dtype), (site.rows, site.cols))
-    tensor.write_box(coords, values.reshape(_box(tensor, site.rows, site.cols)))
+    tensor.write_box(coords, values.reshape(_box(tensor, site.rows, site.cols)), reduction)

@@ -14,7 +14,7 @@ from tilepipe.errors import BindError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.machine.happens_before.events import GlobalOrder, Index
-from tilepipe.machine.memory.storage import Array, storage
+from tilepipe.machine.memory.storage import Array, Combine, storage
 
 INT32 = 1 << 31
 # The two float4_e2m1 of each byte, the first in the low half.
@@ -169,13 +169,19 @@ class GlobalTensor:
         out[here] = source[there]
         return out
 
-    def write(self, coords: Coords, values: Array) -> None:
-        """Writes a (rows, cols) box at `coords`; out of bounds is clipped."""
-        self.write_box(coords, values.reshape(self.box(*values.shape)))
+    def write(self, coords: Coords, values: Array, reduction: Combine | None = None) -> None:
+        """Writes a (rows, cols) box at `coords`; out of bounds is clipped. `reduction`: what is
+        written is what this makes of the elements there and of `values`.
+        """
+        self.write_box(coords, values.reshape(self.box(*values.shape)), reduction)
 
-    def write_box(self, coords: Coords, values: Array) -> None:
-        """Writes a box of the tensor's rank at `coords`; out of bounds is clipped."""
+    def write_box(self, coords: Coords, values: Array, reduction: Combine | None = None) -> None:
+        """Writes a box of the tensor's rank at `coords`, as `write`."""
         there, here, _ = self.clip(coords, values.shape)
+        if reduction is not None:
+            given = values[here].astype(self.array.dtype)
+            self.array[there] = reduction(self.array[there], given)
+            return
         if self.param.dtype.per_byte == 1:
             self.array[there] = values[here]
             return

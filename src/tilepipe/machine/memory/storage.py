@@ -6,6 +6,7 @@ Rounding happens where the program converts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from tilepipe.ir.dtypes import DType, float16
 
 Array = npt.NDArray[Any]
+Combine = Callable[[Array, Array], Array]  # (what is there, what is given) -> what is there then
 
 
 def storage(dtype: DType) -> np.dtype[Any]:

@@ -20,7 +20,7 @@ from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.matrix_operands import MatrixOperand
 from tilepipe.machine.memory.poison import Origin
-from tilepipe.machine.memory.storage import Array
+from tilepipe.machine.memory.storage import Array, Combine
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
@@ -44,8 +44,8 @@ class ResponseUnit(TmaLoadUnit):
 @dataclass(eq=False, repr=False, slots=True)
 class TmaStoreUnit:
     """One store in flight. `read` is its access to the tile, `write` the event in global memory,
-    if it writes any; `rows`: how many it writes. `reported`: the journal has it, as a step that
-    other agents can notice.
+    if it writes any; `rows`: how many it writes. `reduction`: what it does to what is there; None:
+    it replaces it. `reported`: the journal has it, as a step that other agents can notice.
     """
 
     agent: Actor
@@ -56,6 +56,7 @@ class TmaStoreUnit:
     write: Event | None
     end: float
     rows: int
+    reduction: Combine | None = field(default=None, kw_only=True)
     done: bool = field(default=False, init=False)
     reported: bool = field(default=False, init=False)
 

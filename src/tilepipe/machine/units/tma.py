@@ -19,9 +19,11 @@ from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.global_memory import box as order_box
+from tilepipe.machine.happens_before.memory_order import RELAXED, Strong
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
+from tilepipe.machine.memory.reductions import combined, reduced
 from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in
@@ -62,8 +64,19 @@ def write_out(m: Machine, unit: TmaStoreUnit) -> None:
     values = unit.tile.data[r0 : min(r0 + unit.rows, r1), c0:c1]
     if unit.tile.buffer.dtype is not tensor.param.dtype:
         values = rounded(values, tensor.param.dtype)
-    tensor.write(unit.coords, values)
+    tensor.write(unit.coords, values, unit.reduction)
+    if unit.reduction is not None and unit.write is not None:
+        reduced(m, unit.site, 0, unit.write.box or ())
+        if m.world.looks_at(unit.site):
+            noticed(m, unit)
     finished(m, unit)
+
+
+def noticed(m: Machine, unit: TmaStoreUnit) -> None:
+    """A reduction has changed what strong accesses find: the wait for it comes after that."""
+    assert m.journal is not None
+    m.journal.in_turn(unit, 0, True)
+    unit.reported = True
 
 
 def finished(m: Machine, unit: TmaStoreUnit) -> None:
@@ -126,11 +139,14 @@ def _order_tensor(
     coords: Coords,
     extents: Coords,
     is_write: bool,
+    strong: Strong | None = None,
 ) -> Event:
     """Orders the access to the part of a box within the tensor's bounds."""
     assert tensor.order is not None
     where = tensor.clip(coords, extents)[0]
-    return order_box(m, tensor.order, ag, site, mask, where, is_write, asynchronous=True)
+    return order_box(
+        m, tensor.order, ag, site, mask, where, is_write, asynchronous=True, strong=strong
+    )
 
 
 def occupy(ag: Agent, nbytes: int) -> float:
@@ -220,9 +236,11 @@ def tma_store(
     at: int,
     rect: Rect,
     rows: int | None = None,
+    operation: str | None = None,
 ) -> None:
-    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `at`, `rect`: as
-    of `tma_load`. `rows`: how many rows of the tile at most.
+    """Issues cp.async.bulk.tensor shared -> global into this thread's open group, or
+    cp.reduce.async.bulk.tensor with this `operation`. `at`, `rect`: as of `tma_load`. `rows`: how
+    many rows of the tile at most.
     """
     lane = one_lane(ag, site, mask)
     tensor = _checked_tensor(m, site, coords, store=True)
@@ -232,9 +250,13 @@ def tma_store(
     read(m, slot, record, known)
     count = site.rows if rows is None else min(max(rows, 0), site.rows)
     extents = tensor.box(count, site.cols)
-    event = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=True)
+    strong, reduction = None, None
+    if operation is not None:
+        strong, reduction = RELAXED, combined(operation, tensor.param.dtype)
+    event = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=True, strong=strong)
     end = occupy(ag, site.nbytes)
-    send(m, ag, lane, TmaStoreUnit(ag, site, coords, slot, record, event, end, count))
+    unit = TmaStoreUnit(ag, site, coords, slot, record, event, end, count, reduction=reduction)
+    send(m, ag, lane, unit)
 
 
 def send(m: Machine, ag: Agent, lane: int, unit: TmaStoreUnit) -> None:

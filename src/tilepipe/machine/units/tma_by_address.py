@@ -29,6 +29,7 @@ from tilepipe.machine.units.tma import (
     credit_copy,
     depart,
     finished,
+    noticed,
     occupy,
     one_lane,
     send,
@@ -58,13 +59,12 @@ class CopyIn(TmaLoadUnit):
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class CopyOut(TmaStoreUnit):
-    """A copy out of the shared memory of a CTA, in a bulk group of the thread that issued it.
-    `reduction`: what it does to what is there. `map_read`: as in `CopyIn`.
+    """A copy out of the shared memory of a CTA, in a bulk group of the thread that issued it; a
+    `reduction` is of bytes. `map_read`: as in `CopyIn`.
     """
 
     source: Shared
     to: Global
-    reduction: Combine | None
     map_read: ByteEvent | None = None
 
     @property
@@ -87,10 +87,8 @@ def write_out(m: Machine, unit: CopyOut) -> None:
     """The bytes are in global memory."""
     unit.to.put(unit.source.get(), unit.reduction)
     if unit.reduction is not None and unit.to.region is not None and m.world.looks:
-        assert m.journal is not None
         device_memory.reduced(m, unit.to.region)
-        m.journal.in_turn(unit, 0, True)
-        unit.reported = True
+        noticed(m, unit)
     finished(m, unit)
 
 

@@ -32,6 +32,11 @@ defines(
     fragment_access.fragment_store_global,
     operands=lambda f, op: [f.coords(op.coords, op), f.x(op.value)[0]],
 )
+defines(
+    ops.FragmentReduceGlobal,
+    fragment_access.fragment_reduce_global,
+    operands=lambda f, op: [f.coords(op.coords, op), f.x(op.value)[0], repr(op.operation)],
+)
 
 
 @defines(ops.ClcQuery, grid.clc_query)
@@ -126,3 +131,10 @@ def _(f: Function, op: ops.TmaLoad) -> None:
 def _(f: Function, op: ops.TmaStore) -> None:
     count = [] if op.rows is None else [f.x.scalar(op.rows, "rows= of tma_store", op)]
     f.request(op, tma.tma_store, f.coords(op.coords, op), *f.place(op.src, op), *count)
+
+
+@defines(ops.TmaReduce, tma.tma_store)
+def _(f: Function, op: ops.TmaReduce) -> None:
+    count = "None" if op.rows is None else f.x.scalar(op.rows, "rows= of tma_store", op)
+    coords, place = f.coords(op.coords, op), f.place(op.src, op)
+    f.request(op, tma.tma_store, coords, *place, count, repr(op.operation))
