@@ -25,8 +25,9 @@ from tilepipe.ptx.definition import (
     typed,
 )
 from tilepipe.ptx.isa import remote_stores
-from tilepipe.ptx.isa.combining import HALVES, TYPES_OF, VECTORS, combined
+from tilepipe.ptx.isa.combining import VECTORS, combined
 from tilepipe.ptx.isa.memory import SCOPES, shared_places, space_of, strong, wide
+from tilepipe.ptx.isa.reduction_types import ATOMIC, HALVES
 from tilepipe.ptx.isa.requests import Value, per_lane, rows_of
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import TYPES
@@ -42,11 +43,11 @@ def _atom(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     orders = ("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
     order, scope, space = modifiers.in_any_order(orders, tuple(SCOPES), ("global", *SHARED))
-    name = modifiers.need(*(n for n in TYPES_OF if returns or n not in ("cas", "exch")))
+    name = modifiers.need(*(n for n in ATOMIC if returns or n not in ("cas", "exch")))
     unflushed = modifiers.flag("noftz")
     hinted = modifiers.flag("L2::cache_hint")
     count = VECTORS.get(modifiers.take(*VECTORS), 1)
-    kind = modifiers.need(*TYPES_OF[name])
+    kind = modifiers.need(*ATOMIC[name])
     modifiers.end()
     halves = kind in HALVES
     if halves != unflushed or (count > 1 and (space == "shared" or kind not in ("f32", *HALVES))):

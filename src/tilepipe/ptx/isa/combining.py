@@ -10,14 +10,6 @@ from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.modifiers import CANONICAL, flush
 from tilepipe.ptx.numerics.types import TYPES
 
-HALVES = ("f16", "bf16", "f16x2", "bf16x2")
-_INTEGERS = ("u32", "s32", "u64", "s64")
-TYPES_OF = {
-    "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"),
-    "cas": ("b16", "b32", "b64", "b128"), "exch": ("b32", "b64", "b128"),
-    "inc": ("u32",), "dec": ("u32",), "min": (*_INTEGERS, *HALVES), "max": (*_INTEGERS, *HALVES),
-    "add": ("u32", "s32", "u64", "f32", "f64", *HALVES),
-}  # fmt: skip
 _DTYPES = {"f16x2": np.dtype(np.float16), "bf16x2": np.dtype(ml_dtypes.bfloat16)}
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 

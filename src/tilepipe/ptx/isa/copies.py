@@ -29,7 +29,8 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.isa.reductions import KINDS, reduction
+from tilepipe.ptx.isa.reduction_types import BULK, BULK_IN_SHARED, HALVES, TENSOR
+from tilepipe.ptx.isa.reductions import reduction
 from tilepipe.ptx.isa.requests import Value, grouped, place
 from tilepipe.ptx.isa.tensor_maps import map_at
 from tilepipe.ptx.isa.thread_copies import thread_copy
@@ -125,7 +126,7 @@ def _tensor(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Op
     if reduces:
         modifiers.need("global")
     modifiers.need("shared::cta" if to == "global" else "global")
-    kind = modifiers.need(*KINDS) if reduces else ""
+    kind = modifiers.need(*TENSOR) if reduces else ""
     rows = "tile::scatter4" if to == "global" and not reduces else "tile::gather4"
     mode = _mode(instruction, modifiers, "tile" if reduces else rows)
     count = _coordinates(instruction, mode, dimensions)
@@ -247,14 +248,13 @@ def _store_tensor(
     combine: Combine | None = None
     if kind:
         element = ELEMENTS[found.element].name
-        chosen = reduction(kind, element)
-        if chosen is None:
+        if element not in TENSOR[kind]:
             raise SimFault(
                 f"{site.what}: {found.name} has elements of type {element}, which TMA does not"
                 f" reduce by {kind} (PTX ISA, cp.reduce.async.bulk.tensor)",
                 site.loc,
             )
-        combine = chosen
+        combine = reduction(kind, element)
     if scatters:
         for row in gathered(w.launch.memory, found, coords, site, seen):
             tma_by_address.store(m, ag, site, mask, row, at)
@@ -314,26 +314,14 @@ def _bulk(instruction: Instruction, modifiers: Modifiers, reduces: bool) -> Oper
     return Perform((), sources, start, None, _LOAD, Sync.CREDIT, site=(("multicast", multicast),))
 
 
-# Types of a reduction of bits: those of memory; and, in shared memory, of the others.
-_BIT_TYPES = ("b32", "b64")
-_WITHIN = {"add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32")}
-
-
-def _bulk_reduction(
-    instruction: Instruction, modifiers: Modifiers, *, within: bool
-) -> Combine | None:
+def _bulk_reduction(instruction: Instruction, modifiers: Modifiers, *, within: bool) -> Combine:
     """`.redOp.type` (PTX ISA, cp.reduce.async.bulk, the table of valid combinations)."""
-    kind = modifiers.need(*KINDS)
+    types = BULK_IN_SHARED if within else BULK
+    operation = modifiers.need(*types)
     rounds = modifiers.flag("noftz")
     element = modifiers.any()
-    combine = reduction(kind, element)
-    wrong = combine is None or rounds != (kind == "add" and element in ("f16", "bf16"))
-    wrong = wrong or (element in _BIT_TYPES) != (kind in ("and", "or", "xor"))
-    wrong = wrong or element.endswith(".ftz")
-    if within:
-        allowed = {**dict.fromkeys(("and", "or", "xor"), ("b32",)), **_WITHIN}
-        wrong = wrong or element not in allowed.get(kind, ("u32",))
-    if wrong:
+    halves = operation == "add" and element in HALVES
+    if element not in types[operation] or rounds is not halves:
         place_ = " in shared memory" if within else ""
-        not_modelled(instruction, f"a reduction by {kind} of {element or 'no type'}{place_}")
-    return combine
+        not_modelled(instruction, f"a reduction by {operation} of {element or 'no type'}{place_}")
+    return reduction(operation, element)

@@ -24,7 +24,8 @@ from tilepipe.ptx.definition import (
     operands,
     typed,
 )
-from tilepipe.ptx.isa.combining import TYPES_OF, VECTORS, combined
+from tilepipe.ptx.isa.combining import VECTORS, combined
+from tilepipe.ptx.isa.reduction_types import ASYNC
 from tilepipe.ptx.isa.requests import Value, per_lane, place, rows_of
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction
@@ -57,10 +58,10 @@ def reduction(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     modifiers.need("async")
     _signalled(modifiers, "relaxed")
-    name = modifiers.need("inc", "dec", "min", "max", "add", "and", "or", "xor")
+    name = modifiers.need(*ASYNC)
     kind = modifiers.need("u32", "s32", "u64", "s64", "b32", "b64")
     modifiers.end()
-    if kind not in (*TYPES_OF[name], *(("s64",) if name == "add" else ())):
+    if kind not in ASYNC[name]:
         not_modelled(instruction, f"'.{name}' of '.{kind}'")
     return _later(instruction, kind, 1, combined(name, kind))
 
