@@ -31,10 +31,10 @@ PIPELINES = """
 AheadTile AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage
 ConsumerTiles
 ExplicitConsumeContext GroupedScheduler GroupedTile InputConsumer InputConsumerStage
-InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
-ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray SMemPtr
+InputProducer InputProducerStage InputTilePipeline MbarPtr OperandTilePayload OrderedBarrier
+PipelineState ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray SMemPtr
 SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler
-TilePayload WorkTile
+TileOperand TilePayload WorkTile
 """
 ATTENTION = """
 ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline KVTiles

@@ -141,6 +141,10 @@ from tilepipe.pipelines.rings.input_tiles import (
     InputTilePipeline as InputTilePipeline,
     ProducerTiles as ProducerTiles,
 )
+from tilepipe.pipelines.rings.operand_payload import (
+    OperandTilePayload as OperandTilePayload,
+    TileOperand as TileOperand,
+)
 from tilepipe.pipelines.rings.payloads import (
     BlockScaledTilePayload as BlockScaledTilePayload,
     BlockwiseFP8TilePayload as BlockwiseFP8TilePayload,

@@ -86,13 +86,13 @@ MEMBERS = members()
 
 
 def parameters(member: str) -> list[str]:
-    """The names of what a member takes, without self or cls."""
+    """The names of what a member takes, without self or cls, and without arguments of any name,
+    whose bad values the member's own test tries.
+    """
     _, _, raw = MEMBERS[member]
-    names = list(
-        inspect.signature(
-            raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
-        ).parameters
-    )
+    function = raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
+    named = inspect.signature(function).parameters.values()
+    names = [x.name for x in named if x.kind is not inspect.Parameter.VAR_KEYWORD]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 

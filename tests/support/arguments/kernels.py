@@ -130,6 +130,9 @@ def flat(ctx: tp.Context, out: Any) -> None:
         sfa_shape=(128, 4),
         sfb_shape=(64, 4),
     ).allocate(ctx, 2, "scaled")
+    named: Any = tp.OperandTilePayload(
+        a=tp.TileOperand("float32", (8, 8)), b=tp.TileOperand("float32", (8, 8), "row", 32)
+    ).allocate(ctx, 2, "named")
     keys = tp.FA4Config(
         qkv_dtype=tp.bfloat16,
         depth=64,
@@ -148,6 +151,7 @@ def flat(ctx: tp.Context, out: Any) -> None:
         blockwise.get_b_tile(0, 0, k_group_size=1)
         blockwise.get_a_scales_tile(0, 0, k_group_size=1)
         scaled.get_tile(0, 0, k_group_size=1)
+        named.get_tile(0, 0, k_group_size=1)
         scaled.get_sfa_tile(0, 0, k_group_size=1)
         scaled.get_sfb_tile(0, 0, k_group_size=1)
         place.advance(2)

@@ -1,0 +1,116 @@
+"""A payload of any number of operands, each stated by dtype and shape."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import (
+    MatrixOrder,
+    Name,
+    NonNegativeInt,
+    PositiveInt,
+    Swizzle,
+)
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.values.scalars import Value
+from tilepipe.pipelines.rings.payloads import TilePayload
+from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D
+
+
+@dataclass(frozen=True)
+class TileOperand:
+    """One operand of a stage: the tile of it that each K tile has.
+
+    Attributes:
+        dtype: of its elements.
+        shape: (rows, columns) of a tile; of an operand of an MMA (rows, BK).
+        order: "row": columns contiguous in memory; "col": rows contiguous.
+        swizzle: bytes; the widest that fits the tile unless given, 0 for none, as ordinary loads
+            of single elements have it.
+    """
+
+    dtype: DType | str
+    shape: tuple[int, int]
+    order: MatrixOrder = "row"
+    swizzle: Swizzle | None = None
+
+
+class OperandTilePayload(TilePayload):
+    """Tiles of the operands that are named: `OperandTilePayload(a=TileOperand(...), gate=...,
+    up=...)`. `get_tile` gives one tile of each, in the order in which they are named; all of them
+    share the barriers of the stage, and `tile_bytes` counts all of them.
+
+    Attributes:
+        operands: by name. tiles: the arrays in shared memory by name, once allocated.
+    """
+
+    def __init__(self, **operands: TileOperand) -> None:
+        """One operand at least.
+
+        Raises:
+            TraceError: no operand, or what is no TileOperand.
+        """
+        for name, operand in operands.items():
+            if not isinstance(operand, TileOperand):
+                raise TraceError(
+                    f"OperandTilePayload: {name} is a tp.TileOperand(dtype, (rows, columns)), got"
+                    f" {operand!r:.80}",
+                    caller(),
+                )
+        if not operands:
+            raise TraceError(
+                "OperandTilePayload takes the operands of a stage by name, one at least:"
+                " tp.OperandTilePayload(a=tp.TileOperand(dtype, (rows, columns)), ...)",
+                caller(),
+            )
+        self.operands = operands
+        self.tiles: dict[str, SMemTileArray2D] = {}
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
+        made = copy.copy(self)
+        made.tiles = {
+            operand: SMemTileArray2D(
+                ctx,
+                tile.dtype,
+                *tile.shape,
+                num_pipeline_stages,
+                order=tile.order,
+                swizzle=tile.swizzle,
+                name=f"{name}_{operand}",
+            )
+            for operand, tile in self.operands.items()
+        }
+        return made
+
+    def get_tile(
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
+    ) -> tuple[SmemTile, ...]:
+        # one expression for all, so that the product is computed once
+        index = stage * k_group_size + k_idx
+        return tuple(tiles.tile(index, owner) for tiles in self._allocated().values())
+
+    @property
+    def tile_bytes(self) -> int:
+        return sum(tiles.tile_bytes for tiles in self._allocated().values())
+
+    def _allocated(self) -> dict[str, SMemTileArray2D]:
+        """The arrays in shared memory, by name."""
+        if not self.tiles:
+            raise TraceError(
+                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or"
+                " InputTilePipeline.allocate",
+                caller(),
+            )
+        return self.tiles
