@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tests.support.machine.matrix_descriptors import wgmma_bits
 from tilepipe.check.proofs.guards import Guards
 from tilepipe.check.proofs.polling import Kind
 from tilepipe.ir import dtypes
@@ -201,7 +202,7 @@ class Variant:
 
 def _operand(address: int, rows: int) -> MatrixOperand:
     """A slice of 16 elements along K of a tile in 128-byte swizzle."""
-    bits = MatrixDescriptor(address, 0, 8 * 128, 128).wgmma_bits()
+    bits = wgmma_bits(MatrixDescriptor(address, 0, 8 * 128, 128))
     return MatrixOperand(MatrixDescriptor.of_wgmma(bits), dtypes.bfloat16, rows)
 
 

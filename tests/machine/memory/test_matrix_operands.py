@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.golden.tables import rows
+from tests.support.machine.matrix_descriptors import wgmma_bits
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.layout import byte_offsets
@@ -61,7 +62,7 @@ def test_without_a_swizzle_the_offsets_lead_from_one_core_matrix_to_the_next() -
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 def test_wgmma_bits_and_fields(swizzle: int) -> None:
     d = MatrixDescriptor(start=0x4400, leading=0x80, stride=0x400, swizzle=swizzle)
-    assert MatrixDescriptor.of_wgmma(d.wgmma_bits()) == d
+    assert MatrixDescriptor.of_wgmma(wgmma_bits(d)) == d
 
 
 def test_bits_that_nothing_is_known_of_are_refused() -> None:

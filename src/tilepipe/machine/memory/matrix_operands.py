@@ -80,12 +80,6 @@ class MatrixDescriptor(NamedTuple):
             )
         return _fields(bits, _TCGEN05_SWIZZLES[code])._replace(wide=code == 1)
 
-    def wgmma_bits(self) -> int:
-        """The 64 bits that wgmma takes."""
-        code = next(c for c, swizzle in _WGMMA_SWIZZLES.items() if swizzle == self.swizzle)
-        fields = (self.start >> 4) | (self.leading >> 4) << 16 | (self.stride >> 4) << 32
-        return fields | code << 62
-
 
 def _fields(bits: int, swizzle: int) -> MatrixDescriptor:
     start, leading, stride = ((bits >> shift & _FIELD) << 4 for shift in (0, 16, 32))
