@@ -27,6 +27,7 @@ from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.program import AgentPlan, Program
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
 from tilepipe.machine.sites import Site
+from tilepipe.machine.wording import Wording
 from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
@@ -344,7 +345,7 @@ class Launch:
             named=[(f"barrier {i}", warps * WARP) for i in range(_NAMED_BARRIERS)],
             smem_bytes=self.placed.smem_bytes,
             addressed=True,
-            words=PTX,
+            words=Wording(PTX | {"smem=": f" Of these {self.smem:,} are dynamic: bind(smem=)."}),
             tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
             hands_on=any(p.facts.unit is Unit.LAUNCH_CONTROL for p in performs),
             commits=any(p.facts.commits is Group.TCGEN05 for p in performs),

@@ -53,6 +53,8 @@ TRACER = Wording(
         "initialising early or putting": "Initialise in set-up code, or put",
         "registers before the first wgmma": " ctx.mma puts one before the first MMA: use the"
         " registers before that.",
+        "or by a flag": ', or hand them over by a flag: ctx.store(flag[i], 1, order="release"),'
+        " and ctx.wait_until(flag[i], ...)",
         "the first wgmma.fence": " ctx.mma puts one there.",
         "the narrow fence": "The form without an argument (.shared::cta)",
         "the shared fence": "The form without an argument",

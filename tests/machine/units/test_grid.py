@@ -134,7 +134,7 @@ def mixed(ctx: tp.Context, x: Any, out: Any, *, ctas: int, plain: str) -> None:
 @pytest.mark.parametrize("plain", ["store", "load"])
 def test_an_atomic_add_and_an_ordinary_access_race(ctas: int, plain: str) -> None:
     program = mixed.bind(np.zeros(1, np.int32), np.zeros(1, np.int32), ctas=ctas, plain=plain)
-    remedy = "Within a launch nothing orders" if ctas == 2 else "must arrive"
+    remedy = "Nothing in this kernel orders CTAs" if ctas == 2 else "must arrive"
     faults(program, tp.RaceError, "race on tensor 'x'", "atomic_add", plain, remedy)
 
 

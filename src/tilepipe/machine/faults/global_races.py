@@ -59,6 +59,18 @@ def _scopes(m: Machine, old: Event, new: Event) -> str:
     )
 
 
+def _uncommitted(m: Machine, event: Event) -> str:
+    """That a store is in no committed group, if it is in none."""
+    agents = (agent for agent in m.agents if agent.uid == event.agent_uid)
+    queues = (queue for agent in agents for queue in agent.stores.values())
+    if event.cluster != m.cluster_id or not any(
+        unit.write is event for queue in queues for unit in queue.open
+    ):
+        return ""
+    commit = event.agent.cta.words["cp.async.bulk.commit_group"]
+    return f" It is in no committed group: commit it first ({commit})."
+
+
 def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
     program = m.world.program
@@ -69,14 +81,14 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
         )
     if event.cluster != m.cluster_id:
         return (
-            "Within a launch nothing orders CTAs of different clusters: let each write, and"
-            " read, elements of its own."
+            "Nothing in this kernel orders CTAs of different clusters: let each write, and read,"
+            f" elements of its own{ag.cta.words.get('or by a flag', '')}."
         )
     if event.site.facts.issues is Group.BULK:
         return (
             "The store is over when the thread that issued it has waited for it"
             f" ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it. A wait"
-            " for its reads alone does not say that it has written."
+            f" for its reads alone does not say that it has written.{_uncommitted(m, event)}"
         )
     if event.site.fills and not event.is_write:
         return (

@@ -65,7 +65,7 @@ def _checked(
     if touched.lo < 0 or touched.hi > space.size:
         raise SimFault(
             f"{site.what}: {ag} accesses {touched} of shared memory, and the CTA has {space.size:,}"
-            f" bytes of it, 0x0..{space.size - 1:#x}.",
+            f" bytes of it, 0x0..{space.size - 1:#x}.{m.world.program.words.get('smem=', '')}",
             site.loc,
         )
     _check_barriers(cta, ag, site, touched, is_write)
