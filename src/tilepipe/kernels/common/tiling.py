@@ -88,6 +88,7 @@ class Sm90Tiling(Settings):
         what, times = ("two accumulators", " * 2") if promotes else ("an accumulator", "")
         limit = MAX_ACCUMULATOR[self.consumers]
         names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
+        listed = " and ".join((", ".join(names[:-1]), *names[-1:]))
         shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         each = (
             "for a tile of 1 warpgroup"
@@ -109,8 +110,9 @@ class Sm90Tiling(Settings):
             ),
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            f"only one of {', '.join(names[:-1])} and {names[-1]} may be above 1, and that is 2,"
-            " 4 or 8": len(shared) <= 1 and max([1, *shared]) in (1, 2, 4, 8),
+            f"only one of {listed} may be above 1, and that is 2, 4 or 8": (
+                len(shared) <= 1 and max([1, *shared]) in (1, 2, 4, 8)
+            ),
             "bn / cluster must be a multiple of 8, and bm / cluster_n, too": (
                 self.bn % (8 * self.cluster) == 0 and self.bm % (8 * self.cluster_n) == 0
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilepipe.kernels.common.tiling import Sm90Tiling, Sm100Tiling
 
@@ -10,6 +10,20 @@ from tilepipe.kernels.common.tiling import Sm90Tiling, Sm100Tiling
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
     """Static settings of the GEMM on Hopper: those of `Sm90Tiling`."""
+
+
+@dataclass(frozen=True)
+class StreamKConfig(Sm90Tiling):
+    """Static settings of the GEMM on Hopper whose CTAs share tiles along K (`stream_k`): those of
+    `Sm90Tiling` for single CTAs whose warpgroups work on one tile together.
+    """
+
+    schedule: str = field(default="cooperative", init=False)
+    swap: str = field(default="none", init=False)
+    cluster: int = field(default=1, init=False)
+    cluster_n: int = field(default=1, init=False)
+    split_k: int = field(default=1, init=False)
+    raster: str = field(default="grouped", init=False)
 
 
 @dataclass(frozen=True)

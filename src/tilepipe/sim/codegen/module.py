@@ -241,7 +241,10 @@ class _Module:
     def constant(self, value: object, wish: str) -> str:
         key = (wish, id(value) if isinstance(value, DType) else str(value))
         if key not in self.constants:
-            name = self.constants[key] = f"{wish}_" if wish in self.namespace else wish
+            name = wish
+            while name in self.namespace:
+                name += "_"
+            self.constants[key] = name
             self.namespace[name] = value
         return self.constants[key]
 
