@@ -21,7 +21,7 @@ from tilepipe.kernels.gemm.config import StreamKConfig
 from tilepipe.testing import compare_matmul
 
 BF16 = ml_dtypes.bfloat16
-SMALL = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
+SMALL: dict[str, Any] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
 
 
 @dataclasses.dataclass(frozen=True)
