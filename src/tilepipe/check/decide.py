@@ -116,7 +116,9 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
 
 @dataclass(eq=False, slots=True)
 class _Attempt:
-    """What an attempt to decide a launch has established, apart from the explorer's findings."""
+    """The facts that an attempt to decide a launch has established, apart from the explorer's
+    findings.
+    """
 
     method: Method = "single-execution"
     facts: list[str] = field(default_factory=list)
@@ -238,7 +240,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
 
 
 def _facts(first: Execution) -> list[str]:
-    """What the causal order of one execution proves for all executions."""
+    """The facts that the causal order of one execution proves for all executions."""
     order = first.causal_order
     choices = (
         "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"

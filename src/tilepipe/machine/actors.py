@@ -1,5 +1,5 @@
-"""What memories and barriers need of a CTA and of an agent: the CTA's place in the grid, and the
-agent's instruction stream with its vector clock. `cta.Cta` and `agents.Agent` add the rest.
+"""The part of a CTA and of an agent that memories and barriers need: the CTA's place in the grid,
+and the agent's instruction stream with its vector clock. `cta.Cta` and `agents.Agent` add the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Body(Protocol):
 
 
 class Blocked:
-    """What an op returns when it cannot be performed yet; the agent is then on a list of
+    """The result of an op that cannot be performed yet; the agent is then on a list of
     waiters.
     """
 

@@ -29,7 +29,7 @@ from tilepipe.machine.units.in_flight import (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spin:
-    """What an agent looks at, again and again, in a loop in which nothing changes.
+    """The thing that an agent polls in a loop in which nothing changes.
 
     Attributes:
         site: the op that looks. bar, phase: the phase of an mbarrier. name, value: an element of a

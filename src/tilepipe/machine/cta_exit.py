@@ -68,7 +68,7 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
 
 
 def _wait_for_it(m: Machine, bar: Mbarrier) -> str:
-    """How a CTA outlives the arrivals on one of its barriers."""
+    """The advice by which a CTA outlives the arrivals on one of its barriers."""
     drain = bar.cta.words.get("draining a ring")
     if drain is not None and bar.side is not None and bar.side.ring:
         return drain

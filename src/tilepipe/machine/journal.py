@@ -1,4 +1,4 @@
-"""What a machine reports to an exploration of its executions: each step that another agent can
+"""The reports of a machine to an exploration of its executions: each step that another agent can
 notice.
 
 A run has no journal and pays one test for each such step. The causal order that a journal sees is
@@ -17,7 +17,7 @@ from tilepipe.machine.actors import Actor
 
 
 class Touch(IntEnum):
-    """How a step takes part in a phase of a barrier."""
+    """The part of a step in a phase of a barrier."""
 
     ARRIVE = 0  # counted; the phase cannot complete without it
     # announces bytes without arriving; an mbarrier.arrive.expect_tx is reported as ARRIVE

@@ -41,7 +41,7 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class World:
-    """What all clusters of a launch share.
+    """The state that all clusters of a launch share.
 
     Attributes:
         body: starts the body of an agent.
@@ -115,7 +115,7 @@ class World:
         yield from self.holders()
 
     def holders(self) -> Iterator[Holder]:
-        """What holds knowledge and belongs to no cluster."""
+        """The holders of knowledge that belong to no cluster."""
         yield self.seen
         for tensor in self.tensors:
             if tensor.order is not None:
@@ -145,7 +145,7 @@ class World:
     def finding(
         self, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
     ) -> None:
-        """What only the strict rules refuse: a fault under them, advice in practice.
+        """A finding that only the strict rules refuse: a fault under them, advice in practice.
 
         Args:
             text: what happened and where, without a full stop. cure: what to change, a sentence.
@@ -311,7 +311,7 @@ class Machine:
         return f"no CTA of rank {rank}: the cluster has {has} (ranks 0..{size - 1})"
 
     def wake(self, waiters: Iterable[Actor]) -> None:
-        """What agents waited for has happened: they can take a step again."""
+        """The event that agents waited for has happened: they can take a step again."""
         self.ready.extend(waiters)  # type: ignore[arg-type]  # every actor is one of its agents
 
     def issue(self, queue: UnitQueue, unit: Queued) -> None:

@@ -35,18 +35,18 @@ class Look:
 
     @property
     def of_lanes(self) -> tuple[npt.NDArray[np.int64], Bytes]:
-        """What it has of each thread: where it looked, and what it found."""
+        """For each thread, where it looked and what it found."""
         return self.where, self.found
 
     @property
     def value(self) -> str:
-        """What the first thread found, for messages."""
+        """The value that the first thread found, for messages."""
         row = self.found[self.lane]
         return str(int.from_bytes(row.tobytes(), "little")) if len(row) <= 8 else "what it held"
 
 
 class Looks:
-    """What an agent looks at.
+    """The looks of an agent.
 
     Attributes:
         last: site -> the last look there. vain: (site, look) of the latest, where it was in vain.

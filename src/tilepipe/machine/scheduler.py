@@ -221,7 +221,7 @@ def _to_next_look(m: Machine, ag: Agent) -> tuple[int, bool]:
 
 
 def _spin(ag: Agent, op: Callable[..., Any], args: tuple[Any, ...]) -> Spin:
-    """What an agent has looked at."""
+    """The thing that an agent has looked at."""
     site = args[0]
     if op in TESTS:
         return Spin(site, ag.cta.bars[args[2]], phase_asked(ag, args))

@@ -1,4 +1,4 @@
-"""What a front end says of each op of its program: all that the machine and its messages need.
+"""The description of each op that a front end gives: all that the machine and its messages need.
 
 The machine never sees the op itself. A front end makes one `Site` for each op, or a subclass that
 also holds the op, and hands it over with every request to perform that op.

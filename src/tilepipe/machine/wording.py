@@ -1,4 +1,4 @@
-"""What the language of a front end calls the instructions that messages advise."""
+"""The names of instructions in the language of a front end, for the advice of messages."""
 
 from __future__ import annotations
 

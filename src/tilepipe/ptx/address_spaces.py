@@ -29,7 +29,7 @@ WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW
 
 
 def window_of(space: str) -> int:
-    """What an address of a space has to be added to become generic: "shared", "shared::cta",
+    """The offset from an address of a space to the generic address: "shared", "shared::cta",
     "local", "param"; 0 for global and constant memory.
     """
     return WINDOWS.get(space.partition("::")[0], 0)

@@ -148,7 +148,7 @@ def opcodes() -> list[str]:
 
 
 def operation(instruction: Instruction) -> Operation:
-    """What an instruction does.
+    """The effect of an instruction.
 
     Raises:
         PtxError: its opcode, a modifier or an operand is not modelled; it names the line.
@@ -246,7 +246,7 @@ def operands(instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
 
 
 def inside(instruction: Instruction, operand: Operand) -> Operand:
-    """What stands in the brackets of an address of one operand."""
+    """The operand in the brackets of an address that has only one."""
     if not isinstance(operand, Address) or len(operand.items) != 1:
         not_modelled(instruction, f"the address {operand}")
     return operand.items[0]

@@ -264,7 +264,7 @@ class Launch:
         return check.replay(self, fault_to_replay(fault).schedule, rules=rules)
 
     def sensitivity(self, **options: Any) -> Sensitivity:
-        """What each of its instructions that synchronise is for: see `check.sensitivity.report`,
+        """The purpose of each synchronising instruction: see `check.sensitivity.report`,
         which takes the options.
         """
         from tilepipe.check.sensitivity import report
@@ -291,8 +291,8 @@ class Launch:
         return made
 
     def start(self, rules: Rules, time_limit: TimeLimit, kind: type[Warp] = Warp) -> World:
-        """What all clusters of the launch share, at its start. Memory keeps what it holds. `kind`:
-        of the warps.
+        """The state that all clusters of the launch share, at its start. Memory keeps what it
+        holds. `kind`: of the warps.
         """
         self.rules = require_rules(rules)
         program, sites = self.program, self.sites
@@ -359,8 +359,8 @@ class Launch:
         )
 
     def explained(self, error: Exception) -> Exception:
-        """What an error in the machine says of the program: the request that it carried out has an
-        operand from an uninitialised register.
+        """The fault of the program that an error in the machine shows: the request that it carried
+        out has an operand from an uninitialised register.
         """
         return self.explained_at(error, *getattr(error, "performing", (None, None)))
 

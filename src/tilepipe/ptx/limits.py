@@ -1,4 +1,4 @@
-"""What a launch of PTX may ask for: targets, extents, and what the kernel itself demands (PTX ISA,
+"""The limits of a launch of PTX: targets, extents, and what the kernel itself demands (PTX ISA,
 "Performance-Tuning Directives", "Cluster Dimension Directives"; CUDA C++ Programming Guide,
 "Technical Specifications per Compute Capability").
 """

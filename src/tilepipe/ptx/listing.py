@@ -1,4 +1,4 @@
-"""What a PTX file has, and what of it is not modelled."""
+"""The contents of a PTX file, and the instructions that are not modelled."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Listing:
 
 
 def listing(source: str | Path) -> Listing:
-    """What a PTX file, or text, has.
+    """The contents of a PTX file, or text.
 
     Raises:
         PtxError: it cannot be read, or has no entry point.

@@ -79,7 +79,7 @@ def _numbers(bits: int) -> list[int]:
 
 
 def _value(held: Any) -> Hashable:
-    """What a register holds. A register that nothing has written differs from all others."""
+    """The contents of a register. A register that nothing has written differs from all others."""
     if isinstance(held, np.ndarray):
         return held.tobytes()
     if held is IN_FLIGHT:

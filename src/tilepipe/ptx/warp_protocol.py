@@ -1,4 +1,4 @@
-"""What the definition of an instruction may ask of the warp that executes it."""
+"""The interface of a warp to the definitions of instructions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilepipe.ptx.syntax.nodes import Instruction, Register
 
 
 class _InFlight:
-    """What a register holds while an asynchronous instruction may read or write it."""
+    """The contents of a register while an asynchronous instruction may read or write it."""
 
 
 IN_FLIGHT = _InFlight()

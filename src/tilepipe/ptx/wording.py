@@ -1,4 +1,4 @@
-"""What messages of the machine call things in PTX: instructions have their own names, and only
+"""The words of the machine's messages for PTX: instructions have their own names, and only
 phrases differ.
 """
 

@@ -186,7 +186,7 @@ class CausalOrder:
         return step
 
     def _known(self, mask: int) -> tuple[int, int]:
-        """What all warps of the current step know, and what at least one of them knows."""
+        """The knowledge that all warps of the current step have, and that at least one has."""
         if self._is_unit:
             return self._carried[0], self._carried[0]
         every, some = -1, 0

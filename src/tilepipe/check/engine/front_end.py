@@ -1,4 +1,4 @@
-"""What the checker asks of a front end, in whatever language the program is written.
+"""The interface of a front end to the checker, in whatever language the program is written.
 
 An exploration follows equal states once. The machine's part of a state it reads itself; where each
 body stands, which of its registers it will still read, and which data can come to decide something,
@@ -73,8 +73,8 @@ class FrontEnd(Protocol):
         """
 
     def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
-        """What an error inside the machine, in the op of a site, says of the program: a fault, such
-        as an operand that nothing has written; or the error itself.
+        """The fault of the program that an error inside the machine, in the op of a site, shows,
+        such as an operand that nothing has written; or the error itself.
         """
 
     # -- states ------------------------------------------------------------------------

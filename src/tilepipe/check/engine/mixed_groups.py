@@ -55,8 +55,8 @@ class MixedGroups:
 
 
 def mixed_groups(barrier: NamedState, uid: int) -> MixedGroups | None:
-    """What the arrival of an agent shows that does not know of all arrivals in the generation
-    before; None where it took part in that itself.
+    """The mixed groups that an arrival shows whose agent does not know of all arrivals in the
+    generation before; None where the agent took part in that itself.
     """
     if any(agent.uid == uid for agent, _ in barrier.last):
         return None

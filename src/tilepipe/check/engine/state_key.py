@@ -423,7 +423,7 @@ class StateKeys:
 
 
 def _values(values: Mapping[int, Value], bits: _Bits) -> Hashable:
-    """What strong writes have left, by location."""
+    """The values that strong writes have left, by location."""
     return tuple((at, _value(values[at], bits)) for at in sorted(values))
 
 

@@ -21,7 +21,7 @@ from tilepipe.ir.program import Kernel, walk
 
 
 def _subject(op: type[ops.Op]) -> str:
-    """What an op that synchronises is called in the names of mutants; "" for the others."""
+    """The name of a synchronising op in the names of mutants; "" for other ops."""
     facts, sync = op.facts, op.sync
     waits = Sync.WAIT in sync
     if facts.commits or facts.orders:

@@ -30,7 +30,7 @@ Phase = tuple[int, int, int, int]  # run, CTA of the grid, mbarrier of the CTA, 
 
 @dataclass(slots=True)
 class Observed:
-    """What was observed of one op.
+    """The observations of one op.
 
     Attributes:
         runs: how often it was performed.
@@ -114,9 +114,9 @@ def _arrived(m: Machine, ag: Agent, bar: int, target: tuple[Any, ...]) -> set[tu
 
 
 def _knowledge(ag: Agent) -> tuple[list[int], tuple[int, bool]]:
-    """What the threads of an agent know: all lanes of each warp, any thread, and of accesses to
-    tensor memory, received and published; and the state of its registers: how many fragments have
-    to be fenced, and whether there has been a fence.
+    """The knowledge of the threads of an agent: all lanes of each warp, any thread, and of accesses
+    to tensor memory, received and published; and the state of its registers: how many fragments
+    have to be fenced, and whether there has been a fence.
     """
     known = [ag.k | (ag.kw[w] if ag.kw is not None else 0) for w in range(ag.warps)]
     known.append(_union((*known, *(entry.bits for entry in ag.pend))))

@@ -46,8 +46,8 @@ class Outcome:
 
 
 def outcome_of(verdict: Verdict, bounds: Bounds) -> Outcome:
-    """What a verdict says of a changed kernel. An execution of more than `bounds.steps` steps
-    counts as an endless loop, which is a fault.
+    """The outcome for a changed kernel, by its verdict. An execution of more than `bounds.steps`
+    steps counts as an endless loop, which is a fault.
     """
     advice, states, traces = tuple(verdict.advice), verdict.states, verdict.traces
     if verdict.faults:

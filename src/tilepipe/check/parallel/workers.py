@@ -136,7 +136,7 @@ class Worker:
 
     @property
     def end(self) -> str:
-        """How the process ended, in words."""
+        """The end of the process, in words."""
         code = self.process.exitcode
         if code is not None and code < 0:
             return f"was killed by {signal.Signals(-code).name}" + (

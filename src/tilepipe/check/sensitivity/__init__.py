@@ -1,4 +1,4 @@
-"""What each synchronising line of a kernel is for: what goes wrong without it, or that nothing
+"""The purpose of each synchronising line of a kernel: what goes wrong without it, or that nothing
 does; and the smallest number of stages that verifies.
 
     report = sensitivity.report(program)

@@ -97,7 +97,7 @@ def _without(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one execution has shown.
+    """The result of one execution.
 
     Attributes:
         outputs: what it leaves in memory. advice: the machine's. executed: line of PTX -> how often
@@ -127,7 +127,7 @@ def _run(launch: Launch, rules: Rules) -> _Run:
 
 
 def _kind(instruction: Instruction) -> str:
-    """What an instruction that synchronises is called; "" of any other."""
+    """The name of a synchronising instruction; "" of any other."""
     found = _ANY.match(instruction.name)
     return "" if found is None else next(
         kind for pattern, kind in _KINDS.items() if re.match(pattern, instruction.name)
@@ -188,7 +188,7 @@ def _rest(function: Function, gone: set[int]) -> Function:
 
 
 def _results(instruction: Instruction) -> list[Instruction]:
-    """What gives the results of an instruction that is taken out."""
+    """The instructions that give the results of one that is removed."""
     does = operation(instruction)
     results = does.results if isinstance(does, Perform | Compute) else ()
     true = int(_kind(instruction) in _TRUE)

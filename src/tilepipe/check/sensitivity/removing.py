@@ -99,7 +99,7 @@ def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, rules: Rules) -
 
 
 def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> str:
-    """What is wrong with n stages; "" if they verify."""
+    """The fault with n stages; "" if they verify."""
     try:
         made = rebind(name, n)
     except TilepipeError as error:

@@ -65,7 +65,7 @@ class Line:
 
     @property
     def says(self) -> str:
-        """What happens without it, in one line."""
+        """The consequence of removing it, in one line."""
         match self.without.fate:
             case "fault" | "refused":
                 where = f" at {self.without.loc}" if self.without.loc else ""

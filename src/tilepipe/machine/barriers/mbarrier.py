@@ -173,8 +173,8 @@ def mbar_arrive(
 
 
 def _published(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> int:
-    """What an arrive publishes that releases nothing to the CTA of its barrier: what fences and
-    waits of its threads have published before.
+    """The knowledge that an arrive publishes although it releases nothing to the CTA of its
+    barrier: what fences and waits of its threads have published before.
     """
     bits, known = ag.retired, ag.publish(mask)
     if ag.handed_on:
@@ -192,8 +192,9 @@ def _published(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> int
 
 
 def _events(m: Machine, cta: Cta, rank: int) -> int:
-    """What an arrive on a barrier of another CTA publishes in practice, besides accesses to memory:
-    arrivals on barriers there, and an alloc of a pair (`rules.RELAXED_HAND_BACK`).
+    """The knowledge that an arrive on a barrier of another CTA publishes in practice, besides
+    accesses to memory: of arrivals on barriers there, and of an alloc of a pair
+    (`rules.RELAXED_HAND_BACK`).
     """
     bits = 0
     for bit, *_ in m.ctas[rank].arrivals.values():

@@ -150,7 +150,7 @@ def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
 
 
 def _relaxed(m: Machine, ag: Agent) -> int:
-    """What a relaxed arrive at the cluster barrier publishes: what fences have, and arrivals."""
+    """The knowledge of fences and arrivals that a relaxed cluster arrive publishes."""
     bits = ag.retired
     published = ag.everything()
     bits |= published & ag.handed_on

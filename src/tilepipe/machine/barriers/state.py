@@ -42,7 +42,7 @@ class TmaLoadUnit:
 
 
 class Released:
-    """What arrivals release through a barrier of any kind.
+    """The knowledge that arrivals release through a barrier of any kind.
 
     Attributes:
         acc: knowledge released into the phase in progress. known: what every completed phase

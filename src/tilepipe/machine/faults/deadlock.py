@@ -82,7 +82,7 @@ class _Report:
         return DeadlockError("\n".join(lines), self.at.site.loc)
 
     def _row(self, wait: Wait) -> tuple[str, ...]:
-        """What the line of the table says of one wait."""
+        """The table's line for one wait."""
         name, phase = wait.site.what, "" if wait.phase is None else f"{wait.phase}"
         reached = missing = ""
         match wait.on:
@@ -185,7 +185,7 @@ class _Report:
         return lines
 
     def _states(self, agents: Sequence[Agent]) -> list[str]:
-        """What agents do now; those of mere warps that do the same, together."""
+        """The current ops of agents; warps without roles that do the same share a line."""
         alike: dict[tuple[int, str], list[Agent]] = {}
         at = {w.agent.uid: w.site.loc.short for w in self.waits}
         for number, agent in enumerate(agents):
@@ -240,7 +240,7 @@ class _Report:
         )
 
     def _of_one(self, says: Callable[[Wait, Mbarrier], str]) -> str:
-        """What is said of the first barrier that anything is said of. Where warps have no roles,
+        """The first known cause, by barrier. Where warps have no roles,
         the fault is at its wait.
         """
         for wait, bar in self.barriers:

@@ -1,4 +1,4 @@
-"""What a race says of a flag in memory that was meant to order the two accesses."""
+"""The part of a race's message about a flag in memory that was meant to order the two accesses."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _uncommitted(m: Machine, event: Event) -> str:
 
 
 def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
-    """What would order an access by `ag` after one to the same element of global memory."""
+    """The advice to order an access by `ag` after one to the same element of global memory."""
     program = m.world.program
     if event.cluster != m.cluster_id and (m.world.order is not None or program.addressed):
         return (

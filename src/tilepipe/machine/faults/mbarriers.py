@@ -21,7 +21,7 @@ def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
 
 
 def _announce(bar: Mbarrier, excess: str) -> str:
-    """What to change where bytes of a phase were not announced: all of them, or `excess`."""
+    """The advice where bytes of a phase were not announced: all of them, or `excess`."""
     expect = bar.cta.words["mbarrier.arrive.expect_tx"]
     if bar.expected:
         return f"  ({excess}). Raise the number given to {expect} to what the copies bring."
@@ -175,7 +175,7 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRe
 
 
 def _last_signal(bar: Mbarrier) -> str:
-    """What completed the last phase where copies signal the barrier as well: bytes, or an
+    """The completion of the last phase where copies signal the barrier as well: bytes, or an
     arrival.
     """
     if not bar.last_copies or bar.completed_by is None:
@@ -189,7 +189,7 @@ def _before_the_first(phase: int) -> str:
 
 
 def _ring_cause(m: Machine, bar: Mbarrier) -> str:
-    """What a ring's stages say of the cause, as a line of its own."""
+    """The cause that a ring's stages show, as a line of its own."""
     story = causes.out_of_turn([m.ctas[bar.cta.rank]])
     return f"\n  {story}" if story else ""
 

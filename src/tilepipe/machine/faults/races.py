@@ -68,7 +68,7 @@ def _late_expect(m: Machine, access: Access, reader: Actor) -> str | None:
 
 
 def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
-    """What would order `new` after `old`."""
+    """The advice to order `new` after `old`."""
     words = slot.cta.words
     for copy, reader in ((old, new.agent), (new, old.agent)):
         late = _late_expect(m, copy, reader) if copy.site.fills else None
@@ -170,7 +170,7 @@ def _meeting(old: Access, new: Access) -> str:
 
 
 def _store_reads(m: Machine, store: Access, new: Access) -> str:
-    """What would order `new` after a TMA store has read its tile."""
+    """The advice to order `new` after a TMA store has read its tile."""
     words, queues = store.agent.cta.words, m.agents[store.agent.uid].stores.values()
     begin = (
         "The store reads the tile until the thread that issued it has waited for its group"

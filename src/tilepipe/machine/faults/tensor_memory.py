@@ -26,7 +26,7 @@ def _held(a: Allocation) -> str:
 
 
 def holders(tm: TensorMemory) -> str:
-    """Who holds which columns."""
+    """The owners of the columns."""
     live = "; ".join(_held(a) for _, a in sorted(tm.allocations.items()))
     return live or "no columns are allocated"
 
@@ -159,7 +159,7 @@ def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
 
 
 def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
-    """What an alloc that blocks is missing."""
+    """The columns that a blocked alloc is missing."""
     if peer is not None and tm.cta.rank & 1:
         return (
             f"the alloc of CTA {peer.cta.block_id}, the even one of the pair, which allocates for"
@@ -240,7 +240,7 @@ def _wait(a: Access) -> str:
 
 
 def remedy(m: Machine, old: Access, new: Access) -> str:
-    """What would order `new` after `old`, an access by a tcgen05 op."""
+    """The advice to order `new` after `old`, an access by a tcgen05 op."""
     if old.site.facts.unit is Unit.TENSOR_MEMORY:
         return _after_registers(m, old, new)
     freeing = _freeing(m, old, new) if new.site.frees else ""
@@ -358,7 +358,7 @@ def over_at_exit(m: Machine, a: Access, name: str, place: str) -> str:
 
 
 def poison(a: Access) -> str:
-    """What to do about words that nothing has written."""
+    """The advice about words that nothing has written."""
     if a.is_write:
         return (
             "The MMA adds to them: let the first one overwrite"

@@ -1,5 +1,5 @@
-"""What reports read of a machine: which ops ran, which agents wait, and which ops could wake
-them.
+"""The view of a machine that reports read: which ops ran, which agents wait, and which ops could
+wake them.
 """
 
 from __future__ import annotations

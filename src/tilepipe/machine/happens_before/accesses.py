@@ -131,7 +131,7 @@ class Access:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What of the access two executions have in common, except the agent that made it."""
+        """The access as equal in all executions, without the agent that made it."""
         points: tuple[object, ...] = ()
         if isinstance(self.points, LaneBytes):  # whether two of them race depends on the lanes
             points = self.points.lanes

@@ -139,8 +139,8 @@ class ByteEvent(Event):
 
 
 class ByteOrder(GlobalOrder):
-    """Who touched which byte of an allocation. The maps have an entry for every few bytes, as many
-    as every access so far has taken together.
+    """The accesses to each byte of an allocation. The maps have an entry for every few bytes, as
+    many as every access so far has taken together.
 
     Attributes:
         constant, constant_at: the bytes that loads take for read-only, if there are any, and the

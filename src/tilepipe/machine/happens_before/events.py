@@ -140,7 +140,7 @@ class Present:
 
 
 class GlobalOrder:
-    """Who touched which element of one tensor.
+    """The accesses to each element of one tensor.
 
     Attributes:
         history: every event of the launch; the maps hold 1 + the index of one.

@@ -67,8 +67,8 @@ def _before(m: Machine, ag: Agent, known: int) -> Iterator[Fence]:
 
 
 def released(m: Machine, ag: Agent, known: int, scope: Scope) -> int:
-    """What fences of at least a scope have published to a relaxed arrive, by threads that know
-    `known`.
+    """The knowledge that fences of at least a scope have published to a relaxed arrive, by threads
+    that know `known`.
     """
     bits = 0
     for fence in _before(m, ag, known):

@@ -107,7 +107,7 @@ class Knowledge:
             self._pend_add(mask, bits, made=mask.bit_count() > 1)
 
     def publish(self, mask: int) -> int:
-        """What an arrive by the threads of `mask` releases."""
+        """The knowledge that an arrive by the threads of `mask` releases."""
         if not self.split:
             return self.k
         self.released += 1
@@ -121,7 +121,7 @@ class Knowledge:
         return out
 
     def known(self, mask: int) -> int:
-        """What each thread of `mask` knows."""
+        """The knowledge of each thread of `mask`."""
         if not self.split:
             return self.k
         common = -1
@@ -157,7 +157,7 @@ class Knowledge:
         self.split = self.kw is not None or bool(self.pend)
 
     def everything(self) -> int:
-        """What any thread knows or made."""
+        """The accesses that any thread knows or made."""
         self.released += 1
         out = self.k
         if self.split:

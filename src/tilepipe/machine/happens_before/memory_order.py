@@ -44,7 +44,7 @@ class Scope(IntEnum):
 
 
 class Strong(NamedTuple):
-    """What makes an access strong.
+    """The properties of a strong access.
 
     Attributes:
         scope: of the access. nbytes: of each element; 0: not known, and taken for the same as the
@@ -76,7 +76,7 @@ def morally_strong(a: Strong | None, here: Place, b: Strong | None, there: Place
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """What a strong write has left in memory.
+    """A value that a strong write has left in memory.
 
     Attributes:
         site, place, who: of the write. strong: how strong it is. name: of the location.
@@ -99,7 +99,7 @@ class Value:
     own: dict[tuple[Scope, Place], int] = field(default_factory=dict)
 
     def learned(self, here: Place, scope: Scope) -> int:
-        """What a thread of the CTA `here` learns by an acquire with this scope."""
+        """The knowledge that a thread of the CTA `here` gains by an acquire with this scope."""
         found = 0
         for (released, place), bits in self.parts.items():
             if released.reaches(place, here) and scope.reaches(here, place):
@@ -144,7 +144,7 @@ class Seen:
 
 @dataclass(eq=False, slots=True)
 class Fence:
-    """What a fence has published to the strong writes after it.
+    """The knowledge that a fence has published to the strong writes after it.
 
     Attributes:
         uid: of its agent. mask: the threads that have executed it.

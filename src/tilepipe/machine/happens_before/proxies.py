@@ -108,7 +108,7 @@ def _pipelined(old: Access, new: Access) -> bool:
 
 
 def _shape(site: Site) -> object:
-    """What tells MMAs of different shapes apart, besides their accumulators; None of a copy. Where
-    descriptors say the shape, the instruction.
+    """A key of the shape of an MMA, besides its accumulator; None for a copy. Where descriptors
+    give the shape, the instruction.
     """
     return site.shape or (site.kind if site.kind.startswith("tcgen05.mma") else None)

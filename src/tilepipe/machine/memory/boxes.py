@@ -1,5 +1,5 @@
-"""What a bulk copy or a tensor copy moves: consecutive bytes, or a box that a tensor map describes,
-in global memory and in shared memory.
+"""The data of a bulk copy or a tensor copy: consecutive bytes, or a box that a tensor map
+describes, in global memory and in shared memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SharedBytes(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What identifies it in every execution: no object of one machine."""
+        """A key that is equal in every execution: no object of one machine."""
         return self.at, self.nbytes
 
 
@@ -93,7 +93,7 @@ class GlobalBytes(NamedTuple):
 
     @property
     def coords(self) -> tuple[int, ...]:
-        """What tells it from others in messages."""
+        """Values that tell it from others in messages."""
         return (self.region.allocation.start + self.region.offset,)
 
     def put(self, raw: Bytes, reduction: Combine | None = None) -> None:

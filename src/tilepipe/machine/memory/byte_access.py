@@ -299,7 +299,7 @@ def _wrote(
 
 
 def _name(space: ByteSpace, at: int) -> str:
-    """What messages call a location."""
+    """The name of a location in messages."""
     of = f" of CTA {space.cta.block_id}" if space.cta.grid > 1 else ""
     return f"shared memory{of} at {at:#x}"
 

@@ -50,7 +50,7 @@ class Allocation(NamedTuple):
         return self.start + len(self.data)
 
     def element(self, offset: int) -> str:
-        """What messages call the element at an offset."""
+        """The name of the element at an offset, in messages."""
         return f"'{self.name}'[+{offset}]" if offset else f"'{self.name}'"
 
 
@@ -129,7 +129,7 @@ class DeviceMemory:
         return found if found is not None and end <= found.end else None
 
     def missing(self, address: int) -> str:
-        """What is wrong with an address at which no allocation has all bytes of an access."""
+        """The fault of an address at which no allocation has all bytes of an access."""
         number = bisect_right(self._starts, address) - 1
         if number < 0 or address >= self._allocations[number].end + GAP:
             return "where there is no allocation"

@@ -41,7 +41,7 @@ _WS_COLS = (64, 128, 256)
 
 
 class Kind(NamedTuple):
-    """What a `.kind` has.
+    """The properties of a `.kind`.
 
     Attributes:
         elements: code in the descriptor -> type of A or of B. accumulators: types of D.
@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
 
 
 class Shape(NamedTuple):
-    """What an instruction descriptor says.
+    """The fields of an instruction descriptor.
 
     Attributes:
         rows, cols: M and N of the product, of both CTAs of a pair together.

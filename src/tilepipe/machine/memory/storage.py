@@ -1,4 +1,4 @@
-"""How the machine keeps the values of a data type, and how it rounds to one.
+"""The storage of values of a data type, and rounding to one.
 
 Floating-point elements of up to 32 bits are kept as float32, which represents all of them exactly.
 Rounding happens where the program converts.

@@ -103,7 +103,7 @@ def atomic(
 
 
 def combined(tensor: GlobalTensor, operation: str, old: Any, value: Any, compare: Any) -> Any:
-    """What an atomic operation makes of an element; sums of integers wrap."""
+    """The new value of an element after an atomic operation; sums of integers wrap."""
     dtype = tensor.array.dtype
     wrapped: Any = _wrapped(int(value), dtype) if dtype.kind in "iu" else dtype.type(value)
     match operation:

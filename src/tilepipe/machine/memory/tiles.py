@@ -99,7 +99,7 @@ class Slot:
         self.state = WHOLE if self.filled.all() else PARTIAL
 
     def poisoned(self, rect: Rect) -> int:
-        """How many elements of a rectangle nothing has written."""
+        """The number of elements of a rectangle that nothing has written."""
         if self.state == WHOLE:
             return 0
         if self.space is not None:
@@ -111,7 +111,7 @@ class Slot:
         return int((~self.filled[r0:r1, c0:c1]).sum())
 
     def missing(self, access: Access) -> int:
-        """How many elements of an access nothing has written."""
+        """The number of elements of an access that nothing has written."""
         if access.points is None:
             return self.poisoned(access.rect)
         places = ((p >> 32, p & 0xFFFFFFFF) for p in access.elements or ())
@@ -175,7 +175,7 @@ class Slot:
         return self.base + self.buffer.dtype.bytes_of(self.buffer.rows * self.buffer.cols)
 
     def extent(self, access: Access) -> str:
-        """What of it an access touches, for messages."""
+        """The part that an access touches, for messages."""
         r0, r1, c0, c1 = access.rect
         if access.rect == self.whole:
             return "all of it"
@@ -213,7 +213,7 @@ class ByteSpace(Slot):
         self.carried: dict[int, Origin] = {}
 
     def overwritten(self) -> None:
-        """What a write through a typed tile leaves here is what it wrote."""
+        """A write through a typed tile leaves its bytes here."""
 
     def join(self, slot: Slot) -> None:
         """A typed tile becomes a view of these bytes."""
@@ -253,7 +253,7 @@ class ByteSpace(Slot):
         self.present[addresses] = True
 
     def carry(self, addresses: npt.NDArray[np.int64], origin: Origin) -> None:
-        """What has been stored to these bytes is poison."""
+        """Marks these bytes as poison."""
         self.present[addresses] = False
         self.carried.update(dict.fromkeys(addresses.tolist(), origin))
 

@@ -1,4 +1,5 @@
-"""What has been issued and has not acted: copies, stores, MMAs and commits, and their queues.
+"""Units that have been issued and have not acted: copies, stores, MMAs and commits, and their
+queues.
 
 Units are data. The function that performs a unit stands beside the op that issues it;
 `acting.act` finds it. The wgmma groups of a warpgroup, and the tcgen05 ops of a thread, act in the
@@ -110,7 +111,7 @@ class WarpgroupQueue(UnitQueue):
 
 @dataclass(eq=False, repr=False, slots=True)
 class TensorQueue(UnitQueue):
-    """What one thread issued to the tensor core.
+    """The ops that one thread issued to the tensor core.
 
     Attributes:
         issued: bits of all of it. done: bits of what has acted, which a commit publishes.
@@ -194,7 +195,7 @@ Operand = tuple[Slot, Rect] | Place  # of shared memory, or of tensor memory
 
 
 class MmaPart(NamedTuple):
-    """What an MMA works on in one CTA; `scales`: the scale factors of A and of B, if any."""
+    """The operands of an MMA in one CTA; `scales`: the scale factors of A and of B, if any."""
 
     tm: TensorMemory
     acc: Place
@@ -204,7 +205,7 @@ class MmaPart(NamedTuple):
 
 
 class CopyPart(NamedTuple):
-    """What a copy from shared to tensor memory works on in one CTA."""
+    """The operands of a copy from shared to tensor memory in one CTA."""
 
     tm: TensorMemory
     to: Place | ScalePlace

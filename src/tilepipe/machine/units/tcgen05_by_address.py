@@ -62,7 +62,7 @@ WARP_LANES = 32  # that one warp reaches
 
 @dataclass(eq=False, repr=False, slots=True)
 class MmaPart:
-    """What an MMA works on in one CTA."""
+    """The operands of an MMA in one CTA."""
 
     acc: TensorOperand
     a: Operand | TensorOperand
@@ -81,7 +81,7 @@ class AddressedMma(TensorUnit):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What identifies it in every execution: no object of one machine."""
+        """A key that is equal in every execution: no object of one machine."""
         skipped = self.operands.skipped
         return self.operands._replace(skipped=None), None if skipped is None else skipped.tobytes()
 
@@ -98,7 +98,7 @@ class AddressedCopy(TensorUnit):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What identifies it in every execution: no object of one machine."""
+        """A key that is equal in every execution: no object of one machine."""
         _, places, _, column = self.parts[0]
         return self.lanes.tobytes(), self.width, places.tobytes(), column, len(self.parts)
 
@@ -113,7 +113,7 @@ class AddressedShift(TensorUnit):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What identifies it in every execution: no object of one machine."""
+        """A key that is equal in every execution: no object of one machine."""
         return self.lane, self.column, len(self.parts)
 
 
@@ -245,7 +245,7 @@ class Mma(NamedTuple):
     halvings: int = 0
 
     def shape(self, site: Site) -> Shape:
-        """What its instruction descriptor says."""
+        """The fields of its instruction descriptor."""
         vector = self.scaling.vector if self.scaling is not None else 0
         return shape_of(site, self.kind, self.idesc, self.group, vector, self.form)
 
@@ -439,7 +439,7 @@ def store_words(m: Machine, ag: Agent, site: Site, mask: int, address: int, word
 def _of_warp(
     m: Machine, ag: Agent, site: Site, address: int, rows: int, columns: int
 ) -> tuple[TensorMemory, Rect]:
-    """What a warp accesses, of its quarter of the lanes (PTX ISA, tcgen05.ld)."""
+    """The words that a warp accesses, of its quarter of the lanes (PTX ISA, tcgen05.ld)."""
     tm = memory_of(ag.cta)
     lane, column = address >> 16, address & 0xFFFF
     quarter = ag.first_warp % 4

@@ -53,7 +53,7 @@ class CopyIn(TmaLoadUnit):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What identifies it in every execution: no object of one machine."""
+        """A key that is equal in every execution: no object of one machine."""
         return self.source.key, self.to.key
 
 

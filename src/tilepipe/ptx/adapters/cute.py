@@ -51,7 +51,7 @@ class _Artifacts(Protocol):
 
 
 class CompiledFunction(Protocol):
-    """What `cute.compile` returns, as far as it is used here."""
+    """A result of `cute.compile`, as far as it is used here."""
 
     @property
     def artifacts(self) -> _Artifacts | None: ...
@@ -70,7 +70,7 @@ class CompiledFunction(Protocol):
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """What host code passes to a launch.
+    """The arguments of a launch by host code.
 
     Attributes:
         entry: the kernel's name. grid, block, cluster: extents in CTAs, threads and CTAs.

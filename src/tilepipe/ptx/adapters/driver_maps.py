@@ -20,7 +20,7 @@ def encode_tiled(
     out: int, element: int, rank: int, address: int | None, shape: int, strides: int, box: int,
     steps: int, interleave: int, swizzle: int, promotion: int, fill: int,
 ) -> None:  # fmt: skip
-    """What the driver's function does, with its arguments: pointers are addresses of the process.
+    """The driver's function, with its arguments: pointers are addresses of the process.
 
     Raises:
         BindError: the driver would refuse the arguments, or they are of no known kind.

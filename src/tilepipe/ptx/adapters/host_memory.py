@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 @runtime_checkable
 class CuteTensor(Protocol):
-    """What a tensor of `cute.runtime.from_dlpack` has."""
+    """A tensor of `cute.runtime.from_dlpack`."""
 
     @property
     def data_ptr(self) -> int: ...

@@ -39,7 +39,7 @@ class _Source(Protocol):
 
 
 class CompiledKernel(Protocol):
-    """What `triton.compile` and a launch of a kernel return, as far as it is used here."""
+    """A result of `triton.compile` or of a launch, as far as it is used here."""
 
     @property
     def src(self) -> _Source: ...
@@ -50,7 +50,7 @@ class CompiledKernel(Protocol):
 
 
 class Descriptor(Protocol):
-    """What a tensor descriptor of the host has: `triton.tools.tensor_descriptor`."""
+    """A tensor descriptor of the host (`triton.tools.tensor_descriptor`)."""
 
     @property
     def base(self) -> object: ...
@@ -132,7 +132,7 @@ def _by_name(
 def _arguments(
     name: str, kind: object, value: object, maps: Iterator[Mapping[str, Any]]
 ) -> list[Argument]:
-    """What the launcher passes for an argument."""
+    """The values that the launcher passes for an argument."""
     if not isinstance(kind, str):  # of a tuple, for each of its parts
         assert isinstance(kind, Sequence)
         if not isinstance(value, Sequence) or len(value) != len(kind):

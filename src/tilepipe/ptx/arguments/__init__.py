@@ -1,1 +1,1 @@
-"""What the parameters of a kernel are given, and the bytes that they become."""
+"""Arguments for the parameters of a kernel, and their bytes."""

@@ -111,7 +111,7 @@ class _Inliner:
         return None if called is None or called.declared_only else called
 
     def call(self, call: Instruction, callee: Function, at: int) -> list[Instruction]:
-        """What takes the place of a call, which is instruction `at`."""
+        """The instructions that replace a call, which is instruction `at`."""
         if callee.name in self.calling:
             raise PtxError(f"PTX line {call.line}: '{callee.name}' calls itself")
         if len(self.calling) > _MOST_NESTED:

@@ -33,7 +33,7 @@ _NAME_LABELS = {"bra", "brx", "call"}  # opcodes of which an operand is a label 
 
 
 def operations_of(function: Function, functions: Container[str]) -> list[Operation]:
-    """What each instruction does. `functions`: the names of those of the module.
+    """The operation of each instruction. `functions`: the names of those of the module.
 
     Raises:
         PtxError: one is not modelled, or uses what nothing defines; the first of these.

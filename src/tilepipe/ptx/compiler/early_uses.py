@@ -18,7 +18,7 @@ _Loading = frozenset[tuple[Register, int]]  # each with the number of its tcgen0
 
 
 class EarlyUses(NamedTuple):
-    """What uses registers before the wait.
+    """The uses of registers before the wait.
 
     Attributes:
         uses: the first such use of each register in each block.

@@ -30,8 +30,8 @@ UNNAMED = 21  # a lane that kernels do not name
 
 
 class Depends(IntFlag):
-    """What a value depends on: `ELECTED`: on whether this lane is the elected one. `LANE`: on the
-    number of this lane. `NUMBER`: on the number of the elected lane.
+    """The dependences of a value. `ELECTED`: on whether this lane is the elected one. `LANE`: on
+    the number of this lane. `NUMBER`: on the number of the elected lane.
     """
 
     NOTHING = 0
@@ -99,8 +99,8 @@ class _Election:
             self.named = True
 
     def _decides(self, number: int, depends: Depends) -> bool:
-        """What a branch on values with some dependence hands on: to the blocks that it decides
-        about, and to the registers that these give another value than the other way does.
+        """The dependences that a branch hands on: to the blocks that it controls, and to the
+        registers whose values depend on the path taken.
         """
         if not depends:
             return False

@@ -59,7 +59,7 @@ class Liveness:
         return live
 
     def _blocks(self) -> list[int]:
-        """What is live at the beginning of each block."""
+        """Finds the live registers at the beginning of each block."""
         self._into = [0] * len(self._flow.blocks)
         work = [b.number for b in self._flow.blocks]
         waiting = set(work)

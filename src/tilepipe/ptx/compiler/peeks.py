@@ -257,7 +257,7 @@ class _Flow:
 
 
 def _read_as_values(op: Operation) -> list[Operand]:
-    """What an instruction reads, but for the lanes that are to execute it together."""
+    """The operands that an instruction reads, without its mask of lanes."""
     return [leaf for o, _ in op.sources for leaf in leaves(o)] if isinstance(op, Compute) else []
 
 

@@ -1,4 +1,4 @@
-"""How poison, which was loaded from memory that nothing has written, passes through an instruction.
+"""The flow of poison (data from memory that nothing has written) through an instruction.
 
 - Where each bit of a result depends on single bits of the sources (moves, logic, shifts and fields
   by a known amount, selections, conversions of integers), so does its poison: `and` with 0 removes
@@ -28,8 +28,8 @@ Way = Literal["bits", "elements", "lanes", "shuffle", "product", "warp"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an instruction reads: the registers in it, and the type in which it reads them. `plain`:
-    it is one register, or its complement.
+    """An operand that an instruction reads: the registers in it, and the type in which it reads
+    them. `plain`: it is one register, or its complement.
     """
 
     numbers: tuple[int, ...]
@@ -52,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Flow:
-    """How poison passes through one instruction.
+    """The flow of poison through one instruction.
 
     Attributes:
         reads: the registers of its sources. guard: that of its guard, or -1. decides: those that

@@ -476,7 +476,9 @@ class _Writer:
         self.line(f"return {self.sent(op, made, sources)}")
 
     def sent(self, op: Perform, made: str, sources: list[str]) -> str:
-        """What the segment returns for a request; `made`: how it is made, without its sources."""
+        """The expression of a request that the segment returns; `made`: the same without its
+        sources.
+        """
         return f"{', '.join((made, *sources))})"
 
     def take_answer(self) -> None:

@@ -34,7 +34,7 @@ class Unfenced(NamedTuple):
 def unfenced_registers(
     flow: ControlFlow, instructions: Sequence[Instruction], operations: Sequence[Operation]
 ) -> Unfenced:
-    """What a function may access with no wgmma.fence before a wgmma that names it."""
+    """The registers of wgmma that may be accessed with no wgmma.fence before the wgmma."""
     names = {i: found for i, op in enumerate(operations) if (found := _named(instructions[i], op))}
     as_what: dict[int, set[str]] = {}
     for found in names.values():

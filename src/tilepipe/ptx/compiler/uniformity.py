@@ -29,7 +29,7 @@ _MOST_BLOCKS = 10_000_000  # that branches decide about, summed over all branche
 
 @dataclass(frozen=True)
 class Uniformity:
-    """What the analysis has found.
+    """The result of the analysis.
 
     Attributes:
         varying: numbers of the registers that are kept for each lane. divergent: numbers of the
@@ -60,7 +60,7 @@ def written(operation: Operation) -> tuple[Typed, ...]:
 
 
 def reads(operation: Operation) -> list[Operand]:
-    """What an operation reads: registers, constants, variables; the mask of its members, too."""
+    """The operands that an operation reads, with the mask of its members."""
     match operation:
         case Compute(sources=sources, members=members):
             used: tuple[Typed, ...] = sources
@@ -81,7 +81,9 @@ def _varies(leaf: Operand, varying: set[int] | frozenset[int]) -> bool:
 
 
 def all_varying(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
-    """What is right however lanes run: no register is uniform, and any lanes may run a block."""
+    """The result that holds however lanes run: no register is uniform, and any lanes may run a
+    block.
+    """
     registers = frozenset(r.number for op in operations for r in results(op))
     return Uniformity(registers, frozenset(range(len(flow.blocks))))
 

@@ -40,8 +40,9 @@ class WatchedWarp(Warp):
         return request
 
     def past(self, regions: Iterable[Region]) -> Hashable:
-        """What decides which group goes on, and what is then reported, besides where they stand:
-        whether the one that runs gives way, what it would find in vain, who has acted in a region.
+        """The state, besides the positions of the groups, that decides which group continues and
+        what is reported: whether the running group gives way, what it last found, which groups have
+        acted in a region.
         """
         if self.mask == self.live:
             return ()

@@ -70,7 +70,7 @@ class PoisonedRegisters:
         self._warp = warp
 
     def key(self, live: int = -1) -> Hashable:
-        """What of it can still decide something, given the registers that are live."""
+        """The marks of live registers, for a state key."""
         if not self.marks:
             return ()
         return tuple((n, m.bits.tobytes()) for n, m in sorted(self.marks.items()) if live >> n & 1)

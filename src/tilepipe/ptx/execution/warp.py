@@ -148,14 +148,14 @@ class Warp(LaneGroups):
         )
 
     def explained_request(self, error: Exception, instruction: Instruction) -> Exception:
-        """What an error that an instruction's request has caused in the machine says of the
-        program.
+        """The fault of the program that an error in the machine, caused by an instruction's
+        request, shows; or the error.
         """
         return self._of_registers(instruction) or error
 
     def _explained(self, error: Exception) -> Exception:
-        """What an error in generated code says of the program: the use of a register that holds
-        nothing, or that an asynchronous instruction has.
+        """The fault of the program that an error in generated code shows: the use of a register
+        that holds nothing, or that an asynchronous instruction uses.
         """
         for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
             code, line = frame[0].f_code, frame[1]
@@ -268,7 +268,7 @@ class Warp(LaneGroups):
 
     @property
     def world(self) -> World:
-        """What all clusters of its launch share."""
+        """The state that all clusters of its launch share."""
         assert self.time_limit.world is not None
         return self.time_limit.world
 

@@ -1,4 +1,4 @@
-"""What each PTX instruction does: a definition for each opcode, by subject. The modules register
+"""The PTX instructions: a definition for each opcode, by subject. The modules register
 their definitions when they are imported, which this package does.
 """
 

@@ -64,12 +64,12 @@ def _bar(instruction: Instruction) -> Operation:
 
 
 def _name(number: Operand) -> str:
-    """What messages call a named barrier; all of them where its number is computed."""
+    """The name of a named barrier in messages; that of all where its number is computed."""
     return f"barrier {number.value}" if isinstance(number, Integer) else ANY_NAMED
 
 
 def _threads(w: Warp, site: Site, mask: int, threads: Value) -> int:
-    """How many threads a named barrier is for; 0: all of the CTA that have not exited. Barriers
+    """The number of threads of a named barrier; 0: all of the CTA that have not exited. Barriers
     count warps (PTX ISA, bar).
     """
     found = one(site, mask, threads)

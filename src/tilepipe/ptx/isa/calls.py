@@ -136,7 +136,7 @@ class _Values:
         return int.from_bytes(self._next(size), "little", signed=signed)
 
     def converted(self, match: re.Match[str]) -> str:
-        """What stands for one conversion of the format (C, "fprintf")."""
+        """The text of one conversion of the format (C, "fprintf")."""
         flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"

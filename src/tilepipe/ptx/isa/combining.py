@@ -1,4 +1,4 @@
-"""What an atomic operation or a reduction makes of two values."""
+"""The functions of two values that atomic operations and reductions compute."""
 
 from __future__ import annotations
 

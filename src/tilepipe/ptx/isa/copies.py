@@ -110,7 +110,7 @@ def _mode(instruction: Instruction, modifiers: Modifiers, rows: str) -> str:
 
 
 def _coordinates(instruction: Instruction, mode: str, dimensions: int) -> int:
-    """How many coordinates there are."""
+    """The number of coordinates."""
     if mode == "tile":
         return dimensions
     if dimensions != 2:

@@ -55,7 +55,7 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 class Access(NamedTuple):
-    """What the modifiers of a load or store say.
+    """The modifiers of a load or store.
 
     Attributes:
         space: "" for a generic address. order: "weak", "volatile", "relaxed", ... scope: or "".

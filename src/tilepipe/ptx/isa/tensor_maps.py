@@ -198,7 +198,7 @@ def fence(instruction: Instruction, modifiers: Modifiers) -> Operation:
 
 
 def _publish(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """What the thread has written to tensor maps is published by what it releases next."""
+    """The next release of the thread publishes its writes to tensor maps."""
 
 
 def _acquire(m: Machine, ag: Agent, site: Site, mask: int, w: Warp, address: int) -> None:

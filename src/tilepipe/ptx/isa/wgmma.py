@@ -50,7 +50,7 @@ _BY_8 = range(8, 257, 8)
 
 
 class _Kind(NamedTuple):
-    """What there is for a type of A (PTX ISA, wgmma: Matrix shape; wgmma.mma_async, Syntax).
+    """The forms for a type of A (PTX ISA, wgmma: Matrix shape; wgmma.mma_async, Syntax).
 
     Attributes:
         dtype: of its elements. partners: types of B. accumulators: of D. cols: N.

@@ -90,7 +90,7 @@ def boolean(operator: str) -> Binary:
 
 
 def written(dtype: str, source: str) -> Callable[[Array], Array]:
-    """What set writes (9.7.6.1, 9.7.7.1) for predicates of operands of type `source`.
+    """The values that set writes (9.7.6.1, 9.7.7.1) for predicates of operands of type `source`.
 
     1.0 or all ones for true. A packed source takes predicates along a last axis, as `compare`
     gives them, and packs what it writes: all ones in 16 bits, or 1.0.

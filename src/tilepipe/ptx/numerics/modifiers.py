@@ -1,4 +1,4 @@
-"""What modifiers do to operands and results: .ftz, .sat, .relu, and which NaN a result is."""
+"""Modifiers of operands and results: .ftz, .sat, .relu, and which NaN a result is."""
 
 from __future__ import annotations
 

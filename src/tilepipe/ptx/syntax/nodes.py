@@ -1,4 +1,4 @@
-"""What a PTX module consists of, after parsing: functions, variables, instructions, operands.
+"""The syntax tree of a PTX module: functions, variables, instructions, operands.
 
 Names are resolved: an operand that names a register or a variable is that register or variable,
 whatever block of the text declared it. Instructions of one function stand in one list, and labels

@@ -537,7 +537,7 @@ class _Parser:
 
 
 def _unbound(text: str) -> Operand:
-    """What a name means that no declaration has: the sink, a special register, a label."""
+    """The meaning of a name without a declaration: the sink, a special register, a label."""
     if text == "_":
         return Sink()
     name, _, component = text.partition(".")

@@ -65,7 +65,7 @@ class Scope:
         self._named[name] = what
 
     def find(self, name: str) -> Named | None:
-        """What a name means here; None where it names neither a register nor a variable."""
+        """The meaning of a name here; None where it names neither a register nor a variable."""
         scope: Scope | None = self
         while scope is not None:
             found = scope._named.get(name) or scope._of_range(name)
