@@ -240,7 +240,7 @@ class TensorMapFields:
         return out.reshape(-1)
 
     def loaded(self, raw: Bytes) -> Bytes:
-        """The elements as a load delivers them: flushed or rounded to tf32, where the map says so."""
+        """The elements as a load delivers them: some types are flushed or rounded to tf32."""
         if self.element not in (_FTZ, _TF32, _TF32_FTZ):
             return raw
         words = np.ascontiguousarray(raw).view(np.uint32)
