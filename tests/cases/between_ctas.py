@@ -239,7 +239,7 @@ CASES = [
             reducing_fragments(dtype, *where, boxed=boxed),
         )
         for dtype in _FLOATS
-        for boxed, where in ((True, ((64, 32), (64, 30))), (False, ((64, 16), (61, 16))))
+        for boxed, where in ((True, ((64, 32), (62, 29))), (False, ((64, 16), (61, 16))))
     ),
     Case("reduce_rows", reducing_fragments(dtypes.float32, (64, 1), (50,), boxed=False)),
     Case("reduce_columns", reducing_fragments(dtypes.bfloat16, (1, 32), (27,), boxed=False)),

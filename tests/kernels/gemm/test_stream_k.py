@@ -48,6 +48,7 @@ def bound(m: int, n: int, k: int, ctas: int, **settings: Any) -> Bound:
     return Bound(program, a, b, c, flags)
 
 
+@pytest.mark.sampled(6, suite=2)
 @pytest.mark.parametrize(
     ("shape", "ctas", "settings"),
     [
@@ -85,6 +86,12 @@ def test_its_ptx_is_right() -> None:
     one = bound(64, 32, 96, 2, **SMALL)
     one.program.ptx("sm_90a").run()
     assert one.right()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rules", ["practice", "strict"])
+def test_its_ptx_is_verified(rules: Any) -> None:
+    assert bound(64, 32, 96, 2, **SMALL).program.ptx("sm_90a").check(rules=rules).ok
 
 
 class Faulty:
@@ -156,7 +163,8 @@ def test_the_workspace_is_the_callers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"bn": 256}, {"bm": 256, "stages": 3}], ids=str)
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.parametrize("settings", [{"bn": 256}, {}, {"bm": 256, "stages": 3}], ids=str)
 def test_it_compiles_without_spills(settings: dict[str, Any]) -> None:
     program = bound(256, 256, 512, 4, **settings).program
     compiled = cuda.compile(program.kernel)

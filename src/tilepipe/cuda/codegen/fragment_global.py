@@ -272,13 +272,19 @@ def _(op: ops.FragmentReduceGlobal, ctx: Context) -> None:
     with _rows_written(ctx, op) as (w, line, end):
 
         def body(whole: bool) -> None:
-            if w.pairs and whole:
+            if w.pairs:
                 if dtype is dtypes.float32:
                     values = [text(ctx, op.value, w.loops.at(low)) for low in range(2)]
                 else:
                     values = [packed(ctx, dtype, op.value, str(w.loops.i), w.loops.pair)]
-                operands = [_sum(line, w.loops.j * 8), *values]
-                ctx.out(f"{ctx.module.add_snippet(pair)}({', '.join(operands)});")
+                first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
+                both = "" if whole else f"if ({ctx.use('inside')}({step} + 1, {end})) "
+                add_pair = ctx.module.add_snippet(pair)
+                ctx.out(f"{both}{add_pair}({', '.join([first, *values])});")
+                if not whole:  # of an odd number of columns, the last
+                    x = to_memory(ctx, dtype, text(ctx, op.value, w.loops.at(0)))
+                    last = f"if ({step} == {end} - 1)"
+                    ctx.out(f"{last} {ctx.module.add_snippet(one)}({first}, {x});")
                 return
             for low, (place, condition) in enumerate(_accesses(ctx, w, line, end)):
                 x = to_memory(ctx, dtype, text(ctx, op.value, w.loops.at(low)))
