@@ -15,6 +15,7 @@ from tests.cases import (
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
+    row_fragments,
     scalars as scalar_cases,
     synchronisation as sync_cases,
     tensor_memory as tmem_cases,
@@ -31,6 +32,7 @@ CASES = [
     *sync_cases.CASES,
     *grid_cases.CASES,
     *between_ctas.CASES,
+    *row_fragments.CASES,
 ]
 
 

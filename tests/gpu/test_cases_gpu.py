@@ -17,6 +17,7 @@ from tests.cases import (
     grid as grid_cases,
     mma as mma_cases,
     numbers as number_cases,
+    row_fragments,
     scalars as scalar_cases,
     synchronisation as sync_cases,
 )
@@ -31,6 +32,7 @@ OWN = [
     *sync_cases.CASES,
     *grid_cases.CASES,
     *between_ctas.CASES,
+    *row_fragments.CASES,
 ]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 

@@ -61,6 +61,7 @@ CASES: dict[str, list[str]] = {
     "sync": ["tests.cases.synchronisation", "tests.sync_cases"],
     "grid": ["tests.cases.grid", "tests.grid_cases"],
     "between_ctas": ["tests.cases.between_ctas"],
+    "row_fragment": ["tests.cases.row_fragments"],
     "number": ["tests.cases.numbers", "tests.number_cases"],
     "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
     "mma": ["tests.cases.mma", "tests.mma_cases"],

@@ -1,4 +1,6 @@
-"""Fragments, matrices in the registers of a warpgroup, and the rows that each warp holds."""
+"""Fragments, matrices in the registers of a warpgroup or a warp, and what each warp holds of
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,18 @@ from functools import cache
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 
+WARP = 32  # threads
 BLOCK = 16  # rows of a warp that its registers hold together: 8 h + lane // 4
 SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-th quarter
+VECTOR = (
+    8  # consecutive columns that a thread holds in layout "rows:T": 16 bytes of 16-bit elements
+)
 
 
 @dataclass(eq=False, slots=True)
 class Fragment:
     """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA,
-    "Register fragments for wgmma").
+    "Register fragments for wgmma"); of one warp too with layout "rows:T".
 
     `rows` is a multiple of 64, `cols` of 8. Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane
     l, columns 8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the
@@ -28,6 +34,13 @@ class Fragment:
     `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one
     value a column: lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes
     of a column in each warp hold copies.
+
+    `layout` "rows:T", for work that memory bounds: T consecutive threads share a row, T a power of
+    two up to the threads of the warpgroup or warp. Of these, the g-th group of T threads holds rows
+    G i + g, where G is the number of groups; the t-th thread of a group holds columns 8 (T j + t) +
+    {0..7}, so that a warp reads and writes consecutive vectors. `rows` is a multiple of G, `cols`
+    of 8 T. The threads of a row all hold the value of a fragment (m, 1); every group holds all of a
+    fragment (1, n).
     """
 
     name: str
@@ -52,3 +65,35 @@ def warp_parts(layout: str, warp: int, start: int, stop: int) -> tuple[tuple[int
     """
     span = SPAN[layout]
     return tuple((row, row + span // 4) for row in range(start + warp * (span // 4), stop, span))
+
+
+@cache
+def row_threads(layout: str) -> int:
+    """T of layout "rows:T"; 0 for the other layouts."""
+    kind, _, threads = layout.partition(":")
+    return int(threads) if kind == "rows" and threads.isdecimal() else 0
+
+
+@cache
+def warp_boxes(
+    layout: str, warps: int, warp: int, rows: int, cols: int
+) -> tuple[tuple[int, int, int, int], ...]:
+    """What warp `warp` of `warps` holds of a fragment of layout "rows:T", as (first row, one past
+    the last, first column, one past the last) of each rectangle.
+    """
+    threads = row_threads(layout)
+    if threads <= WARP:
+        each = WARP // threads  # rows of a warp beside each other
+        if rows == 1:
+            return ((0, 1, 0, cols),)
+        return tuple((r, r + each, 0, cols) for r in range(warp * each, rows, warps * each))
+    width = threads // WARP  # warps that share a row
+    first, step = (0, 1) if rows == 1 else (warp // width, warps // width)
+    if cols == 1:
+        return tuple((r, r + 1, 0, 1) for r in range(first, rows, step))
+    chunk = VECTOR * WARP
+    return tuple(
+        (r, r + 1, c, c + chunk)
+        for r in range(first, rows, step)
+        for c in range(warp % width * chunk, cols, VECTOR * threads)
+    )

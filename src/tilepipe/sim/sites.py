@@ -8,7 +8,7 @@ from typing import Any
 from tilepipe.ir import def_use, ops, printer
 from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
 from tilepipe.ir.facts import Sync
-from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.fragment import Fragment, row_threads
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,
@@ -127,7 +127,8 @@ def layout_of(value: Expr) -> str:
     if isinstance(value, Iota):
         return value.layout
     if isinstance(value, FragmentRead):
-        return value.fragment.layout if value.shape[0] > 1 else "wgmma"
+        layout = value.fragment.layout
+        return layout if value.shape[0] > 1 or row_threads(layout) else "wgmma"
     return next(
         (found for child in children(value) if (found := layout_of(child)) != "wgmma"), "wgmma"
     )

@@ -256,7 +256,9 @@ def element_of(layout: str, block: int, register: int, warp: int, lane: int) -> 
     at = At(str(block), Index(register), str(register // 2 % 2))
     names: dict[str, object] = {"warp_in_group": warp, "lane": lane}
     ctx: Any = _Names()
-    return evaluate(row_number(ctx, layout, at), names), evaluate(column_number(ctx, at), names)
+    return evaluate(row_number(ctx, layout, at), names), evaluate(
+        column_number(ctx, layout, at), names
+    )
 
 
 def access_code(verb: str, m: int, n: int, dtype: DType) -> str:

@@ -48,9 +48,10 @@ def _(op: ops.Let, ctx: Context) -> None:
         return
     name = ctx.bind(op.local)
     if op.expr.shape:
-        declare_array(ctx, name, op.expr.dtype, op.expr.shape[0], op.expr.shape[1])
-        assign_array(ctx, name, op.expr.shape, op.expr)
-        ctx.layouts[op.local] = layout_of(ctx, op.expr, op)
+        layout = layout_of(ctx, op.expr, op)
+        declare_array(ctx, name, op.expr.dtype, op.expr.shape, layout)
+        assign_array(ctx, name, op.expr.shape, op.expr, layout)
+        ctx.layouts[op.local] = layout
     else:
         ctx.out(f"const {register_type(op.local.dtype)} {name} = {text(ctx, op.expr)};")
 

@@ -107,13 +107,15 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
             if x in ctx.inlined:
                 return _print(ctx, ctx.inlined[x], at)
             name = ctx.name(x, c_type=register_type(x.dtype))
-            return (_held(name, x.shape, at) if x.shape else name), _ATOM
+            return (_held(ctx, name, x, at) if x.shape else name), _ATOM
         case e.FragmentRead():
             return _read(ctx, x, at)
         case e.Iota():
             assert at is not None, "row or column numbers were used as a scalar"
             return (
-                row_number(ctx, x.layout, at) if x.shape[1] == 1 else column_number(ctx, at)
+                row_number(ctx, x.layout, at)
+                if x.shape[1] == 1
+                else column_number(ctx, x.layout, at)
             ), 12
         case e.Cast():
             return _cast(ctx, x, at)
@@ -140,16 +142,16 @@ def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, i
     return code, precedence
 
 
-def _held(array: str, shape: e.Shape, at: At | None) -> str:
+def _held(ctx: Context, array: str, x: e.Local, at: At | None) -> str:
     """The register of an element of a fragment-shaped local, whose registers are never packed."""
     assert at is not None, "a fragment-shaped value was used as a scalar"
-    return element(array, dtypes.float32, shape, at)[0]
+    return element(array, dtypes.float32, x.shape, at, ctx.layouts[x])[0]
 
 
 def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
     f, name = x.fragment, registers(ctx, x.fragment)
     assert at is not None, "a fragment was used as a scalar"
-    register, half = element(name, f.dtype, (f.rows, f.cols), at, x.col)
+    register, half = element(name, f.dtype, (f.rows, f.cols), at, f.layout, x.col)
     if half is None:
         return register, _ATOM
     return f"{ctx.use(f'unpack_{small_float(f.dtype)}')}({register}, {half})", _ATOM

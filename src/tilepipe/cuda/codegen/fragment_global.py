@@ -20,10 +20,12 @@ from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.names import is_packed, memory_type, small_float
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
+from tilepipe.cuda.codegen.row_global import load_rows, store_rows
 from tilepipe.cuda.ptx import strong_accesses
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, special
+from tilepipe.ir.fragment import row_threads
 from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.memory import TensorParam
 
@@ -185,6 +187,9 @@ def _columns(ctx: Context, w: Walk, end: str, body: Callable[[bool], None]) -> N
 @withheld(ops.FragmentLoadGlobal)
 def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
     f, tensor = op.dst, op.tensor
+    if row_threads(f.layout):
+        load_rows(ctx, op)
+        return
     shape = (f.rows, f.cols)
     name = registers(ctx, f)
     with ctx.out.block():
@@ -194,7 +199,7 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
 
             def body(whole: bool) -> None:
                 into = [
-                    element(name, f.dtype, shape, w.loops.at(low))[0]
+                    element(name, f.dtype, shape, w.loops.at(low), f.layout)[0]
                     for low in range(1 if f.cols == 1 else 2)
                 ]
                 if w.pairs:  # a pair of 16 bits in memory is a pair in a register
@@ -241,6 +246,9 @@ def _rows_written(
 @withheld(ops.FragmentStoreGlobal)
 def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
     tensor = op.tensor
+    if row_threads(layout := layout_of(ctx, op.value, op)):
+        store_rows(ctx, op, layout)
+        return
     with _rows_written(ctx, op) as (w, line, end):
 
         def body(whole: bool) -> None:

@@ -179,7 +179,7 @@ def _(op: ops.FragmentLoad, ctx: Context) -> None:
         addresses, loops = _walk(ctx, op.src, shape, f.layout)
         with loops.rows(ctx), loops.columns(ctx):
             into = [
-                element(name, f.dtype, shape, loops.at(low))[0]
+                element(name, f.dtype, shape, loops.at(low), f.layout)[0]
                 for low in range(1 if f.cols == 1 else 2)
             ]
             if len(into) == 2 and len(addresses) == 1:

@@ -18,31 +18,41 @@ from tilepipe.cuda.codegen.registers import (
     registers,
     registers_of,
 )
+from tilepipe.cuda.codegen.row_reductions import reduce_rows
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, expressions as e, ops
 from tilepipe.ir.def_use import nodes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape
-from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.fragment import Fragment, row_threads
 
 
 def declare_array(
-    ctx: Context, name: str, dtype: DType, rows: int, cols: int, packed: bool = False
+    ctx: Context, name: str, dtype: DType, shape: Shape, layout: str, packed: bool = False
 ) -> None:
     """Declares the registers of a fragment, or of a fragment-shaped value."""
-    blocks, each = registers_of((rows, cols), packed)
+    blocks, each = registers_of(ctx, shape, packed, layout)
     ctx.out(f"{'u32' if packed else register_type(dtype)} {name}[{blocks}][{each}];")
 
 
-def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int = 0) -> None:
+def assign_array(
+    ctx: Context, name: str, shape: e.Shape, value: Expr, layout: str, col: int = 0
+) -> None:
     """Prints the elementwise assignment of a value to an array, from column `col`."""
+    if threads := row_threads(layout):
+        blocks, each = registers_of(ctx, shape, False, layout)
+        i, r = loop_index(ctx, "i", blocks), loop_index(ctx, "r", each)
+        with ctx.out.loop(str(i), blocks), ctx.out.loop(str(r), each):
+            ctx.out(f"{name}[{i}][{r + col // threads}] = {text(ctx, value, At(str(i), r, '0'))};")
+        return
     blocks, cols = shape[0] // 64, shape[1]
     if shape[0] == 1:
         loops = Loops.over(ctx, shape)
         with loops.columns(ctx):
             for at in (loops.at(0), loops.at(1)):
                 ctx.out(
-                    f"{element(name, dtypes.float32, shape, at, col)[0]} = {text(ctx, value, at)};"
+                    f"{element(name, dtypes.float32, shape, at, layout, col)[0]} ="
+                    f" {text(ctx, value, at)};"
                 )
         return
     i = loop_index(ctx, "i", blocks)
@@ -56,9 +66,11 @@ def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int 
         ctx.out(f"{name}[{i}][{r + col // 2}] = {text(ctx, value, At(str(i), r, f'{r} / 2 % 2'))};")
 
 
-def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> str:
+def packed(
+    ctx: Context, dtype: DType, value: Expr, block: str, pair: Index, by_rows: bool = False
+) -> str:
     """The code of elements 2 pair and 2 pair + 1 of a value, two neighbouring columns, packed into
-    one register as 16-bit floats.
+    one register as 16-bit floats. `by_rows`: of layout "rows:T".
     """
     while isinstance(value, e.Cast) and value.dtype is dtype:
         value = value.a  # packing rounds anyway
@@ -69,9 +81,10 @@ def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> 
     ):
         f = value.fragment
         return packed_register(
-            registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), value.col
+            registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), f.layout, value.col
         )
-    low, high = (text(ctx, value, At(block, pair * 2 + i, pair.remainder(2))) for i in range(2))
+    half = "0" if by_rows else pair.remainder(2)
+    low, high = (text(ctx, value, At(block, pair * 2 + i, half)) for i in range(2))
     return f"{ctx.use(f'pack_{small_float(dtype)}')}({low}, {high})"
 
 
@@ -97,11 +110,13 @@ def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
     """
     found: dict[str, str] = {}
     for node in nodes(x):
-        if isinstance(node, e.FragmentRead) and node.fragment.rows > 64:
+        if isinstance(node, e.FragmentRead) and _matters(node.fragment.layout, node.fragment.rows):
             found.setdefault(node.fragment.layout, node.fragment.name)
-        elif isinstance(node, e.Iota) and node.shape[0] > 64:
+        elif isinstance(node, e.Iota) and _matters(node.layout, node.shape[0]):
             found.setdefault(node.layout, "rows")
-        elif isinstance(node, e.Local) and node.shape and node.shape[0] > 64:
+        elif (
+            isinstance(node, e.Local) and node.shape and _matters(ctx.layouts[node], node.shape[0])
+        ):
             found.setdefault(ctx.layouts[node], node.name)
     if len(found) > 1:
         named = ", ".join(f"'{name}' has {layout}" for layout, name in found.items())
@@ -112,8 +127,15 @@ def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
     return next(iter(found), "wgmma")
 
 
+def _matters(layout: str, rows: int) -> bool:
+    """Whether the layout says which elements a value of so many rows holds: of 64 rows or one, all
+    but "rows:T" are the same.
+    """
+    return rows > 64 or row_threads(layout) > 0
+
+
 def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
-    if not value.shape or value.shape[0] <= 64:
+    if not value.shape or not _matters(f.layout, value.shape[0]):
         return
     layout = layout_of(ctx, value, op)
     if layout != f.layout:
@@ -127,7 +149,8 @@ def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
 @emit.register
 def _(op: ops.FragmentDefine, ctx: Context) -> None:
     f = op.fragment
-    declare_array(ctx, ctx.names.of(f, f.name), f.dtype, f.rows, f.cols, is_packed(f.dtype, f.cols))
+    name = ctx.names.of(f, f.name)
+    declare_array(ctx, name, f.dtype, (f.rows, f.cols), f.layout, is_packed(f.dtype, f.cols))
 
 
 @emit.register
@@ -152,7 +175,7 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
         old = ctx.temporary("old")
         whole = Fragment(old, f.dtype, f.rows, cols, layout=f.layout)
         ctx.names.put(whole, old)
-        declare_array(ctx, old, f.dtype, f.rows, cols, is_packed(f.dtype, cols))
+        declare_array(ctx, old, f.dtype, (f.rows, cols), f.layout, is_packed(f.dtype, cols))
         assign(ctx, whole, old, value, 0, cols)
         assign(
             ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols
@@ -164,13 +187,20 @@ def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: in
     `name`.
     """
     if not is_packed(f.dtype, f.cols):
-        assign_array(ctx, name, (f.rows, cols), value, col)
+        assign_array(ctx, name, (f.rows, cols), value, f.layout, col)
+        return
+    if threads := row_threads(f.layout):
+        blocks, each = registers_of(ctx, (f.rows, cols), True, f.layout)
+        i, q = loop_index(ctx, "i", blocks), loop_index(ctx, "q", each)
+        with ctx.out.loop(str(i), blocks), ctx.out.loop(str(q), each):
+            pair = packed(ctx, f.dtype, value, str(i), q, by_rows=True)
+            ctx.out(f"{name}[{i}][{q + col // (2 * threads)}] = {pair};")
         return
     if f.rows == 1:
         loops = Loops.over(ctx, (1, cols))
         with loops.columns(ctx):
             ctx.out(
-                f"{packed_register(name, (1, f.cols), loops.at(), col)} ="
+                f"{packed_register(name, (1, f.cols), loops.at(), f.layout, col)} ="
                 f" {packed(ctx, f.dtype, value, '0', loops.pair)};"
             )
         return
@@ -197,7 +227,8 @@ def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
 @emit.register
 def _(op: ops.FragmentAny, ctx: Context) -> None:
     loops, x = Loops.over(ctx, op.value.shape), ctx.bind(op.result)
-    layout_of(ctx, op.value, op)
+    if row_threads(layout_of(ctx, op.value, op)):
+        raise CompileError('any() is of no fragment of layout "rows:T"', op.loc)
     ctx.out(f"bool {x} = false;")
     with loops.rows(ctx), loops.columns(ctx):
         elements = (
@@ -220,7 +251,10 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
             f"a row reduction is add or max of floats, not {op.op} of {op.value.dtype}", op.loc
         )
     if cols == 1:
-        assign_array(ctx, name, (rows, 1), op.value)
+        assign_array(ctx, name, (rows, 1), op.value, op.dst.layout)
+        return
+    if row_threads(op.dst.layout):
+        reduce_rows(ctx, op, name)
         return
     loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
     start = "0.0f" if op.op == "add" else literal(float("-inf"), dtypes.float32)

@@ -8,6 +8,10 @@ Fragments and Shared Memory Matrix Layouts" of wgmma, matrix D). In layout "tmem
 Loops go over these r for values of every shape: a fragment (m, 1) has a register for each of the
 two rows of a block, a fragment (1, n) the registers of one row, 2 (r / 4) + r % 2. So every index
 is a constant once the loops are unrolled.
+
+In layout "rows:T" row block i holds row G i + g of the g-th of G groups of T threads, and its
+register r column 8 (T (r / 8) + t) + r % 8 of the t-th thread of the group: `RowLoops` goes over
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from tilepipe.cuda.codegen.names import is_packed
 from tilepipe.errors import CompileError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Shape
-from tilepipe.ir.fragment import SPAN, Fragment, first_row
+from tilepipe.ir.fragment import SPAN, VECTOR, WARP, Fragment, first_row, row_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,31 +115,82 @@ def registers(ctx: Context, f: Fragment) -> str:
     return name
 
 
-def registers_of(shape: Shape, packed: bool) -> tuple[int, int]:
+def groups_of(ctx: Context, layout: str) -> int:
+    """The groups of T threads in the warp or warpgroup that holds a fragment of layout "rows:T"."""
+    assert ctx.role is not None
+    return ctx.role.agent_threads // row_threads(layout)
+
+
+def registers_of(ctx: Context, shape: Shape, packed: bool, layout: str) -> tuple[int, int]:
     """The (row blocks, registers of a block) of the array that holds a fragment of a shape."""
     rows, cols = shape
+    if threads := row_threads(layout):
+        each = max(cols // threads, 1)
+        return max(rows // groups_of(ctx, layout), 1), each // 2 if packed else each
     per_row = cols // (8 if packed else 4)
     return max(rows // 64, 1), 2 if cols == 1 else per_row if rows == 1 else 2 * per_row
 
 
-def element(array: str, dtype: DType, shape: Shape, at: At, col: int = 0) -> tuple[str, str | None]:
+def element(
+    array: str, dtype: DType, shape: Shape, at: At, layout: str, col: int = 0
+) -> tuple[str, str | None]:
     """The (C++ of the register that holds an element, C++ of the half of it that does, or None
     where the register holds one element). Columns count from `col`.
     """
     rows, cols = shape
     if cols == 1:
-        return f"{array}[{at.block}][{at.half}]", None
-    register = at.register + col // 2
+        return f"{array}[{_block(shape, at)}][{at.half}]", None
+    register = _register(at, layout, col)
     if not is_packed(dtype, cols):
+        if row_threads(layout):
+            return f"{array}[{_block(shape, at)}][{register}]", None
         return (
             f"{array}[0][{register.in_row()}]" if rows == 1 else f"{array}[{at.block}][{register}]",
             None,
         )
-    return packed_register(array, shape, at, col), register.remainder(2)
+    return packed_register(array, shape, at, layout, col), register.remainder(2)
+
+
+def _block(shape: Shape, at: At) -> str:
+    return "0" if shape[0] == 1 else at.block
+
+
+def _register(at: At, layout: str, col: int) -> Index:
+    """The register of an element, in its row block, of a fragment that is read from column `col`
+    on.
+    """
+    return at.register + col // (row_threads(layout) or 2)
+
+
+def thread_of_row(ctx: Context, layout: str) -> str:
+    """The C++ of a thread's number among the T that hold its row."""
+    threads, lane = row_threads(layout), ctx.special("lane")
+    if threads <= WARP:
+        return lane if threads == WARP else f"{lane} % {threads}"
+    warp = ctx.special("warp_in_group")
+    warps = threads // WARP
+    return f"({warp if warps == 4 else f'{warp} % {warps}'}) * {WARP} + {lane}"
+
+
+def group_of_thread(ctx: Context, layout: str) -> str:
+    """The C++ of the number of a thread's group, which is its first row."""
+    threads, groups = row_threads(layout), groups_of(ctx, layout)
+    if groups == 1:
+        return "0"
+    assert ctx.role is not None
+    within = "0" if threads >= WARP else f"{ctx.special('lane')} / {threads}"
+    if not ctx.role.is_warpgroup:
+        return within
+    warp = ctx.special("warp_in_group")
+    if threads > WARP:
+        return f"{warp} / {threads // WARP}"
+    return warp if threads == WARP else f"{warp} * {WARP // threads} + {within}"
 
 
 def row_number(ctx: Context, layout: str, at: At) -> str:
     """The C++ of the row of an element."""
+    if row_threads(layout):
+        return f"{group_of_thread(ctx, layout)} + {groups_of(ctx, layout)} * ({at.block})"
     rows = ROWS[layout]
     return (
         f"{rows.warp} * {ctx.special('warp_in_group')} + {ctx.special('lane')} / 4"
@@ -143,17 +198,24 @@ def row_number(ctx: Context, layout: str, at: At) -> str:
     )
 
 
-def column_number(ctx: Context, at: At) -> str:
+def column_number(ctx: Context, layout: str, at: At) -> str:
     """The C++ of the column of an element."""
+    if threads := row_threads(layout):
+        vector, low = at.register.divided(VECTOR), at.register.remainder(VECTOR)
+        return (
+            f"{VECTOR} * ({thread_of_row(ctx, layout)}) + {VECTOR * threads} * ({vector}) + {low}"
+        )
     return (
         f"2 * ({ctx.special('lane')} % 4) + 8 * ({at.register.divided(4)})"
         f" + {at.register.remainder(2)}"
     )
 
 
-def packed_register(array: str, shape: Shape, at: At, col: int = 0) -> str:
+def packed_register(array: str, shape: Shape, at: At, layout: str, col: int = 0) -> str:
     """The C++ of the register that holds a pair of 16-bit columns."""
-    register = at.register + col // 2
+    register = _register(at, layout, col)
+    if row_threads(layout):
+        return f"{array}[{_block(shape, at)}][{register.divided(2)}]"
     return (
         f"{array}[0][{register.divided(4)}]"
         if shape[0] == 1
@@ -214,4 +276,48 @@ class Loops:
     def columns(self, ctx: Context) -> Iterator[None]:
         """Prints the loop over pairs of columns around a body."""
         with ctx.out.loop(str(self.j), self.pairs):
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class RowLoops:
+    """The loops over a thread's part of a value of layout "rows:T": its rows, and the vectors of
+    each.
+
+    Attributes:
+        blocks, vectors: the trips of each loop.
+        width: columns of a vector; 1 for a value of one column.
+        i, v: the loop variables, 0 where a loop runs once.
+    """
+
+    blocks: int
+    vectors: int
+    width: int
+    i: Index
+    v: Index
+
+    @classmethod
+    def over(cls, ctx: Context, shape: Shape, layout: str) -> RowLoops:
+        """The loops over a value of a shape."""
+        blocks, each = registers_of(ctx, shape, False, layout)
+        vectors = max(each // VECTOR, 1)
+        width = min(each, VECTOR)
+        return cls(
+            blocks, vectors, width, loop_index(ctx, "i", blocks), loop_index(ctx, "v", vectors)
+        )
+
+    def at(self, low: int | Index = 0) -> At:
+        """The element in column `low` of the vector."""
+        return At(str(self.i), self.v * VECTOR + low, "0")
+
+    @contextmanager
+    def rows(self, ctx: Context) -> Iterator[None]:
+        """Prints the loop over rows around a body."""
+        with ctx.out.loop(str(self.i), self.blocks):
+            yield
+
+    @contextmanager
+    def columns(self, ctx: Context) -> Iterator[None]:
+        """Prints the loop over vectors around a body."""
+        with ctx.out.loop(str(self.v), self.vectors):
             yield

@@ -10,7 +10,7 @@ from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.debug.wait_sites import cluster_warps
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.memory import BarrierRef, Tile
+from tilepipe.ir.memory import BarrierRef, NamedBarrier, Tile
 from tilepipe.ir.program import walk
 
 
@@ -106,13 +106,18 @@ def _(op: ops.MbarTryWait, ctx: Context) -> None:
     ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
 
 
-def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> None:
-    bar = op.bar
+def barrier_name(ctx: Context, bar: NamedBarrier) -> str:
+    """The constant that holds the number of a named barrier."""
     name = ctx.module.names.of(bar, f"{bar.name}_barrier")
     ids = f" to {bar.id + bar.per_warpgroup - 1}, one a warpgroup" if bar.per_warpgroup > 1 else ""
     ctx.module.memory.setdefault(
         bar, [f"constexpr u32 {name} = {bar.id};  // named barrier {bar.id}{ids}"]
     )
+    return name
+
+
+def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> None:
+    bar, name = op.bar, barrier_name(ctx, op.bar)
     which = (
         name if op.group is None or value(op.group) == 0 else f"{name} + {operand(ctx, op.group)}"
     )

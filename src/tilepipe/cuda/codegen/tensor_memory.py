@@ -123,7 +123,7 @@ def _held(ctx: Context, value: Expr, t: Tmem) -> tuple[str, int]:
         return registers(ctx, value.fragment), value.col // (4 if packed else 2)
     stored = Fragment(ctx.temporary("stored"), t.dtype, t.rows, t.cols)
     ctx.names.put(stored, stored.name)
-    declare_array(ctx, stored.name, t.dtype, t.rows, t.cols, packed)
+    declare_array(ctx, stored.name, t.dtype, (t.rows, t.cols), stored.layout, packed)
     assign(ctx, stored, stored.name, value, 0, t.cols)
     return stored.name, 0
 

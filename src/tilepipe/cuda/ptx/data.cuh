@@ -115,6 +115,46 @@ __device__ __forceinline__ void store_pair_float(float* at, float x, float y, i3
     if (i == n - 1) *at = x;
 }
 
+// whether an address is a multiple of 16 bytes
+__device__ __forceinline__ bool aligned(const void* at) {
+    return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
+}
+
+// eight aligned neighbours in global memory, by one access; two in each register
+__device__ __forceinline__ void load_vector_u16(const u16* at, u32& a, u32& b, u32& c, u32& d) {
+    const uint4 all = *reinterpret_cast<const uint4*>(at);
+    a = all.x;
+    b = all.y;
+    c = all.z;
+    d = all.w;
+}
+
+// eight aligned neighbours in global memory, by two accesses
+__device__ __forceinline__ void load_vector_float(const float* at, float& a, float& b, float& c, float& d, float& e,
+                                                  float& f, float& g, float& h) {
+    const float4 low = *reinterpret_cast<const float4*>(at), high = *reinterpret_cast<const float4*>(at + 4);
+    a = low.x;
+    b = low.y;
+    c = low.z;
+    d = low.w;
+    e = high.x;
+    f = high.y;
+    g = high.z;
+    h = high.w;
+}
+
+// eight aligned neighbours in global memory, by one access; two in each register
+__device__ __forceinline__ void store_vector_u16(u16* at, u32 a, u32 b, u32 c, u32 d) {
+    *reinterpret_cast<uint4*>(at) = make_uint4(a, b, c, d);
+}
+
+// eight aligned neighbours in global memory, by two accesses
+__device__ __forceinline__ void store_vector_float(float* at, float a, float b, float c, float d, float e, float f,
+                                                   float g, float h) {
+    *reinterpret_cast<float4*>(at) = make_float4(a, b, c, d);
+    *reinterpret_cast<float4*>(at + 4) = make_float4(e, f, g, h);
+}
+
 // two elements of 16 bits in one register, lo in bits 0-15
 __device__ __forceinline__ u32 join(u16 lo, u16 hi) {
     return static_cast<u32>(hi) << 16 | lo;
@@ -228,6 +268,20 @@ __device__ __forceinline__ float row_add(float x) {
 __device__ __forceinline__ float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
     return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+// shfl.sync.bfly: over the consecutive lanes, a power of two, that share a row of a fragment
+__device__ __forceinline__ float row_add_lanes(float x, int lanes) {
+#pragma unroll
+    for (int i = 1; i < lanes; i *= 2) x += __shfl_xor_sync(0xffffffff, x, i);
+    return x;
+}
+
+// shfl.sync.bfly: over the consecutive lanes, a power of two, that share a row of a fragment
+__device__ __forceinline__ float row_max_lanes(float x, int lanes) {
+#pragma unroll
+    for (int i = 1; i < lanes; i *= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, i));
+    return x;
 }
 
 // ex2.approx.ftz.f32

@@ -20,7 +20,7 @@ from __future__ import annotations
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Const, Expr
-from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.fragment import Fragment, row_threads
 from tilepipe.ir.hardware.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
 from tilepipe.ir.hardware.tensor_memory import LANES, half_rule
 from tilepipe.ir.memory import Tile, Tmem
@@ -81,6 +81,9 @@ def broken_tiles_rule(instruction: str, a: Tile | Fragment | Tmem, b: Tile) -> s
 
 def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     """Why wgmma cannot compute acc (m, n) += A (m, k) · B (n, k)ᵀ; None if it can."""
+    for f in (acc, a):
+        if isinstance(f, Fragment) and row_threads(f.layout):
+            return f'fragment \'{f.name}\' has layout "{f.layout}"; wgmma takes layout "wgmma"'
     if broken := broken_product_rule(acc, a, b):
         return broken
     left, right = operand_dtype(a), operand_dtype(b)

@@ -30,6 +30,7 @@ from tilepipe.ir.ops.fragments import (
     FragmentSet,
     FragmentStore,
     FragmentStoreGlobal,
+    Partials,
 )
 from tilepipe.ir.ops.grid import (
     RESPONSE_BYTES,
@@ -150,6 +151,7 @@ __all__ = [
     "NamedArrive",
     "NamedSync",
     "Op",
+    "Partials",
     "PerWarp",
     "Print",
     "Read",

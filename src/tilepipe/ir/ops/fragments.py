@@ -1,12 +1,12 @@
 """The ops on fragments: the registers of a warpgroup, to and from memory."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.facts import BINDS, READS, UPDATES, WHOLE_WARPGROUP, WRITES, Facts
 from tilepipe.ir.fragment import Fragment
-from tilepipe.ir.memory import TensorParam, Tile
+from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.ops.base import Op, declares
 
 
@@ -30,13 +30,32 @@ class FragmentSet(Op):
     col: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Where the warps that share a row leave what each has made of its columns, for no other op to
+    use.
+
+    Attributes:
+        buffer: float32, a row for each warpgroup of the role: four values for each row that a
+            thread holds.
+        barrier: of all threads of a warpgroup: that with which its warps await each other.
+    """
+
+    buffer: SmemBuffer
+    barrier: NamedBarrier
+
+
 @declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
 class FragmentReduce(Op):
-    """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max"."""
+    """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max".
+
+    `partials`: where more than a warp holds each row.
+    """
 
     dst: Annotated[Fragment, WRITES]
     value: Annotated[Expr, READS]
     op: str
+    partials: Partials | None = None
 
 
 @declares(replace(WHOLE_WARPGROUP, ptx="vote.sync"))

@@ -18,6 +18,7 @@ from tilepipe.lang.tracing.convergence import (
     require_role,
     require_warpgroup,
 )
+from tilepipe.lang.tracing.role_barriers import role_barrier
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, traced_value
 
@@ -67,19 +68,6 @@ class NamedBarrier:
 
     def __repr__(self) -> str:
         return f"<named barrier '{self._bar.name}' of {self._bar.threads} threads>"
-
-
-def role_barrier(tracer: Tracer, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
-    """The barrier that synchronises the threads of the role, or of each of its warpgroups; made on
-    first use.
-    """
-    name = f"{tracer.role.name}.{kind}"
-    for bar in tracer.kernel.named_barriers:
-        if bar.name == name:
-            return bar
-    bar = memory.NamedBarrier(name, threads, copies)
-    tracer.kernel.named_barriers.append(bar)
-    return bar
 
 
 class SynchronisationMembers:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.expressions import Iota
+from tilepipe.ir.fragment import row_threads
 from tilepipe.ir.hardware import block_scales, mma as mma_rules
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
@@ -43,7 +44,7 @@ class TensorCoreMembers:
     ) -> Fragment:
         """A new fragment with the shape, dtype, layout and contents of `value`, or undefined with
         `shape`, `dtype` and `layout`: "tmem" for 128 rows that are combined with a fragment from
-        tensor memory.
+        tensor memory; "rows:T" for T threads a row (`load_global`).
         """
         if value is not None:
             if not isinstance(value, FragmentValue):
@@ -64,7 +65,8 @@ class TensorCoreMembers:
         ctx.row_index(64) < limit, x, 0.0)`.
 
         Args:
-            layout: "tmem" for 128 rows that are combined with a fragment from tensor memory.
+            layout: "tmem" for 128 rows that are combined with a fragment from tensor memory;
+                "rows:T" for T threads a row.
 
         Raises:
             TraceError: a number of rows that no fragment has, or not in a warpgroup role.
@@ -74,13 +76,21 @@ class TensorCoreMembers:
         result.set(FragmentValue(self.tracer, index, {}))
         return result
 
-    def col_index(self, cols: int) -> FragmentValue:
+    def col_index(self, cols: int, *, layout: str = "wgmma") -> FragmentValue:
         """The number of each column, (1, cols), int32; with a (rows, 1) fragment it makes a mask of
         (rows, cols).
+
+        Args:
+            layout: "rows:T" for T threads a row; the same for "wgmma" and "tmem".
 
         Raises:
             TraceError: not a multiple of 8, or not in a warpgroup role.
         """
+        if row_threads(layout):
+            result = Fragment.define(self.tracer, (1, cols), dtypes.int32, "cols", layout)
+            index = Iota(dtypes.int32, shape=(1, cols), nonneg=True, layout=layout)
+            result.set(FragmentValue(self.tracer, index, {}))
+            return result
         if type(cols) is not int or cols < 8 or cols % 8:
             raise TraceError(f"ctx.col_index takes a multiple of 8 columns, got {cols!r}", caller())
         role = self.tracer.role.role

@@ -9,10 +9,12 @@ from typing import NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Expr, FragmentRead, Vary
+from tilepipe.ir.expressions import Expr, FragmentRead
+from tilepipe.ir.fragment import VECTOR, row_threads
 from tilepipe.ir.location import caller
+from tilepipe.lang.fragments.layouts import broken_layout_rule, partials_of
 from tilepipe.lang.memory.shared_tiles import SmemTile
-from tilepipe.lang.tracing.convergence import require_fragment
+from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
@@ -31,7 +33,7 @@ from tilepipe.lang.values.scalars import (
 def _scalar(tracer: Tracer, x: object) -> Expr:
     """A scalar operand of fragment arithmetic, checked to be the same in the whole warpgroup."""
     expr = to_expr(tracer, x)
-    if expr.vary > Vary.UNIFORM:
+    if expr.vary > agent_vary(tracer):
         raise TraceError(
             f"a scalar that varies by {expr.vary.name.lower()} cannot be combined with a fragment,"
             " whose layout alone decides which elements a thread holds. Values of a row come from a"
@@ -70,9 +72,26 @@ class FragmentValue(Operators["FragmentValue"]):
     @property
     def layout(self) -> str:
         """The layout (`ir.fragment.Fragment`): "tmem" where each warp holds 32 consecutive rows of
-        128, else "wgmma".
+        128; "rows:T" where T threads hold a row; else "wgmma".
         """
-        return next((f._ir.layout for f in self._dependencies() if f._ir.rows > 1), "wgmma")
+        found = (f._ir for f in self._dependencies())
+        return next((f.layout for f in found if f.rows > 1 or row_threads(f.layout)), "wgmma")
+
+    @property
+    def _step(self) -> int:
+        """The multiple of columns at which a fragment of this layout is cut."""
+        return VECTOR * (row_threads(self.layout) or 1)
+
+    def _require_together(self, what: str) -> None:
+        """Raises TraceError unless all threads that hold the value execute this block."""
+        require_fragment(self._tracer, what)
+        layout = self.layout
+        if row_threads(layout) and self._tracer.scope.inside("per_warp"):
+            raise TraceError(
+                f'{what} of layout "{layout}" is executed by all threads that hold it: move it out'
+                " of per_warp, or write it in a role of warps (`warps=`)",
+                caller(),
+            )
 
     def ir(self) -> Expr:
         """The expression.
@@ -155,7 +174,7 @@ class FragmentValue(Operators["FragmentValue"]):
         Raises:
             TraceError: outside per_warp, or the expression is no condition.
         """
-        require_fragment(self._tracer, "any()")
+        self._require_together("any()")
         x = self.ir()
         if x.dtype is not dtypes.boolean:
             raise TraceError(
@@ -173,9 +192,10 @@ class FragmentValue(Operators["FragmentValue"]):
         return traced_value(self._tracer, result)
 
     def _reduce(self, op: str) -> Fragment:
-        require_fragment(self._tracer, "a reduction of a fragment")
+        self._require_together("a reduction of a fragment")
         x = self.ir()
-        if x.shape[0] == 1:
+        threads = row_threads(self.layout)
+        if x.shape[0] == 1 and not threads:
             raise TraceError(
                 f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one"
                 " value a column: its rows are shared by all. Combine it with a fragment of m rows"
@@ -183,7 +203,8 @@ class FragmentValue(Operators["FragmentValue"]):
                 caller(),
             )
         result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row", self.layout)
-        self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
+        partials = partials_of(self._tracer, self.layout, x.shape)
+        self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op, partials))
         result.written()
         return result
 
@@ -197,15 +218,17 @@ class FragmentValue(Operators["FragmentValue"]):
 
 
 def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
-    """Raises TraceError where fragments of 128 rows with different layouts are combined: their
-    registers hold different rows.
+    """Raises TraceError where fragments with different layouts are combined, whose registers hold
+    different elements. Of one row, "wgmma" and "tmem" are the same.
     """
-    by_layout = {f._ir.layout: f._ir for f in reads if f._ir.rows > 1}
+    by_layout = {f._ir.layout: f._ir for f in reads if f._ir.rows > 1 or row_threads(f._ir.layout)}
+    if any(map(row_threads, by_layout)):
+        by_layout |= {f._ir.layout: f._ir for f in reads}
     if len(by_layout) > 1:
         named = ", ".join(f"'{f.name}' has layout \"{layout}\"" for layout, f in by_layout.items())
         raise TraceError(
-            f"these fragments hold different rows in the same registers: {named}. Make them alike:"
-            " `layout=`.",
+            f"these fragments hold different elements in the same registers: {named}. Make them"
+            " alike: `layout=`.",
             caller(),
         )
     return reads
@@ -213,8 +236,9 @@ def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
 
 class Fragment(FragmentValue):
     """A matrix (m, n) in the registers of one warpgroup, m a multiple of 64 and n of 8; or one
-    value a row, (m, 1); or one value a column, (1, n). Changes in place: `f.set(x)`, `f[...] = x`,
-    `f.fill(0)`, `f += x`, `f -= x`, `f *= x`, `f /= x`.
+    value a row, (m, 1); or one value a column, (1, n). With layout "rows:T", of which T threads
+    hold a row, in the registers of a warpgroup or a warp. Changes in place: `f.set(x)`,
+    `f[...] = x`, `f.fill(0)`, `f += x`, `f -= x`, `f *= x`, `f /= x`.
     """
 
     # identity: a fragment is a place, not a value
@@ -230,18 +254,18 @@ class Fragment(FragmentValue):
     def define(
         cls, tracer: Tracer, shape: tuple[int, int], dtype: DType, name: str, layout: str = "wgmma"
     ) -> Fragment:
-        """Creates a fragment with undefined contents in the current role. Of 64 rows, or one, there
-        is one layout.
+        """Creates a fragment with undefined contents in the current role. Of 64 rows, or one,
+        "wgmma" and "tmem" are one layout.
 
         Raises:
-            TraceError: not in a warpgroup role, or a shape that wgmma's register layout does not
-                have.
+            TraceError: not in a warpgroup role, or a shape that the layout does not have.
         """
         role = tracer.role.role
-        if not role.is_warpgroup:
+        threads = row_threads(layout) if isinstance(layout, str) else 0
+        if not role.is_warpgroup and not threads:
             raise TraceError(
                 f"fragments live in the registers of a warpgroup; role '{role.name}' needs"
-                " warpgroups=, not warps=",
+                ' warpgroups=, not warps=. Fragments of layout "rows:T" live in a warp, too.',
                 caller(),
             )
         if (
@@ -255,6 +279,11 @@ class Fragment(FragmentValue):
             )
         require_rule(dtypes.broken_register_rule(dtype))
         rows, cols = shape
+        if threads:
+            require_rule(broken_layout_rule(shape, threads, role.agent_threads))
+            ir = registers.Fragment(tracer.name(name), dtype, rows, cols, caller(), layout)
+            tracer.emit(ops.FragmentDefine(caller(), ir))
+            return cls(tracer, ir)
         high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
         if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):
             raise TraceError(
@@ -264,8 +293,8 @@ class Fragment(FragmentValue):
             )
         if layout not in ("wgmma", "tmem") or (layout == "tmem" and rows > 128):
             raise TraceError(
-                'the layout of a fragment is "wgmma", or "tmem" for up to 128 rows; got'
-                f" {layout!r} for {rows} rows",
+                'the layout of a fragment is "wgmma", "tmem" for up to 128 rows, or "rows:T" with T'
+                f" threads a row; got {layout!r} for {rows} rows",
                 caller(),
             )
         ir = registers.Fragment(
@@ -305,10 +334,11 @@ class Fragment(FragmentValue):
         Raises:
             TraceError: the shapes do not match.
         """
-        if not isinstance(col, int) or col % 8 or not 0 <= col < self._ir.cols:
+        step = self._step
+        if not isinstance(col, int) or col % step or not 0 <= col < self._ir.cols:
             raise TraceError(
-                f"columns of a fragment of {self._ir.cols} are set from a multiple of 8 on, got"
-                f" {col!r}",
+                f"columns of a fragment of {self._ir.cols} are set from a multiple of {step} on,"
+                f" got {col!r}",
                 caller(),
             )
         if isinstance(value, FragmentValue):
@@ -317,14 +347,14 @@ class Fragment(FragmentValue):
             if (
                 rows not in (self._ir.rows, 1)
                 or col + cols > self._ir.cols
-                or (cols not in (self._ir.cols, 1) and cols % 8)
+                or (cols not in (self._ir.cols, 1) and cols % step)
             ):
                 raise TraceError(
                     f"a value of {rows}×{cols} at column {col} does not fit a fragment of"
                     f" {self._ir.rows}×{self._ir.cols}",
                     caller(),
                 )
-            if rows > 1:
+            if rows > 1 or row_threads(self._ir.layout) or row_threads(value.layout):
                 _of_one_layout({self: 0, **value._dependencies()})
         else:
             x = to_expr(
@@ -332,7 +362,7 @@ class Fragment(FragmentValue):
                 traced_value(self._tracer, _scalar(self._tracer, value)).to(self.dtype),
             )
         self.operand()
-        require_fragment(self._tracer, "a write to a fragment")
+        self._require_together("a write to a fragment")
         if self._ir.rows == 1 and self._tracer.scope.inside("per_warp"):
             raise TraceError(
                 "one value a column is the same in all warps: move the write to it out of per_warp",
@@ -346,11 +376,12 @@ class Fragment(FragmentValue):
         self.set(value)
 
     def cols(self, start: int, count: int) -> FragmentValue:
-        """Columns [start, start + count), both multiples of 8."""
-        if start % 8 or count % 8 or count < 8 or start < 0 or start + count > self._ir.cols:
+        """Columns [start, start + count), both multiples of 8; of 8 T in layout "rows:T"."""
+        step, cols = self._step, self._ir.cols
+        if start % step or count % step or count < step or start < 0 or start + count > cols:
             raise TraceError(
-                f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need"
-                " multiples of 8 inside it",
+                f"columns [{start}, {start + count}) of a fragment of {cols}: need multiples of"
+                f" {step} inside it",
                 caller(),
             )
         return self._new(
@@ -362,6 +393,7 @@ class Fragment(FragmentValue):
         peer. A fragment (m, 1) also reads a tile (1, m), whose column i becomes row i: the tile
         that TMA fills from a vector along the rows.
         """
+        refuse_rows(self, "f.load(tile)", "ctx.load_global reads a tensor")
         turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
         if (tile.shape != self.shape and not turned) or tile.dtype is not self.dtype:
             raise TraceError(
@@ -380,6 +412,7 @@ class Fragment(FragmentValue):
 
     def load_tmem(self, source: memory.Tmem) -> None:
         """Reads a matrix of the same shape and dtype in tensor memory; see `TmemTensor.load`."""
+        refuse_rows(self, "a load from tensor memory", 'layout="tmem"')
         self._tracer.emit(ops.TmemLoad(caller(), self.operand(), source))
         self.written()
 
@@ -418,6 +451,16 @@ class Fragment(FragmentValue):
         return (
             f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype} made at"
             f" {self._ir.loc and self._ir.loc.short}>"
+        )
+
+
+def refuse_rows(value: FragmentValue, what: str, instead: str) -> None:
+    """Raises TraceError for a fragment of layout "rows:T", where the hardware or the library has no
+    such access.
+    """
+    if row_threads(value.layout):
+        raise TraceError(
+            f'{what} takes no fragment of layout "{value.layout}"; use {instead}', caller()
         )
 
 

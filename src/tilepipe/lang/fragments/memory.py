@@ -9,10 +9,10 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.location import caller
-from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_rows
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile
-from tilepipe.lang.tracing.convergence import require_fragment
+from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
 
@@ -46,6 +46,7 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
             " value)`",
             caller(),
         )
+    refuse_rows(value, "a store to a shared tile", "ctx.store_global writes a tensor")
     require_fragment(tracer, "a store of a fragment")
     rows, cols = value.shape
     if tracer.scope.inside("per_warp"):
@@ -101,7 +102,7 @@ def _place(
             caller(),
         )
     exprs = tuple(require_integer(to_expr(tracer, c), "a coordinate") for c in coords)
-    exprs = tuple(require_uniform(x, f"a coordinate of {what}") for x in exprs)
+    exprs = tuple(require_uniform(x, f"a coordinate of {what}", agent_vary(tracer)) for x in exprs)
     if isinstance(shape, tuple) and len(shape) == 2 and 1 not in shape and tensor.rank < 2:
         raise TraceError(
             f"{what}: a fragment {shape[0]}×{shape[1]} lies in the last two dimensions, but"
@@ -146,6 +147,7 @@ def store_global(
     if reduce is None:
         tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, given))
         return
+    refuse_rows(value, "store_global with reduce=", 'a fragment of layout "wgmma"')
     if destination.dtype not in _SUMS:
         raise TraceError(
             f"store_global with reduce=: '{destination.param.name}' is {destination.dtype};"

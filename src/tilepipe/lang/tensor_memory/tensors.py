@@ -11,7 +11,7 @@ from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
 from tilepipe.lang.arguments.annotations import Index
-from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_rows
 from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
@@ -148,6 +148,7 @@ class TmemTensor(View):
         """
         if not isinstance(value, FragmentValue):
             raise TraceError(f"tensor memory is stored from a fragment, got {value!r}", caller())
+        refuse_rows(value, "a store to tensor memory", 'layout="tmem"')
         require_fragment(self._tracer, "a store to tensor memory")
         if value.shape != self.shape or (value.shape[0] == 128 and value.layout != "tmem"):
             raise TraceError(

@@ -58,6 +58,13 @@ def require_fragment(tracer: Tracer, what: str) -> None:
     )
 
 
+def agent_vary(tracer: Tracer) -> Vary:
+    """How far a scalar may vary that is the same in the whole warpgroup, or, in a role of warps, in
+    the warp.
+    """
+    return Vary.UNIFORM if tracer.role.role.is_warpgroup else Vary.WARP
+
+
 def require_role(tracer: Tracer, what: str) -> None:
     """Raises TraceError unless all threads of the role execute this block."""
     _require(tracer, what, "all threads of the role", None)

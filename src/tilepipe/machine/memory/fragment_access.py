@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from tilepipe.errors import PoisonError, RaceError
-from tilepipe.ir.fragment import SPAN, warp_parts
+from tilepipe.ir.fragment import SPAN, VECTOR, WARP, row_threads, warp_boxes, warp_parts
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
@@ -272,6 +272,9 @@ def _note(
     order = tensor.order
     if order is None:
         return
+    if threads := row_threads(site.layout):
+        _note_rows(m, ag, site, tensor, coords, is_write, threads)
+        return
     box = _box(tensor, site.rows, site.cols)
     along = len(box) - (1 if 1 in (site.rows, site.cols) else 2)
     layout = (
@@ -286,6 +289,51 @@ def _note(
         if all(s.stop > s.start for s in where):
             event = order_box(m, order, ag, site, lanes, where, is_write, layout, strong=strong)
             ag.made(lanes, event.bit | event.release_bit)
+
+
+def _note_rows(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    tensor: GlobalTensor,
+    coords: tuple[int, ...],
+    is_write: bool,
+    threads: int,
+) -> None:
+    """`_note`, of layout "rows:T", T = `threads`."""
+    assert tensor.order is not None
+    rows, cols = site.rows, site.cols
+    row_axis = None if rows == 1 and cols > 1 else len(coords) - (1 if cols == 1 else 2)
+    col_axis = None if cols == 1 else len(coords) - 1
+    groups = WARP * ag.warps // threads
+    layout = None  # several lanes have the same element
+    if col_axis is not None and (rows > 1 or groups == 1):
+        row = 0 if row_axis is None else coords[-2] % groups
+        layout = (site.layout, row, coords[-1] % (VECTOR * threads))
+    for w in range(ag.warps):
+        lanes = WARP_MASK
+        if is_write and cols == 1:  # the first thread of each row
+            if w * WARP % threads:
+                continue
+            lanes = sum(1 << i for i in range(0, WARP, threads))
+            lanes &= 1 if rows == 1 else WARP_MASK
+        elif is_write and rows == 1:  # the first group
+            if w * WARP >= threads:
+                continue
+            lanes = (1 << min(threads, WARP)) - 1
+        if is_write and rows == cols == 1 and w:
+            continue
+        for r0, r1, c0, c1 in warp_boxes(site.layout, ag.warps, w, rows, cols):
+            start, extents = list(coords), [1] * len(coords)
+            for axis, first, stop in ((row_axis, r0, r1), (col_axis, c0, c1)):
+                if axis is not None:
+                    start[axis] += first
+                    extents[axis] = stop - first
+            where: Index = tensor.clip(tuple(start), tuple(extents))[0]
+            if all(s.stop > s.start for s in where):
+                by = lanes << (32 * w)
+                event = order_box(m, tensor.order, ag, site, by, where, is_write, layout)
+                ag.made(by, event.bit | event.release_bit)
 
 
 def fragment_load_global(

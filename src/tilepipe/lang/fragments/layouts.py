@@ -1,0 +1,56 @@
+"""Fragments of layout "rows:T": their shapes, and the shared memory by which warps that share a row
+reduce it.
+"""
+
+from __future__ import annotations
+
+from tilepipe.ir import dtypes, memory
+from tilepipe.ir.fragment import VECTOR, WARP, row_threads
+from tilepipe.ir.location import caller
+from tilepipe.ir.ops import Partials
+from tilepipe.ir.program import WARPGROUP
+from tilepipe.lang.tracing.role_barriers import role_barrier
+from tilepipe.lang.tracing.tracer import Tracer
+
+
+def broken_layout_rule(shape: tuple[int, int], threads: int, agent_threads: int) -> str | None:
+    """What is wrong with a shape in layout "rows:T", T = `threads`, in a warp or a warpgroup."""
+    rows, cols = shape
+    whole = "a warpgroup" if agent_threads == WARPGROUP else "a warp"
+    if threads & (threads - 1) or threads > agent_threads:
+        return (
+            f'layout "rows:{threads}": the threads of a row are a power of two up to the'
+            f" {agent_threads} of {whole}"
+        )
+    groups, step = agent_threads // threads, VECTOR * threads
+    if rows < 1 or (rows > 1 and rows % groups) or cols < 1 or (cols > 1 and cols % step):
+        return (
+            f'a fragment of layout "rows:{threads}" in {whole} has a multiple of {groups} rows'
+            f" ({agent_threads} / {threads}), or 1 row for one value a column; and a multiple of"
+            f" {step} columns ({VECTOR} · {threads}), or 1 column for one value a row; got"
+            f" {rows}×{cols}. Loads give zero outside a tensor, and stores drop what is outside, so"
+            " a fragment may be wider than the tensor."
+        )
+    return None
+
+
+def partials_of(tracer: Tracer, layout: str, shape: tuple[int, ...]) -> Partials | None:
+    """Shared memory and a barrier for a reduction of rows that several warps share; None where a
+    warp holds all of each of its rows. All reductions of a role use the same.
+    """
+    role, threads = tracer.role.role, row_threads(layout)
+    if threads <= WARP or shape[1] == 1:
+        return None
+    barrier = role_barrier(tracer, "warpgroup", WARPGROUP, role.agents)
+    name = f"{role.name}_row_partials"
+    held = max(shape[0] * threads // WARPGROUP, 1)  # rows of which a thread holds a part
+    warps = WARPGROUP // WARP
+    for buffer in tracer.kernel.buffers:
+        if buffer.name == name:
+            buffer.cols = max(buffer.cols, warps * held)
+            return Partials(buffer, barrier)
+    buffer = memory.SmemBuffer(
+        name, dtypes.float32, 1, role.agents, warps * held, align=16, loc=caller()
+    )
+    tracer.kernel.buffers.append(buffer)
+    return Partials(buffer, barrier)
