@@ -142,12 +142,13 @@ def store_global(
             " value)`",
             caller(),
         )
+    if reduce is not None:
+        refuse_rows(value, "store_global with reduce=", 'a fragment of layout "wgmma"')
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")
     given = value.to(destination.dtype).ir()
     if reduce is None:
         tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, given))
         return
-    refuse_rows(value, "store_global with reduce=", 'a fragment of layout "wgmma"')
     if destination.dtype not in _SUMS:
         raise TraceError(
             f"store_global with reduce=: '{destination.param.name}' is {destination.dtype};"
