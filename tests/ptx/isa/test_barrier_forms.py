@@ -240,6 +240,39 @@ def test_a_scope_leaves_out_the_peer(arrive: str, wait: str, right: bool) -> Non
         run(text, out, threads=1, cluster=2)
 
 
+def test_in_practice_a_barrier_is_initialised_over_an_earlier_one_without_fence() -> None:
+    """As Triton does between two loops that copy: strict asks for the fence, practice advises."""
+    copy = """
+        @%p2 mbarrier.init.shared.b64 [bar], 1;
+        bar.sync 0;
+        @%p2 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;
+        @%p2 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [words], [%b0], 128, [bar];
+        """
+    text = f"""
+        .shared .align 8 .b64 bar;
+        .shared .align 128 .b32 words[32];
+        setp.eq.u32 %p2, %t, 0;
+        {copy}
+        {WAIT.format(label="FIRST", order="", bar="bar")}
+        bar.sync 0;
+        @%p2 mbarrier.inval.shared.b64 [bar];
+        bar.sync 0;
+        {copy}
+        {WAIT.format(label="SECOND", order="", bar="bar")}
+        mov.u32 %r1, words;
+        mad.lo.u32 %r1, %t, 4, %r1;
+        ld.shared.u32 %r2, [%r1];
+        mad.wide.u32 %a0, %t, 4, %b1;
+        st.global.u32 [%a0], %r2;
+        """
+    arrays = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
+    launch = kernel(text, 2).bind(arrays, grid=1, block=32)
+    practice = check(launch)
+    assert practice.verdict == "verified"
+    assert any("mbarrier-init fence" in line and "again at" in line for line in practice.advice)
+    assert check(launch, rules="strict").verdict == "fault"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -221,7 +221,12 @@ def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
 
 
 def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
-    """A copy signals a barrier that was initialised in a role, and no fence follows that."""
+    """A copy signals a barrier that was initialised in a role, and no fence follows that.
+
+    After an inval() a traced program needs the fence under both rule sets. Of kernels that are read
+    from PTX it is the rule "mbarrier-init fence" then, too: between two loops Triton invalidates the
+    barriers of the first and initialises those of the second over them, with bar.sync alone.
+    """
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
     again, words = " again" if bar.reinitialised else "", bar.cta.words
     text = (
@@ -233,7 +238,7 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
         f" {words['fence.proxy.async.shared::cta']}) after that and before the barrier that lets"
         f" {ag} go on: TMA may see what the memory held before."
     )
-    if bar.reinitialised:
+    if bar.reinitialised and isinstance(bar.cta.bars, list):
         raise BarrierError(f"{text}.\n  {cure}", site.loc)
     m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
 
