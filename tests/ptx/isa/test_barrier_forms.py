@@ -242,11 +242,12 @@ def test_a_scope_leaves_out_the_peer(arrive: str, wait: str, right: bool) -> Non
 
 def test_in_practice_a_barrier_is_initialised_over_an_earlier_one_without_fence() -> None:
     """As Triton does between two loops that copy: strict asks for the fence, practice advises."""
-    copy = """
+    load = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"
+    copy = f"""
         @%p2 mbarrier.init.shared.b64 [bar], 1;
         bar.sync 0;
         @%p2 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;
-        @%p2 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [words], [%b0], 128, [bar];
+        @%p2 {load} [words], [%b0], 128, [bar];
         """
     text = f"""
         .shared .align 8 .b64 bar;

@@ -224,8 +224,8 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     """A copy signals a barrier that was initialised in a role, and no fence follows that.
 
     After an inval() a traced program needs the fence under both rule sets. Of kernels that are read
-    from PTX it is the rule "mbarrier-init fence" then, too: between two loops Triton invalidates the
-    barriers of the first and initialises those of the second over them, with bar.sync alone.
+    from PTX it is the rule "mbarrier-init fence" then, too: between two loops Triton invalidates
+    the barriers of the first and initialises those of the second over them, with bar.sync alone.
     """
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
     again, words = " again" if bar.reinitialised else "", bar.cta.words
