@@ -238,7 +238,7 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
         f" {words['fence.proxy.async.shared::cta']}) after that and before the barrier that lets"
         f" {ag} go on: TMA may see what the memory held before."
     )
-    if bar.reinitialised and isinstance(bar.cta.bars, list):
+    if bar.reinitialised and not m.world.program.addressed:
         raise BarrierError(f"{text}.\n  {cure}", site.loc)
     m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
 
