@@ -5,11 +5,16 @@ launch, whatever the delays.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import tilepipe as tp
 from tests.gpu.gemms import FAMILIES, product
+from tilepipe.kernels.gemm import stream_k
+from tilepipe.kernels.gemm.config import StreamKConfig
+from tilepipe.testing import compare_matmul
 
 pytestmark = pytest.mark.gpu
 # launches with another seed each
@@ -129,3 +134,31 @@ def test_fewer_ctas_than_tiles(stages: int, schedule: str) -> None:
     program = replace(p.program, launch_args=replace(p.program.launch_args, grid=2))
     program.launch()
     p.verify()
+
+
+STREAMED = [
+    ((1000, 328, 776), 132, {}),  # tiles that several CTAs share
+    ((64, 64, 4096), 13, {"bm": 64, "bn": 64, "consumers": 1}),  # one tile
+    ((2000, 2000, 1032), 132, {"bn": 256, "stages": 3}),  # some CTAs have more than one tile
+]
+
+
+@pytest.mark.parametrize(("shape", "ctas", "settings"), STREAMED)
+def test_tiles_that_ctas_share_have_the_same_bits_whatever_the_delays(
+    shape: tuple[int, int, int], ctas: int, settings: dict[str, Any]
+) -> None:
+    m, n, k = shape
+    rng, cfg, chip = np.random.default_rng(0), StreamKConfig(**settings), replace(tp.H200, sms=ctas)
+    a, b = (rng.standard_normal((rows, k)).astype(tp.bfloat16.numpy) for rows in (m, n))
+    c = np.zeros((m, n), np.float32)
+    parts, flags = stream_k.workspace_shapes(a, c, cfg, chip)
+    workspace = np.zeros(parts, np.float32), np.zeros(flags, np.int32)
+    program = stream_k.bind(a, b, c, cfg, workspace=workspace, chip=chip)
+    program.launch()
+    assert compare_matmul(c, a, b.T).ok
+    assert not workspace[1].any()
+    first = c.tobytes()
+    for seed in range(FEW):
+        c[...] = np.nan
+        program.launch(perturb=seed)
+        assert c.tobytes() == first, f"seed {seed}"
