@@ -1,5 +1,5 @@
 """What a function uses that nothing defines: names that no declaration has, addresses that the
-reader has not, registers that nothing writes, and operands that hold no value.
+reader has not, and operands that hold no value.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from tilepipe.errors import PtxError
-from tilepipe.ptx.compiler.uniformity import reads, results, written
+from tilepipe.ptx.compiler.uniformity import written
 from tilepipe.ptx.definition import Compute, Operation, Perform, Typed, operation, where
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.special_registers import MODELLED
@@ -66,19 +66,14 @@ def undefined(
     function: Function, operations: Sequence[Operation | None], functions: Container[str]
 ) -> Iterator[Finding]:
     """Instructions that use what nothing defines. `operations`: None for an instruction that is
-    not modelled, which may write any register that it names.
+    not modelled. A register that nothing writes is no such thing: compilers leave some where the
+    value means nothing (`compiler.unwritten`).
     """
-    defined: set[Operand] = set()
-    for instruction, op in zip(function.instructions, operations, strict=True):
-        if op is None:
-            defined.update(leaf for operand in instruction.operands for leaf in leaves(operand))
-        else:
-            defined.update(results(op))
     unplaced = {v for v in function.variables if v.space not in ("shared", "local")}
     for instruction, op in zip(function.instructions, operations, strict=True):
         for reason in (
             *_names(instruction, unplaced, functions),
-            *(() if op is None else _operands(instruction, op, defined)),
+            *(() if op is None else _operands(instruction, op)),
         ):
             yield instruction, reason
 
@@ -104,30 +99,26 @@ def _names(
                     yield f"the special register {leaf} is not modelled"
 
 
-def _operands(
-    instruction: Instruction, op: Operation, defined: Container[Operand]
-) -> Iterator[str]:
-    """Registers that are read and that nothing writes, and operands of a wrong kind."""
-    guard = [instruction.guard.register] if instruction.guard else []
-    for leaf in (*reads(op), *guard):
-        if isinstance(leaf, Register) and leaf not in defined:
-            yield f"{leaf} is read, and no instruction writes it"
+def _operands(instruction: Instruction, op: Operation) -> Iterator[str]:
+    """Operands of a wrong kind."""
     sources: list[Typed] = []
     if isinstance(op, Compute | Perform):
         sources += op.sources
         if op.members is not None:
             sources.append((op.members, "u32"))
     for operand, kind in sources:
-        if not _is_value(operand):
+        if isinstance(operand, Name) and instruction.opcode in _NAME_LABELS:
+            yield f"'{operand}' is not declared"
+        elif not _is_value(operand):
             yield f"{operand} is not a value"
         elif isinstance(operand, Register) and not _fits(operand, kind, instruction, op):
             yield f"{operand} is a .{operand.type} register, and the instruction reads a .{kind}"
     for destination, kind in written(op):
-        for leaf in leaves(destination):
-            if not isinstance(leaf, Register | Sink):
-                yield f"{leaf} is not a register, and the instruction writes it"
-            elif isinstance(leaf, Register) and not _fits(leaf, kind, instruction, op):
-                yield f"{leaf} is a .{leaf.type} register, and the instruction writes a .{kind}"
+        if not isinstance(destination, Register | Sink):
+            yield f"{destination} is not a register, and the instruction writes it"
+        elif isinstance(destination, Register) and not _fits(destination, kind, instruction, op):
+            register = f"{destination} is a .{destination.type} register"
+            yield f"{register}, and the instruction writes a .{kind}"
 
 
 def _fits(register: Register, kind: str, instruction: Instruction, op: Operation) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilepipe.ir.facts import Group
 from tilepipe.ptx.compiler.control_flow import EXIT, ControlFlow
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Operation, Perform
@@ -24,8 +25,12 @@ class Liveness:
         for instruction, op in zip(flow.instructions, operations, strict=True):
             read = _bits(r.number for r in reads(op) if isinstance(r, Register))
             written = _bits(r.number for r in results(op))
-            if isinstance(op, Perform):  # what it uses in place is also read
-                written &= ~_bits(r.number for r, _ in op.in_place if isinstance(r, Register))
+            if isinstance(op, Perform) and op.in_place:
+                in_place = _bits(r.number for r, _ in op.in_place if isinstance(r, Register))
+                if op.facts.issues is Group.TMEM_LOADS:
+                    read &= ~in_place
+                else:  # what it uses in place is also read
+                    written &= ~in_place
             if instruction.guard is not None:
                 read |= 1 << instruction.guard.register.number
                 written = 0

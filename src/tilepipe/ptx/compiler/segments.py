@@ -12,7 +12,7 @@ most launches run a small part of a kernel's blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,14 @@ from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.poison_flow import Flow
 from tilepipe.ptx.compiler.spins import spins
 from tilepipe.ptx.compiler.unfenced import Unfenced, unfenced_registers
-from tilepipe.ptx.compiler.uniformity import Uniformity, all_varying, uniformity, written
+from tilepipe.ptx.compiler.uniformity import (
+    Uniformity,
+    all_varying,
+    operands_read,
+    uniformity,
+    written,
+)
+from tilepipe.ptx.compiler.unwritten import unwritten
 from tilepipe.ptx.definition import (
     Compute,
     Jump,
@@ -123,7 +130,7 @@ class CompiledFunction:
             for number, (i, op) in enumerate(performs)
         }  # fmt: skip
         self.content = _contents(self.operations, self.uniform)
-        self.spans = _spans(self.flow, self.operations)
+        self.spans = _spans(self.flow, self.operations, self.unwritten)
         self.first = {}
         for number, span in enumerate(self.spans):
             self.first.setdefault(span.block.number, number)
@@ -167,6 +174,12 @@ class CompiledFunction:
     def liveness(self) -> Liveness:
         """Which registers may still be read."""
         return Liveness(self.flow, self.operations)
+
+    @cached_property
+    def unwritten(self) -> dict[int, list[int]]:
+        """Instructions that use registers which may hold nothing yet."""
+        instructions = self.function.instructions
+        return unwritten(self.flow, instructions, self.operations, self.liveness)
 
     @cached_property
     def early_uses(self) -> EarlyUses:
@@ -245,7 +258,8 @@ def _registers(operand: Operand) -> list[Register]:
     return [operand] if isinstance(operand, Register) else []
 
 
-def _spans(flow: ControlFlow, operations: list[Operation]) -> list[_Span]:
+def _spans(flow: ControlFlow, operations: list[Operation], alone: Container[int]) -> list[_Span]:
+    """The segments. `alone`: instructions with which one begins."""
     found = []
     for block in flow.blocks:
         begin = block.begin
@@ -253,7 +267,7 @@ def _spans(flow: ControlFlow, operations: list[Operation]) -> list[_Span]:
         for number in range(block.begin, block.end):
             op = operations[number]
             gathers = isinstance(op, Compute | Perform) and op.members is not None
-            if gathers and (begin < number or answered):
+            if (gathers or number in alone) and (begin < number or answered):
                 found.append(_Span(block, begin, number, answered))
                 begin, answered = number, False
             if isinstance(op, Perform):
@@ -284,11 +298,30 @@ class _Writer:
         self.line("def segment(w, r, answer):", indent=0)
         if self.span.answered:
             self.take_answer()
+        elif self.span.begin in self.made.unwritten:
+            self.look_for_nothing(self.made.unwritten[self.span.begin])
         for number in range(self.span.begin, self.span.end):
             self.at = number
             self.instruction(self.made.function.instructions[number], self.made.operations[number])
         self.line(f"return {self.following()}")
         return "\n".join(self.lines)
+
+    def look_for_nothing(self, numbers: list[int]) -> None:
+        """A line that makes poison of registers which hold nothing; the segment is run again then,
+        in the form that keeps track of poison.
+        """
+        instruction = self.made.function.instructions[self.at]
+        used = {r.number for r in operands_read(self.made.operations[self.at])
+                if isinstance(r, Register)}  # fmt: skip
+        if instruction.guard is not None:
+            used.add(instruction.guard.register.number)
+        for number in numbers:
+            in_part = number in self.made.uniform.varying and (
+                self.partial or instruction.guard is not None
+            )
+            if number in used or in_part:
+                again = f"w.holds_nothing({number}, {self.number}, {self.constant(instruction)})"
+                self.line(f"if r[{number}] is None: return {again}")
 
     def line(self, text: str, indent: int = 1) -> None:
         self.lines.append("    " * indent + text)

@@ -60,18 +60,24 @@ def written(operation: Operation) -> tuple[Typed, ...]:
 
 
 def reads(operation: Operation) -> list[Operand]:
-    """The operands that an operation reads, with the mask of its members."""
+    """The operands that an operation reads, with the mask of its members, and what it uses in
+    place.
+    """
+    found = operands_read(operation)
+    if isinstance(operation, Perform):
+        found += [leaf for operand, _ in operation.in_place for leaf in leaves(operand)]
+    return found
+
+
+def operands_read(operation: Operation) -> list[Operand]:
+    """The operands that an operation reads, without the registers that it uses in place."""
     match operation:
-        case Compute(sources=sources, members=members):
-            used: tuple[Typed, ...] = sources
-        case Perform(sources=sources, in_place=in_place, members=members):
-            used = (*sources, *in_place)
+        case Compute(sources=sources, members=members) | Perform(sources=sources, members=members):
+            named = [] if members is None else [members]
+            return [leaf for o in (*(o for o, _ in sources), *named) for leaf in leaves(o)]
         case Jump(index=Register() as index):
             return [index]
-        case _:
-            return []
-    named = [] if members is None else [members]
-    return [leaf for operand in (*(o for o, _ in used), *named) for leaf in leaves(operand)]
+    return []
 
 
 def _varies(leaf: Operand, varying: set[int] | frozenset[int]) -> bool:

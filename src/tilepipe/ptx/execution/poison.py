@@ -97,6 +97,10 @@ class PoisonedRegisters:
             if marks is not None and origin is not None and marks[i].any():
                 self.marks[number] = Marked(marks[i].astype(np.uint64), origin)
 
+    def fill(self, number: int, kind: str, origin: Origin) -> None:
+        """A register of a type holds nothing but poison."""
+        self.marks[number] = Marked(np.full(WARP, _mask(kind), np.uint64), origin)
+
     def take(self, numbers: Sequence[int], placed: Callable[[Array], Array]) -> None:
         """Registers hold an answer of the machine. `placed`: the answer's words in the registers,
         (registers, lanes).

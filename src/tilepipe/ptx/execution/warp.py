@@ -14,6 +14,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_access import tmem_loads_used
+from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
@@ -21,7 +22,7 @@ from tilepipe.ptx.execution.lane_groups import Group, LaneGroups
 from tilepipe.ptx.execution.poison import PoisonedRegisters
 from tilepipe.ptx.execution.time_limit import SEGMENTS, RepeatedState, TimeLimit
 from tilepipe.ptx.execution.wgmma_registers import WgmmaRegisters
-from tilepipe.ptx.lanes import Array, spread
+from tilepipe.ptx.lanes import WARP, Array, spread
 from tilepipe.ptx.names import named_kernel
 from tilepipe.ptx.numerics.types import TYPES
 from tilepipe.ptx.syntax.nodes import Instruction, Register, leaves
@@ -253,6 +254,20 @@ class Warp(LaneGroups):
         if tracks is not self._tracks:
             self._tracks = tracks
             self._choose_table()
+
+    def holds_nothing(self, number: int, segment: int, instruction: Instruction) -> int:
+        """A register is about to be used, and no instruction has written it: it is poison. Returns
+        the segment to run, which keeps track of it.
+        """
+        register = self.code.function.registers[number]
+        dtype = self.code.content.get(number)
+        self.registers[number] = 0 if dtype is None else np.zeros(WARP, dtype)
+        said = f"{where(instruction)}: {instruction}: {register} is read, and nothing has written"
+        site = Site(-1, self.launch.location(instruction), what=str(instruction))
+        self.poison.fill(number, register.type, Origin(f"{said} it.", site))
+        self._tracks = True
+        self._choose_table()
+        return segment
 
     def loads_are_over(self, sites: frozenset[int]) -> None:
         """A register is used that a tcgen05.ld of `sites` loads."""
