@@ -72,7 +72,7 @@ class Agent(Actor):
         counts: executions per site, shared by all agents of the launch.
         spins: what it looks at, where it has been found in a loop that changes nothing. looks:
             what strong loads and atomic operations have found, from the first on. repeats: its last
-            look, or test of a barrier, was in vain.
+            look found nothing new, or its last test of a barrier failed.
         dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has
             been a wgmma.fence.
         stores: lane -> its bulk-store groups. copies: its cp.async, from the first on.

@@ -112,8 +112,8 @@ def _duration(m: Machine) -> float:
 
 
 class _Pause(Enum):
-    """Why a cluster that has not ended does not go on: an agent asks for an op, or all of them look
-    at something in vain.
+    """The reason why a cluster that has not ended pauses: an agent asks for an op, or all agents
+    poll.
     """
 
     ASKS = auto()
@@ -135,14 +135,14 @@ class _Place:
         assert self.machine is not None
         return self.since + min(a.time for a in self.machine.requests.asking)
 
-    def asks_in_vain(self, vain: Counter[Agent]) -> bool:
+    def asks_without_effect(self, futile: Counter[Agent]) -> bool:
         """Whether none of its agents can go on by itself: each that asks has been round its loop by
-        so many ops in vain that no op of the loop was another's.
+        so many ops without effect that no op of the loop was another's.
         """
         m = self.machine
         assert m is not None
         return m.stuck and all(
-            agent.looks is not None and vain[agent] > len(agent.looks.rounds)
+            agent.looks is not None and futile[agent] > len(agent.looks.rounds)
             for agent in m.requests.asking
         )
 
@@ -242,7 +242,7 @@ def together(
     asking: list[_Place] = []
     polling: list[_Place] = []
     idle: set[int] = set()  # the slots that have polled since anything has moved
-    vain: Counter[Agent] = Counter()  # the ops granted to an agent in vain since then
+    futile: Counter[Agent] = Counter()  # the ops granted to an agent without effect since then
     looks = False
     while places or asking or polling:
         granted: Agent | None = None
@@ -259,9 +259,9 @@ def together(
         pause = run.run(place)
         if pause is None or (place.machine is not None and place.machine.moved):
             idle.clear()
-            vain.clear()
+            futile.clear()
         elif granted is not None:
-            vain[granted] += 1
+            futile[granted] += 1
         if pause is _Pause.ASKS:
             asking.append(place)
         elif pause is _Pause.POLLS:
@@ -269,10 +269,10 @@ def together(
             idle.add(id(place))
         polls = all(id(other) in idle for other in polling)
         asks = pause is _Pause.POLLS and all(id(other) in idle for other in asking)
-        asks = asks or all(other.asks_in_vain(vain) for other in asking)
+        asks = asks or all(other.asks_without_effect(futile) for other in asking)
         if pause is not None and not places and polls and asks:
             if any(other.part_ways() for other in asking):
-                vain.clear()
+                futile.clear()
                 continue
             assert place.machine is not None
             run.enter(place)

@@ -49,23 +49,23 @@ class Looks:
     """The looks of an agent.
 
     Attributes:
-        last: site -> the last look there. vain: (site, look) of the latest, where it was in vain.
-            rounds: where its body was at earlier vain looks, with
-            nothing changed since.
+        last: site -> the last look there. polled: (site, look) of the latest look, where it found
+            what an earlier one had found. rounds: the positions of the body at such looks since
+            something has changed.
     """
 
-    __slots__ = ("last", "rounds", "vain")
+    __slots__ = ("last", "polled", "rounds")
 
     def __init__(self) -> None:
         self.last: dict[int, Look] = {}
         self.rounds: list[Any] = []
-        self.vain: tuple[Site, Look] | None = None
+        self.polled: tuple[Site, Look] | None = None
 
     def __str__(self) -> str:
         """`polls 'flags'[+128] at kernel.cu:12, which holds 0`; "" where it polls nothing."""
-        if self.vain is None:
+        if self.polled is None:
             return ""
-        site, look = self.vain
+        site, look = self.polled
         return f"polls {look.name()} at {site.loc.short}, which holds {look.value}"
 
     def again(
@@ -83,9 +83,9 @@ class Looks:
         )
         if same and before is not None:
             before.lane = lanes[0]
-            self.vain = site, before
+            self.polled = site, before
             return True
-        self.vain = None
+        self.polled = None
         self.last[site.id] = Look(mask, at, found, name, lanes[0])
         return False
 
@@ -95,7 +95,7 @@ class Looks:
             look.mask = 0
 
     def back(self, state: Any) -> bool:
-        """Whether the body is where it was at an earlier vain look; remembers this one."""
+        """Whether the body is where it was at an earlier such look; remembers this one."""
         if state in self.rounds:
             return True
         if len(self.rounds) >= _ROUNDS:

@@ -22,8 +22,8 @@ from tilepipe.machine.units.acting import act
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 _PATIENCE = 4096  # steps of others while an agent asks the grid
-# vain looks of each agent, with no copy or MMA in between, after which it is asked whether any of
-# them can go on
+# repeated looks of each agent, with no copy or MMA in between, after which it is asked whether any
+# of them can go on
 _LOOKS = 8
 _LONGEST = 1024  # steps of a loop from one look to the next
 _SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another agent looks at
@@ -74,7 +74,7 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
 
 
 def run_in_order(m: Machine) -> int:
-    """Seed 0: until nothing can act, or all that is left looks at something in vain. Returns the
+    """Seed 0: until nothing can act, or all that is left polls. Returns the
     number of steps.
     """
     ready, pending, polling = m.ready, m.pending, m.polling
@@ -102,7 +102,7 @@ def run_in_order(m: Machine) -> int:
 def run_at_random(m: Machine, random: Random) -> int:
     """Other seeds: one step of the agent or unit that the seed picks, until nothing can act, or
     until an agent has long asked the grid for something: the others may be polling for the answer.
-    Or until all that is left looks at something in vain.
+    Or until all that is left polls.
     """
     ready, pending, requests = m.ready, m.pending, m.requests
     steps = asked = looks = 0
@@ -152,8 +152,8 @@ def run_at_random(m: Machine, random: Random) -> int:
 
 
 def _all_poll(m: Machine) -> bool:
-    """Whether each agent that can take a step has looked in vain, and no unit can act; then all of
-    them are among those that poll.
+    """Whether the last look of each agent that can take a step found nothing new, and no unit can
+    act; then all of them poll.
     """
     if m.pending or not all(agent.repeats for agent in m.ready):
         return False
@@ -194,8 +194,8 @@ def _go_round_once(m: Machine, ag: Agent) -> tuple[int, bool]:
 
 
 def _to_next_look(m: Machine, ag: Agent) -> tuple[int, bool]:
-    """Takes an agent to its next vain look, or up to a step that may change something. Returns the
-    steps taken, and whether the agent is where it has been before, with nothing changed since.
+    """Takes an agent to its next repeated look, or up to a step that may change something. Returns
+    the steps taken, and whether the agent is where it has been before, with nothing changed since.
     """
     if ag.looks is None:
         ag.looks = Looks()

@@ -371,7 +371,7 @@ def place(ops: int, change: Callable[[WatchedWarp], None] | None = None) -> Hash
 
 
 def gives_way(warp: WatchedWarp) -> None:
-    warp.in_vain = not warp.in_vain
+    warp.gives_way = not warp.gives_way
 
 
 def has_found_another_value(warp: WatchedWarp) -> None:

@@ -153,7 +153,7 @@ class Execution:
         if m.ready or m.pending or any(f.agent_id[0] == cluster for f in self._in_flight):
             return
         if self._polling.part_ways(m):
-            return  # lanes that waited for those that look in vain go on
+            return  # lanes that waited for those that poll go on
         if self._polling.any_of_cluster(cluster) and self._any_can_act():
             return  # another cluster may still add to the element that it reads
         finish(m)
@@ -318,7 +318,7 @@ class Execution:
                 causal_order.step(who, done, site, args[1])
                 if self.watcher is not None:
                     self.watcher.step(ag, site, args)
-                ag.repeats = False  # says of the last op alone whether it has looked in vain
+                ag.repeats = False  # of the last op alone
                 result: Any
                 if site.id in self._guards.tests:
                     result = self._waiting_tests.test(m, who, ag, args)

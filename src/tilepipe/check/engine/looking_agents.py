@@ -175,8 +175,8 @@ class PollingAgents:
         return found
 
     def part_ways(self, m: Machine) -> bool:
-        """Lets lanes go on that wait for others of their warp, where these look at something in
-        vain and nothing else is left to do. Returns whether any do.
+        """Lets lanes go on that wait for others of their warp, where these poll and nothing
+        else is left to do. Returns whether any do.
         """
         for agent in m.agents:
             parts = getattr(agent.body, "part_ways", None)

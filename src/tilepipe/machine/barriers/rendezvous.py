@@ -253,7 +253,7 @@ def fence(
 
 
 def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """__syncwarp."""
+    """__syncwarp: the lanes of the mask know what each of them knew."""
     ag.converge(mask)
 
 

@@ -54,7 +54,7 @@ class WatchedWarp(Warp):
         )
         acted = (self._done.get(id(region), (region, []))[1] for region in regions)
         done = tuple(tuple((mask, site.id) for mask, site in group) for group in acted)
-        return self.in_vain, looks, done
+        return self.gives_way, looks, done
 
     def _note(self, site: Site) -> None:
         region = self.region

@@ -57,7 +57,7 @@ class LaneGroups:
             instruction names. halfway: groups waiting at a non-aligned barrier, each with the
             segment where it resumes. apart: groups waiting at a bar.warp.sync, each with that
             segment and the lanes that it names. met: the lanes that last met so.
-        in_vain: the running group gives way at its next branch.
+        gives_way: the running group does so at its next branch.
     """
 
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
@@ -72,7 +72,7 @@ class LaneGroups:
         self.parked: list[Group] = []
         self.halfway: list[tuple[Group, int]] = []
         self.apart: list[tuple[Group, int, int]] = []
-        self.in_vain = False
+        self.gives_way = False
         self._left = False
         self._join = -2
 
@@ -296,8 +296,7 @@ class LaneGroups:
 
     def part_ways(self) -> bool:
         """Lets the lanes go on that have come to where a branch's lanes meet, and wait for others
-        that look at something in vain: threads make progress independently of each other. Returns
-        whether any do.
+        that poll: threads make progress independently of each other. Returns whether any do.
         """
         regions = [group.region for group in (*self.groups, *self.waiting)]
         regions.append(self.region)
@@ -309,7 +308,7 @@ class LaneGroups:
                     region.expected &= ~arrived
                     region.arrived = 0
                     self.groups.append(Group(region.join, arrived, region.outer))
-                    self.in_vain = True
+                    self.gives_way = True
                     return True
                 region = region.outer
         return False

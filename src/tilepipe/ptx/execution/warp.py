@@ -82,10 +82,10 @@ class Warp(LaneGroups):
         time_limit = self.time_limit
         at = self.at
         self._repeated = None
-        # A look at a barrier or at memory was in vain: other lanes of this warp may be those that
-        # it waits for. They go on at the next branch.
-        gives_way = bool(self.groups) and (self.in_vain or answer is False or self.agent.repeats)
-        self.in_vain = False
+        # A test failed, or a look at memory found nothing new: the group may be waiting for other
+        # lanes of this warp. They go on at the next branch.
+        gives_way = bool(self.groups) and (self.gives_way or answer is False or self.agent.repeats)
+        self.gives_way = False
         if self._tracks or self.agent.poison is not None:
             self._track()
         while True:
@@ -101,7 +101,7 @@ class Warp(LaneGroups):
                 raise self._explained(error) from error
             if found.__class__ is not int:
                 if found is not None:
-                    self.in_vain = gives_way
+                    self.gives_way = gives_way
                     return found
                 found = self.at
             answer = None
