@@ -8,8 +8,8 @@ Kernels look at a barrier one round early, and wait where it was not ready:
 
 The warp may vote first, so that it goes on as one (`vote.sync.all`): all lanes wait unless the
 test of each said "yes". As far as the program text can show, such a test is equivalent to the wait
-that it guards: its result, including copies of it, only controls branches around a single wait. What
-an execution has to show in addition is in `check.proofs.guards`.
+that it guards: its result, including copies of it, only controls branches around a single wait.
+What an execution has to show in addition is in `check.proofs.guards`.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class _Flow:
                     changed |= self._set(result.number, both)
 
     def _outcome(self, number: int, votes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """The outcomes of a vote on an answer: "no" if the test of one lane said so. Lanes that hold
-        a constant instead of an answer do not make it a "yes".
+        """The outcomes of a vote on an answer: "no" if the test of one lane said so.
+        Lanes that hold a constant instead of an answer do not make it a "yes".
         """
         negated = isinstance(self.flow.instructions[number].operands[1], Not)
         for_no, for_yes = (bool(v) is not negated for v in votes)
