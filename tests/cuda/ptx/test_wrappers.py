@@ -455,6 +455,20 @@ def test_atomic_operations(operation: str) -> None:
                 assert problems(form.snippet().code, form.name, signature) == []
 
 
+def test_reductions_of_two_neighbours() -> None:
+    given = {
+        "float": ("address:address:float* x:x:float y:y:float", "v2.f32 [address], {x, y}"),
+        "f16": ("address:address:u16* pair:pair:u32", "noftz.f16x2 [address], pair"),
+        "bf16": ("address:address:u16* pair:pair:u32", "noftz.bf16x2 [address], pair"),
+    }
+    for kind, (operands, form) in given.items():
+        text = f"red.relaxed.gpu.global.add.{form}"
+        snippet = strong_accesses.add_pair(kind)
+        signature = Signature(operands, "", (text,), "red")
+        assert problems(snippet.code, snippet.name, signature) == []
+        assert problems(snippet.code.replace("relaxed", "release"), snippet.name, signature)
+
+
 @pytest.mark.parametrize("kind", ["i32", "u32", "i64", "u64", "float", "double"])
 def test_strong_loads_and_stores(kind: str) -> None:
     bits = "b64" if kind in ("i64", "u64", "double") else "b32"
