@@ -34,4 +34,5 @@ def test_which_ops_wait_for_others() -> None:
 
 def test_which_ops_move_tiles_by_tma() -> None:
     assert {kind for kind, site in sites().items() if site.fills} == {"tma_load"}
-    assert {kind for kind, site in sites().items() if site.stores} == {"tma_store"}
+    stores = {kind for kind, site in sites().items() if site.stores}
+    assert stores == {"tma_store", "tma_reduce"}
