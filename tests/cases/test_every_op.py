@@ -1,4 +1,4 @@
-"""The kernels of `tests.cases.scalars`, `copy_cases`, `sync_cases` and `grid_cases`: in the
+"""The kernels of `tests.cases.scalars`, `copies`, `synchronisation`, `grid`, `bits`: in the
 simulator against NumPy, and through NVRTC; and every op is in a case that a GPU runs.
 """
 
@@ -11,7 +11,9 @@ import pytest
 
 from tests.cases import (
     between_ctas,
+    bits as bit_cases,
     copies as copy_cases,
+    dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
@@ -33,6 +35,8 @@ CASES = [
     *grid_cases.CASES,
     *between_ctas.CASES,
     *row_fragments.CASES,
+    *bit_cases.CASES,
+    *dequantised_cases.CASES,
 ]
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from tests.cases import (
     between_ctas,
+    bits as bit_cases,
     block_scales as block_scale_cases,
     copies as copy_cases,
+    dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
@@ -29,8 +31,10 @@ from tilepipe.ir.program import Kernel, walk
 
 MODULES = (
     between_ctas,
+    bit_cases,
     block_scale_cases,
     copy_cases,
+    dequantised_cases,
     fragment_cases,
     grid_cases,
     mma_cases,

@@ -12,7 +12,9 @@ import pytest
 
 from tests.cases import (
     between_ctas,
+    bits as bit_cases,
     copies as copy_cases,
+    dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
@@ -33,6 +35,8 @@ OWN = [
     *grid_cases.CASES,
     *between_ctas.CASES,
     *row_fragments.CASES,
+    *bit_cases.CASES,
+    *dequantised_cases.CASES,
 ]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 

@@ -64,6 +64,8 @@ CASES: dict[str, list[str]] = {
     "row_fragment": ["tests.cases.row_fragments"],
     "number": ["tests.cases.numbers", "tests.number_cases"],
     "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
+    "bits": ["tests.cases.bits"],
+    "dequantised": ["tests.cases.dequantised"],
     "mma": ["tests.cases.mma", "tests.mma_cases"],
     "tmem": ["tests.cases.tensor_memory", "tests.tmem_cases"],
     "block_scale": ["tests.cases.block_scales", "tests.block_scale_cases"],

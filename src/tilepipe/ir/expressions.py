@@ -137,6 +137,38 @@ class Cast(Expr):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Bitcast(Expr):
+    """The bits of `a` as another dtype of the same size; or of `1 / n` of its size, where `a` is a
+    fragment (m, c) and the result (m, n c).
+
+    In the latter case the bits stay in their thread. Of each eight columns, a thread has elements
+    2 t and 2 t + 1 of a row; their n parts each, in order, are columns 2 t, 2 t + 1, 8 + 2 t, ...
+    of the 8 n columns which those eight become (`split_columns`).
+    """
+
+    a: Expr
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Interleave(Expr):
+    """Two fragments (m, c), `a` and `b`, as one (m, 2 c): element by element what `Bitcast` makes
+    of an element whose low half is in `a` and whose high half is in `b`.
+    """
+
+    a: Expr
+    b: Expr
+
+
+def split_columns(parts: int) -> list[tuple[int, int]]:
+    """For the 8 n columns that eight columns of n parts become: (column, part) of each."""
+    found = []
+    for column in range(8 * parts):
+        mine = column // 8 * 2 + column % 2  # among the parts of the thread that has the column
+        found.append((column % 8 // 2 * 2 + mine // parts, mine % parts))
+    return found
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class FragmentRead(Expr):
     """The value of columns [col, col + shape[1]) of a fragment when the op that holds this
     expression executes.
@@ -159,9 +191,9 @@ class Iota(Expr):
 def children(e: Expr) -> tuple[Expr, ...]:
     """The operands of an expression, in evaluation order."""
     match e:
-        case Binary(a=a, b=b):
+        case Binary(a=a, b=b) | Interleave(a=a, b=b):
             return (a, b)
-        case Unary(a=a) | Cast(a=a):
+        case Unary(a=a) | Cast(a=a) | Bitcast(a=a):
             return (a,)
         case Select(cond=c, a=a, b=b):
             return (c, a, b)

@@ -66,6 +66,10 @@ def expr(x: Expr, outer: bool = False) -> str:
             return f"select({expr(x.cond)}, {expr(x.a)}, {expr(x.b)})"
         case e.Cast():
             return f"{x.dtype}({expr(x.a)})"
+        case e.Bitcast():
+            return f"bits({expr(x.a)}, {x.dtype})"
+        case e.Interleave():
+            return f"interleave({expr(x.a)}, {expr(x.b)})"
         case e.FragmentRead():
             whole = x.shape[1] == x.fragment.cols
             return (

@@ -80,7 +80,8 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
             )[1]
             if CONSTRAINTS[kind] != operand.constraint:
                 found.append(f'"{operand.constraint}" for {operand.value}, which is {kind}')
-            writes = operand.value in written or (kind.endswith("&") and kind.startswith("float"))
+            refers = named.get(operand.value, ("",))[0].startswith("ref-")
+            writes = operand.value in written or refers
             if writes != (operand.direction == "="):
                 found.append(f"{operand.value} is {'no ' if not writes else ''}output")
             if (

@@ -25,7 +25,7 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
         header="def k(ctx, a, b, n):",
     )
     return kernel.bind(
-        np.zeros((64, 32), np.float32), np.zeros(64, np.float32), np.zeros((4, 4), np.int32)
+        np.zeros((64, 32), np.float32), np.zeros(64, np.float32), np.zeros((4, 4), np.int64)
     )
 
 
@@ -121,7 +121,7 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
             ("tensor argument of the kernel", "tile of 'tile'", "f.load(tile)"),
         ),
         ("ctx.load_global(5, (0, 0), (64, 32))", ("tensor argument of the kernel, got 5",)),
-        ("ctx.load_global(n, (0, 0), (64, 32))", ("'n' is int32", "float32, float16, bfloat16")),
+        ("ctx.load_global(n, (0, 0), (64, 32))", ("'n' is int64", "float32, float16, bfloat16")),
         (
             "with ctx.elect_one():\n    ctx.load_global(b, (0,), (1, 32))",
             ("load_global", "all threads of the warpgroup", "elect block at"),
@@ -137,7 +137,7 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
         ),
         (
             "ctx.store_global(n, (0, 0), ctx.fragment(shape=(64, 32)))",
-            ("store_global: 'n' is int32",),
+            ("store_global: 'n' is int64",),
         ),
         (
             "ctx.store_global(tile, (0, 0), ctx.fragment(shape=(64, 32)))",

@@ -10,6 +10,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases import (
+    bits as bit_cases,
     block_scales as block_scale_cases,
     copies as copy_cases,
     fragments as fragment_cases,
@@ -272,7 +273,7 @@ _WANTED = set(
     """bfloat16 m=64 n=8|integers_int8|copy_int8|polled|bfloat16 n=8|reborn|passed_round_1
     |move_float32|column_filled|tickets_1|causal_64|converted_boolean|rounded_float16|meetings|everybody_1|collatz|dealt|kept|gelu|clamp|push_float32_64×8|turned_float32_64_0
     |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128
-    |mxfp8 n=8""".replace("\n    ", "").split("|")
+    |mxfp8 n=8|bits_nibbles|bits_halves|bits_exponents""".replace("\n    ", "").split("|")
 )
 _OTHERS: list[Any] = [
     *scalar_cases.CASES,
@@ -280,6 +281,7 @@ _OTHERS: list[Any] = [
     *sync_cases.CASES,
     *grid_cases.CASES,
     *fragment_cases.CASES,
+    *bit_cases.CASES,
     *mma_cases.CASES,
     *tmem_cases.CASES,
     *block_scale_cases.CASES,

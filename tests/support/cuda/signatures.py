@@ -68,6 +68,8 @@ TYPES = {
     "out-f": "float",
     "ref-f": "float&",
     "ref-g": "float&",
+    "ref-x": "u32&",
+    "ref-y": "u32&",
     "h": "u16",
     "h2": "u16",
     "byte": "u8",
@@ -477,6 +479,12 @@ def _accesses() -> dict[str, Signature]:
         found[f"load_float2{suffix}"] = _row(
             "address:addr x:ref-f y:ref-g", f"ld.{space}.v2.f32 {{ref-f, ref-g}}, [addr]", "ld"
         )
+        found[f"load_u32x2{suffix}"] = _row(
+            "address:addr x:ref-x y:ref-y", f"ld.{space}.v2.u32 {{ref-x, ref-y}}, [addr]", "ld"
+        )
+        found[f"store_u32x2{suffix}"] = _row(
+            "address:addr x:x y:y", f"st.{space}.v2.u32 [addr], {{x, y}}", "st"
+        )
         found[f"store_float2{suffix}"] = _row(
             "address:addr x:f y:g", f"st.{space}.v2.f32 [addr], {{f, g}}", "st"
         )
@@ -508,6 +516,8 @@ def _numbers() -> dict[str, Signature]:
                 f"x:a:{c_type}", syntax, "cvt", f"=bits:d:{register}"
             )
     for kind in ("bf16", "f16"):
+        for op in ("add", "sub", "mul"):
+            found[f"{op}_{kind}x2"] = _pure("a:x b:y", f"{op}.rn.{kind}x2 z, x, y", op, "=pair:z")
         found[f"pack_{kind}"] = _pure("lo:f hi:g", f"cvt.rn.{kind}x2.f32 x, g, f", "cvt", "=pair:x")
     for kind in ("e4m3", "e5m2"):
         found[f"{kind}_from"] = _pure(

@@ -6,7 +6,14 @@ import math
 
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.names import register_type, small_float
-from tilepipe.cuda.codegen.registers import At, column_number, element, registers, row_number
+from tilepipe.cuda.codegen.registers import (
+    At,
+    column_number,
+    element,
+    registers,
+    row_number,
+    split,
+)
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, expressions as e, ranges
 from tilepipe.ir.dtypes import DType
@@ -119,6 +126,21 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
             ), 12
         case e.Cast():
             return _cast(ctx, x, at)
+        case e.Bitcast():
+            if x.a.dtype.bits == x.dtype.bits:
+                return from_bits(ctx, x.dtype, bits_of(ctx, x.a, at)), _ATOM
+            assert at is not None, "a fragment was used as a scalar"
+            parts = x.a.dtype.bits // x.dtype.bits
+            part, there = split(at, parts)
+            word = bits_of(ctx, x.a, there)
+            word = word if part == "0" else f"{word} >> ({part}) * {x.dtype.bits}"
+            return from_bits(ctx, x.dtype, word), _ATOM
+        case e.Interleave():
+            assert at is not None, "a fragment was used as a scalar"
+            part, there = split(at, 2)
+            if part in ("0", "1"):
+                return _print(ctx, (x.a, x.b)[int(part)], there)
+            return f"{part} ? {operand(ctx, x.b, 4, there)} : {operand(ctx, x.a, 4, there)}", 3
         case e.Select():
             a, b, c = (
                 operand(ctx, x.cond, 4, at),
@@ -131,6 +153,31 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
         case e.Binary():
             return _rounded(ctx, x.dtype, *_binary(ctx, x, at))
     raise CompileError(f"no C++ for the expression {type(x).__name__}")
+
+
+def bits_of(ctx: Context, x: Expr, at: At | None = None) -> str:
+    """The code of the bits of an expression, as an integer of its size."""
+    t, code = x.dtype, text(ctx, x, at)
+    if t is dtypes.float32:
+        return f"__float_as_uint({code})"
+    if t is dtypes.float64:
+        return f"__double_as_longlong({code})"
+    if t.is_float:
+        return to_memory(ctx, t, code)
+    if t.kind == "uint":
+        return operand(ctx, x, _ATOM, at)
+    return f"static_cast<u{t.bits}>({code})"
+
+
+def from_bits(ctx: Context, t: DType, code: str) -> str:
+    """The code of an element whose bits are the low ones of an integer."""
+    if t is dtypes.float32:
+        return f"__uint_as_float({code})"
+    if t is dtypes.float64:
+        return f"__longlong_as_double({code})"
+    if t.is_float:
+        return from_memory(ctx, t, code)
+    return f"static_cast<{register_type(t)}>({code})"
 
 
 def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, int]:

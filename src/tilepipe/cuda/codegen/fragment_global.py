@@ -110,7 +110,7 @@ def _walk(
         col_axis is not None
         and col_axis == tensor.contiguous_axis
         and tensor.box is not None
-        and tensor.dtype.bits in (16, 32)
+        and (tensor.dtype.bits == 16 or tensor.dtype is dtypes.float32)
         and is_multiple(coords[col_axis], 2)
     )
     return Walk(tensor, Loops.over(ctx, shape), rows, row_axis, col_axis, row, col, at, test, pairs)

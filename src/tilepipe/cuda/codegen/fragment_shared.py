@@ -13,6 +13,7 @@ from tilepipe.cuda.codegen.names import is_packed, memory_type
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index, registers
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
+from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape, const, special
 from tilepipe.ir.hardware.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 from tilepipe.ir.memory import Tile
@@ -136,7 +137,7 @@ def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], 
 
 def _pairs_together(t: Tile) -> bool:
     """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they are neighbours at a
-    multiple of two elements, and together have 32 or 64 bits. The swizzle, which moves 16-byte
+    multiple of two elements, and no small floats of 8 bits. The swizzle, which moves 16-byte
     chunks, does not separate them.
     """
     b = t.buffer
@@ -144,8 +145,13 @@ def _pairs_together(t: Tile) -> bool:
         b.order == "row"
         and is_multiple(t.col, 2)
         and b.cols % 2 == 0
-        and (b.dtype.bits == 16 or b.dtype is dtypes.float32)
+        and (b.dtype.bits == 16 or b.dtype is dtypes.float32 or _integer_pair(b.dtype))
     )
+
+
+def _integer_pair(t: DType) -> bool:
+    """Whether two integers of this dtype make one access, of 16 or 64 bits."""
+    return t.is_integer and t.bits in (8, 32)
 
 
 def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
@@ -163,6 +169,9 @@ def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
                 ctx.out(f"{ctx.use(f'store_{c_type}{remote}')}({address}, {converted(low)});")
         elif c_type == "float":
             _call(ctx, f"store_float2{remote}", [addresses[0], converted(0), converted(1)])
+        elif buffer.dtype.is_integer:
+            function = "store_u32x2" if buffer.dtype.bits == 32 else "store_bytes"
+            _call(ctx, f"{function}{remote}", [addresses[0], converted(0), converted(1)])
         else:
             pair = packed(ctx, buffer.dtype, op.value, str(loops.i), loops.pair)
             _call(ctx, f"store_u32{remote}", [addresses[0], pair])
@@ -187,6 +196,20 @@ def _(op: ops.FragmentLoad, ctx: Context) -> None:
                     ctx.out(
                         f"{ctx.use(f'load_float2{remote}')}({addresses[0]}, {into[0]}, {into[1]});"
                     )
+                elif buffer.dtype.is_integer:
+                    pair = ctx.temporary("pair")
+                    if buffer.dtype.bits == 32:
+                        load = ctx.use(f"load_u32x2{remote}")
+                        values = [f"{pair}[0]", f"{pair}[1]"]
+                        ctx.out(f"u32 {pair}[2];")
+                        ctx.out(f"{load}({addresses[0]}, {', '.join(values)});")
+                    else:
+                        values = [pair, f"{pair} >> 8"]
+                        ctx.out(
+                            f"const u16 {pair} = {ctx.use(f'load_u16{remote}')}({addresses[0]});"
+                        )
+                    for register, x in zip(into, values, strict=True):
+                        ctx.out(f"{register} = static_cast<{c_type}>({x});")
                 else:  # a pair in memory is laid out like a pair in a register
                     ctx.out(f"{into[0]} = {ctx.use(f'load_u32{remote}')}({addresses[0]});")
                 return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilepipe.cuda.codegen.context import Context, emit
-from tilepipe.cuda.codegen.expressions import literal, text
+from tilepipe.cuda.codegen.expressions import bits_of, literal, text
 from tilepipe.cuda.codegen.names import is_packed, register_type, small_float
 from tilepipe.cuda.codegen.registers import (
     At,
@@ -17,6 +17,7 @@ from tilepipe.cuda.codegen.registers import (
     packed_register,
     registers,
     registers_of,
+    split_pair,
 )
 from tilepipe.cuda.codegen.row_reductions import reduce_rows
 from tilepipe.errors import CompileError
@@ -83,9 +84,35 @@ def packed(
         return packed_register(
             registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), f.layout, value.col
         )
+    if isinstance(value, e.Bitcast) and value.dtype is dtype and value.a.dtype.bits == 32:
+        return bits_of(ctx, value.a, split_pair(pair, block))
+    if isinstance(value, e.Binary) and value.op in _PACKED and _holds_pairs(value, dtype):
+        # rounded once from the exact result, as float32 that is rounded would be
+        operands = ", ".join(
+            packed(ctx, dtype, x, block, pair, by_rows) for x in (value.a, value.b)
+        )
+        return f"{ctx.use(f'{value.op}_{small_float(dtype)}x2')}({operands})"
     half = "0" if by_rows else pair.remainder(2)
     low, high = (text(ctx, value, At(block, pair * 2 + i, half)) for i in range(2))
     return f"{ctx.use(f'pack_{small_float(dtype)}')}({low}, {high})"
+
+
+_PACKED = ("add", "sub", "mul")
+
+
+def _holds_pairs(x: Expr, dtype: DType) -> bool:
+    """Whether registers hold pairs of a value, or of what it is computed from in its own dtype."""
+    if x.dtype is not dtype or not x.shape:
+        return False
+    if isinstance(x, e.FragmentRead):
+        return is_packed(dtype, x.fragment.cols)
+    if isinstance(x, e.Bitcast):
+        return x.a.dtype.bits == 32
+    return (
+        isinstance(x, e.Binary)
+        and x.op in _PACKED
+        and any(_holds_pairs(part, dtype) for part in (x.a, x.b))
+    )
 
 
 @contextmanager
@@ -214,6 +241,14 @@ def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
     """Whether assigning a value to columns [col, col + cols) of a fragment overwrites columns that
     the value reads for another column. It then needs a copy.
     """
+    moved = [x for x in nodes(value) if isinstance(x, e.Bitcast | e.Interleave)]
+    if any(
+        isinstance(read, e.FragmentRead) and read.fragment is f
+        for x in moved
+        if e.children(x)[0].shape != x.shape
+        for read in nodes(x)
+    ):
+        return True
     return any(
         isinstance(x, e.FragmentRead)
         and x.fragment is f

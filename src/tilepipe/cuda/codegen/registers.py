@@ -187,6 +187,44 @@ def group_of_thread(ctx: Context, layout: str) -> str:
     return warp if threads == WARP else f"{warp} * {WARP // threads} + {within}"
 
 
+def split(at: At, parts: int) -> tuple[str, At]:
+    """Where an element is, in a value whose elements were split in parts (`Bitcast` of
+    `ir.expressions`): C++ of (its number among the parts, the place of what was split).
+    """
+    group, low = at.register.divided(4), at.register.remainder(2)
+    if parts == 2:
+        part, column = low, _constant(group, "%", 2)
+    else:
+        number = f"({_constant(group, '%', 4)}) * 2 + {low}"
+        part, column = f"({number}) % {parts}", f"({number}) / {parts}"
+    eight = _constant(group, "/", parts)
+    terms = ((f"({eight})", 4), (f"({at.half})", 2), (f"({column})", 1))
+    return part, At(at.block, _index(terms), at.half)
+
+
+def split_pair(pair: Index, block: str) -> At:
+    """The place of the 32 bits that were split into elements 2 pair and 2 pair + 1 of 16 bits."""
+    group, half = pair.divided(2), pair.remainder(2)
+    eight, column = _constant(group, "/", 2), _constant(group, "%", 2)
+    return At(block, _index(((f"({eight})", 4), (f"({half})", 2), (f"({column})", 1))), half)
+
+
+def _constant(code: str, sign: str, n: int) -> str:
+    """`code / n` or `code % n`, computed where the code is a number."""
+    if code.isdigit():
+        return str(int(code) // n if sign == "/" else int(code) % n)
+    return f"({code}) {sign} {n}"
+
+
+def _index(terms: tuple[tuple[str, int], ...]) -> Index:
+    """A sum of terms, of which those that are numbers are added up."""
+    bare = [(code[1:-1], factor) for code, factor in terms]
+    offset = sum(int(code) * factor for code, factor in bare if code.isdigit())
+    return Index(
+        offset, tuple(t for t, (code, _) in zip(terms, bare, strict=True) if not code.isdigit())
+    )
+
+
 def row_number(ctx: Context, layout: str, at: At) -> str:
     """The C++ of the row of an element."""
     if row_threads(layout):

@@ -60,6 +60,36 @@ __device__ __forceinline__ void load_float2_remote(u32 address, float& x, float&
     asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
 }
 
+// st.shared::cta, .v2
+__device__ __forceinline__ void store_u32x2(u32 address, u32 x, u32 y) {
+    asm volatile("st.shared::cta.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
+
+// st.shared::cluster, .v2
+__device__ __forceinline__ void store_u32x2_remote(u32 address, u32 x, u32 y) {
+    asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
+
+// ld.shared::cta, .v2
+__device__ __forceinline__ void load_u32x2(u32 address, u32& x, u32& y) {
+    asm volatile("ld.shared::cta.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
+}
+
+// ld.shared::cluster, .v2
+__device__ __forceinline__ void load_u32x2_remote(u32 address, u32& x, u32& y) {
+    asm volatile("ld.shared::cluster.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
+}
+
+// two neighbouring bytes as 16 bits, lo at the lower address
+__device__ __forceinline__ void store_bytes(u32 address, u32 lo, u32 hi) {
+    store_u16(address, static_cast<u16>(hi << 8 | (lo & 0xff)));
+}
+
+// two neighbouring bytes as 16 bits, lo at the lower address
+__device__ __forceinline__ void store_bytes_remote(u32 address, u32 lo, u32 hi) {
+    store_u16_remote(address, static_cast<u16>(hi << 8 | (lo & 0xff)));
+}
+
 // whether 0 <= i < n
 __device__ __forceinline__ bool inside(i32 i, i32 n) {
     return static_cast<u32>(i) < static_cast<u32>(n);
@@ -256,6 +286,48 @@ __device__ __forceinline__ u32 pack_f16(float lo, float hi) {
 // one half of a packed pair
 __device__ __forceinline__ float unpack_f16(u32 pair, int half) {
     return from_f16(half ? pair >> 16 : pair & 0xffff);
+}
+
+// add.rn.bf16x2
+__device__ __forceinline__ u32 add_bf16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// sub.rn.bf16x2
+__device__ __forceinline__ u32 sub_bf16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// mul.rn.bf16x2
+__device__ __forceinline__ u32 mul_bf16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// add.rn.f16x2
+__device__ __forceinline__ u32 add_f16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// sub.rn.f16x2
+__device__ __forceinline__ u32 sub_f16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// mul.rn.f16x2
+__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
 }
 
 // shfl.sync.bfly: over the four lanes that share a row of a fragment

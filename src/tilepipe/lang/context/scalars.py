@@ -9,7 +9,7 @@ from tilepipe.host_arguments import plain
 from tilepipe.ir import dtypes, expressions as exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
-from tilepipe.lang.fragments.fragment import FragmentValue, select
+from tilepipe.lang.fragments.fragment import FragmentValue, interleave, select
 from tilepipe.lang.tracing.convergence import require_whole_warps
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, let, to_expr, traced_value, unary
@@ -159,6 +159,13 @@ class ScalarMembers:
         is a fragment.
         """
         return select(self.tracer, cond, x, y)
+
+    def interleave(self, low: FragmentValue, high: FragmentValue) -> FragmentValue:
+        """Two values (m, c) of one dtype as one (m, 2 c), without moving anything between threads:
+        column 2 t + i of eight columns (t = 0..3, i = 0, 1) gives columns 8 i + 2 t (`low`) and
+        8 i + 2 t + 1 (`high`) of sixteen.
+        """
+        return interleave(self.tracer, low, high)
 
     def let(self, x: object, name: Name = "t") -> Value:
         """Binds an expression to a name here, so that it is computed once."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Expr, FragmentRead
+from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
 from tilepipe.ir.fragment import VECTOR, row_threads
 from tilepipe.ir.location import caller
 from tilepipe.lang.fragments.layouts import broken_layout_rule, partials_of
@@ -22,6 +22,7 @@ from tilepipe.lang.values.scalars import (
     FUNCTIONS,
     Value,
     binary,
+    bitcast,
     cast,
     select as select_scalar,
     to_expr,
@@ -115,6 +116,36 @@ class FragmentValue(Operators["FragmentValue"]):
         require_rule(dtypes.broken_register_rule(t))
         x = self.ir()
         return self if t is x.dtype else self._new(cast(x, t))
+
+    def bitcast(self, dtype: object) -> FragmentValue:
+        """The bits as another dtype of the same size; or of a half or a quarter of the size, which
+        makes a value (m, c) one of (m, 2 c) or (m, 4 c).
+
+        The bits stay in their thread, so that smaller elements are not neighbours in the order of
+        the bits: word 2 t + i of eight words (t = 0..3, i = 0, 1) becomes columns 8 i + 2 t and
+        8 i + 2 t + 1 of sixteen of 16 bits.
+
+        Raises:
+            TraceError: a dtype of another size; or of (m, 1), whose column cannot become several.
+        """
+        t = dtypes.dtype(dtype)
+        require_rule(dtypes.broken_register_rule(t))
+        x = self.ir()
+        if t is x.dtype:
+            return self
+        parts = x.dtype.bits // t.bits
+        if "bool" in (x.dtype.kind, t.kind) or parts < 2 or x.dtype.bits > 32:
+            return self._new(bitcast(x, t))
+        rows, cols = x.shape
+        if cols == 1:
+            raise TraceError(
+                f"bitcast of a value of {rows}×1 from {x.dtype} to {t} would make {parts} columns"
+                " of one; a fragment has 1 column, or a multiple of 8",
+                caller(),
+            )
+        refuse_rows(self, "a bitcast that splits elements", 'layout="wgmma"')
+        shape = (rows, parts * cols)
+        return self._new(Bitcast(t, x.vary, t.kind == "uint", shape, x.size + 1, a=x))
 
     def _dependencies(self) -> dict[Fragment, int]:
         """The fragments that the expression reads, each with the version that it read."""
@@ -477,3 +508,24 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | Fragme
     ]
     reads = {fragment: version for p in shaped for fragment, version in p._dependencies().items()}
     return FragmentValue(tracer, select_scalar(tracer, *values)._expr, _of_one_layout(reads))
+
+
+def interleave(tracer: Tracer, low: object, high: object) -> FragmentValue:
+    """See `Context.interleave`."""
+    if not isinstance(low, FragmentValue) or not isinstance(high, FragmentValue):
+        other = high if isinstance(low, FragmentValue) else low
+        raise TraceError(
+            f"interleave takes two fragment expressions of one shape, got {other!r}", caller()
+        )
+    a, b = low.ir(), high.ir()
+    if a.shape != b.shape or a.dtype is not b.dtype or a.shape[1] == 1:
+        raise TraceError(
+            "interleave takes two values of one shape and dtype, of at least 8 columns; got"
+            f" {a.shape[0]}×{a.shape[1]} {a.dtype} and {b.shape[0]}×{b.shape[1]} {b.dtype}",
+            caller(),
+        )
+    for part in (low, high):
+        refuse_rows(part, "interleave", 'layout="wgmma"')
+    shape, nonneg = (a.shape[0], 2 * a.shape[1]), a.nonneg and b.nonneg
+    joined = Interleave(a.dtype, max(a.vary, b.vary), nonneg, shape, a.size + b.size + 1, a=a, b=b)
+    return low._new(joined, high)

@@ -22,6 +22,10 @@ _ELEMENTS = (
     dtypes.bfloat16,
     dtypes.float8_e4m3,
     dtypes.float8_e5m2,
+    dtypes.int8,
+    dtypes.uint8,
+    dtypes.int32,
+    dtypes.uint32,
 )
 _SUMS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)  # PTX ISA, red: .add of floats
 
@@ -121,7 +125,8 @@ def load_global(
 ) -> Fragment:
     """See `Context.load_global`."""
     source, where = _place(tracer, tensor, coords, shape, "load_global")
-    dtype = source.dtype if source.dtype.bits >= 16 else dtypes.float32
+    small_float = source.dtype.is_float and source.dtype.bits == 8
+    dtype = dtypes.float32 if small_float else source.dtype
     result = Fragment.define(tracer, shape, dtype, f"{source.param.name}_part", layout)
     tracer.emit(ops.FragmentLoadGlobal(caller(), result.operand(), source.param, where))
     result.written()

@@ -94,6 +94,16 @@ class Value(Operators["Value"]):
         x = to_expr(self._tracer, self)
         return self if t is x.dtype else traced_value(self._tracer, cast(x, t))
 
+    def bitcast(self, dtype: object) -> Value:
+        """The bits of the value as another dtype of the same size, such as a float32 as uint32.
+
+        Raises:
+            TraceError: a dtype of another size, or a boolean.
+        """
+        t = dtypes.dtype(dtype)
+        x = to_expr(self._tracer, self)
+        return self if t is x.dtype else traced_value(self._tracer, bitcast(x, t))
+
     def _is_dead(self) -> bool:
         return self._scope.closed
 
@@ -231,6 +241,24 @@ def cast(x: Expr, dtype: DType) -> Expr:
         value = numbers.converted(x.value, dtype)
         return Const(dtype, nonneg=value >= 0, value=value)
     return Cast(dtype, x.vary, _stays_nonneg(x, dtype), x.shape, x.size + 1, a=x)
+
+
+def bitcast(x: Expr, dtype: DType) -> Expr:
+    """The bits of `x` as another dtype of the same size.
+
+    Raises:
+        TraceError: of another size, or a boolean.
+    """
+    require_rule(dtypes.broken_register_rule(dtype))
+    if "bool" in (x.dtype.kind, dtype.kind) or x.dtype.bits != dtype.bits:
+        raise TraceError(
+            f"bitcast keeps the bits, so both dtypes have as many; got {x.dtype} ({x.dtype.bits}"
+            f" bits) to {dtype} ({dtype.bits} bits). To convert a number write"
+            f' `x.to("{dtype}")`.',
+            caller(),
+        )
+    nonneg = dtype.kind == "uint"
+    return exprs.Bitcast(dtype, x.vary, nonneg, x.shape, x.size + 1, a=x)
 
 
 def _stays_nonneg(x: Expr, dtype: DType) -> bool:

@@ -24,7 +24,7 @@ from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.reductions import combined, reduced
-from tilepipe.machine.memory.storage import Array, Combine, rounded
+from tilepipe.machine.memory.storage import Array, Combine, rounded, storage
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import WARP_MASK
@@ -140,7 +140,7 @@ def write_registers(
         value = rounded(value, frag.ir.dtype)
     else:
         frag.zero = value == 0 and warp is None and width == frag.ir.cols
-        value = rounded(np.asarray(value, np.float32), frag.ir.dtype)
+        value = rounded(np.asarray(value, storage(frag.ir.dtype)), frag.ir.dtype)
     if warp is None:
         frag.data[:, col : col + width] = value
         return

@@ -256,6 +256,12 @@ class Expressions:
                 return f"({a} if {c} else {b})", aa or ba
             case e.Cast():
                 return self._cast(x)
+            case e.Bitcast():
+                return self._bitcast(x)
+            case e.Interleave():
+                a, b = self(x.a)[0], self(x.b)[0]
+                shape = x.a.shape
+                return f"interleaved({a}, {b}, {shape})", True
         raise AssertionError(f"no source for {type(x).__name__}")
 
     def _const(self, x: e.Const) -> str:
@@ -366,9 +372,14 @@ class Expressions:
         return f"({a} {INFIX[x.op]} {b})"  # Python's own error is reported with the line
 
     def _wrapped(self, x: e.Unary | e.Binary, text: str) -> str:
-        """Unsigned arithmetic wraps round."""
+        """Unsigned arithmetic wraps round; so do signed integers of 8 bits in fragments, and shifts
+        there, whose arrays may be wider.
+        """
         if x.dtype.kind == "uint" and x.op in _WRAPS:
             return f"({text} & {(1 << x.dtype.bits) - 1})"
+        narrow = x.dtype.bits < 32 and x.op in _WRAPS
+        if x.shape and x.dtype.kind == "int" and (narrow or (x.op == "shl" and x.dtype.bits == 32)):
+            return f"{text}.astype(np.{x.dtype.name})"
         return text
 
     def _cast(self, x: e.Cast) -> Text:
@@ -396,6 +407,17 @@ class Expressions:
             half = 1 << (to.bits - 1)
             return f"((({text} + {half}) & {2 * half - 1}) - {half})", array
         return text, array
+
+    def _bitcast(self, x: e.Bitcast) -> Text:
+        a, array = self(x.a)
+        types = (
+            f"{self.constant(x.a.dtype, x.a.dtype.name)}, {self.constant(x.dtype, x.dtype.name)}"
+        )
+        if array:
+            return f"bitcast({a}, {types})", True
+        kind = (x.dtype.bits == 64 and "np.float64") or "np.float32"
+        whole = f"bitcast(np.asarray({a}), {types})"
+        return f"{kind}({whole})" if x.dtype.is_float else f"int({whole})", False
 
     def _to_float(self, a: str, array: bool, to: DType) -> str:
         if to.bits >= 32:

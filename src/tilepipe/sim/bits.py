@@ -1,0 +1,53 @@
+"""The bits of values as other dtypes, and the order of a fragment's columns whose elements are
+split (`ir.expressions.Bitcast`, `Interleave`); generated code calls them.
+
+Values are in storage form: floats of up to 32 bits are float32, integers may be in wider arrays.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import split_columns
+from tilepipe.machine.memory.storage import storage
+
+Array = npt.NDArray[Any]
+
+
+def bitcast(values: Array, source: DType, target: DType) -> Array:
+    """The bits of `values`, elements of `source`, as elements of `target`; where that is smaller,
+    each row's elements are split.
+    """
+    exact = np.ascontiguousarray(values.astype(source.numpy))
+    if source.bits == target.bits:
+        return exact.view(target.numpy).astype(storage(target), copy=False).reshape(values.shape)
+    parts = source.bits // target.bits
+    rows, cols = values.shape
+    split = exact.view(target.numpy).astype(storage(target)).reshape(rows, cols, parts)
+    return _ordered(split)
+
+
+def interleaved(low: Array, high: Array, shape: tuple[int, int]) -> Array:
+    """Two values of `shape` as the parts of split elements."""
+    pair = [np.broadcast_to(half, shape) for half in (low, high)]
+    return _ordered(np.stack(pair, axis=-1))
+
+
+def _ordered(split: Array) -> Array:
+    """The parts of elements, (rows, columns, parts), as the columns of a fragment."""
+    rows, cols, parts = split.shape
+    column, part = _places(parts)
+    eights = split.reshape(rows, cols // 8, 8, parts)
+    out: Array = eights[:, :, column, part].reshape(rows, cols * parts)
+    return out
+
+
+@cache
+def _places(parts: int) -> tuple[Array, Array]:
+    columns, of_it = zip(*split_columns(parts), strict=True)
+    return np.array(columns), np.array(of_it)
