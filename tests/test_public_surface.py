@@ -118,7 +118,13 @@ def test_public_members() -> None:
         members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"}
         for x in schedulers
     )
-    assert set(tp.ops.__all__) == {"grouped_matmul", "attention", "matmul", "scaled_matmul"}
+    assert set(tp.ops.__all__) == {
+        "gated_matmul",
+        "grouped_matmul",
+        "attention",
+        "matmul",
+        "scaled_matmul",
+    }
     assert (
         " ".join(testing.__all__)
         == "CheckFailed Comparison NoDevice WrongResult check compare compare_matmul perturb run"
@@ -171,7 +177,7 @@ _version errors files host_arguments ir kernels lang ops pipelines program publi
 """
 IMPORTED_OF = {
     "kernels": "attention common gemm",
-    "ops": "arrays attention calls grouped matmul scaled",
+    "ops": "arrays attention calls gated grouped matmul scaled",
 }
 # Of the standard library: each costs milliseconds, and few want it.
 HEAVY = {

@@ -178,6 +178,25 @@ _BLOCK_SCALED: dict[str, Settings] = {
     for kind in ("mxfp8", "mxfp4", "nvfp4")
     for name, settings in _BLOCK_SCALED_SHAPES.items()
 }
+GATED: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"consumers": 1, "bm": 64, "bn": 64},
+    "wide tiles": {"bn": 256},
+    "tall tiles": {"bm": 256, "stages": 3},
+    "k groups": {"k_group_size": 2, "stages": 2},
+    "cluster": {"cluster": 2, "bn": 256},
+    "cluster along n": {"cluster_n": 2},
+    "ping-pong": {"schedule": "pingpong"},
+    "three consumers": {"consumers": 3, "bm": 192},
+    "gelu": {"activation": "gelu", "bn": 256},
+    "relu, columns first, float32 out": {
+        "activation": "relu",
+        "a_order": "col",
+        "b_order": "col",
+        "out_dtype": "float32",
+    },
+    "bilinear, float16": {"activation": "none", "dtype": "float16", "out_dtype": "float16"},
+}
 GROUPED: dict[str, Settings] = {
     "default": {},
     "one consumer": {"bm": 64, "consumers": 1, "bn": 64},

@@ -1,8 +1,9 @@
 """Array operations backed by the shipped kernels."""
 
 from tilepipe.ops.attention.public import attention as attention
+from tilepipe.ops.gated.public import gated_matmul as gated_matmul
 from tilepipe.ops.grouped.public import grouped_matmul as grouped_matmul
 from tilepipe.ops.matmul.public import matmul as matmul
 from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 
-__all__ = ["attention", "grouped_matmul", "matmul", "scaled_matmul"]
+__all__ = ["attention", "gated_matmul", "grouped_matmul", "matmul", "scaled_matmul"]

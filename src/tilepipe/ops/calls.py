@@ -36,14 +36,14 @@ def gpu_module(
     operation: str,
     seed: int,
     progress: Progress | None,
-    parameters: str,
+    parameters: Sequence[str],
     *operands: object,
 ) -> Any:
     """The module that runs an operation on PyTorch tensors, on their GPU or, those on the CPU,
     simulated. It is imported when it is first needed.
 
     Args:
-        parameters: a letter for each operand, for the message.
+        parameters: the name of each operand, for the message: a string where they are letters.
 
     Raises:
         BindError: no operand is a tensor, or an option of the simulator is given for tensors that
@@ -55,9 +55,9 @@ def gpu_module(
             break
     else:
         named = zip(parameters, operands, strict=True)
-        letter, x = next((n, x) for n, x in named if not isinstance(x, np.ndarray))
+        name, x = next((n, x) for n, x in named if not isinstance(x, np.ndarray))
         raise BindError(
-            f"{operation}: {letter} must be a NumPy array or a tensor of PyTorch, got"
+            f"{operation}: {name} must be a NumPy array or a tensor of PyTorch, got"
             f" {type(x).__name__}"
         )
     if seed or progress is not None:

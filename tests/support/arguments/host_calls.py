@@ -21,6 +21,8 @@ from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
+from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
@@ -112,6 +114,11 @@ def _attention() -> Any:
     }
 
 
+def _gated() -> Any:
+    a, gate, up, c = matrices((64, 32), (64, 32), (64, 32), (64, 64))
+    return gemm_gated.bind, {"a": a, "gate": gate, "up": up, "c": c, "cfg": GatedGemmConfig()}
+
+
 def _grouped() -> Any:
     a, b, c = matrices((64, 32), (2, 64, 32), (64, 64))
     return gemm_grouped.bind, {
@@ -153,6 +160,20 @@ def _ops_attention() -> Any:
         "out": None,
         "return_lse": False,
         "layout": "bshd",
+        "seed": 0,
+        "progress": None,
+    }
+
+
+def _ops_gated() -> Any:
+    a, gate, up = matrices((8, 16), (16, 8), (16, 8))
+    return tp.ops.gated_matmul, {
+        "a": a,
+        "gate": gate,
+        "up": up,
+        "activation": "silu",
+        "out": None,
+        "out_dtype": None,
         "seed": 0,
         "progress": None,
     }
@@ -359,6 +380,7 @@ CALLS: dict[str, Call] = {
             "scale": NUMBERS - {"-1", "0"} | {"None"},
         },
     ),
+    "gemm_gated.bind": Call(_gated),
     "gemm_grouped.bind": Call(_grouped),
     "ops.matmul": Call(
         _matmul,
@@ -382,6 +404,7 @@ CALLS: dict[str, Call] = {
             "return_lse": CONDITIONS,
         },
     ),
+    "ops.gated_matmul": Call(_ops_gated, _OP),
     "ops.grouped_matmul": Call(_ops_grouped, _OP),
     "ops.scaled_matmul": Call(_ops_scaled, _OP | {"bias": {"None"}}),
     "Chip.resident_clusters": Call(

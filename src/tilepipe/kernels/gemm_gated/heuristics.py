@@ -1,0 +1,70 @@
+"""Which configuration of the gated GEMM for which problem: that of a plain product with the columns
+of both, by the model of the GEMM.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tilepipe as tp
+from tilepipe.kernels.gemm import heuristics
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.model import Problem
+from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
+
+
+@functools.lru_cache(maxsize=4096)
+def best(problem: Problem, chip: tp.Chip = tp.H200) -> GatedGemmConfig:
+    """The configuration that the model expects to be fastest.
+
+    Args:
+        problem: n: of gate, and of up. b_order: of both.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    found = candidates(problem, chip, 1)
+    if not found:
+        raise tp.LimitError(
+            f"no configuration of the gated GEMM fits {chip.name}, whose CTAs have"
+            f" {chip.smem_per_cta:,} bytes of shared memory"
+        )
+    return found[0]
+
+
+def candidates(
+    problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None
+) -> list[GatedGemmConfig]:
+    """Configurations that fit the problem and the chip, the fastest by the model first."""
+    both = Problem(
+        problem.m,
+        2 * problem.n,
+        problem.k,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        a_order=problem.a_order,
+        b_order=problem.b_order,
+        extras=True,  # the activation takes registers
+    )
+    allowed = (
+        found
+        for cfg in heuristics.candidates(both, chip)
+        if (found := gated(cfg)) is not None and _takes_order(both, found)
+    )
+    return [cfg for cfg, _ in zip(allowed, range(limit or 10**6), strict=False)]
+
+
+def gated(cfg: GemmConfig) -> GatedGemmConfig | None:
+    """The configuration of the gated GEMM with the same tiles; None where there is none."""
+    if cfg.swap != "none" or cfg.split_k > 1 or cfg.accumulate != "fast":
+        return None
+    names = set(GatedGemmConfig.names()) - {"activation"}
+    try:
+        return GatedGemmConfig(**{n: v for n, v in cfg.as_dict().items() if n in names})  # type: ignore[arg-type]  # a dict of both kinds
+    except tp.BindError:
+        return None
+
+
+def _takes_order(problem: Problem, cfg: GatedGemmConfig) -> bool:
+    """Whether the part of gate that a CTA loads is of whole swizzle panels where it must be."""
+    return problem.b_order == "row" or cfg.bn // 2 // cfg.cluster % 64 == 0
