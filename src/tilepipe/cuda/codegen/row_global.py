@@ -121,8 +121,8 @@ def _walk(
         col,
         at,
         inside,
-        (col_axis == tensor.contiguous_axis and tensor.dtype.bits == 16)
-        or tensor.dtype is dtypes.float32,
+        col_axis == tensor.contiguous_axis
+        and (tensor.dtype.bits == 16 or tensor.dtype is dtypes.float32),
     )
 
 
