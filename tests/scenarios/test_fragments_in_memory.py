@@ -261,7 +261,7 @@ def test_two_ctas_write_one_tile() -> None:
         f.fill(0)
         ctx.store_global(c, (40 * ctx.block_id, 0), f)  # <both CTAs>
 
-    words = ("race on tensor 'c'", "nothing orders CTAs of different clusters", where("both CTAs"))
+    words = ("race on tensor 'c'", "orders CTAs of different clusters", where("both CTAs"))
     faults(on_array(body, grid=2), tp.RaceError, *words)
 
 

@@ -6,9 +6,11 @@ from tilepipe.machine.wording import Wording
 
 TRACER = Wording(
     {
+        "a fence at a scope": 'ctx.fence(scope="{}")',
         "a multicast mask": "mask=",
         "a predicate": "ctx.when(...)",
         "a predicate on %cluster_ctarank": "ctx.when(ctx.cta_rank % 2 == 0)",
+        "an order at a scope": 'order="{}" and scope="{}"',
         "an atom.add of 0": "ctx.atomic_add(..., 0)",
         "bar.sync": ".sync()",
         "bar.warp.sync": "ctx.syncwarp()",
@@ -42,6 +44,7 @@ TRACER = Wording(
         "wgmma.wait_group": "ctx.wgmma_wait, or the commit bound to the stage",
         "wgmma.wait_group 0": "ctx.wgmma_wait(0)",
         # sentences about the library
+        "smem=": "",
         "a cooperative launch": " Other work on the GPU may leave room for fewer of them, unless"
         " the launch is cooperative: @tp.kernel(..., cooperative=True).",
         "draining a ring": "Call producer.drain() at the end of the role that waits on this"

@@ -163,12 +163,12 @@ def mbar_arrive(
     alone = b.by_parity and n == b.count and mask & (mask - 1) == 0 and not b.expected
     phase = b.phase
     arrived(m, b, ag, site, n, ag.time)
-    if (
-        alone and b.phase > phase
-    ):  # the whole phase is one thread's, which knows that it is complete
+    if alone and b.phase > phase:  # the thread knows that the phase is complete
         if m.world.program.addressed:
             ag.acquire(mask, b.completion_bits[0])
-        elif b.cta is ag.cta:  # a role that hears of it has missed it, and is told so
+        elif b.cta is ag.cta and phase == 0:
+            # The first phase is completed so to begin with a barrier that has been signalled. A
+            # later one is an arrival too many, and the wait that missed its phase says so.
             ag.passed[b.cta.rank, bar] = phase
 
 

@@ -23,15 +23,13 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
     scope = _needed(seen.place, value.place)
     write = f"{value.site.what} by {value.who}, at {value.site.loc.short}"
     read = f"{seen.site.what}, at {seen.site.loc.short}"
+    words = m.world.program.words
+    said = words.get("an order at a scope", "")
     release, acquire = (
-        f'order="{order}" and scope="{scope}"'
-        if not m.world.program.addressed
-        else _written(site.kind, order, scope)
+        said.format(order, scope) if said else _written(site.kind, order, scope)
         for order, site in (("release", value.site), ("acquire", seen.site))
     )
-    fence = f"fence.acq_rel.{scope}"
-    if not m.world.program.addressed:
-        fence = f'ctx.fence(scope="{scope}")'
+    fence = words.get("a fence at a scope", "fence.acq_rel.{}").format(scope)
     released = [place for place in value.parts if value.parts[place] & bit]
     found = []
     if not released:
