@@ -11,6 +11,7 @@ import pytest
 
 from tests.gpu.gemms import FAMILIES
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
+from tests.kernels.gemm_gated.families import FAMILIES as GATED
 from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
 from tilepipe import check
 from tilepipe.check.verdict import too_small
@@ -40,6 +41,7 @@ BLOCKWISE: list[dict[str, Any]] = [
 ]
 CASES: list[Case] = [
     *(("gemm", family) for family in FAMILIES.values()),
+    *(("gemm_gated", family) for family in GATED.values()),
     *(("gemm_grouped", family) for family in GROUPED.values()),
     *(
         ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})

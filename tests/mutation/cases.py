@@ -109,6 +109,11 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "causal": True,
         },
     },
+    "gemm_gated": {
+        "two consumers": _TWO | {"bn": 64},
+        "ping-pong": _TWO | {"bm": 64, "bn": 64, "schedule": "pingpong"},
+        "cluster, gelu": _SMALL | {"cluster": 2, "activation": "gelu"},
+    },
     "gemm_grouped": {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},

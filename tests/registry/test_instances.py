@@ -29,6 +29,8 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"causal": True}),
     ("attention", {"d": 64, "schedule": "single"}),
     ("attention", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
+    ("gemm_gated", {}),
+    ("gemm_gated", {"cluster": 2, "activation": "gelu"}),
     ("gemm_grouped", {}),
     ("gemm_grouped", {"cluster": 2}),
     ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),

@@ -270,6 +270,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "block_scaled.sm100": {
         name: _MNK | s for name, s in {**_BLOCK_SCALED, **_ALL_CLUSTERS}.items()
     },
+    "gated.sm90": {name: {"m": 264, "n": 200, "k": 208} | s for name, s in GATED.items()},
     "grouped.sm90": {
         name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
@@ -292,6 +293,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "blockwise.sm90": ("default", "two blocks of B"),
     "blockwise.sm100": ("default", "cluster 2x1 group 2 clc"),
     "block_scaled.sm100": ("mxfp8 default", "nvfp4 narrow pair"),
+    "gated.sm90": ("default", "cluster"),
     "grouped.sm90": ("default", "ping-pong cluster"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
     "attention.sm100": ("default", "d 64 causal"),
@@ -334,6 +336,7 @@ RUN: dict[str, dict[str, Settings]] = {
             "cluster": 2,
         },
     },
+    "gated.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
     "attention.sm90": {
         "default": {"s_q": 200, "s_kv": 300},

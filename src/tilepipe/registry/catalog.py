@@ -7,13 +7,15 @@ from tilepipe.registry.attention import ATTENTION
 from tilepipe.registry.gemm import GEMM
 from tilepipe.registry.gemm_block_scaled import GEMM_BLOCK_SCALED
 from tilepipe.registry.gemm_blockwise import GEMM_BLOCKWISE
+from tilepipe.registry.gemm_gated import GEMM_GATED
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
 from tilepipe.registry.instances import Instance as Instance
 from tilepipe.registry.settings import Setting as Setting
 from tilepipe.registry.spec import Case as Case, GemmSpec as GemmSpec, KernelSpec as KernelSpec
 
 KERNELS: dict[str, KernelSpec] = {
-    spec.name: spec for spec in (GEMM, GEMM_BLOCKWISE, GEMM_BLOCK_SCALED, GEMM_GROUPED, ATTENTION)
+    spec.name: spec
+    for spec in (GEMM, GEMM_BLOCKWISE, GEMM_BLOCK_SCALED, GEMM_GROUPED, GEMM_GATED, ATTENTION)
 }
 
 
