@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from tilepipe.errors import ExitError
 from tilepipe.ir.facts import Group, Unit
+from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.rules import STORE_AT_EXIT
+from tilepipe.machine.rules import COMMIT_AT_EXIT, STORE_AT_EXIT
+from tilepipe.machine.sites import Site
 
 
 def check_exit(m: Machine) -> None:
@@ -57,6 +59,10 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
         if bit & known:
             continue
         bar = cta.bars[flat]
+        own = agent.cta is cta and site.facts.commits is Group.TCGEN05
+        if own and m.world.program.addressed:
+            _advise_wait_for_commit(m, cta, bar, agent, site)
+            continue
         raise ExitError(
             f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still"
             f" arrive on {bar.name} of this CTA: {site.what}.\n"
@@ -64,6 +70,21 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
             " write to shared memory that has been released.\n"
             f"  {causes.ran_ahead(m.ctas, m.world.program.sites) or _wait_for_it(m, bar)}",
             site.loc,
+        )
+
+
+def _advise_wait_for_commit(m: Machine, cta: Cta, bar: Mbarrier, agent: Actor, site: Site) -> None:
+    """Kernels of PTX end so in practice; of traced programs the wait is asked for under both rule
+    sets.
+    """
+    if not m.world.advised(COMMIT_AT_EXIT, site, site):
+        m.world.finding(
+            COMMIT_AT_EXIT,
+            f"{_name(cta)} exits while {site.what} of {agent}, at {site.loc.short}, can still"
+            f" arrive on {bar.name}",
+            site.loc,
+            _wait_for_it(m, bar).rstrip("."),
+            ExitError,
         )
 
 

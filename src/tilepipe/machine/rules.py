@@ -121,6 +121,12 @@ STORE_AT_EXIT = Rule(
     "CUDA C++ Programming Guide, Tensor Memory Access: the thread that initiated the transfer waits"
     " until shared memory has been read; DeepGEMM's kernels for sm_90 exit without",
 )
+COMMIT_AT_EXIT = Rule(
+    "commit at exit",
+    "a wait for each tcgen05.commit on an mbarrier of its own CTA, before the CTA exits",
+    "PTX ISA, mbarrier: it is an object in shared memory, which lives as long as its CTA; CUTLASS's"
+    " FMHA for sm_100 exits without waiting for its last commits",
+)
 ELECTED_LANE = Rule(
     "elected lane",
     "the same outcome whichever lane elect.sync elects, also where its number decides what is done,"
@@ -163,7 +169,7 @@ RELAXED_HAND_BACK = Rule(
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA, FENCE_OF_WRITER,
-    STORE_AT_EXIT, ELECTED_LANE,
+    STORE_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE,
     OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK,
 )  # fmt: skip
 
