@@ -4,6 +4,7 @@ what NumPy says of them, for the simulator, for NVRTC, and for a GPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +17,18 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 
 REGISTERS = [t for t in dtypes.ALL if t.in_registers]
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "neg": np.negative,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rcp": lambda x: 1 / x,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": lambda x: np.array([math.erf(v) for v in np.asarray(x, np.float64)]),
+}
 NUMPY = SimpleNamespace(
     min=np.minimum,
     max=np.maximum,
     select=np.where,
-    math=lambda name, x: (
-        1 / np.sqrt(x)
-        if name == "rsqrt"
-        else {"neg": np.negative}.get(name, getattr(np, name, np.abs))(x)
-    ),
+    math=lambda name, x: NAMED.get(name, getattr(np, name, np.abs))(x),
 )
 Operator = Callable[[Any, Any, Any], Any]  # (ctx or NUMPY, x, y)
 
@@ -95,6 +99,11 @@ FUNCTIONS: dict[str, Operator] = {
         "sin",
         "cos",
         "floor",
+        "ceil",
+        "round",
+        "erf",
+        "sigmoid",
+        "rcp",
     )
 } | {"div": lambda c, x, y: x / y, "reciprocal": lambda c, x, y: 1.0 / y}
 

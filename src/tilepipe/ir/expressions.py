@@ -98,7 +98,7 @@ class Local(Expr):
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Unary(Expr):
     """`op` is one of: neg, not (boolean or bitwise), abs, exp, exp2, log, log2, sqrt, rsqrt, tanh,
-    sin, cos, floor.
+    sin, cos, erf, sigmoid, rcp (1 / a), floor, ceil, round (to nearest even).
     """
 
     op: str

@@ -253,6 +253,11 @@ def functions() -> Kernel:
                 "sin",
                 "cos",
                 "floor",
+                "ceil",
+                "round",
+                "erf",
+                "sigmoid",
+                "rcp",
             ):
                 if t.is_float:
                     b.store(

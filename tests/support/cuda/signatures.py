@@ -500,6 +500,7 @@ def _numbers() -> dict[str, Signature]:
         "f16_from": _pure("x:f", "cvt.rn.f16.f32 h, f", "cvt", "=bits:h"),
         "from_f16": _pure("=bits:h", "cvt.f32.f16 out-f, h", "cvt", "=x:out-f"),
         "fast_exp2": _pure("x:f", "ex2.approx.ftz.f32 out-f, f", "ex2", "=y:out-f"),
+        "fast_rcp": _pure("x:f", "rcp.approx.ftz.f32 out-f, f", "rcp", "=y:out-f"),
         "fast_log2": _pure("x:f", "lg2.approx.ftz.f32 out-f, f", "lg2", "=y:out-f"),
     }
     for source, c_type in (("f32", "float"), ("f64", "double")):

@@ -51,7 +51,10 @@ _FUNCTIONS = {
     "tanh": "tanhf",
     "sin": "sinf",
     "cos": "cosf",
+    "erf": "erff",
     "floor": "floorf",
+    "ceil": "ceilf",
+    "round": "rintf",
     "abs": "fabsf",
 }
 
@@ -234,10 +237,18 @@ def _unary(ctx: Context, x: e.Unary, at: At | None) -> tuple[str, int]:
             return text(ctx, x.a, at), _ATOM
         case "abs" if not x.dtype.is_float:
             return f"abs({text(ctx, x.a, at)})", _ATOM
-        case "exp2" | "log2":
+        case "rcp" | "sigmoid" if double:
+            a = operand(ctx, x.a, _ATOM, at)
+            return f"1.0 / {a}" if x.op == "rcp" else f"1.0 / (1.0 + exp(-{a}))", 13
+        case "sigmoid":  # exp(-x) is 2^(-x log2 e)
+            rcp, exp2 = ctx.use("fast_rcp"), ctx.use("fast_exp2")
+            return f"{rcp}(1.0f + {exp2}(-1.44269504f * {operand(ctx, x.a, 14, at)}))", _ATOM
+        case "exp2" | "log2" | "rcp":
             function = x.op if double else ctx.use(f"fast_{x.op}")
         case _:
-            function = {"abs": "fabs"}.get(x.op, x.op) if double else _FUNCTIONS[x.op]
+            function = (
+                {"abs": "fabs", "round": "rint"}.get(x.op, x.op) if double else _FUNCTIONS[x.op]
+            )
     return f"{function}({text(ctx, x.a, at)})", _ATOM
 
 

@@ -137,8 +137,9 @@ class ScalarMembers:
         return binary(self.tracer, "max", a, b)
 
     def math(self, function: str, x: object) -> Value:
-        """A function of one scalar: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos,
-        floor; integers become float32, except for neg and abs.
+        """A function of one scalar: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, rcp, tanh, sin,
+        cos, erf, sigmoid, floor, ceil, round (to nearest even); integers become float32, except for
+        neg and abs.
         """
         if function not in FUNCTIONS:
             raise TraceError(

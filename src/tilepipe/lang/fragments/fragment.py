@@ -178,8 +178,8 @@ class FragmentValue(Operators["FragmentValue"]):
         return self._binary("min", other)
 
     def apply(self, function: str) -> FragmentValue:
-        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin,
-        cos, floor.
+        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, rcp, tanh,
+        sin, cos, erf, sigmoid, floor, ceil, round (to nearest even).
 
         Raises:
             TraceError: there is no such function.

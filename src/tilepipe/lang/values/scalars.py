@@ -323,7 +323,10 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
     return traced_value(tracer, Binary(dtype, vary, nonneg, shape, size, op=op, a=a, b=b))
 
 
-_FLOAT_ONLY = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"}
+_FLOAT_ONLY = {
+    *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "rcp", "tanh", "sin", "cos"),
+    *("erf", "sigmoid", "floor", "ceil", "round"),
+}
 
 
 FUNCTIONS = _FLOAT_ONLY | {"neg", "abs"}
@@ -346,7 +349,7 @@ def unary(tracer: Tracer, op: str, x: object) -> Value:
         return traced_value(tracer, Const(a.dtype, nonneg=value >= 0, value=value))
     if isinstance(a, Const) and op == "not" and a.dtype is dtypes.boolean:
         return traced_value(tracer, exprs.const(not a.value))
-    nonneg = op in ("abs", "exp", "exp2", "sqrt", "rsqrt") or a.dtype is dtypes.boolean
+    nonneg = op in ("abs", "exp", "exp2", "sqrt", "rsqrt", "sigmoid") or a.dtype is dtypes.boolean
     return traced_value(tracer, Unary(a.dtype, a.vary, nonneg, a.shape, a.size + 1, op=op, a=a))
 
 

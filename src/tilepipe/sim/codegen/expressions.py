@@ -322,7 +322,9 @@ class Expressions:
             return f"abs({a})", array
         if x.op == "rsqrt":
             return f"({self.constant(np.float32(1), 'one')} / np.sqrt({a}))", array
-        return f"np.{x.op}({a})", array
+        if x.op in ("erf", "sigmoid", "rcp"):
+            return f"{x.op}({a})", array
+        return f"np.{'rint' if x.op == 'round' else x.op}({a})", array
 
     def _binary(self, x: e.Binary) -> Text:
         a, aa = self(x.a)

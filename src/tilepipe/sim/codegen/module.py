@@ -30,7 +30,7 @@ from tilepipe.machine.memory.fragment_access import read_registers
 from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.program import AgentPlan, BarrierPlan, Program, RingSide
 from tilepipe.machine.sites import SETUP
-from tilepipe.sim import bits, election, integers, runtime
+from tilepipe.sim import bits, election, functions, integers, runtime
 from tilepipe.sim.codegen import control, memory, synchronisation, tensor_cores, values
 from tilepipe.sim.codegen.functions import CALLED, Function
 from tilepipe.sim.sites import OpSite, describe
@@ -48,6 +48,9 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     integers.shl_all,
     integers.shr_all,
     integers.from_floats,
+    functions.erf,
+    functions.sigmoid,
+    functions.rcp,
     bits.bitcast,
     bits.interleaved,
     from_float,
