@@ -95,7 +95,14 @@ def test_every_public_function_is_called() -> None:
         assert set(inspect.signature(getattr(tp.Program, name)).parameters) - {"self"} == set(
             CALLS[f"Program.{name}"].make()[1]
         )
-    for name in ("matmul", "attention", "gated_matmul", "grouped_matmul", "scaled_matmul"):
+    for name in (
+        "matmul",
+        "attention",
+        "gated_matmul",
+        "grouped_matmul",
+        "rms_norm",
+        "scaled_matmul",
+    ):
         assert set(inspect.signature(getattr(tp.ops, name)).parameters) - {"settings"} <= set(
             CALLS[f"ops.{name}"].make()[1]
         )

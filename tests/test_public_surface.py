@@ -123,6 +123,7 @@ def test_public_members() -> None:
         "grouped_matmul",
         "attention",
         "matmul",
+        "rms_norm",
         "scaled_matmul",
     }
     assert (
@@ -177,7 +178,7 @@ _version errors files host_arguments ir kernels lang ops pipelines program publi
 """
 IMPORTED_OF = {
     "kernels": "attention common gemm",
-    "ops": "arrays attention calls gated grouped matmul scaled",
+    "ops": "arrays attention calls gated grouped matmul rms_norm scaled",
 }
 # Of the standard library: each costs milliseconds, and few want it.
 HEAVY = {

@@ -4,6 +4,7 @@ from tilepipe.ops.attention.public import attention as attention
 from tilepipe.ops.gated.public import gated_matmul as gated_matmul
 from tilepipe.ops.grouped.public import grouped_matmul as grouped_matmul
 from tilepipe.ops.matmul.public import matmul as matmul
+from tilepipe.ops.rms_norm.public import rms_norm as rms_norm
 from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 
-__all__ = ["attention", "gated_matmul", "grouped_matmul", "matmul", "scaled_matmul"]
+__all__ = ["attention", "gated_matmul", "grouped_matmul", "matmul", "rms_norm", "scaled_matmul"]

@@ -193,6 +193,18 @@ def _ops_grouped() -> Any:
     }
 
 
+def _ops_rms_norm() -> Any:
+    (x,) = matrices((8, 16))
+    return tp.ops.rms_norm, {
+        "x": x,
+        "weight": None,
+        "eps": 1e-6,
+        "out": None,
+        "seed": 0,
+        "progress": None,
+    }
+
+
 def _ops_scaled() -> Any:
     a, b = matrices((8, 16), (16, 8), dtype=tp.float8_e4m3.numpy)
     scale = np.ones(1, np.float32)
@@ -406,6 +418,9 @@ CALLS: dict[str, Call] = {
     ),
     "ops.gated_matmul": Call(_ops_gated, _OP),
     "ops.grouped_matmul": Call(_ops_grouped, _OP),
+    "ops.rms_norm": Call(
+        _ops_rms_norm, _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}}
+    ),
     "ops.scaled_matmul": Call(_ops_scaled, _OP | {"bias": {"None"}}),
     "Chip.resident_clusters": Call(
         lambda: (tp.H200.resident_clusters, {"size": 2}), {"size": INTEGERS}

@@ -187,6 +187,7 @@ def prepare(
     empty: bool,
     written_shape: Shape | None = None,
     accumulates: int | None = None,
+    written_name: str = "c",
 ) -> ProductPlan:
     """Makes the plan of a product: compiles and loads the kernel.
 
@@ -195,7 +196,7 @@ def prepare(
         bind: the kernel, for views of the operands that are given, in their forms, of what it
             writes, and the chip.
         empty: there is nothing to multiply. written_shape: of the kernel's result, unless `shape`.
-        accumulates: as of the plan.
+        accumulates: as of the plan. written_name: of the kernel's argument that it writes.
 
     Raises:
         BindError, UnavailableError: as the operation.
@@ -215,7 +216,7 @@ def prepare(
     with device.context(ordinal):
         launcher = bind(views, TensorView(written), chip).launcher()
     places = {name: i for i, operand in enumerate(operands) for name in operand.names}
-    places["c"] = len(operands)
+    places[written_name] = len(operands)
     forms = tuple(form for form, _ in prepared)
     return ProductPlan(
         launcher,

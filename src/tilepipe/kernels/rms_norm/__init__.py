@@ -1,0 +1,1 @@
+"""The root mean square norm of rows: `sm90`."""

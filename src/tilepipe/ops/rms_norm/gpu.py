@@ -1,0 +1,129 @@
+"""rms_norm of CUDA tensors: its prepared launches, and the operator `tilepipe::rms_norm`, which
+PyTorch's compiler sees. It has no gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import tilepipe as tp
+from tilepipe.ir.chip import Chip
+from tilepipe.kernels.rms_norm import sm90
+from tilepipe.ops.calls import Shape
+from tilepipe.ops.rms_norm import simulated
+from tilepipe.ops.rms_norm.call import checked, config
+from tilepipe.ops.rms_norm.public import NAME, NormCall
+from tilepipe.ops.torch import products
+from tilepipe.ops.torch.dispatcher import (
+    is_tracing,
+    observed,
+    refuse_gradient,
+    register,
+    settings_of,
+    settings_text,
+)
+from tilepipe.ops.torch.plan_cache import PlanCache, facts
+from tilepipe.ops.torch.products import Operand, ProductPlan, Views
+from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
+from tilepipe.ops.torch.tensors import TensorView, check_tensors
+
+Call = NormCall[torch.Tensor]
+SCHEMA = (
+    "(Tensor x, Tensor? weight=None, float eps=1e-06, ScalarType? out_dtype=None, str"
+    " settings='()') -> Tensor"
+)
+
+
+def rms_norm(call: Call) -> torch.Tensor:
+    """`ops.rms_norm` of PyTorch tensors, with all its options."""
+    refuse_gradient(NAME, call.x, call.weight, call.out)
+    if not is_tracing() and not observed(call.x, call.x, call.weight, call.out):
+        return plans.run(call)
+    _checked_tensors(call)
+    dtype = None if call.out is None else call.out.dtype
+    y = operator(call.x, call.weight, float(call.eps), dtype, settings_text(call.settings))
+    return y if call.out is None else call.out.copy_(y)
+
+
+def _checked_tensors(call: Call) -> Shape:
+    """(rows, columns), of tensors that may be without data."""
+    named = {"x": call.x, "weight": call.weight, "out": call.out}
+    given = {name: x for name, x in named.items() if x is not None or name == "out"}
+    check_tensors(NAME, given, optional=1)
+    return checked(call)
+
+
+def _key(call: Call) -> object:
+    """What the plan of a call depends on."""
+    return facts(call.x), facts(call.weight), facts(call.out), call.eps, call.settings
+
+
+def _prepare(call: Call) -> ProductPlan:
+    rows, columns = _checked_tensors(call)
+    cfg = config(call.settings)
+
+    def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
+        return sm90.bind(views["x"], views.get("weight"), written, cfg, eps=call.eps)
+
+    operands = [
+        Operand(("x",), call.x, lambda x: x.reshape(rows, columns), order="row"),
+        Operand(("weight",), call.weight, matrix=False),
+    ]
+    return products.prepare(
+        NAME,
+        operands,
+        call.out,
+        tuple(call.x.shape),
+        call.x.dtype if call.out is None else call.out.dtype,
+        bind,
+        empty=0 in (rows, columns),
+        written_shape=(rows, columns),
+        accumulates=0,
+        written_name="y",
+    )
+
+
+def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
+    if plan.launcher is not None:
+        return plan.launch((call.x, call.weight), call.out)
+    return plan.new_result() if call.out is None else call.out
+
+
+def _simulate(call: Call) -> torch.Tensor | None:
+    """The result, where the tensors are on the CPU."""
+    if not is_simulated(call.x):
+        return None
+    _checked_tensors(call)
+    found: torch.Tensor = simulate(NAME, call, simulated.rms_norm)
+    return found
+
+
+plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch, _simulate)
+
+
+def kernel(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    out_dtype: torch.dtype | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
+    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
+    literal.
+    """
+    out = None if out_dtype in (None, x.dtype) else torch.empty_like(x, dtype=out_dtype)
+    return plans.run(NormCall(x, weight, eps, out, settings_of(settings)))
+
+
+def _fake(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    out_dtype: torch.dtype | None = None,
+    settings: str = "()",
+) -> torch.Tensor:
+    """The shape and dtype of the result, for tensors without data."""
+    return x.new_empty(x.shape, dtype=x.dtype if out_dtype is None else out_dtype)
+
+
+operator = register(NAME, SCHEMA, kernel, _fake)
