@@ -31,7 +31,8 @@ PIPELINES = """
 AheadTile AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage
 ConsumerTiles
 ExplicitConsumeContext GroupedScheduler GroupedTile InputConsumer InputConsumerStage
-InputProducer InputProducerStage InputTilePipeline MbarPtr OperandTilePayload OrderedBarrier
+InputProducer InputProducerStage InputTilePipeline MbarPtr MmaConsumer
+MmaConsumerStage OperandTilePayload OrderedBarrier
 PipelineState ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray SMemPtr
 SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler
 TileOperand TilePayload WorkTile

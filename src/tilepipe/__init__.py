@@ -141,6 +141,10 @@ from tilepipe.pipelines.rings.input_tiles import (
     InputTilePipeline as InputTilePipeline,
     ProducerTiles as ProducerTiles,
 )
+from tilepipe.pipelines.rings.mma_consumer import (
+    MmaConsumer as MmaConsumer,
+    MmaConsumerStage as MmaConsumerStage,
+)
 from tilepipe.pipelines.rings.operand_payload import (
     OperandTilePayload as OperandTilePayload,
     TileOperand as TileOperand,

@@ -50,6 +50,8 @@ OF_THE_LIBRARY = {
     "InputProducerStage.__init__",
     "InputStage.__init__",
     "KVTiles.__init__",
+    "MmaConsumerStage.__init__",
+    "MmaConsumerStage.bind_commit",
     "MmaStage.__init__",
     "NamedBarrier.__init__",
     "OutputKPipeline.__init__",

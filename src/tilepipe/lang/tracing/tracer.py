@@ -305,7 +305,7 @@ class Tracer:
                 f"mma_commit binds {commit.describe()} to the MMAs before it, but no ctx.wgmma_wait"
                 " in the same block retires them, so the arrival would never be made. (The release"
                 " of a staged ring is such a commit.) Wait in this block, or consume through"
-                " `inputs.consumer(lag=n)`.",
+                " `inputs.consumer(lag=n)`; of a ring of raw slots `tp.MmaConsumer(ring, lag=n)`.",
                 commit.loc,
             )
 
