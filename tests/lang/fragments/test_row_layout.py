@@ -39,6 +39,8 @@ def test_shapes(layout: str, shape: tuple[int, int], warps: str, words: tuple[st
         ("f += g", ("different elements", '"wgmma"', '"rows:8"')),
         ("f.set(f.cols(0, 64), col=8)", ("multiple of 64", "got 8")),
         ("f.cols(8, 64)", ("multiples of 64",)),
+        ("ctx.col_index(64, layout='rows')", ('"rows:T"', "got 'rows'")),
+        ("ctx.col_index(64, layout='row:8')", ('"rows:T"', "got 'row:8'")),
         ("f.load(tile)", ("f.load(tile)", "ctx.load_global")),
         ("ctx.store(tile, f)", ("shared tile", "ctx.store_global")),
         ("ctx.store_global(out, (0,), f.sum(), reduce='add')", ("reduce=", '"wgmma"')),

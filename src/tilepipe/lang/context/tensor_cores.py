@@ -14,6 +14,7 @@ from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.asynchronous import wgmma
 from tilepipe.lang.asynchronous.commits import Mbar
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.fragments.layouts import require_layout
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory import tcgen05
 from tilepipe.lang.tensor_memory.addresses import TmemAddress, accumulator_at
@@ -91,6 +92,7 @@ class TensorCoreMembers:
             index = Iota(dtypes.int32, shape=(1, cols), nonneg=True, layout=layout)
             result.set(FragmentValue(self.tracer, index, {}))
             return result
+        require_layout(layout)
         if type(cols) is not int or cols < 8 or cols % 8:
             raise TraceError(f"ctx.col_index takes a multiple of 8 columns, got {cols!r}", caller())
         role = self.tracer.role.role

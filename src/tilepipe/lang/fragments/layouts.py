@@ -4,13 +4,23 @@ reduce it.
 
 from __future__ import annotations
 
+from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory
-from tilepipe.ir.fragment import VECTOR, WARP, row_threads
+from tilepipe.ir.fragment import SPAN, VECTOR, WARP, row_threads
 from tilepipe.ir.location import caller
 from tilepipe.ir.ops import Partials
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.tracing.role_barriers import role_barrier
 from tilepipe.lang.tracing.tracer import Tracer
+
+
+def require_layout(layout: str) -> None:
+    """Raises TraceError for what is the name of no layout."""
+    if layout not in SPAN and not row_threads(layout):
+        raise TraceError(
+            f'a layout is "wgmma", "tmem", or "rows:T" with T threads a row; got {layout!r}',
+            caller(),
+        )
 
 
 def broken_layout_rule(shape: tuple[int, int], threads: int, agent_threads: int) -> str | None:
