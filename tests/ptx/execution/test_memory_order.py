@@ -241,3 +241,129 @@ def test_a_fence_learns_from_all_flags_that_its_thread_has_seen() -> None:
     run(text.replace("FENCE", "fence.acq_rel.gpu;"), zeros(flags), zeros(flags), block=flags + 32)
     with pytest.raises(RaceError, match="nothing orders the second access"):
         run(text.replace("FENCE", ""), zeros(flags), zeros(flags), block=flags + 32)
+
+
+# -- the write that is observed ------------------------------------------------------------
+
+# `{n}` threads of their own warps, or CTAs, count themselves; the last one resets the counter.
+RESET = """
+    mov.u32 %r5, %laneid;
+    setp.ne.u32 %p1, %r5, 0;
+    @%p1 bra END;
+    {before}
+    atom.{scope}.global.add.u32 %r7, [%b0], 1;
+    {after}
+    setp.ne.u32 %p2, %r7, {last};
+    @%p2 bra END;
+    st.global.u32 [%b0], 0;
+    END:
+"""
+FENCES = {"before": "membar.gl;", "after": "membar.gl;", "scope": "relaxed.gpu"}
+
+
+@pytest.mark.parametrize("extent", [{"grid": 2}, {"grid": 3}, {"block": 64}], ids=str)
+@pytest.mark.parametrize("rules", ["practice", "strict"])
+def test_the_last_that_counts_itself_may_reset_the_counter(
+    extent: dict[str, int], rules: Any
+) -> None:
+    last = 2 if extent == {"grid": 3} else 1
+    sizes: dict[str, Any] = {"grid": 1, "block": 32, **extent}
+    launch = kernel(RESET.format(last=last, **FENCES), 1).bind([zeros(1)], **sizes)
+    assert check(launch, rules=rules).ok
+
+
+@pytest.mark.parametrize(
+    ("weaker", "grid"),
+    [({}, 3), ({"scope": "relaxed.cta"}, 2)],
+    ids=["one more CTA counts itself", "a scope without the other CTA"],
+)
+def test_a_counter_that_is_reset_early_is_a_race(weaker: dict[str, str], grid: int) -> None:
+    text = RESET.format(last=1, **{**FENCES, **weaker})
+    verdict = check(kernel(text, 1).bind([zeros(1)], grid=grid, block=32))
+    assert [fault.kind for fault in verdict.faults] == ["RaceError"]
+
+
+def test_a_race_with_a_counter_of_unordered_ctas_names_an_access_of_another() -> None:
+    text = RESET.format(last=1, before="", after="", scope="relaxed.gpu")
+    with pytest.raises(RaceError, match=r"first:  warp 0 of CTA [01] writes: atom"):
+        run(text, zeros(1), grid=3)
+
+
+# CTA 0 writes relaxed to %b0[0]; CTA 1 observes that; then %b0[0] is written by an ordinary store.
+OBSERVED = """
+    mov.u32 %r5, %ctaid.x;
+    setp.ne.u32 %p1, %t, 0;
+    @%p1 bra END;
+    setp.eq.u32 %p2, %r5, 1;
+    @%p2 bra ONE;
+    setp.eq.u32 %p2, %r5, 2;
+    @%p2 bra TWO;
+    {zero}
+    bra END;
+    ONE: ld.{read}.gpu.global.u32 %r1, [%b0];
+    setp.eq.u32 %p2, %r1, 0;
+    @%p2 bra ONE;
+    {one}
+    bra END;
+    TWO: ld.acquire.gpu.global.u32 %r1, [%b0+8];
+    setp.eq.u32 %p2, %r1, 0;
+    @%p2 bra TWO;
+    st.global.u32 [%b0], 3;
+    END:
+"""
+WRITES = "st.relaxed.gpu.global.u32 [%b0], 1;"
+ORDERED_BY_IT = {
+    "the observer writes": (WRITES, "st.global.u32 [%b0], 2;", 2),
+    "the observer hands it on": (WRITES, "st.release.gpu.global.u32 [%b0+8], 1;", 3),
+    "through a read-modify-write": (
+        f"{WRITES} red.relaxed.gpu.global.add.u32 [%b0], 1;", "st.global.u32 [%b0], 2;", 2,
+    ),
+}  # fmt: skip
+NOT_ORDERED_BY_IT = {
+    "other data of the writer": (
+        f"st.global.u32 [%b0+4], 7; {WRITES}", "ld.global.u32 %r2, [%b0+4];", 2,
+    ),
+    "a relaxed write elsewhere": (
+        f"st.relaxed.gpu.global.u32 [%b0+4], 7; {WRITES}", "st.global.u32 [%b0+4], 2;", 2,
+    ),
+    "handed on relaxed": (WRITES, "st.relaxed.gpu.global.u32 [%b0+8], 1;", 3),
+    "half of a vector": (
+        "st.relaxed.gpu.global.v2.u32 [%b0], {1, 1};", "st.global.u32 [%b0+4], 2;", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ORDERED_BY_IT)
+def test_who_observes_a_write_comes_after_it(what: str) -> None:
+    zero, one, grid = ORDERED_BY_IT[what]
+    text = OBSERVED.format(zero=zero, one=one, read="relaxed")
+    for seed in SEEDS:
+        run(text, zeros(3), seed=seed, grid=grid)
+
+
+@pytest.mark.parametrize("what", NOT_ORDERED_BY_IT)
+def test_who_observes_a_write_does_not_come_after_others(what: str) -> None:
+    zero, one, grid = NOT_ORDERED_BY_IT[what]
+    text = OBSERVED.format(zero=zero, one=one, read="relaxed")
+    with pytest.raises(RaceError):
+        run(text, zeros(4), grid=grid)
+
+
+def test_a_counter_in_shared_memory_is_reset_by_its_last() -> None:
+    text = """
+        .shared .align 4 .b32 count;
+        mov.u32 %r5, %laneid;
+        setp.eq.u32 %p1, %t, 0;
+        @%p1 st.shared.u32 [count], 0;
+        bar.sync 0;
+        setp.ne.u32 %p1, %r5, 0;
+        @%p1 bra END;
+        atom.relaxed.cta.shared.add.u32 %r7, [count], 1;
+        setp.ne.u32 %p2, %r7, LAST;
+        @%p2 bra END;
+        st.shared.u32 [count], 0;
+        END:
+    """
+    run(text.replace("LAST", "1"), zeros(1), block=64)
+    with pytest.raises(RaceError):
+        run(text.replace("LAST", "0"), zeros(1), block=64)

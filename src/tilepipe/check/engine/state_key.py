@@ -429,11 +429,13 @@ def _values(values: Mapping[int, Value], bits: _Bits) -> Hashable:
 
 def _value(value: Value, bits: _Bits) -> Hashable:
     parts = ((int(scope), place, bits(known)) for (scope, place), known in value.parts.items())
-    place = value.place if value.strong.scope < Scope.GPU else ()  # else it reaches every thread
+    chain = bits(value.chain)
+    # a write with a wide scope reaches every thread, but a narrow read may leave out its own
+    place = value.place if chain or value.strong.scope < Scope.GPU else ()
     own = ((int(scope), bits(known)) for (scope, _), known in value.own.items())
     uid, lane = value.thread
     thread = (value.place, bits.rename.get(uid, uid), lane) if value.own else ()
-    return place, _strong(value.strong), tuple(sorted(parts)), thread, tuple(sorted(own))
+    return place, _strong(value.strong), tuple(sorted(parts)), thread, tuple(sorted(own)), chain
 
 
 def _strong(strong: Strong) -> Hashable:

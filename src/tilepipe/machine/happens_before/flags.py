@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.happens_before.events import Event, GlobalOrder
+from tilepipe.machine.happens_before.knowledge import Fenceable
 from tilepipe.machine.happens_before.memory_order import (
     Fence,
     Place,
@@ -33,10 +35,10 @@ def place_of(m: Machine, ag: Agent) -> Place:
 
 def wrote(
     m: Machine, ag: Agent, site: Site, lane: int, values: Values, at: int, strong: Strong,
-    name: str, *, updates: bool = False, shared: bool = False,
+    name: str, *, access: Fenceable | None, updates: bool = False, shared: bool = False,
 ) -> None:  # fmt: skip
-    """The thread `lane` has written a location. `updates`: by a read-modify-write. `shared`: it is
-    in shared memory.
+    """The thread `lane` has written a location. `access`: the record of this write, where it has no
+    other. `updates`: by a read-modify-write. `shared`: it is in shared memory.
     """
     place, known = place_of(m, ag), ag.publish(lane)
     before = values.get(at)
@@ -44,12 +46,13 @@ def wrote(
     if before is not None and (before.thread, before.place) == (new.thread, place):
         for (scope, _), bits in before.own.items():  # a release, then a write of the same thread
             new.release(min(scope, strong.scope), bits)
+    if access is not None:
+        new.chain = access.bit | access.release_bit
     if updates and before is not None:
         new.all |= before.all
-        if strong.scope.reaches(place, before.place) and before.strong.scope.reaches(
-            before.place, place
-        ):
+        if before.meets(place, strong):
             new.parts |= before.parts
+            new.chain |= before.chain
     if strong.releases:
         new.release(strong.scope, known)
     else:
@@ -57,6 +60,13 @@ def wrote(
             if shared or not by.restricted:
                 new.add(min(by.scope, strong.scope), place, by.bits & known)
     values[at] = new
+
+
+def written(order: GlobalOrder, ag: Agent, site: Site, lane: int, locations: int) -> Event | None:
+    """The record of the latest write at a site, where `lane` alone made it, to one location: that
+    of several is one record, of which an observer of one location comes after a part.
+    """
+    return order.present.latest.get((ag.uid, lane, site.id)) if locations == 1 else None
 
 
 def _before(m: Machine, ag: Agent, known: int) -> Iterator[Fence]:
@@ -86,6 +96,8 @@ def observed(
         return
     if value.strong.nbytes != strong.nbytes and value.strong.nbytes and strong.nbytes:
         return
+    if value.chain and value.meets(place, strong):
+        ag.acquire(mask, value.chain)
     learned = value.learned(place, strong.scope) if strong.acquires else 0
     if learned:
         ag.acquire(mask, learned)

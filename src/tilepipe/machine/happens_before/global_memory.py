@@ -218,7 +218,19 @@ def _apart_from_clusters(m: Machine, order: GlobalOrder, new: Event, where: Inde
             if new.atomic and kept is order.writers and (event is None or event.atomic):
                 continue
             if number == MANY or (event is not None and event.cluster != m.cluster_id):
+                event = event or _latest_of_others(m, order, new, verb == "written")
                 global_races.race(m, order.name, event, verb, new)
+
+
+def _latest_of_others(m: Machine, order: GlobalOrder, new: Event, written: bool) -> Event | None:
+    """The latest write, or read, of an element of `new` by another cluster, for a message; None
+    where no record is left of it.
+    """
+    for old in reversed(order.history):
+        conflicts = old.is_write is written and not (old.atomic and new.atomic)
+        if conflicts and old.cluster != m.cluster_id and new.elements_in_common(old, order.shape):
+            return old
+    return None
 
 
 def _known_of_clusters(

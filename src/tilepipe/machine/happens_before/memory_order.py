@@ -10,6 +10,11 @@ thread knew, where the write releases or follows a fence. A read-modify-write ha
 value before it had (the release sequence). A strong read of a `Value` learns it, where the read
 acquires, or once a fence follows.
 
+Any strong read comes after the write that it observes, and after those before it in a chain of
+read-modify-writes ("Causality Order": observation order, then base causality order): so the last
+CTA that counts itself may reset the counter by an ordinary write. This orders those writes alone
+(with what they overwrote, whose records are gone), and nothing else that their threads did before.
+
 In practice a fence and a relaxed access may be of different threads that a barrier orders: each
 thread of a CTA executes a fence, then bar.sync, then one thread counts the CTA by a relaxed atomic
 operation; it reads the count of another CTA, then bar.sync, then each thread executes a fence. So a
@@ -83,6 +88,7 @@ class Value:
         parts: what is released, by the scope and the CTA of the release.
         all: what is known to the threads that wrote it, and the values before it, released or not.
         shared: it is in shared memory.
+        chain: the write, and those that it follows in a chain of read-modify-writes.
         thread: the agent, and the lane as a mask, that wrote it. own: what this thread has released
             to the location, in its writes since another thread wrote there.
     """
@@ -97,6 +103,15 @@ class Value:
     shared: bool
     thread: tuple[int, int] = (0, 0)
     own: dict[tuple[Scope, Place], int] = field(default_factory=dict)
+    chain: int = 0
+
+    def meets(self, here: Place, strong: Strong) -> bool:
+        """Whether the scopes of the write, and of a strong access by a thread of the CTA `here`,
+        include each other's thread.
+        """
+        return strong.scope.reaches(here, self.place) and self.strong.scope.reaches(
+            self.place, here
+        )
 
     def learned(self, here: Place, scope: Scope) -> int:
         """The knowledge that a thread of the CTA `here` gains by an acquire with this scope."""
@@ -117,6 +132,7 @@ class Value:
 
     def forget(self, dead: int) -> None:
         self.all &= ~dead
+        self.chain &= ~dead
         for parts in (self.parts, self.own):
             for key in parts:
                 parts[key] &= ~dead
@@ -221,7 +237,7 @@ def _summed(reads: list[Seen]) -> list[Seen]:
         value, key = seen.value, (seen.uid, seen.mask, seen.strong, seen.place, seen.value.shared)
         before = sums.get(key)
         if before is None:
-            new = replace(value, parts=dict(value.parts), own={})
+            new = replace(value, parts=dict(value.parts), own={}, chain=0)
         else:
             new = replace(before.value, all=before.value.all | value.all)
             for (scope, place), bits in value.parts.items():

@@ -165,9 +165,11 @@ def store_bytes(
             flags.overwritten(space.values, where[:, 0].tolist(), nbytes)
     else:
         for lane in active:
-            for at in strong.locations(int(addresses[lane]), nbytes):
+            locations = strong.locations(int(addresses[lane]), nbytes)
+            access = _written(space, 1 << lane, len(locations))
+            for at in locations:
                 _in_turn(m, space, 1 << lane, at, True)
-                _wrote(m, ag, site, 1 << lane, space, at, strong)
+                _wrote(m, ag, site, 1 << lane, space, at, strong, access)
     check_one_value(ag, site, active, addresses, space.memory[where] != values[active])
 
 
@@ -264,11 +266,13 @@ def atomic_bytes(
         there[:] = combine(out[lane], operands[lane])
         changes = bool((there != out[lane]).any())
         changed |= changes
-        for at in strong.locations(first, nbytes):
+        locations = strong.locations(first, nbytes)
+        access = _written(space, 1 << lane, len(locations))
+        for at in locations:
             _in_turn(m, space, 1 << lane, at, changes)
             if site.id not in m.world.unread:
                 flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
-            _wrote(m, ag, site, 1 << lane, space, at, strong, updates=True)
+            _wrote(m, ag, site, 1 << lane, space, at, strong, access, updates=True)
     if changed:
         ag.repeats = False
     else:
@@ -291,11 +295,21 @@ def _in_turn(m: Machine, space: ByteSpace, lane: int, at: int, changes: bool) ->
 
 
 def _wrote(
-    m: Machine, ag: Agent, site: Site, lane: int, space: ByteSpace, at: int, strong: Strong, *,
-    updates: bool = False,
+    m: Machine, ag: Agent, site: Site, lane: int, space: ByteSpace, at: int, strong: Strong,
+    access: Access | None, *, updates: bool = False,
 ) -> None:  # fmt: skip
-    name = _name(space, at)
-    flags.wrote(m, ag, site, lane, space.values, at, strong, name, updates=updates, shared=True)
+    flags.wrote(
+        m, ag, site, lane, space.values, at, strong, _name(space, at), access=access,
+        updates=updates, shared=True,
+    )  # fmt: skip
+
+
+def _written(space: ByteSpace, lane: int, locations: int) -> Access | None:
+    """The record of the latest access, where it is a write by `lane` alone, to one location
+    (`flags.written`).
+    """
+    latest = space.accesses[-1]
+    return latest if latest.mask == lane and locations == 1 else None
 
 
 def _name(space: ByteSpace, at: int) -> str:

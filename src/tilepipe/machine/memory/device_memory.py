@@ -306,9 +306,10 @@ def store_global(
         for lane, offset in zip(lanes, offsets.tolist(), strict=True):
             locations = strong.locations(offset, nbytes)
             _in_turn(m, allocation, 1 << lane, locations, True)
+            access = flags.written(allocation.order, ag, site, 1 << lane, len(locations))
             for at in locations:
                 name = allocation.element(at)
-                flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name)
+                flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name, access=access)
 
 
 def _in_turn(
@@ -356,11 +357,14 @@ def atomic_global(
             changed |= changes
             locations = strong.locations(offset, nbytes)
             _in_turn(m, allocation, 1 << lane, locations, changes)
+            access = flags.written(allocation.order, ag, site, 1 << lane, len(locations))
             for at in locations:
                 if site.id not in m.world.unread:
                     flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
                 name = allocation.element(at)
-                flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name, updates=True)
+                flags.wrote(
+                    m, ag, site, 1 << lane, kept, at, strong, name, access=access, updates=True
+                )
     if changed:
         ag.repeats = False
     else:

@@ -156,7 +156,10 @@ def _wrote(
     if m.world.order is not None:
         flat = int(np.ravel_multi_index(where, order.shape))
         name = _name(tensor, where)
-        flags.wrote(m, ag, site, 1 << lane, order.values, flat, strong, name, updates=updates)
+        access = flags.written(order, ag, site, 1 << lane, 1)
+        flags.wrote(
+            m, ag, site, 1 << lane, order.values, flat, strong, name, access=access, updates=updates
+        )
 
 
 def _in_turn(m: Machine, site: Site, mask: int, where: tuple[int, ...], changes: bool) -> None:
