@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,12 @@ def test_lanes_that_name_others_do_not_meet() -> None:
     message = r"wait for other lanes .*lanes 0x55555555 at .*bar.warp.sync -1"
     with pytest.raises(SimFault, match=message):
         run(text(odd="bar.warp.sync 0xfffffffe;"), np.zeros(32, np.int32))
+
+
+@pytest.mark.parametrize("instruction", ["bar.warp.sync %r9", "vote.sync.any.pred %p2, %p1, %r9"])
+def test_lanes_that_name_different_lanes_together_are_undecided(instruction: str) -> None:
+    halves = f"setp.lt.u32 %p1, %t, 16; selp.b32 %r9, 0xffff, 0xffff0000, %p1; {instruction};"
+    verdict = check(kernel(halves, 1).bind([np.zeros(32, np.int32)], grid=1, block=32))
+    assert verdict.verdict == "undecided"
+    message = r"PTX line \d+: (bar.warp|vote).sync.*name different lanes \(0xffff, 0xffff0000\)"
+    assert re.search(message, verdict.bound)

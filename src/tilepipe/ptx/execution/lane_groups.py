@@ -157,14 +157,27 @@ class LaneGroups:
             return self.region
         return Region(meets, self.mask, 0, self.region)
 
-    def named(self, members: Array | int) -> int:
-        """The lanes that an instruction names: a number, or one of each lane."""
+    def named(self, members: Array | int, instruction: Instruction) -> int:
+        """The lanes that an instruction names: a number, or one of each lane.
+
+        Raises:
+            PtxError: the lanes that execute it together name different ones.
+        """
         if not isinstance(members, np.ndarray):
             return members
         here = members[self.active]
         if (here != here[0]).any():
-            raise PtxError("lanes that execute an instruction together name different lanes")
+            masks = ", ".join(f"{int(mask) & 0xFFFFFFFF:#x}" for mask in np.unique(here)[:4])
+            raise PtxError(
+                f"{where(instruction)}: {instruction}: lanes that execute it together name"
+                f" different lanes ({masks}); put it, and the accesses that it orders, into a"
+                " branch for each mask"
+            )
         return int(here[0])
+
+    def _at(self, segment: int) -> Instruction:
+        """The instruction that a segment begins with."""
+        return self.code.function.instructions[self.code.spans[segment].begin]
 
     def must_be_named(self, members: Array | int, instruction: Instruction) -> None:
         """A lane may execute an instruction for several lanes only if that names it (PTX ISA,
@@ -173,7 +186,7 @@ class LaneGroups:
         Raises:
             SimFault: one does that is not named.
         """
-        named = self.named(members)
+        named = self.named(members, instruction)
         if unnamed := self.mask & ~named:
             raise SimFault(
                 f"{where(instruction)}: {instruction}: the lanes {unnamed:#x} execute it, which its"
@@ -184,7 +197,7 @@ class LaneGroups:
         """Waits for the lanes that an instruction names; None once they are here, or the segment to
         run instead.
         """
-        wanted = self.named(members) & self.live
+        wanted = self.named(members, self._at(at)) & self.live
         if wanted & ~self.mask == 0:
             return None
         here = [g for g in self.parked if g.at == at and g.region is self.region]
@@ -220,7 +233,7 @@ class LaneGroups:
         names the same (PTX ISA, bar.warp.sync). `following` and the result: as of
         `gather_anywhere`.
         """
-        named = self.named(members)
+        named = self.named(members, self._at(at))
         others = [one for one in self.apart if one[2] == named]
         met = together = self.mask
         for group, _, _ in others:
@@ -269,7 +282,7 @@ class LaneGroups:
             SimFault: of any other instruction for several lanes.
         """
         for group in self.parked:
-            instruction = self.code.function.instructions[self.code.spans[group.at].begin]
+            instruction = self._at(group.at)
             of_the_cta = instruction.opcode == "bar" and "warp" not in instruction.modifiers
             if of_the_cta or "aligned" in instruction.modifiers:
                 at = self.launch.location(instruction)
@@ -290,8 +303,7 @@ class LaneGroups:
 
     def _place(self, group: Group) -> str:
         """`lanes 0xffff at PTX line 12: shfl.sync...`."""
-        instructions = self.code.function.instructions
-        here = instructions[self.code.spans[group.at].begin]
+        here = self._at(group.at)
         return f"lanes {group.mask:#x} at {where(here)}: {here}"
 
     def part_ways(self) -> bool:
