@@ -262,7 +262,35 @@ def shared_made(rng: Rng) -> Made:
     return _only(shared.bind(out), out)
 
 
+@tp.kernel(grid=2, cooperative=True)
+def between(ctx: tp.Context, words: Any, out: Any) -> None:
+    """Atomic operations, a flag and a fence."""
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        lane = ctx.lane
+        ctx.atomic_add(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_min(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_max(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_and(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_or(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_xor(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_exchange(words[lane], lane, order="relaxed", scope="gpu")
+        ctx.atomic_cas(words[lane], lane, lane, order="relaxed", scope="gpu")
+        ctx.fence("acq_rel", scope="gpu")
+        with ctx.elect_one():
+            ctx.store(words[32 + ctx.block_id], 1, order="release", scope="gpu")
+            ctx.wait_until(words[32], lambda value: value == 1, order="acquire", scope="gpu")
+            ctx.store(out[ctx.block_id], ctx.load(words[32], order="acquire", scope="gpu"))
+
+
+def between_made(rng: Rng) -> Made:
+    out = np.zeros(2, np.int32)
+    return _only(between.bind(np.zeros(34, np.int32), out), out)
+
+
 OWN = [
+    Case("between", between_made),
     Case("addressed", addressed_made),
     Case("shared", shared_made),
     Case("scheduled", scheduled_made),

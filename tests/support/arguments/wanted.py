@@ -41,6 +41,7 @@ BY_NAME: dict[str, set[str]] = {
     "x": SCALARS,
     "y": SCALARS,
     "value": SCALARS,
+    "expected": SCALARS,
     "other": SCALARS,
     "a": SCALARS,
     "b": SCALARS,

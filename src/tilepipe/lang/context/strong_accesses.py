@@ -4,9 +4,11 @@ wait for a value, fences. Strong loads and stores are `load` and `store` with an
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 from tilepipe.errors import TraceError
+from tilepipe.host_arguments import shown
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import AtomicOrder, FenceOrder, GlobalScope, LoadOrder
@@ -17,6 +19,11 @@ from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value
 from tilepipe.lang.values.variables import Var
+
+_CONDITION = (
+    "the condition of wait_until is a function of the value that gives a traced condition,"
+    " `lambda value: value >= n`"
+)
 
 
 class StrongAccessMembers:
@@ -152,6 +159,10 @@ class StrongAccessMembers:
         `check` tries every number of clusters that run together.
         """
         require_one_lane(self.tracer, "wait_until")
+        try:
+            inspect.signature(condition).bind(None)
+        except TypeError:  # no function, or not of one argument
+            raise TraceError(f"{_CONDITION}; got {shown(condition)}", caller()) from None
         waits = Var(self.tracer, True, dtypes.boolean, "waits")
         found = Var(self.tracer, 0, getattr(ref, "dtype", None), "found")
         for _ in WhileLoop(self.tracer, waits):
@@ -159,10 +170,6 @@ class StrongAccessMembers:
             found.set(value)
             holds = condition(value)
             if not isinstance(holds, Value):
-                raise TraceError(
-                    "the condition of wait_until is a function of the value that gives a traced"
-                    f" condition, `lambda value: value >= n`; it gave {holds!r}",
-                    caller(),
-                )
+                raise TraceError(f"{_CONDITION}; it gave {holds!r}", caller())
             waits.set(~holds)
         return found.get()
