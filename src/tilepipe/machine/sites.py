@@ -53,6 +53,7 @@ class Site:
         scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
         shape: of an MMA (rows, columns, dtype of B).
         adds_floats: it adds floating-point numbers to memory atomically.
+        releases: an atomic operation that writes, whatever it finds, and releases by itself.
     """
 
     id: int
@@ -84,6 +85,7 @@ class Site:
     scales: tuple[Scales, ...] = ()
     shape: tuple[int, int, DType] | None = None
     adds_floats: bool = False
+    releases: bool = False
 
     @property
     def crosses(self) -> bool:

@@ -384,6 +384,7 @@ class Launch:
             **{
                 "parity": True,
                 "adds_floats": bool(_ADDS_FLOATS.search(instruction.name)),
+                "releases": _releases(instruction),
                 **dict(perform.site),
             },
         )  # fmt: skip
@@ -456,6 +457,13 @@ def _shape(extents: Extents) -> str:
     """`4`, `4×2`: without the ones at the end."""
     x, y, z = extents
     return "×".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
+
+
+def _releases(instruction: Instruction) -> bool:
+    """Whether it is an atomic operation that writes, whatever it finds, and releases by itself."""
+    words = set(instruction.modifiers)
+    atomic = instruction.opcode in ("atom", "red") and "cas" not in words
+    return atomic and not words.isdisjoint({"release", "acq_rel"})
 
 
 def _standing(agent: Agent) -> Hashable:

@@ -299,3 +299,27 @@ def test_an_operation_whose_result_is_unused_is_a_reduction() -> None:
         "atom.relaxed.gpu.global.or.b32",
     ):
         assert f'"{instruction} ' in text
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("operation", ["or", "max", "exchange"])
+def test_a_release_that_changes_nothing_may_come_later_than_the_acquire(
+    operation: str, first: int
+) -> None:
+    """The reader cannot know whether the release has come: one of the two orders is a race."""
+
+    @tp.kernel(grid=2)
+    def kernel(ctx: tp.Context, d: Any, f: Any, o: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            with ctx.elect_one():
+                with ctx.when(ctx.block_id == first):
+                    ctx.store(d[0], 7)
+                    getattr(ctx, f"atomic_{operation}")(f[0], 0, order="release")
+                with ctx.otherwise():
+                    ctx.load(f[0], order="acquire")
+                    ctx.store(o[0], ctx.load(d[0]))
+
+    arrays = (np.zeros(1, np.int32) for _ in range(3))
+    (fault,) = kernel.bind(*arrays).check().faults
+    assert "race on tensor 'd'" in fault.message

@@ -400,7 +400,9 @@ class CausalOrder:
         # a step conflicts with the last group of another kind, and follows the groups before by way
         # of that group.
         adds = isinstance(thing, tuple) and self._site is not None and self._site.id in self._adds
-        kind = "add" if adds else "change" if changes else "look"
+        # an atomic operation that writes what was there, and releases, does more than look
+        writes = changes or (self._site is not None and self._site.releases)
+        kind = "add" if adds else "change" if writes else "look"
         if kind == "change" or kind != record.turn_kind:
             record.history.append((record.turn_kind, names_of(record.turns)))
             record.turn_kind, record.earlier, record.turns = kind, record.turns, []

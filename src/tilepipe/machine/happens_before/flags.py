@@ -164,9 +164,9 @@ def _release(m: Machine, ag: Agent, mask: int, scope: Scope, restricted: bool) -
     alike = [fence for fence in made if fence.like(new)]
     if not bits or any(fence.bits == bits for fence in alike):
         return
-    if len(alike) >= _FENCES:
-        alike[-1].bits |= bits  # as if the threads that know of that fence knew of this one
-        return
+    if len(alike) >= _FENCES:  # those who know of a later one of these threads know as much
+        m.order.retire_bit(alike[0].mark)
+        made.remove(alike[0])
     new.mark = m.order.new_bit()
     ag.acquire(mask, new.mark)
     made.append(new)
