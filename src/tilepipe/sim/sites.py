@@ -67,7 +67,8 @@ def describe(
     if isinstance(op, ops.Atomic | ops.TmaReduce | ops.FragmentReduceGlobal):
         to = op.dst.base if isinstance(op, ops.Atomic) else op.tensor
         adds = op.operation == "add"
-        facts["releases"] = op.operation != "cas" and op.order in ("release", "acq_rel")
+        if isinstance(op, ops.Atomic):
+            facts["releases"] = op.operation != "cas" and op.order in ("release", "acq_rel")
         facts["adds_floats"] = adds and isinstance(to, TensorParam) and to.dtype.is_float
     bar = getattr(op, "bar", None)
     if isinstance(bar, BarrierRef):
