@@ -96,6 +96,7 @@ def shared(operands: Operands, text: str) -> list[tp.Program]:
 def measure(shape: tuple[int, int, int], configs: list[str], repeats: int) -> None:
     """Prints the table of one shape."""
     operands, blocks, notes = Operands(*shape), {}, []
+    kept = []  # the workspaces that captured launches write to
     for name in ["chosen", *configs]:
         try:
             programs = chosen(operands, shape) if name == "chosen" else shared(operands, name)
@@ -109,6 +110,7 @@ def measure(shape: tuple[int, int, int], configs: list[str], repeats: int) -> No
         if error > 0.01:
             notes.append(f"  {name}: WRONG, error {error:.2e}")
             continue
+        kept.append(programs)
         blocks[name] = timing.block(launch, operands.sets)
 
     def peer(i: int) -> None:
