@@ -27,6 +27,7 @@ from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value
 from tilepipe.lang.values.variables import Var
+from tilepipe.pipelines.rings.mma_consumer import MmaConsumerStage
 from tilepipe.pipelines.schedulers.static import AheadTile
 
 # Public classes that belong to no trace: the host's, and plain data.
@@ -42,6 +43,8 @@ OF_THE_HOST = {
     tp.TileLayout,
     tp.AccumBarrier,
     tp.TilePayload,
+    tp.OperandTilePayload,
+    tp.TileOperand,
 }
 # Public classes that are made of parts, each of which refuses.
 OF_PARTS = {
@@ -49,6 +52,8 @@ OF_PARTS = {
     tp.WorkTile,
     AheadTile,
     tp.GroupedTile,
+    tp.MmaConsumer,
+    MmaConsumerStage,
     tp.TMADestination,
     tp.TmemFragments,
 }

@@ -166,6 +166,7 @@ class ScalarMembers:
         column 2 t + i of eight columns (t = 0..3, i = 0, 1) gives columns 8 i + 2 t (`low`) and
         8 i + 2 t + 1 (`high`) of sixteen.
         """
+        self.tracer.require_running()
         return interleave(self.tracer, low, high)
 
     def let(self, x: object, name: Name = "t") -> Value:

@@ -61,7 +61,8 @@ def atomic(
     element = _element(ref, f"atomic_{operation}", DTYPES[operation])
     expected = None if operation != "cas" else converted(tracer, compare, ref.dtype)
     x = converted(tracer, value, ref.dtype)
-    if not any(part.vary is Vary.LANE for part in (*element.index, x)):
+    alike = not any(part.vary is Vary.LANE for part in (*element.index, x))
+    if alike and tracer.scope.inside("elect") is None:
         require_one_lane(tracer, f"atomic_{operation} of one value to one element")
     result = tracer.local("old", ref.dtype, _vary(tracer))
     given = cast(ops.AtomicOrder, order), cast(ops.MemoryScope, scope)
