@@ -108,7 +108,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         case.marks.append(pytest.mark.thorough.mark)
     unwanted = left_out(metafunc.config.option.markexpr)
     kept = [case for case in calls if unwanted.isdisjoint(mark.name for mark in case.marks)]
-    listed = metafunc.config.option.collectonly
+    listed = getattr(metafunc.config.option, "collectonly", False)
     if test.get_closest_marker("gpu") and missing_gpu() and not listed:
         kept = kept[:1]
     calls[:] = kept or calls[:1]
