@@ -15,7 +15,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Local, const
 from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.layout import panel_elements
-from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer, Tile
+from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer, TensorParam, Tile
 
 
 def _accessor(
@@ -232,3 +232,11 @@ def whole_address(
         col = add(col, mul(s.index, s.size) if s.trips > 1 else const(0))
     linear = place(t.buffer).linear(row, col)
     return f"{tile(ctx, t.buffer, t.index, t.cta)} + {swizzled(ctx, t.buffer, linear)}"
+
+
+def index_term(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
+    """The offset of an index in elements; 64-bit, because strides are."""
+    if axis == tensor.contiguous_axis:
+        return index
+    factor = index if index.isidentifier() or index.isdigit() else f"({index})"
+    return f"{factor} * {ctx.argument('stride', tensor.name, axis)}"

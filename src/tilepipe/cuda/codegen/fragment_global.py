@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+from tilepipe.cuda.codegen.addresses import index_term
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
@@ -57,14 +58,6 @@ class Walk:
     pairs: bool
 
 
-def _term(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
-    """The offset of an index in elements; 64-bit, because strides are."""
-    if axis == tensor.contiguous_axis:
-        return index
-    factor = index if index.isidentifier() or index.isdigit() else f"({index})"
-    return f"{factor} * {ctx.argument('stride', tensor.name, axis)}"
-
-
 def _test(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
     return f"{ctx.use('inside')}({index}, {ctx.argument('shape', tensor.name, axis)})"
 
@@ -90,16 +83,16 @@ def _walk(
     col_axis = None if shape[1] == 1 else tensor.rank - 1
     lane = special("lane")
     leading = range(tensor.rank - inner)
-    terms = [_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
+    terms = [index_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
     test = " && ".join(_test(ctx, tensor, axis, text(ctx, coords[axis])) for axis in leading)
     row, col = ctx.temporary("row"), ctx.temporary("col")
     if row_axis is not None:
         first = add(coords[row_axis], add(mul(special("warp_in_group"), rows.warp), div(lane, 4)))
         ctx.out(f"const i32 {row} = {text(ctx, first)};")
-        terms.append(_term(ctx, tensor, row_axis, row))
+        terms.append(index_term(ctx, tensor, row_axis, row))
     if col_axis is not None:
         ctx.out(f"const i32 {col} = {text(ctx, add(coords[col_axis], mul(mod(lane, 4), 2)))};")
-        terms.append(_term(ctx, tensor, col_axis, col))
+        terms.append(index_term(ctx, tensor, col_axis, col))
     at, offset = ctx.temporary("at"), f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
     ctx.out(
         f"{memory_type(tensor.dtype)}* const {at} = {ctx.argument('data', tensor.name)} + {offset};"
@@ -131,7 +124,7 @@ def _line(ctx: Context, w: Walk) -> tuple[str, str]:
     line = w.at
     if w.row_axis is not None:
         here.append(_test(ctx, w.tensor, w.row_axis, _sum(w.row, step)))
-        offset = _term(ctx, w.tensor, w.row_axis, str(step))
+        offset = index_term(ctx, w.tensor, w.row_axis, str(step))
         line = ctx.temporary("line")
         ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")
     condition = " && ".join(here)
@@ -154,7 +147,10 @@ def _accesses(ctx: Context, w: Walk, line: str, end: str) -> list[tuple[str, str
     steps = [w.loops.j * 8 + low for low in range(2)]
     test = ctx.use("inside")
     return [
-        (f"{line}[{_term(ctx, w.tensor, w.col_axis, str(s))}]", f"{test}({_sum(w.col, s)}, {end})")
+        (
+            f"{line}[{index_term(ctx, w.tensor, w.col_axis, str(s))}]",
+            f"{test}({_sum(w.col, s)}, {end})",
+        )
         for s in steps
     ]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from tilepipe.cuda.codegen.addresses import index_term
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.fragments import packed
@@ -63,14 +64,6 @@ class _Walk:
         return self.loops.v * (VECTOR * self.threads) + low
 
 
-def _term(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
-    """The offset of an index in elements; 64-bit, because strides are."""
-    if axis == tensor.contiguous_axis:
-        return index
-    factor = index if index.isidentifier() or index.isdigit() else f"({index})"
-    return f"{factor} * {ctx.argument('stride', tensor.name, axis)}"
-
-
 def _walk(
     ctx: Context,
     tensor: TensorParam,
@@ -95,16 +88,16 @@ def _walk(
         f"{test}({text(ctx, coords[axis])}, {ctx.argument('shape', tensor.name, axis)})"
         for axis in leading
     ]
-    terms = [_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
+    terms = [index_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
     row, col = ctx.temporary("row"), ctx.temporary("col")
     if row_axis is not None:
         group = "0" if shape[0] == 1 else group_of_thread(ctx, layout)
         ctx.out(f"const i32 {row} = {_sum(operand(ctx, coords[row_axis], 12), group)};")
-        terms.append(_term(ctx, tensor, row_axis, row))
+        terms.append(index_term(ctx, tensor, row_axis, row))
     if col_axis is not None:
         first = f"{VECTOR} * ({thread_of_row(ctx, layout)})"
         ctx.out(f"const i32 {col} = {_sum(operand(ctx, coords[col_axis], 12), first)};")
-        terms.append(_term(ctx, tensor, col_axis, col))
+        terms.append(index_term(ctx, tensor, col_axis, col))
     at = ctx.temporary("at")
     offset = f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
     ctx.out(
@@ -141,7 +134,7 @@ def _line(ctx: Context, w: _Walk) -> tuple[str, str]:
         extent = ctx.argument("shape", w.tensor.name, w.row_axis)
         here.append(f"{ctx.use('inside')}({_sum(w.row, step)}, {extent})")
         line = ctx.temporary("line")
-        offset = _term(ctx, w.tensor, w.row_axis, step)
+        offset = index_term(ctx, w.tensor, w.row_axis, step)
         ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")
     condition = " && ".join(here)
     if w.col_axis is None:
@@ -156,7 +149,7 @@ def _line(ctx: Context, w: _Walk) -> tuple[str, str]:
 
 def _place(ctx: Context, w: _Walk, line: str, low: int = 0) -> str:
     assert w.col_axis is not None
-    return _sum(line, _term(ctx, w.tensor, w.col_axis, str(w.column(low))))
+    return _sum(line, index_term(ctx, w.tensor, w.col_axis, str(w.column(low))))
 
 
 def _whole(ctx: Context, w: _Walk, line: str, end: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import shown
-from tilepipe.ir import dtypes, ops
+from tilepipe.ir import dtypes
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import AtomicOrder, FenceOrder, GlobalScope, LoadOrder
 from tilepipe.lang.control.loops import WhileLoop
@@ -140,8 +140,7 @@ class StrongAccessMembers:
         strong accesses before it with accesses after it: a relaxed access beside it synchronises as
         a release, or an acquire. CUDA's `__threadfence()` is "sc" at "gpu".
         """
-        _ = self.tracer.role
-        self.tracer.emit(ops.Fence(caller(), order, scope))  # type: ignore[arg-type]
+        strong_memory.fence(self.tracer, order, scope)
 
     def wait_until(
         self,

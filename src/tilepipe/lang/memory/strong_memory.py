@@ -70,6 +70,13 @@ def atomic(
     return traced_value(tracer, result)
 
 
+def fence(tracer: Tracer, order: str, scope: str) -> None:
+    """A fence between strong accesses and others."""
+    _ = tracer.role
+    given = cast(ops.FenceOrder, order), cast(ops.MemoryScope, scope)
+    tracer.emit(ops.Fence(caller(), *given))
+
+
 def _vary(tracer: Tracer) -> Vary:
     """How far what a strong access finds varies: each lane observes memory for itself."""
     if not is_one_lane(tracer):

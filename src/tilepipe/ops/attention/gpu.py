@@ -96,7 +96,7 @@ def _checked_tensors(call: Call) -> Extents:
 
 
 def _key(call: Call) -> object:
-    """What the plan of a call depends on."""
+    """The key of a call's plan: all that the plan depends on."""
     return (
         facts(call.q),
         facts(call.k),

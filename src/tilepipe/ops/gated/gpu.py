@@ -60,7 +60,7 @@ def _checked_tensors(call: Call) -> tuple[Extents, DType]:
 
 
 def _key(call: Call) -> object:
-    """What the plan of a call depends on."""
+    """The key of a call's plan: all that the plan depends on."""
     return (
         facts(call.a),
         facts(call.gate),

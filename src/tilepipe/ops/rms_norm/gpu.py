@@ -54,7 +54,7 @@ def _checked_tensors(call: Call) -> Shape:
 
 
 def _key(call: Call) -> object:
-    """What the plan of a call depends on."""
+    """The key of a call's plan: all that the plan depends on."""
     return facts(call.x), facts(call.weight), facts(call.out), call.eps, call.settings
 
 
