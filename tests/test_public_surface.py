@@ -149,7 +149,9 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
     )
     assert (
-        names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"
+        names(tp.ops.attention)
+        == "q k v causal window scale softcap slopes sinks score out return_lse layout seed"
+        " progress settings"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(GemmConfig) == (

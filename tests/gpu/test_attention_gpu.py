@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilepipe as tp
@@ -96,6 +97,55 @@ def test_queries_without_keys(d: int) -> None:
     assert bool((out[:, :600] == 0).all())
     assert bool((lse[:, :, :600] == -torch.inf).all())
     right(out, q, k, v, lse, causal=True)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "window": {"window": (70, 3)},
+    "causal window": {"window": (40, None), "causal": True},
+    "softcap": {"softcap": 5.0},
+    "slopes": {"slopes": [0.5, 0.25, 0.125, 0.0625], "causal": True},
+    "sinks": {"sinks": [1.0, -2.0, 0.0, 3.0], "causal": True},
+    "all": {"window": (90, 9), "softcap": 8.0, "slopes": [0.1] * 4, "sinks": [0.5] * 4},
+}
+
+
+@pytest.mark.parametrize(("d", "d_v"), [(64, 64), (96, 72), (128, 128), (192, 128), (256, 256)])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_windows_and_changed_scores(d: int, d_v: int, options: dict[str, Any]) -> None:
+    q, k, _ = operands(300, 400, d=d)
+    v = tensor(2, 400, 2, d_v, seed=9)
+    of_heads = {n: x for n, x in options.items() if n in ("slopes", "sinks")}
+    given = options | {n: torch.tensor(x).cuda() for n, x in of_heads.items()}
+    arrays = options | {n: np.array(x, np.float32) for n, x in of_heads.items()}
+    out, lse = attention(q, k, v, return_lse=True, **given)
+    assert tuple(out.shape) == (2, 300, 4, d_v)
+    right(out, q, k, v, lse, **arrays)
+
+
+def only_even(
+    ctx: tp.Context,
+    x: tp.FragmentValue,
+    query: tp.FragmentValue,
+    key: tp.FragmentValue,
+    head: tp.Value,
+) -> tp.FragmentValue:
+    return ctx.select((query + key) % 2 == 0, x, -np.inf)
+
+
+def test_a_score_function() -> None:
+    q, k, v = operands(300, 400, d=128)
+    out = attention(q, k, v, score=only_even)
+    right(out, q, k, v, score=lambda x, i, j, h: np.where((i + j) % 2 == 0, x, -np.inf))
+
+
+def test_options_under_the_compiler() -> None:
+    q, k, v = operands(100, 200, d=64)
+    sinks = torch.ones(4, device="cuda")
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return attention(q, k, v, window=(30, None), causal=True, softcap=9.0, sinks=sinks)
+
+    assert torch.equal(torch.compile(f, fullgraph=True)(q, k, v), f(q, k, v))
 
 
 @pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])

@@ -20,6 +20,7 @@ from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import reference, sm90 as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import Extents
 from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.attention import ATTENTION, extents
@@ -29,6 +30,7 @@ TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S
 SUITES = {"standard": (4096, 8192, 16384), "quick": (8192,)}
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
+UNTIMED = {"d_v", "left", "right", "softcap", "slopes", "sinks"}  # settings without a peer
 
 
 class Operands:
@@ -37,12 +39,12 @@ class Operands:
     """
 
     def __init__(self, found: Extents, causal: bool, seed: int, sets: int | None = None) -> None:
-        q_shape, kv_shape = (
-            (found.batch, found.s_q, found.heads, found.d),
-            (found.batch, found.s_kv, found.kv_heads, found.d),
+        q_shape = (found.batch, found.s_q, found.heads, found.d)
+        k_shape, v_shape = (
+            (found.batch, found.s_kv, found.kv_heads, width) for width in (found.d, found.d_v)
         )
         self.found, self.causal = found, causal
-        nbytes = 2 * (2 * np.prod(q_shape) + 2 * np.prod(kv_shape))
+        nbytes = 2 * (2 * np.prod(q_shape) + np.prod(k_shape) + np.prod(v_shape))
         self.sets = sets or timing.sets_for(float(nbytes))
         generator = torch.Generator(DEVICE).manual_seed(seed)
         self._dtype = getattr(torch, found.dtype.name)
@@ -54,7 +56,7 @@ class Operands:
             )
             return [x.to(self._dtype) for x in made]
 
-        self.q, self.k, self.v = drawn(q_shape), drawn(kv_shape), drawn(kv_shape)
+        self.q, self.k, self.v = drawn(q_shape), drawn(k_shape), drawn(v_shape)
         self.results: dict[str, list[Any]] = {}
         self._seed = seed
         self._references: dict[int, list[tuple[int, int, Any, reference.Rows]]] = {}
@@ -65,7 +67,7 @@ class Operands:
         Raises:
             TilepipeError: the configuration is impossible, or does not compile.
         """
-        self.results[name] = [torch.empty_like(x) for x in self.q]
+        self.results[name] = [x.new_empty((*x.shape[:3], self.found.d_v)) for x in self.q]
         q, k, v, out = (TensorView(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
         launcher = kernel.bind(q, k, v, out, None, cfg, causal=self.causal).launcher()
         tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.results[name]}
@@ -93,7 +95,7 @@ class Operands:
         able: dict[str, timing.Launch] = {}
         missing = {}
         for name in PEERS:
-            if self.causal and self.found.diagonal:
+            if self.causal and self.found.s_q != self.found.s_kv:
                 missing[name] = (
                     "PyTorch aligns a causal mask at the first query, and not at the last"
                 )
@@ -144,7 +146,7 @@ class Operands:
 
     def _sampled(self, i: int) -> list[tuple[int, int, Any, reference.Rows]]:
         found, rng = self.found, np.random.default_rng(self._seed)
-        seen = reference.visible(found.s_q, found.s_kv, self.causal)
+        options = reference.Options(self.causal, scale=found.scale)
         rows = np.unique([0, found.s_q - 1, *rng.integers(0, found.s_q, SAMPLED_ROWS)])
         made = []
         for _ in range(SAMPLED_HEADS):
@@ -153,7 +155,8 @@ class Operands:
             kv_head = h // found.group
             parts = self.q[i][b, at, h], self.k[i][b, :, kv_head], self.v[i][b, :, kv_head]
             q, k, v = (x.double().cpu().numpy() for x in parts)
-            made.append((b, h, at, reference.head(q, k, v, seen[rows], found.scale, found.dtype)))
+            want = reference.head(q, k, v, rows, found.s_q, h, options, found.dtype)
+            made.append((b, h, at, want))
         return made
 
 
@@ -162,8 +165,13 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     is given; none: the problem given, if its lengths or its batch are, else the standard ones.
 
     Raises:
-        BindError: another text.
+        BindError: another text, or a setting that no peer has.
     """
+    if given.keys() & UNTIMED:
+        raise BindError(
+            f"bench attention has no peer with {', '.join(sorted(given.keys() & UNTIMED))}: it takes"
+            " batch, heads, kv_heads, s_q, s_kv, d, causal"
+        )
     base = ATTENTION.settings | dict(given)
     if not texts and {"batch", "s_q", "s_kv"} & given.keys():
         return [base]
@@ -188,8 +196,9 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
 
 def flop(found: Extents, causal: bool) -> float:
     """Multiplications and additions of the scores that are seen, and of as many probabilities."""
-    pairs = float(reference.visible(found.s_q, found.s_kv, causal).sum())
-    return 4.0 * found.batch * found.heads * found.d * pairs
+    first, stop = Window.of(causal, None).seen(found.s_q, found.s_kv)
+    pairs = float((stop - first).sum())
+    return 2.0 * found.batch * found.heads * (found.d + found.d_v) * pairs
 
 
 def problem_text(found: Extents, causal: bool) -> str:

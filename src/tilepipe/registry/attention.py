@@ -18,8 +18,8 @@ from tilepipe.kernels.attention.config import (
     Sm100AttentionConfig,
 )
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
-from tilepipe.kernels.attention.reference import compare_attention
-from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
+from tilepipe.kernels.attention.reference import Options, compare_attention
+from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
 from tilepipe.registry.instances import Sizes, attention_sizes
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -34,7 +34,17 @@ _EXTENTS: dict[str, Setting] = {
     "s_kv": 512,
     "d": 128,
 }
-_OTHERS: dict[str, Setting] = {"causal": False, "lse": True, "dtype": "bfloat16"}
+_OTHERS: dict[str, Setting] = {
+    "d_v": 0,
+    "causal": False,
+    "left": -1,
+    "right": -1,
+    "softcap": 0,
+    "slopes": False,
+    "sinks": False,
+    "lse": True,
+    "dtype": "bfloat16",
+}
 
 
 def extents(settings: Mapping[str, Any]) -> Extents:
@@ -49,59 +59,98 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     dtype = tp.dtype(settings["dtype"])
     if dtype not in INPUTS:
         raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
-    if d not in HEAD_DIMS:
-        raise BindError(f"setting d must be {' or '.join(map(str, HEAD_DIMS))}, got {d}")
+    d_v = settings["d_v"] or d
+    for name, width in (("d", d), ("d_v", d_v)):
+        if width % 8 or not 0 < width <= LARGEST_HEAD:
+            raise BindError(
+                f"setting {name} must be a multiple of 8 up to {LARGEST_HEAD}, got {width}"
+            )
     if heads % kv_heads:
         raise BindError(
             f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys and"
             " values"
         )
-    return Extents(batch, s_q, s_kv, heads, kv_heads, d, dtype, 1 / np.sqrt(d))
+    return Extents(batch, s_q, s_kv, heads, kv_heads, d, d_v, dtype, 1 / np.sqrt(d))
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     found = extents(settings)
     if settings["arch"] == "sm90":
-        return choose(found.d, settings["causal"], found.s_kv).as_dict(), "chosen for the shape"
+        on_right = options(settings).seen.right is not None
+        changed = bool(settings["softcap"] or settings["slopes"])
+        chosen = choose(found.d, found.d_v, on_right, found.s_kv, changed=changed)
+        return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"
 
 
+def options(settings: Mapping[str, Any], rng: np.random.Generator | None = None) -> Options:
+    """The options that settings state; slopes and sinks are drawn by `rng`."""
+    heads = settings["heads"]
+    rng = rng or np.random.default_rng(0)
+    slopes, sinks = (
+        drawn.astype(np.float32) if settings[name] else None
+        for name, drawn in (("slopes", rng.random(heads)), ("sinks", rng.standard_normal(heads)))
+    )
+    window = (settings["left"], settings["right"])
+    return Options(settings["causal"], window, None, float(settings["softcap"]), slopes, sinks)
+
+
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
-    found, cfg, causal, rng = (
-        extents(settings),
-        _CONFIGS.config(settings),
-        settings["causal"],
-        np.random.default_rng(seed),
-    )
-    q_shape, kv_shape = (
-        (found.batch, found.s_q, found.heads, found.d),
-        (found.batch, found.s_kv, found.kv_heads, found.d),
-    )
+    found, cfg, rng = extents(settings), _CONFIGS.config(settings), np.random.default_rng(seed)
+    keys = found.batch, found.s_kv, found.kv_heads
     q, k, v = (
         rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy)
-        for shape in (q_shape, kv_shape, kv_shape)
+        for shape in (
+            (found.batch, found.s_q, found.heads, found.d),
+            (*keys, found.d),
+            (*keys, found.d_v),
+        )
     )
-    out = np.zeros_like(q)
+    out = np.zeros((*q.shape[:3], found.d_v), q.dtype)
     lse = np.zeros((found.batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
+    asked = options(settings, rng)
     if isinstance(cfg, AttentionConfig):
-        program, rows = hopper.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip), cfg.bm
-    else:
         program, rows = (
-            blackwell.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip),
+            hopper.bind(
+                q,
+                k,
+                v,
+                out,
+                lse,
+                cfg,
+                causal=asked.causal,
+                window=asked.window,
+                softcap=asked.softcap,
+                slopes=asked.slopes,
+                sinks=asked.sinks,
+                chip=chip,
+            ),
+            cfg.bm,
+        )
+    else:
+        _refuse_on_blackwell(settings)
+        program, rows = (
+            blackwell.bind(q, k, v, out, lse, cfg, causal=asked.causal, chip=chip),
             ROWS * TILES,
         )
-    verify = functools.partial(compare_attention, out, q, k, v, causal=causal, lse=lse)
+    verify = functools.partial(compare_attention, out, q, k, v, **vars(asked), lse=lse)
     return Case(program, out, verify, found.batch * found.heads * -(-found.s_q // rows))
+
+
+def _refuse_on_blackwell(settings: Mapping[str, Any]) -> None:
+    given = [name for name in ("left", "right") if settings[name] != -1]
+    given += [name for name in ("softcap", "slopes", "sinks") if settings[name]]
+    if given:
+        raise BindError(f"attention on Blackwell has no {', '.join(given)}: use arch=sm90")
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg, heads = _CONFIGS.config(settings), settings["batch"] * settings["heads"]
     persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
-    return attention_sizes(
-        rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=settings["causal"]
-    )
+    cut = options(settings).seen.sides != (False, False)
+    return attention_sizes(rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=cut)
 
 
 ATTENTION = KernelSpec(

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention.reference import attention, compare_attention, head, visible
+from tilepipe.kernels.attention.reference import Options, attention, compare_attention, head
+from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import boxed, check_attention
 
 Array = npt.NDArray[Any]
@@ -43,7 +44,7 @@ def as_kernels(
     (batch, s_q, heads, d), s_kv, group = q.shape, k.shape[1], q.shape[2] // k.shape[2]
     c = np.float32((scale or 1 / np.sqrt(d)) * math.log2(math.e))
     out, lse = np.zeros(q.shape, q.dtype), np.zeros((batch, heads, s_q), np.float32)
-    seen = visible(s_q, s_kv, causal)[:, None]
+    seen = Window.of(causal, None).seen(s_q, s_kv)[1][:, None]
     for b, h in np.ndindex(batch, heads):
         qs, ks, vs = (
             x.astype(np.float32) for x in (q[b, :, h], k[b, :, h // group], v[b, :, h // group])
@@ -179,9 +180,8 @@ def test_some_queries_are_those_of_all() -> None:
     q, k, v = operands(700, 600)
     out, lse = attention(q, k, v, causal=True)
     rows = np.array([3, 99, 100, 101, 650, 699])
-    found = head(
-        q[0, rows, 1], k[0, :, 0], v[0, :, 0], visible(700, 600, True)[rows], 1 / 8, tp.bfloat16
-    )
+    options = Options(causal=True)
+    found = head(q[0, rows, 1], k[0, :, 0], v[0, :, 0], rows, 700, 1, options, tp.bfloat16)
     np.testing.assert_allclose(found.out, out[0, rows, 1], atol=1e-14)
     np.testing.assert_allclose(found.lse, lse[0, 1, rows], atol=1e-12)
 
@@ -192,9 +192,7 @@ def array(*shape: int, dtype: Any = BF16) -> Array:
 
 def test_extents_of_what_fits() -> None:
     q, k, v = operands(40, 100, d=128, heads=6, kv_heads=2, dtype=FP16, batch=3)
-    found = check_attention(
-        q, k, v, np.zeros_like(q), np.zeros((3, 6, 40), np.float32), causal=True
-    )
+    found = check_attention(q, k, v, np.zeros_like(q), np.zeros((3, 6, 40), np.float32))
     assert (found.batch, found.s_q, found.s_kv, found.heads, found.kv_heads, found.d) == (
         3,
         40,
@@ -203,12 +201,7 @@ def test_extents_of_what_fits() -> None:
         2,
         128,
     )
-    assert (found.dtype, found.scale, found.group, found.diagonal) == (
-        tp.float16,
-        1 / np.sqrt(128),
-        3,
-        60,
-    )
+    assert (found.dtype, found.scale, found.group) == (tp.float16, 1 / np.sqrt(128), 3)
     assert check_attention(q, k, v, scale=np.float32(0.5)).scale == 0.5
     assert (boxed("k", k, (64, 128)).box, boxed("k", k, (64, 128)).shape) == (
         (1, 1, 64, 128),
@@ -233,14 +226,18 @@ Q, K = array(2, 8, 4, 64), array(2, 16, 2, 64)
         ({"v": K[0]}, "v must have 4 dimensions (batch, s_kv, kv_heads, d)"),
         (
             {"v": array(2, 15, 2, 64)},
-            "k and v must have the same shape; they have (2, 16, 2, 64) and (2, 15, 2, 64)",
+            "the same batch, keys and heads: dimensions 0 to 2; they have (2, 16, 2, 64) and (2,",
         ),
         ({"q": array(3, 8, 4, 64)}, "must have the same batch and d"),
         ({"q": array(2, 8, 4, 128)}, "must have the same batch and d"),
         ({"q": array(2, 8, 3, 64)}, "q has 3 heads and k 2; heads of q must be a multiple"),
         (
-            {"q": array(2, 8, 4, 96), "k": array(2, 16, 2, 96), "v": array(2, 16, 2, 96)},
-            "d of 64 and 128; q has 96",
+            {"q": array(2, 8, 4, 100), "k": array(2, 16, 2, 100)},
+            "a head of q and k has a multiple of 8 elements, 256 at most; it has 100",
+        ),
+        (
+            {"v": array(2, 16, 2, 264)},
+            "a head of v has a multiple of 8 elements, 256 at most; it has 264",
         ),
         ({"q": Q.astype(FP16)}, "the same for q, k, v; got q float16, k bfloat16, v bfloat16"),
         ({"out": Q.astype(np.float32)}, "the same for q, k, v, out"),
@@ -248,14 +245,13 @@ Q, K = array(2, 8, 4, 64), array(2, 16, 2, 64)
         ({"q": array(2, 8, 4, 64, dtype="complex64")}, "attention: q: "),
         (
             {"out": array(2, 4, 8, 64)},
-            "out must have the shape of q, (2, 8, 4, 64); it has (2, 4, 8, 64)",
+            "out must have the shape (2, 8, 4, 64), of q with the last dimension of v; it has",
         ),
         (
             {"lse": array(2, 4, 8)},
             "lse must be float32 of shape (2, 4, 8), (batch, heads, s_q); it is bfloat16",
         ),
         ({"lse": array(2, 8, 4, dtype=np.float32)}, "of (2, 8, 4)"),
-        ({"causal": 1}, "causal is True or False, got 1"),
         ({"scale": "1"}, "scale must be a number"),
         ({"scale": True}, "scale must be a number"),
         ({"scale": 0}, "scale must be positive and finite"),

@@ -18,7 +18,7 @@ from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.attention import sm100
 from tilepipe.kernels.attention.config import Sm100AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm100
-from tilepipe.kernels.attention.reference import visible
+from tilepipe.kernels.attention.scores import Window
 
 # (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,
 # more queries than keys
@@ -129,7 +129,7 @@ def test_rows_that_see_no_key(d: int) -> None:
     for s_q, s_kv in ((300, 100), (700, 90), (129, 1)):
         problem = Problem(s_q, s_kv, d, causal=True)
         problem.right(seed=1)
-        none = visible(s_q, s_kv, True) == 0
+        none = Window.of(True, None).seen(s_q, s_kv)[1] == 0
         assert none.sum() == s_q - s_kv
         assert not problem.out[0, none].any()
         assert problem.lse is not None

@@ -8,12 +8,15 @@ import gc
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilepipe as tp
 from tests.cases.ops.attention_layouts import EMPTY, REFUSED, TAKEN
 
 torch = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
 from tilepipe.kernels.attention.reference import compare_attention  # noqa: E402
@@ -63,6 +66,36 @@ def test_values(gpu: Emulator, causal: bool, dtype: Any, layout: str) -> None:
     right(alone if layout == "bshd" else alone.transpose(1, 2), q, k, v, causal=causal, scale=0.3)
     assert (gpu.launches, gpu.stream, len(gpu.bound)) == (3, 7, 2)
     assert gpu.bound[1]["lse"] is None
+
+
+def test_options_reach_the_kernel_and_the_operator(gpu: Emulator) -> None:
+    q, k, _ = operands()
+    v = tensor(2, 40, 2, 72, seed=5)
+    slopes, sinks = torch.tensor([0.5, 0.25, 0.1, 0.0]), torch.tensor([1.0, -1.0, 0.0, 2.0])
+    options: dict[str, Any] = {"window": (9, None), "causal": True, "softcap": 6.0}
+    arrays = options | {"slopes": slopes.numpy(), "sinks": sinks.numpy()}
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return attention(q, k, v, slopes=slopes, sinks=sinks, return_lse=True, **options)
+
+    out, lse = f(q, k, v)
+    assert tuple(out.shape) == (2, 24, 4, 72)
+    right(out, q, k, v, lse, **arrays)
+    compiled = torch.compile(f, backend="eager", fullgraph=True)(q, k, v)
+    assert torch.equal(compiled[0], out)
+    assert torch.equal(compiled[1], lse)
+
+
+def test_a_score_function_is_for_calls_outside_of_the_compiler(gpu: Emulator) -> None:
+    q, k, v = operands()
+
+    def same(ctx: Any, x: Any, query: Any, key: Any, head: Any) -> Any:
+        return ctx.select(query + key > 3, x, -np.inf)
+
+    out = attention(q, k, v, score=same)
+    right(out, q, k, v, score=lambda x, i, j, h: np.where(i + j > 3, x, -np.inf))
+    with FakeTensorMode() as mode, pytest.raises(tp.BindError, match="call it outside of torch"):
+        attention(*map(mode.from_tensor, (q, k, v)), score=same)
 
 
 @pytest.mark.parametrize("layout", TAKEN)
@@ -170,7 +203,7 @@ def test_settings(gpu: Emulator) -> None:
             "k must be a tensor of PyTorch as the others, got list",
         ),
         (lambda q, k, v: ((q.float(), k.float(), v.float()), {}), "takes bfloat16 or float16"),
-        (lambda q, k, v: ((q, k, v[:, :5]), {}), "k and v must have the same shape"),
+        (lambda q, k, v: ((q, k, v[:, :5]), {}), "k and v must have the same batch, keys"),
         (lambda q, k, v: ((q.to_sparse(), k, v), {}), "must be a dense tensor"),
         (lambda q, k, v: ((q, k, v), {"seed": 3}), "belong to the simulator"),
         (lambda q, k, v: ((q, k, v), {"bm": 64}), "does not know the setting bm"),

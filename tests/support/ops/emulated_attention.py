@@ -30,25 +30,26 @@ class Emulator:
     stream: int = 0
 
     def bind(
-        self, q: Any, k: Any, v: Any, out: Any, lse: Any, cfg: Any, *, causal: bool, scale: Any
+        self, q: Any, k: Any, v: Any, out: Any, lse: Any, cfg: Any, **options: Any
     ) -> Emulator:
-        bind(q, k, v, out, lse, cfg, causal=causal, scale=scale)
-        self.bound.append(
-            {
-                "q": q,
-                "k": k,
-                "v": v,
-                "out": out,
-                "lse": lse,
-                "cfg": cfg,
-                "causal": causal,
-                "scale": scale,
-            }
-        )
+        """`options`: those of the kernel, of which a score function may be of fragments or, where
+        this emulator is to compute with it, of arrays.
+        """
+        bind(q, k, v, out, lse, cfg, **options)
+        self.bound.append({"q": q, "k": k, "v": v, "out": out, "lse": lse, "cfg": cfg, **options})
         return self
 
     def launcher(self) -> Launcher:
         return Launcher(self, self.bound[-1])
+
+
+class NumpyContext:
+    """What a score function of arrays finds in the place of `ctx`."""
+
+    select = staticmethod(np.where)
+
+
+numpy_context = NumpyContext()
 
 
 class Launcher:
@@ -57,9 +58,8 @@ class Launcher:
     def __init__(self, emulator: Emulator, bound: dict[str, Any]) -> None:
         self.emulator = emulator
         self.bound = bound
-        self.tensors = tuple(
-            name for name in ("lse", "out", "v", "q", "k") if bound[name] is not None
-        )
+        names = ("lse", "sinks", "out", "v", "q", "slopes", "k")
+        self.tensors = tuple(name for name in names if bound[name] is not None)
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
         assert all(place % 16 == 0 for place in addresses)
@@ -69,9 +69,14 @@ class Launcher:
             name: at(place, self.bound[name])
             for name, place in zip(self.tensors, addresses, strict=True)
         }
-        out, lse = attention_reference.attention(
-            x["q"], x["k"], x["v"], causal=self.bound["causal"], scale=self.bound["scale"]
-        )
+        options: dict[str, Any] = {
+            name: self.bound[name] for name in ("causal", "window", "scale", "softcap")
+        }
+        options |= {name: x.get(name) for name in ("slopes", "sinks")}
+        function = self.bound["score"]
+        if function is not None:
+            options["score"] = lambda *arrays: function(numpy_context, *arrays)
+        out, lse = attention_reference.attention(x["q"], x["k"], x["v"], **options)
         x["out"][...] = out.astype(x["out"].dtype)
         if "lse" in x:
             x["lse"][...] = lse.astype(np.float32)

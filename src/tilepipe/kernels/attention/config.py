@@ -74,23 +74,25 @@ class AttentionConfig(Settings):
         """What setmaxnreg gives a thread of the load warp's warpgroup, and of a consumer."""
         return REGISTERS[self.consumers]
 
-    def tiles(self, dtype: tp.DType, d: int) -> tp.FA4Config:
-        """The extents of the tiles for a dtype and a depth of heads.
+    def tiles(self, dtype: tp.DType, d: int, d_v: int = 0) -> tp.FA4Config:
+        """The extents of the tiles for a dtype and heads of d elements, of V d_v (d unless given).
 
         Raises:
             BindError: they do not fit the registers of a thread, or shared memory.
         """
-        held = self.bn // 2 + self.bn // 4 + d // 2
+        d_v = d_v or d
+        held = self.bn // 2 + self.bn // 4 + d_v // 2
         if held > ROOM[self.consumers]:
             raise tp.BindError(
-                f"scores, probabilities and output take bn / 2 + bn / 4 + d / 2 = {self.bn // 2}"
-                f" + {self.bn // 4} + {d // 2} = {held}"
+                f"scores, probabilities and output take bn / 2 + bn / 4 + d_v / 2 = {self.bn // 2}"
+                f" + {self.bn // 4} + {d_v // 2} = {held}"
                 f" registers of a thread; with {self.consumers} consumers at most"
                 f" {ROOM[self.consumers]} leave room for the rest: lower bn ({self})"
             )
         found = tp.FA4Config(
             qkv_dtype=dtype,
             depth=d,
+            ov_depth=d_v,
             BM=self.bm,
             BN=self.bn,
             num_kv_stages=self.stages,
@@ -99,7 +101,12 @@ class AttentionConfig(Settings):
             chip=tp.H200,
         )
         broken = found.broken_rule()
-        out = self.bm * d * dtype.nbytes if self.store == "tile" else 0
+        if self.store == "tile" and d_v != found.padded_ov_depth:
+            raise tp.BindError(
+                f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of V"
+                f' have {d_v}: use store="registers" ({self})'
+            )
+        out = self.bm * found.padded_ov_depth * dtype.nbytes if self.store == "tile" else 0
         if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:
             broken = (
                 f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile"

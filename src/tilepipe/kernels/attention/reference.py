@@ -18,7 +18,7 @@ with u the unit roundoff of the 16 bits, eps of float32:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
+from tilepipe.kernels.attention.scores import Window
 
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
+NumpyScore = Callable[[Doubles, Array, Array, int], Doubles]  # scores, query, key, head
 EXP = 2.0**-21  # ex2.approx is within 2 ulp (PTX ISA, ex2); lg2.approx within 2^-22
 LOST = {"float16": 2.0**-25, "bfloat16": 0.0}
 BLOCK = 512  # queries that are worked on at once
@@ -46,40 +48,81 @@ class Rows:
     lse_bound: Doubles
 
 
-def visible(s_q: int, s_kv: int, causal: bool) -> npt.NDArray[np.int64]:
-    """How many keys each query sees, the first ones: all, or with a causal mask those at or before
-    its place, counted from the end.
+@dataclass(frozen=True)
+class Options:
+    """The options of an attention, as `sm90.bind` has them. `score` is of NumPy arrays: of scaled
+    scores (rows, n), query (rows, 1), key (1, n) and the head.
     """
-    return np.clip(np.arange(s_q) + 1 + s_kv - s_q, 0, s_kv) if causal else np.full(s_q, s_kv)
+
+    causal: bool = False
+    window: tuple[int | None, int | None] | None = None
+    scale: float | None = None
+    softcap: float = 0.0
+    slopes: Array | None = None
+    sinks: Array | None = None
+    score: NumpyScore | None = None
+
+    @property
+    def seen(self) -> Window:
+        """Which keys a query sees."""
+        return Window.of(self.causal, self.window)
+
+    def factor(self, d: int) -> float:
+        """What products of heads of d elements are multiplied with."""
+        return 1 / float(np.sqrt(d)) if self.scale is None else self.scale
+
+    def scores(self, x: Doubles, query: Array, place: Array, h: int) -> Doubles:
+        """The scores of head h that the softmax takes, of scaled products x (rows, n).
+
+        Args:
+            query, place: (rows, 1): the number of each query, and its place among the keys.
+        """
+        key = np.arange(x.shape[1])[None]
+        if self.softcap:
+            x = self.softcap * np.tanh(x / self.softcap)
+        if self.slopes is not None:
+            x = x - float(self.slopes[h]) * np.abs(key - place)
+        return x if self.score is None else self.score(x, query, key, h)
 
 
 def head(
     q: Array,
     k: Array,
     v: Array,
-    seen: npt.NDArray[np.int64],
-    scale: float,
+    query: npt.NDArray[np.int64],
+    s_q: int,
+    h: int,
+    options: Options,
     dtype: tp.DType,
     *,
     worst: bool = False,
 ) -> Rows:
-    """Queries q (rows, d) against the keys k and values v (n, d) of their head.
+    """Queries q (rows, d) against the keys k (n, d) and values v (n, d_v) of their head.
 
     Args:
-        seen: (rows,), how many of the keys, from the first, each query sees; 0: out is 0 and lse
-            -inf, exactly.
+        query: (rows,), the number of each query, of s_q.
+        h: number of the head.
         dtype: of the operands of the kernel. worst: bounds that hold whatever the values, not only
             for random ones.
+
+    Returns:
+        The results; of a query that sees no key out is 0 and lse the sink or -inf, exactly.
     """
     c, eps = tp.testing.numerics.ACCUMULATION["float32"]
     u = tp.testing.numerics.OUTPUT_EPS[dtype.name]
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    x = scale * (q @ k.T)
-    x[np.arange(len(k)) >= seen[:, None]] = -np.inf
-    some = (seen > 0)[:, None]
-    top = np.where(some, x.max(1, initial=-np.inf, keepdims=True), 0.0)
+    scale, place = options.factor(q.shape[1]), query + len(k) - s_q
+    first, stop = (ends[query] for ends in options.seen.seen(s_q, len(k)))
+    sink = -np.inf if options.sinks is None else float(options.sinks[h])
+    x = options.scores(scale * (q @ k.T), query[:, None], place[:, None], h)
+    largest = np.abs(x, where=np.isfinite(x), out=np.zeros_like(x)).max(1, initial=0, keepdims=True)
+    key, seen = np.arange(len(k)), stop - first
+    x[(key < first[:, None]) | (key >= stop[:, None])] = -np.inf
+    top = np.maximum(x.max(1, initial=-np.inf, keepdims=True), sink)
+    some = np.isfinite(top)
+    top = np.where(some, top, 0.0)
     p = np.exp(x - top)
-    total = np.where(some, p.sum(1, keepdims=True), 1.0)
+    total = np.where(some, p.sum(1, keepdims=True) + np.exp(sink - top), 1.0)
     p /= total
     out = p @ v
     with np.errstate(divide="ignore"):
@@ -88,6 +131,7 @@ def head(
     t = (
         each * np.linalg.norm(k, axis=1).max(initial=0.0)
         + EXP
+        + 4 * eps * (options.softcap + largest)
         + c * eps * np.sqrt(np.maximum(seen, 1))[:, None]
     )
     sizes = p @ np.abs(v)
@@ -98,21 +142,26 @@ def head(
 
 
 def attention(
-    q: Array, k: Array, v: Array, *, causal: bool = False, scale: float | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: Array | None = None,
+    sinks: Array | None = None,
+    score: NumpyScore | None = None,
 ) -> tuple[Doubles, Doubles]:
-    """softmax(scale · q · kᵀ) · v in float64: out (batch, s_q, heads, d) and lse (batch, heads,
-    s_q).
-
-    Args:
-        q: (batch, s_q, heads, d). k, v: (batch, s_kv, kv_heads, d); kv_heads divides heads. scale:
-            1/sqrt(d) unless given.
-        causal: query i sees the keys j <= i + s_kv - s_q.
+    """softmax(scale · q · kᵀ) · v in float64: out (batch, s_q, heads, d_v) and lse (batch, heads,
+    s_q), of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv, kv_heads, d_v).
+    Options: see `Options`.
     """
-    batch, s_q, heads, d = q.shape
-    out, lse = np.zeros(q.shape), np.zeros((batch, heads, s_q))
-    for b, h, rows, found in _parts(
-        q, k, v, causal, 1 / np.sqrt(d) if scale is None else scale, tp.bfloat16, worst=False
-    ):
+    options = Options(causal, window, scale, softcap, slopes, sinks, score)
+    batch, s_q, heads, _ = q.shape
+    out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((batch, heads, s_q))
+    for b, h, rows, found in _parts(q, k, v, options, tp.bfloat16, worst=False):
         out[b, rows, h], lse[b, h, rows] = found.out, found.lse
     return out, lse
 
@@ -124,12 +173,17 @@ def compare_attention(
     v: Array,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: Array | None = None,
+    sinks: Array | None = None,
+    score: NumpyScore | None = None,
     lse: Array | None = None,
     worst: bool = False,
 ) -> tp.testing.Comparison:
-    """How far `out` (batch, s_q, heads, d) and `lse` (batch, heads, s_q) are from those of float64;
-    arguments as of `attention`.
+    """How far `out` (batch, s_q, heads, d_v) and `lse` (batch, heads, s_q) are from those of
+    float64; other arguments as of `attention`.
 
     Args:
         worst: the bounds that hold whatever the values: for operands that are not random.
@@ -138,12 +192,10 @@ def compare_attention(
         `rel_error` of out; `worst` and `worst_at` (batch, query, head, d) of out, or (batch, head,
         query) of lse where that is further off.
     """
-    dtype = tp.dtype(q.dtype)
+    options = Options(causal, window, scale, softcap, slopes, sinks, score)
     error_sum = want_sum = 0.0
     top: tuple[float, tuple[int, ...]] = (0.0, ())
-    for b, h, rows, found in _parts(
-        q, k, v, causal, 1 / np.sqrt(q.shape[3]) if scale is None else scale, dtype, worst=worst
-    ):
+    for b, h, rows, found in _parts(q, k, v, options, tp.dtype(q.dtype), worst=worst):
         error, at, largest = _against(out[b, rows, h], found.out, found.out_bound)
         error_sum, want_sum = error_sum + error, want_sum + float(np.sum(found.out**2))
         top = max(top, (largest, (b, rows.start + at[0], h, at[1])))
@@ -158,28 +210,19 @@ def compare_attention(
 
 
 def _parts(
-    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: tp.DType, *, worst: bool
+    q: Array, k: Array, v: Array, options: Options, dtype: tp.DType, *, worst: bool
 ) -> Iterator[tuple[int, int, slice, Rows]]:
     """(batch, head, rows, `head` of them), block by block."""
-    seen, group = visible(q.shape[1], k.shape[1], causal), q.shape[2] // max(k.shape[2], 1)
-    for b in range(q.shape[0]):
-        for h in range(q.shape[2]):
-            for start in range(0, q.shape[1], BLOCK):
-                rows = slice(start, min(start + BLOCK, q.shape[1]))
-                yield (
-                    b,
-                    h,
-                    rows,
-                    head(
-                        q[b, rows, h],
-                        k[b, :, h // group],
-                        v[b, :, h // group],
-                        seen[rows],
-                        scale,
-                        dtype,
-                        worst=worst,
-                    ),
-                )
+    batch, s_q, heads, _ = q.shape
+    group, query = heads // max(k.shape[2], 1), np.arange(s_q)
+    for b in range(batch):
+        for h in range(heads):
+            kv = b, slice(None), h // group
+            for start in range(0, s_q, BLOCK):
+                rows = slice(start, min(start + BLOCK, s_q))
+                at = query[rows], s_q, h, options, dtype
+                found = head(q[b, rows, h], k[kv], v[kv], *at, worst=worst)
+                yield b, h, rows, found
 
 
 def _against(got: Array, want: Doubles, bound: Doubles) -> tuple[float, tuple[int, ...], float]:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import tilepipe as tp
+from tilepipe.host_arguments import plain_bool, shown
 from tilepipe.kernels.attention.config import (
     SM100_PART as PART,
     SM100_ROWS as ROWS,
@@ -38,6 +39,8 @@ from tilepipe.kernels.attention.heuristics import choose_sm100
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.validation import Array, check_config
+
+HEAD_DIMS = (64, 128)
 
 SLICE = 32  # columns of tensor memory that are in registers at once beside others
 # of a thread: 128 · (2 · 192 + 88 + 40) are those of an SM
@@ -434,7 +437,14 @@ def bind(
     """
     if cfg is not None:
         check_config(NAME, cfg, Sm100AttentionConfig, "an Sm100AttentionConfig")
-    found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
+    found = check_attention(q, k, v, out, lse, scale=scale)
+    if found.d not in HEAD_DIMS or found.d_v != found.d:
+        raise tp.BindError(
+            f"{NAME}: on Blackwell heads of q, k and v have {' or '.join(map(str, HEAD_DIMS))}"
+            f" elements, all the same; here q and k have {found.d}, v has {found.d_v}"
+        )
+    if plain_bool(causal) is None:
+        raise tp.BindError(f"{NAME}: causal is True or False, got {shown(causal)}")
     cfg = choose_sm100(found.d) if cfg is None else cfg
     return attention.bind(
         boxed("q", q, (ROWS, PART)),

@@ -15,20 +15,29 @@ the right, n counts tiles of keys:
 Within a step a warpgroup waits for S(n) only (`wgmma_wait(1)`); O(n-1) runs on beside its softmax,
 and is waited for before P(n) takes the registers of P(n-1).
 
-Keys are walked from the last to the first, so that tiles with a mask come first. K and V go through
-the rings of `TMAProducerPipeline`.
+Keys are walked from the last that the tile's queries see to the first, so that tiles which a mask
+cuts come first, and those that a window's left side cuts last. K and V go through the rings of
+`TMAProducerPipeline`.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.config import ROWS, AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
+from tilepipe.kernels.attention.scores import (
+    ScoreFunction,
+    Terms,
+    Window,
+    check_of_heads,
+    check_softcap,
+)
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 from tilepipe.kernels.common.validation import Array, check_config
@@ -43,11 +52,19 @@ def grid(q: tp.TensorMap, cfg: AttentionConfig, chip: tp.Chip) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A tile of queries: its batch, head and first query, and how many tiles of keys it sees."""
+    """A tile of queries.
+
+    Attributes:
+        batch, head, first: its batch, its head and its first query.
+        place: that query's place among the keys (`Window`).
+        end: the tile of keys after the last one that a query sees. blocks: how many they see.
+    """
 
     batch: tp.Value
     head: tp.Value
     first: tp.Value
+    place: tp.Value
+    end: tp.Value
     blocks: tp.Value
 
 
@@ -56,6 +73,8 @@ class Shared:
     """What the roles share, made in set-up code.
 
     Attributes:
+        sides: whether queries see only some keys on the left, and on the right; left, right: how
+            many.
         shape: extents of the tiles. heads, s_q, s_kv: of the problem. q_blocks: tiles of queries.
         queries: the ring of one tile of queries, `q_tile`. keys, values: the rings of K and V.
         o_tile: of the output, where it is stored through shared memory.
@@ -64,7 +83,9 @@ class Shared:
 
     ctx: tp.Context
     cfg: AttentionConfig
-    causal: bool
+    sides: tuple[bool, bool]
+    left: tp.Value
+    right: tp.Value
     shape: tp.FA4Config
     heads: tp.Value
     s_q: tp.Value
@@ -82,16 +103,23 @@ class Shared:
 
     def place(self, tile: tp.WorkTile) -> Place:
         """The last tiles of queries first: under a causal mask they see the most keys."""
-        ctx, cfg = self.ctx, self.cfg
+        ctx, cfg, (on_left, on_right) = self.ctx, self.cfg, self.sides
         first = ctx.let((self.q_blocks - 1 - tile.n) * cfg.bm, "first")
-        blocks = ctx.ceil_div(self.s_kv, cfg.bn)
-        if self.causal:
-            seen = ctx.max(first + cfg.bm + self.s_kv - self.s_q, 0)
-            blocks = ctx.min(blocks, ctx.ceil_div(seen, cfg.bn))
+        place = ctx.let(first + (self.s_kv - self.s_q), "place")
+        end: tp.Value = ctx.ceil_div(self.s_kv, cfg.bn)
+        if on_right:
+            stop = ctx.max(place + cfg.bm + self.right, 0)
+            end = ctx.min(end, ctx.ceil_div(stop, cfg.bn))
+        end = ctx.let(end, "end")
+        blocks: tp.Value = end
+        if on_left:
+            blocks = ctx.max(end - ctx.max(place - self.left, 0) // cfg.bn, 0)
         return Place(
             ctx.let(tile.m // self.heads, "batch"),
             ctx.let(tile.m % self.heads, "head"),
             first,
+            place,
+            end,
             ctx.let(blocks, "blocks"),
         )
 
@@ -104,29 +132,40 @@ def attention(
     v: tp.GlobalTensor,
     out: tp.GlobalTensor,
     lse: tp.GlobalTensor | None,
+    slopes: tp.GlobalTensor | None,
+    sinks: tp.GlobalTensor | None,
+    inner: tp.Value,
+    cap: tp.Value,
     scale: tp.Value,
+    left: tp.Value,
+    right: tp.Value,
     *,
     cfg: AttentionConfig,
-    causal: bool,
+    d: int,
+    d_v: int,
+    sides: tuple[bool, bool],
+    terms: Terms,
 ) -> None:
-    """q, out (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d, s_kv);
-    `scale` times log2(e).
+    """q (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d_v, s_kv); out
+    (batch, heads, s_q, d_v); lse (batch, heads, s_q); slopes, sinks (heads,); inner, cap, scale:
+    `Terms.factors`.
     """
-    assert q.box is not None
-    shape = cfg.tiles(q.dtype, q.box[-1])
+    shape = cfg.tiles(q.dtype, d, d_v)
     heads, s_q, s_kv = q.shape[1], q.shape[2], k.shape[2]
     depth = shape.BK0
     queries = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="queries")
-    q_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.depth, 1, name="q_tile")[0]
+    q_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.padded_qk_depth, 1, name="q_tile")[0]
     o_tile = None
     if cfg.store == "tile":
-        o_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.depth, 1, name="o_tile")[0]
+        o_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.padded_ov_depth, 1, name="o_tile")[
+            0
+        ]
     keys = tp.StagedPipeline.allocate(ctx, cfg.stages, cfg.qk_stages, name="keys")
     k_tiles = tp.tile_layout_k_major(k.dtype, cfg.bn, depth).allocate(
         ctx, cfg.stages * cfg.qk_stages, "k_tiles"
     )
     values = tp.StagedPipeline.allocate(ctx, cfg.stages, name="values")
-    v_tiles = tp.tile_layout_mn_major(v.dtype, shape.depth, cfg.bn).allocate(
+    v_tiles = tp.tile_layout_mn_major(v.dtype, shape.padded_ov_depth, cfg.bn).allocate(
         ctx, cfg.stages, "v_tiles"
     )
     q_blocks = ctx.ceil_div(s_q, cfg.bm)
@@ -141,7 +180,9 @@ def attention(
     shared = Shared(
         ctx,
         cfg,
-        causal,
+        sides,
+        left,
+        right,
         shape,
         heads,
         s_q,
@@ -160,8 +201,43 @@ def attention(
     load_registers, attend_registers = cfg.registers
     ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, q, k, v))
     ctx.role("attend", warpgroups=cfg.consumers, registers=attend_registers)(
-        partial(attend, shared, out, lse, scale)
+        partial(attend, shared, Rows(terms, slopes, sinks, inner, cap, scale), out, lse)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What is done with scores; the arguments of the kernel."""
+
+    terms: Terms
+    slopes: tp.GlobalTensor | None
+    sinks: tp.GlobalTensor | None
+    inner: tp.Value
+    cap: tp.Value
+    scale: tp.Value
+
+    def changed(
+        self,
+        ctx: tp.Context,
+        scores: tp.Fragment,
+        at: Place,
+        query: Callable[[tp.Value], Any],
+        key: Any,
+    ) -> tp.FragmentValue:
+        """The scores (64, bn) of a tile of keys as `Terms` says; `query` as `attend` has it."""
+        x: tp.FragmentValue = scores * self.inner
+        if self.terms.softcap:
+            # tanh(y) = 1 - 2 / (1 + exp(2 y)), within 2^-22; inner holds the 2 and log2(e)
+            x = 1.0 - 2.0 * (1.0 + x.apply("exp2")).apply("rcp")
+            if self.slopes is not None or self.terms.function is not None:
+                x = x * self.cap
+        if self.slopes is not None:
+            slope: Any = ctx.let(ctx.load(self.slopes[at.head]), "slope")
+            distance = (key - query(at.place)).apply("abs")
+            x = x - slope * distance.to("float32")
+        if self.terms.function is not None:
+            x = self.terms.function(ctx, x, query(at.first), key, at.head)
+        return x
 
 
 def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTensor) -> None:
@@ -178,7 +254,7 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
         at = shared.place(tile)
         kv_head = ctx.let(at.head // group, "kv_head")
         for i in ctx.range(at.blocks):
-            key = (at.blocks - 1 - i) * cfg.bn
+            key = (at.end - 1 - i) * cfg.bn
             for part in range(cfg.qk_stages):
                 k_ring.acquire_k(qk_stage=part)
                 with ctx.elect_one():
@@ -202,9 +278,9 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
 
 def attend(
     shared: Shared,
+    rows: Rows,
     out: tp.GlobalTensor,
     lse: tp.GlobalTensor | None,
-    scale: tp.Value,
 ) -> None:
     """The role that multiplies, takes the softmax and stores. Scores never leave the registers of
     the warpgroup: wgmma takes P as operand A from there. The MMAs of V lag by one tile of keys, so
@@ -218,9 +294,12 @@ def attend(
     )
     scores = ctx.accumulator((ROWS, cfg.bn))
     weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=shared.q_tile.dtype)
-    sums = ctx.accumulator((ROWS, shared.shape.depth))
-    softmax = OnlineSoftmax(ctx, scores, scale)
+    sums = ctx.accumulator((ROWS, shared.shape.ov_depth))
+    softmax = OnlineSoftmax(ctx, scores, rows.scale)
     mine = shared.q_tile.rows(ctx.warpgroup_rank * ROWS, ROWS)
+    # Of a head padded to whole spans of the swizzle only the part that has elements is multiplied.
+    steps_of_k = -(-shared.shape.depth // shared.shape.MMA_K) * shared.shape.MMA_K
+    depths = [min(depth, steps_of_k - part * depth) for part in range(cfg.qk_stages)]
 
     def multiply_keys() -> None:
         for part in range(cfg.qk_stages):
@@ -229,48 +308,60 @@ def attend(
                 shared.turns.wait(ctx.warpgroup_rank)
             ctx.mma(
                 scores,
-                mine.cols(part * depth, depth),
-                k_ring.get(qk_stage=part),
+                mine.cols(part * depth, depths[part]),
+                k_ring.get(qk_stage=part).cols(0, depths[part]),
                 accumulate=part > 0,
             )
             k_ring.release_k(qk_stage=part)
 
     def multiply_values() -> None:
         v_ring.wait_v()
-        ctx.mma(sums, weights, v_ring.get())
+        ctx.mma(sums, weights, v_ring.get().rows(0, shared.shape.ov_depth))
         v_ring.release_v()
 
     def pass_on() -> None:
         if shared.turns is not None:
             shared.turns.pass_on(ctx.warpgroup_rank)
 
-    def mask(at: Place, block: tp.Value) -> None:
-        """Leaves out keys of a tile: those after the last, and, causal, those that a query does
-        not see.
-        """
-        # A scalar plus a fragment is a fragment, which its type does not say.
-        columns: Any = block * cfg.bn + ctx.col_index(cfg.bn)
-        if shared.causal:
-            row: Any = at.first + ctx.warpgroup_rank * ROWS + ctx.row_index(ROWS)
-            last = (row + (1 + shared.s_kv - shared.s_q)).minimum(shared.s_kv)
-            softmax.mask(columns < last)
-        else:
-            softmax.mask(columns < shared.s_kv)
+    def query(start: tp.Value) -> Any:
+        """(64, 1): `start` and the numbers after it, one for each query of this warpgroup."""
+        return start + ctx.warpgroup_rank * ROWS + ctx.row_index(ROWS)
 
-    def steps(at: Place, start: tp.Value | int, stop: tp.Value, masked: bool) -> None:
+    def change(at: Place, block: tp.Value) -> None:
+        """Applies what the call asks for to the scores of a tile of keys."""
+        if rows.terms.any:
+            key: Any = block * cfg.bn + ctx.col_index(cfg.bn)
+            scores.set(rows.changed(ctx, scores, at, query, key))
+
+    def mask(at: Place, block: tp.Value, *, on_left: bool, on_right: bool) -> None:
+        """Leaves out the keys of a tile that a query does not see, and those after the last."""
+        key: Any = block * cfg.bn + ctx.col_index(cfg.bn)
+        if on_right:
+            softmax.mask(key < (query(at.place) + (1 + shared.right)).minimum(shared.s_kv))
+        else:
+            softmax.mask(key < shared.s_kv)
+        if on_left:
+            softmax.mask(key >= query(at.place) - shared.left)
+
+    on_left, on_right = shared.sides
+
+    def steps(at: Place, start: tp.Value | int, stop: tp.Value, *cut: str) -> None:
         """Scores of tiles [start, stop), and the products with V of the tiles before them."""
         for i in ctx.range(start, stop):
             multiply_keys()
             multiply_values()
             pass_on()
             ctx.wgmma_wait(1)  # the scores
-            if masked:
-                mask(at, at.blocks - 1 - i)
+            change(at, at.end - 1 - i)
+            if cut:
+                mask(at, at.end - 1 - i, on_left="left" in cut, on_right="right" in cut)
             factor = softmax.update()
             ctx.wgmma_wait(0)  # the weights are free, and the sums there
             weights.set(scores)
             sums.set(sums * factor)
 
+    # How many tiles of keys at one end an edge can cut that moves by a key with each of bm queries.
+    edge = 1 + (cfg.bm + cfg.bn - 2) // cfg.bn
     for tile in shared.work:
         at = shared.place(tile)
         softmax.reset()
@@ -280,22 +371,27 @@ def attend(
             multiply_keys()
             pass_on()
             ctx.wgmma_wait(0)
-            mask(at, at.blocks - 1)
+            change(at, at.end - 1)
+            mask(at, at.end - 1, on_left=on_left, on_right=on_right)
             softmax.update()
             weights.set(scores)
-            # Of a causal mask, only tiles that reach beyond the first query's last key need it.
-            clear = ctx.let(
-                ctx.min(at.blocks, 1 + (cfg.bm + cfg.bn - 2) // cfg.bn if shared.causal else 1),
-                "clear",
-            )
-            if shared.causal:
-                steps(at, 1, clear, masked=True)
-            steps(at, clear, at.blocks, masked=False)
+            # Tiles that lie between the edges are seen by every query.
+            clear = ctx.let(ctx.min(at.blocks, edge if on_right else 1), "clear")
+            cut = ("left",) if on_left else ()
+            if on_right:
+                steps(at, 1, clear, "right", *cut)
+            last = at.blocks
+            if on_left:
+                last = ctx.let(ctx.max(at.blocks - edge, clear), "last")
+            steps(at, clear, last)
+            if on_left:
+                steps(at, last, at.blocks, "left")
             ready.release()
             multiply_values()
             ctx.wgmma_wait(0)
         row = at.first + ctx.warpgroup_rank * ROWS
-        inverse, logarithm = softmax.result()
+        sink = None if rows.sinks is None else ctx.let(ctx.load(rows.sinks[at.head]), "sink")
+        inverse, logarithm = softmax.result(sink)
         store(shared, out, at, row, sums * inverse)
         if lse is not None:
             ctx.store_global(lse, (at.batch, at.head, row), logarithm)
@@ -336,18 +432,33 @@ def bind(
     cfg: AttentionConfig | None = None,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: Array | None = None,
+    sinks: Array | None = None,
+    score: ScoreFunction | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
-    """The program for q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse
-    (batch, heads, s_q) float32.
+    """The program for q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
+    kv_heads, d_v), out (batch, s_q, heads, d_v), lse (batch, heads, s_q) float32.
 
     Args:
-        lse: natural logarithm of Σ exp(scale · score) of each row; -inf, and `out` 0, where a row
-            sees no key.
+        lse: natural logarithm of Σ exp(score) of each row; -inf, and `out` 0, where a row sees no
+            key.
         cfg: chosen for d and the mask unless given.
         causal: query i sees keys j <= i + s_kv - s_q.
+        window: (left, right): of the keys around i + s_kv - s_q, query i sees so many before and
+            after; None or -1: all. `causal` is a right side of 0.
         scale: of the scores, positive; 1/sqrt(d) unless given.
+        softcap: scores x become softcap · tanh(x / softcap); 0: they do not.
+        slopes: float32 (heads,): scores lose the slope of their head times |j - i - s_kv + s_q|
+            (ALiBi).
+        sinks: float32 (heads,): the score of one more key for every query of a head, whose value is
+            0.
+        score: called while the kernel is traced, as score(ctx, x, query, key, head), with scaled
+            scores x (rows, keys) after `softcap` and `slopes`; gives the scores that the softmax
+            takes. A new function is a new kernel.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
@@ -361,18 +472,32 @@ def bind(
         raise tp.BindError(
             "attention: out is the array that the kernel writes, of q's shape and dtype; got None"
         )
-    found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
-    causal = bool(causal)
-    cfg = choose_sm90(found.d, causal, found.s_kv) if cfg is None else cfg
-    shape = cfg.tiles(found.dtype, found.d)
+    found = check_attention(q, k, v, out, lse, scale=scale)
+    seen, cap = Window.of(causal, window), check_softcap(softcap)
+    check_of_heads("slopes", slopes, found.heads)
+    check_of_heads("sinks", sinks, found.heads)
+    if score is not None and not callable(score):
+        raise tp.BindError(
+            f"{NAME}: score is a function of (ctx, scores, query, key, head); got {shown(score)}"
+        )
+    terms = Terms(cap > 0, slopes is not None, score)
+    if cfg is None:
+        cfg = choose_sm90(found.d, found.d_v, seen.right is not None, found.s_kv, changed=terms.any)
+    shape = cfg.tiles(found.dtype, found.d, found.d_v)
     return attention.bind(
-        boxed("q", q, (cfg.bm, found.d)),
+        boxed("q", q, (cfg.bm, shape.padded_qk_depth)),
         boxed("k", k, (cfg.bn, shape.BK0)),
-        boxed("v", v, (found.d, cfg.bn), turned=True),
-        boxed("out", out, (ROWS, found.d)),
+        boxed("v", v, (shape.padded_ov_depth, cfg.bn), turned=True),
+        boxed("out", out, (ROWS, shape.padded_ov_depth)),
         lse,
-        found.scale * math.log2(math.e),
+        slopes,
+        sinks,
+        *terms.factors(found.scale, cap),
+        *seen.bounds,
         chip=chip,
         cfg=cfg,
-        causal=causal,
+        d=found.d,
+        d_v=found.d_v,
+        sides=seen.sides,
+        terms=terms,
     )

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.host_arguments import plain_bool, shown
 from tilepipe.kernels.common.validation import Array, check_array, mapped
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
-HEAD_DIMS = (64, 128)
+LARGEST_HEAD = 256  # elements: of q and k, and of v
 # float32 holds them, and what is left of them times a score
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
 
@@ -27,6 +26,7 @@ class Extents:
     """What `check_attention` found: extents, and the dtype of q, k, v and out.
 
     Attributes:
+        d: elements of a head of q and k. d_v: of v and out.
         scale: of the scores, positive; 1/sqrt(d) unless given.
     """
 
@@ -36,6 +36,7 @@ class Extents:
     heads: int
     kv_heads: int
     d: int
+    d_v: int
     dtype: tp.DType
     scale: float
 
@@ -43,13 +44,6 @@ class Extents:
     def group(self) -> int:
         """Query heads that share one head of K and V: head h reads K and V of head h // group."""
         return self.heads // self.kv_heads
-
-    @property
-    def diagonal(self) -> int:
-        """With a causal mask query i sees keys j <= i + diagonal: the last query sees every key.
-        Negative: the first queries see none.
-        """
-        return self.s_kv - self.s_q
 
     @property
     def empty(self) -> bool:
@@ -65,11 +59,10 @@ def check_attention(
     lse: Array | None = None,
     *,
     scale: float | np.floating[Any] | None = None,
-    causal: bool = False,
     empty: bool = False,
 ) -> Extents:
-    """The extents of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse
-    (batch, heads, s_q) float32.
+    """The extents of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
+    kv_heads, d_v), out (batch, s_q, heads, d_v), lse (batch, heads, s_q) float32.
 
     Args:
         scale: None, or a positive number. empty: whether extents of 0 may be, which no tensor map
@@ -93,35 +86,34 @@ def check_attention(
             )
     batch, s_q, heads, d = q.shape
     _, s_kv, kv_heads, _ = k.shape
-    if tuple(v.shape) != tuple(k.shape):
+    d_v = v.shape[3]
+    if tuple(v.shape[:3]) != tuple(k.shape[:3]):
         raise tp.BindError(
-            f"{NAME}: k and v must have the same shape; they have {tuple(k.shape)} and"
-            f" {tuple(v.shape)}"
+            f"{NAME}: k and v must have the same batch, keys and heads: dimensions 0 to 2; they"
+            f" have {tuple(k.shape)} and {tuple(v.shape)}"
         )
     if (k.shape[0], k.shape[3]) != (batch, d):
         raise tp.BindError(
             f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same batch and d:"
             " dimensions 0 and 3"
         )
-    if d not in HEAD_DIMS:
-        kernels = f"{NAME} has kernels for d of {' and '.join(map(str, HEAD_DIMS))}; q has {d}"
-        wide = next((n for n in HEAD_DIMS if n > d), None)
-        if wide is None:
+    for name, width in (("q and k", d), ("v", d_v)):
+        if width % 8 or not 0 < width <= LARGEST_HEAD:
             raise tp.BindError(
-                f"{kernels}, and no larger head can be computed with them: use another"
-                " implementation for it"
+                f"{NAME}: a head of {name} has a multiple of 8 elements, {LARGEST_HEAD} at most; it"
+                f" has {width}. Shorter ones can be padded with zeros: then pass scale=1/sqrt(d) of"
+                " what they were"
             )
-        raise tp.BindError(
-            f"{kernels}. Pad q, k and v with zeros to {wide}, and pass scale=1/sqrt({d})"
-        )
     if heads != kv_heads and (not kv_heads or heads % kv_heads):
         raise tp.BindError(
             f"{NAME}: q has {heads} heads and k {kv_heads}; heads of q must be a multiple of"
             " those of k, which share them"
         )
-    if out is not None and tuple(out.shape) != tuple(q.shape):
+    result = (batch, s_q, heads, d_v)
+    if out is not None and tuple(out.shape) != result:
         raise tp.BindError(
-            f"{NAME}: out must have the shape of q, {tuple(q.shape)}; it has {tuple(out.shape)}"
+            f"{NAME}: out must have the shape {result}, of q with the last dimension of v; it has"
+            f" {tuple(out.shape)}"
         )
     if lse is not None and (
         dtypes["lse"] is not tp.float32 or tuple(lse.shape) != (batch, heads, s_q)
@@ -130,9 +122,7 @@ def check_attention(
             f"{NAME}: lse must be float32 of shape {(batch, heads, s_q)}, (batch, heads, s_q); it"
             f" is {dtypes['lse']} of {tuple(lse.shape)}"
         )
-    if plain_bool(causal) is None:
-        raise tp.BindError(f"{NAME}: causal is True or False, got {shown(causal)}")
-    found = Extents(batch, s_q, s_kv, heads, kv_heads, d, dtypes["q"], _scale(scale, d))
+    found = Extents(batch, s_q, s_kv, heads, kv_heads, d, d_v, dtypes["q"], _scale(scale, d))
     if found.empty and not empty:
         raise tp.BindError(
             f"{NAME}: q {tuple(q.shape)} or k {tuple(k.shape)} has no elements, so nothing to"

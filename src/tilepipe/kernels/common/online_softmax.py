@@ -5,6 +5,7 @@ exponentials below it.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tilepipe as tp
 
@@ -54,14 +55,23 @@ class OnlineSoftmax:
         self._total.set(self._total * factor + part)
         return factor
 
-    def result(self) -> tuple[tp.Fragment, tp.FragmentValue]:
+    def result(self, sink: tp.Value | None = None) -> tuple[tp.Fragment, tp.FragmentValue]:
         """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a
         row without keys.
+
+        Args:
+            sink: a score, in base e, of a key that has no value: it takes its part of the sum only.
         """
-        ctx, total = self._ctx, self._total.sum()
+        ctx, total, top = self._ctx, self._total.sum(), self._largest * self._scale
+        shrink: tp.FragmentValue | float = 1.0
+        if sink is not None:
+            score: Any = sink * math.log2(math.e)
+            largest = ctx.fragment(top)
+            top = ctx.fragment(largest.maximum(score))
+            base = ctx.fragment(ctx.select(top == -math.inf, 0.0, top))
+            shrink = ctx.fragment((largest - base).apply("exp2"))
+            total = ctx.fragment(total * shrink + (score - base).apply("exp2"))
         nothing = total == 0.0
-        inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
-        logarithm = ctx.select(
-            nothing, -math.inf, (self._largest * self._scale + total.apply("log2")) * math.log(2)
-        )
+        inverse = ctx.fragment(ctx.select(nothing, 0.0, shrink / total))
+        logarithm = ctx.select(nothing, -math.inf, (top + total.apply("log2")) * math.log(2))
         return inverse, logarithm

@@ -6,7 +6,7 @@ It has no gradient: a tensor that requires one is refused, so that nothing is lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,13 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90 as attention_kernel
 from tilepipe.kernels.attention.validation import NAME, Extents
 from tilepipe.ops.attention import simulated
-from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third
+from tilepipe.ops.attention.call import (
+    AttentionCall,
+    checked,
+    config,
+    heads_third,
+    result_shape,
+)
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import device
 from tilepipe.ops.torch.dispatcher import (
@@ -41,24 +47,25 @@ if TYPE_CHECKING:
 Call = AttentionCall[torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor]
 SCHEMA = (
-    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool return_lse=False,"
+    "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
+    " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
     " str layout='bshd', str settings='()') -> (Tensor, Tensor)"
 )
-_PLACES = ("q", "k", "v", "out", "lse")  # what `pick` of a plan takes
+_PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks")  # what `pick` of a plan takes
 
 
 class Plan(NamedTuple):
     """One prepared attention.
 
     Attributes:
-        launcher: called with the addresses of what `pick` takes of (q, k, v, out, lse); None: there
-            is nothing to multiply.
+        launcher: called with the addresses of what `pick` takes of the tensors that `_PLACES`
+            names; None: there is nothing to multiply.
         shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
             that q, k, v and out take.
     """
 
     launcher: Launcher | None
-    pick: Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
+    pick: Callable[[tuple[torch.Tensor | None, ...]], tuple[torch.Tensor, ...]]
     ordinal: int
     shape: Shape
     stride: Shape
@@ -70,7 +77,7 @@ class Plan(NamedTuple):
 
 def attention(call: Call) -> torch.Tensor | Results:
     """`ops.attention` of PyTorch tensors, with all its options."""
-    refuse_gradient(NAME, call.q, call.k, call.v, call.out)
+    refuse_gradient(NAME, call.q, call.k, call.v, call.slopes, call.sinks, call.out)
     if not is_tracing() and not observed(call.q, call.k, call.v, call.out):
         result, lse = plans.run(call)
     else:
@@ -82,15 +89,32 @@ def _dispatched(call: Call) -> Results:
     if call.out is None and torch.is_autocast_enabled("cuda"):
         call.q, call.k, call.v = autocast(call.q), autocast(call.k), autocast(call.v)
     _checked_tensors(call)
-    scale = None if call.scale is None else float(call.scale)
-    text = settings_text(call.settings)
-    options = call.causal, scale, call.return_lse, call.layout, text
-    result, lse = operator(call.q, call.k, call.v, *options)
+    if call.score is not None:
+        raise BindError(
+            f"{NAME}: a score function is traced into a kernel of its own, which PyTorch's"
+            " dispatcher cannot carry: call it outside of torch.compile, modes and subclasses"
+        )
+    result, lse = operator(
+        call.q,
+        call.k,
+        call.v,
+        call.causal,
+        None if call.window is None else [-1 if x is None else x for x in call.window],
+        None if call.scale is None else float(call.scale),
+        float(call.softcap),
+        call.slopes,
+        call.sinks,
+        call.return_lse,
+        call.layout,
+        settings_text(call.settings),
+    )
     return (result if call.out is None else call.out.copy_(result)), lse
 
 
 def _checked_tensors(call: Call) -> Extents:
-    named = {"q": call.q, "k": call.k, "v": call.v, "out": call.out}
+    extra = {"slopes": call.slopes, "sinks": call.sinks}
+    given = {name: x for name, x in extra.items() if x is not None}
+    named = {"q": call.q, "k": call.k, "v": call.v, **given, "out": call.out}
     check_tensors(NAME, named, optional=1)
     return checked(call)
 
@@ -102,8 +126,13 @@ def _key(call: Call) -> object:
         facts(call.k),
         facts(call.v),
         facts(call.out),
+        facts(call.slopes),
+        facts(call.sinks),
         call.causal,
+        call.window,
         call.scale,
+        call.softcap,
+        call.score,
         call.return_lse,
         call.layout,
         call.settings,
@@ -114,7 +143,7 @@ def _prepare(call: Call) -> Plan:
     found = _checked_tensors(call)
     q, out = call.q, call.out
     ordinal = q.get_device()
-    like = torch.empty_like(q) if out is None else out
+    like = _new(q, found, call.layout) if out is None else out
     lse_shape = (found.batch, found.heads, found.s_q) if call.return_lse else (0, 0, 0)
     spans = tuple(span(x) for x in (q, call.k, call.v, out))
     parts = ordinal, tuple(like.shape), tuple(like.stride()), q.dtype, q.device, lse_shape, spans
@@ -126,12 +155,29 @@ def _prepare(call: Call) -> Plan:
         lse = TensorView(torch.empty(lse_shape, dtype=torch.float32, device=q.device))
     views = (heads_third(TensorView(x), call.layout) for x in (q, call.k, call.v, like))
     q_view, k_view, v_view, out_view = views
-    cfg = config(found, call)
+    slopes, sinks = (None if x is None else TensorView(x) for x in (call.slopes, call.sinks))
     with device.context(ordinal):
         launcher = attention_kernel.bind(
-            q_view, k_view, v_view, out_view, lse, cfg, causal=call.causal, scale=call.scale
+            q_view,
+            k_view,
+            v_view,
+            out_view,
+            lse,
+            config(found, call),
+            causal=call.causal,
+            window=call.window,
+            scale=call.scale,
+            softcap=call.softcap,
+            slopes=slopes,
+            sinks=sinks,
+            score=call.score,
         ).launcher()
     return Plan(launcher, itemgetter(*[_PLACES.index(x) for x in launcher.tensors]), *parts)
+
+
+def _new(q: torch.Tensor, found: Extents, layout: str) -> torch.Tensor:
+    """A new result: laid out as q, or contiguous where the heads of v have another size."""
+    return torch.empty_like(q) if found.d == found.d_v else q.new_empty(result_shape(found, layout))
 
 
 def _launch(plan: Plan, call: Call) -> Results:
@@ -145,8 +191,11 @@ def _launch(plan: Plan, call: Call) -> Results:
     if plan.launcher is None:
         result.zero_()
         lse.fill_(-torch.inf)
+        if call.sinks is not None and call.return_lse:
+            lse.copy_(call.sinks[:, None].expand_as(lse))
         return result, lse
-    addresses = tuple(map(data_ptr, plan.pick((q, k, v, result, lse))))
+    places = q, k, v, result, lse, call.slopes, call.sinks
+    addresses = tuple(map(data_ptr, plan.pick(places)))
     plan.launcher(addresses, device.raw_stream(plan.ordinal))
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)
@@ -173,7 +222,11 @@ def kernel(
     k: torch.Tensor,
     v: torch.Tensor,
     causal: bool = False,
+    window: Sequence[int] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     return_lse: bool = False,
     layout: str = "bshd",
     settings: str = "()",
@@ -182,7 +235,13 @@ def kernel(
     literal.
     """
     items = settings_of(settings)
-    return plans.run(AttentionCall(q, k, v, causal, scale, None, return_lse, layout, items))
+    sides = None if window is None else (window[0], window[1])
+    return plans.run(
+        AttentionCall(
+            q, k, v, causal, sides, scale, softcap, slopes, sinks, None, None, return_lse, layout,
+            items,
+        )
+    )  # fmt: skip
 
 
 def _fake(
@@ -190,7 +249,11 @@ def _fake(
     k: torch.Tensor,
     v: torch.Tensor,
     causal: bool = False,
+    window: Sequence[int] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     return_lse: bool = False,
     layout: str = "bshd",
     settings: str = "()",
@@ -206,7 +269,9 @@ def _fake(
         lambda: f"tilepipe::{NAME}: q has a d of {q.shape[3]} and k of {k.shape[3]}",
     )
     batch, s_q, heads, _ = q.shape if layout == "bshd" else (q.shape[0], q.shape[2], q.shape[1], 0)
-    return torch.empty_like(q), q.new_empty(
+    same = v.shape[3] == q.shape[3]
+    result = torch.empty_like(q) if same else q.new_empty((*q.shape[:3], v.shape[3]))
+    return result, q.new_empty(
         (batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32
     )
 
@@ -216,7 +281,7 @@ def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
 
 
 def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 8  # never reached: `_setup` has refused
+    return (None,) * 12  # never reached: `_setup` has refused
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, require_bool, shown
+from tilepipe.kernels.attention.scores import ScoreFunction
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
 from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
@@ -22,7 +23,12 @@ def attention(
     v: ArrayT,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: ArrayT | None = None,
+    sinks: ArrayT | None = None,
+    score: ScoreFunction | None = None,
     out: ArrayT | None = None,
     return_lse: Literal[False] = False,
     layout: str = "bshd",
@@ -37,7 +43,12 @@ def attention(
     v: ArrayT,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: ArrayT | None = None,
+    sinks: ArrayT | None = None,
+    score: ScoreFunction | None = None,
     out: ArrayT | None = None,
     return_lse: Literal[True],
     layout: str = "bshd",
@@ -52,7 +63,12 @@ def attention(
     v: ArrayT,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: ArrayT | None = None,
+    sinks: ArrayT | None = None,
+    score: ScoreFunction | None = None,
     out: ArrayT | None = None,
     return_lse: bool,
     layout: str = "bshd",
@@ -66,7 +82,12 @@ def attention(
     v: ArrayT,
     *,
     causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: ArrayT | None = None,
+    sinks: ArrayT | None = None,
+    score: ScoreFunction | None = None,
     out: ArrayT | None = None,
     return_lse: bool = False,
     layout: str = "bshd",
@@ -81,14 +102,25 @@ def attention(
         q, k, v: three CUDA tensors of PyTorch, which run on their device in its current stream; or
             three tensors on the CPU, or three NumPy arrays, which run on the simulated GPU.
             bfloat16 or float16, all alike. q (batch, s_q, heads, d), k and v (batch, s_kv,
-            kv_heads, d), d 64 or 128. Head h of q reads head h // (heads // kv_heads) of k and v.
+            kv_heads, d), v may have another last extent d_v; both are multiples of 8 up to 256.
+            Head h of q reads head h // (heads // kv_heads) of k and v.
             They are read where they lie, never copied: d must be contiguous, addresses and the
             other strides multiples of 16 bytes, as those of contiguous arrays, of parts of a fused
             projection and of transposed views are.
         causal: query i sees the keys j <= i + s_kv - s_q, so that the last query sees all.
+        window: (left, right): query i sees the keys from i + s_kv - s_q - left to i + s_kv - s_q +
+            right; None or -1: no bound on that side. `causal` is a right side of 0.
         scale: of the scores, positive; 1/sqrt(d) unless given.
-        out: where to write the result: shape and dtype of q, strides as above, and no memory of q,
-            k or v.
+        softcap: scaled scores x become softcap · tanh(x / softcap); 0: they do not.
+        slopes: float32 (heads,); a score loses the slope of its head times the distance between the
+            key and i + s_kv - s_q (ALiBi).
+        sinks: float32 (heads,); the score of one more key for every query, whose value is 0.
+        score: called while the kernel is traced, as score(ctx, x, query, key, head): x the scaled
+            scores, float32 (rows, keys), after `softcap` and `slopes`; query (rows, 1) and key (1,
+            keys) int32 indices; head an int32 value. It gives what the softmax takes, -inf for a
+            key that is not seen. Each function object is a kernel of its own, so keep it.
+        out: where to write the result: (batch, s_q, heads, d_v), dtype of q, strides as above, and
+            no memory of q, k or v.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
             (batch, heads, s_q).
         layout: "bshd", as above, or "bhsd": q, out (batch, heads, s_q, d), k, v (batch, kv_heads,
@@ -97,9 +129,9 @@ def attention(
         settings: fields of `AttentionConfig`, the others at what is chosen for the shape.
 
     Returns:
-        `out`, or a new array or tensor laid out as q; with `return_lse` the pair of that and the
-        logarithms. A query that sees no key has 0, and a logarithm of -inf; so has every query
-        where s_kv is 0.
+        `out`, or a new array or tensor, laid out as q where d_v is d; with `return_lse` the pair of
+        that and the logarithms. A query that sees no key has 0, and a logarithm of its sink, or
+        -inf; so has every query where s_kv is 0.
 
     Raises:
         BindError: shapes, dtypes, strides or devices that do not fit, unknown settings, tensors
@@ -117,7 +149,12 @@ def attention(
         k,
         v,
         require_bool(causal, f"{NAME}: causal"),
+        window if window is None or not isinstance(window, list) else tuple(window),
         scale if scale is None else plain(scale),
+        plain(softcap),
+        slopes,
+        sinks,
+        score,
         out,
         require_bool(return_lse, f"{NAME}: return_lse"),
         layout,

@@ -7,7 +7,7 @@ import numpy as np
 from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.arrays import require_arrays
-from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third
+from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third, result_shape
 from tilepipe.ops.calls import Array, Progress
 
 
@@ -17,14 +17,33 @@ def attention(
     """`ops.attention` of NumPy arrays, with all its options."""
     require_arrays(NAME, "q, k and v", out=call.out)
     found = checked(call)
-    result = np.empty_like(call.q) if call.out is None else call.out
+    result = call.out
+    if result is None:
+        same = found.d_v == found.d
+        shape = result_shape(found, call.layout)
+        result = np.empty_like(call.q) if same else np.empty(shape, call.q.dtype)
     lse = np.full((found.batch, found.heads, found.s_q), -np.inf, np.float32)
     if found.empty:
         result[...] = 0
+        if call.sinks is not None:
+            lse[...] = call.sinks[:, None]
     else:
         q, k, v, out = (heads_third(x, call.layout) for x in (call.q, call.k, call.v, result))
         written = lse if call.return_lse else None
-        cfg, causal, scale = config(found, call), call.causal, call.scale
-        program = kernel.bind(q, k, v, out, written, cfg, causal=causal, scale=scale)
+        program = kernel.bind(
+            q,
+            k,
+            v,
+            out,
+            written,
+            config(found, call),
+            causal=call.causal,
+            window=call.window,
+            scale=call.scale,
+            softcap=call.softcap,
+            slopes=call.slopes,
+            sinks=call.sinks,
+            score=call.score,
+        )
         program.run(seed=seed, progress=progress)
     return (result, lse) if call.return_lse else result

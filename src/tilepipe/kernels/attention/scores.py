@@ -1,0 +1,162 @@
+"""What an attention kernel does with scores between Q · Kᵀ and the softmax: which keys a query
+sees, and how its scores are changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilepipe as tp
+from tilepipe.host_arguments import plain_bool, plain_int, shown
+
+NAME = "attention"
+LARGEST_BOUND = 2**30  # places of a bound, added to those of queries and keys, fit in an int32
+
+ScoreFunction = Callable[
+    [tp.Context, tp.FragmentValue, tp.FragmentValue, tp.FragmentValue, tp.Value],
+    tp.FragmentValue,
+]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which keys a query sees. Query i stands at the key i + s_kv - s_q, so that the last query
+    stands at the last key; it sees the keys from `left` before that place to `right` after it.
+    None: all keys on that side.
+    """
+
+    left: int | None = None
+    right: int | None = None
+
+    @classmethod
+    def of(cls, causal: object, window: object) -> Window:
+        """The window that the arguments of a call state.
+
+        Args:
+            causal: True or False; True: no key after the query's place.
+            window: None, or a pair (left, right) of numbers of keys; None or -1 in it is no bound.
+
+        Raises:
+            BindError: anything else.
+        """
+        is_causal = plain_bool(causal)
+        if is_causal is None:
+            raise tp.BindError(f"{NAME}: causal is True or False, got {shown(causal)}")
+        sides = (None, None) if window is None else window
+        if not isinstance(sides, tuple | list) or len(sides) != 2:
+            raise tp.BindError(
+                f"{NAME}: window is a pair (left, right): how many keys before and after its own"
+                f" place a query sees, None for all; got {shown(window)}"
+            )
+        left, right = (_bound(name, x) for name, x in zip(("left", "right"), sides, strict=True))
+        return cls(left, 0 if is_causal else right)
+
+    @property
+    def sides(self) -> tuple[bool, bool]:
+        """Whether there is a bound on the left, and on the right."""
+        return self.left is not None, self.right is not None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The two bounds, 0 where there is none."""
+        return self.left or 0, self.right or 0
+
+    def seen(self, s_q: int, s_kv: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """For each query the first key that it sees, and the key after the last one. A query
+        that sees none has two equal numbers.
+        """
+        place = np.arange(s_q) + s_kv - s_q
+        first = np.zeros_like(place) if self.left is None else place - self.left
+        stop = np.full_like(place, s_kv) if self.right is None else place + self.right + 1
+        stop = np.clip(stop, 0, s_kv)
+        return np.minimum(np.clip(first, 0, s_kv), stop), stop
+
+
+def _bound(name: str, x: object) -> int | None:
+    if x is None:
+        return None
+    number = plain_int(x)
+    if number is None or not -1 <= number <= LARGEST_BOUND:
+        raise tp.BindError(
+            f"{NAME}: window's {name} is None or -1 (no bound), or a number of keys from 0 to 2^30;"
+            f" got {shown(x)}"
+        )
+    return None if number == -1 else number
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What changes scaled scores x, in this order; the static part of a kernel.
+
+    Attributes:
+        softcap: x becomes cap · tanh(x / cap).
+        slopes: x loses the head's slope times the distance between the key and the query's place
+            (ALiBi).
+        function: x becomes function(ctx, x, query, key, head): x float32 (rows, keys), query
+            (rows, 1) and key (1, keys) int32 indices, head an int32 value.
+    """
+
+    softcap: bool = False
+    slopes: bool = False
+    function: ScoreFunction | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether scores are changed at all."""
+        return self.softcap or self.slopes or self.function is not None
+
+    def factors(self, scale: float, cap: float) -> tuple[float, float, float]:
+        """What the kernel multiplies with: products before they are changed; the tangent; and the
+        changed scores, which makes exponentials powers of two.
+
+        Without anything between, neighbouring factors are one. The first holds what the tangent
+        needs: twice its argument, to base 2.
+        """
+        log2e = math.log2(math.e)
+        doubled = 2 * log2e * scale / cap if self.softcap else 0.0
+        if not self.any:
+            return 1.0, 1.0, scale * log2e
+        if not self.softcap:
+            return scale, 1.0, log2e
+        if not self.slopes and self.function is None:
+            return doubled, 1.0, cap * log2e
+        return doubled, cap, log2e
+
+
+def check_softcap(cap: object) -> float:
+    """The cap as a number; 0: none.
+
+    Raises:
+        BindError: negative, infinite, or no number.
+    """
+    if isinstance(cap, bool) or not isinstance(cap, int | float | np.number):
+        raise tp.BindError(f"{NAME}: softcap is a number, 0 for none; got {shown(cap)}")
+    value = float(cap)
+    if value != 0 and not 2.0**-60 <= value <= 2.0**60:
+        raise tp.BindError(
+            f"{NAME}: softcap is 0 (none) or positive and finite, 2^-60 to 2^60; got {value}"
+        )
+    return value
+
+
+def check_of_heads(name: str, x: Any, heads: int) -> None:
+    """A number for each head of q.
+
+    Raises:
+        BindError: not float32 of shape (heads,).
+    """
+    if x is None:
+        return
+    dtype = str(getattr(x, "dtype", type(x).__name__)).removeprefix("torch.")
+    if dtype != "float32" or tuple(x.shape) != (heads,):
+        shape = tuple(getattr(x, "shape", ()))
+        raise tp.BindError(
+            f"{NAME}: {name} has a number for each head of q, float32 of shape ({heads},); it is"
+            f" {dtype} of {shape}"
+        )
