@@ -169,8 +169,8 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     """
     if given.keys() & UNTIMED:
         raise BindError(
-            f"bench attention has no peer with {', '.join(sorted(given.keys() & UNTIMED))}: it takes"
-            " batch, heads, kv_heads, s_q, s_kv, d, causal"
+            f"bench attention has no peer with {', '.join(sorted(given.keys() & UNTIMED))}: it"
+            " takes batch, heads, kv_heads, s_q, s_kv, d, causal"
         )
     base = ATTENTION.settings | dict(given)
     if not texts and {"batch", "s_q", "s_kv"} & given.keys():
