@@ -280,6 +280,8 @@ class Machine:
                 self.order.retire_bit(
                     bar.init_bit | bar.fenced | bar.proxy_bit | sum(set(bar.completion_bits))
                 )
+            for named in cta.named:
+                self.order.retire_bit(named.reset_bit)
 
     def _all_holders(self) -> Iterator[Holder]:
         yield from self.holders()

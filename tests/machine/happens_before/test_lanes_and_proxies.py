@@ -211,7 +211,7 @@ def test_a_copy_by_several_lanes_is_a_fault() -> None:
 
 
 def test_named_barrier_rules() -> None:
-    def kernel(threads: int, again: bool) -> Builder:
+    def kernel(threads: int, again: bool, third: bool = False) -> Builder:
         b = Builder()
         meet = b.named("meet", threads)
         b.setup_done()
@@ -222,12 +222,14 @@ def test_named_barrier_rules() -> None:
         with b.role("right", warps=1):
             b.do(ops.NamedSync, meet)
         with b.role("third", warps=1):
-            pass
+            if third:
+                b.do(ops.NamedSync, meet)
         return b
 
     assert kernel(64, False).run().steps
+    assert kernel(96, True).run().steps  # a warp is counted each time that it arrives
     with pytest.raises(BarrierError, match="named barrier 'meet' again before it was reset"):
-        kernel(96, True).run()
+        kernel(96, True, third=True).run()
     with pytest.raises(BarrierError, match=r"is for 32 threads|meet"):
         kernel(48, False).run()
 

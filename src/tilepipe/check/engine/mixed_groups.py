@@ -11,11 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilepipe.errors import BarrierError
-from tilepipe.machine.actors import Actor
-from tilepipe.machine.barriers.state import NamedState
-from tilepipe.machine.sites import Site
-
-Arrivals = list[tuple[Actor, Site]]
+from tilepipe.machine.barriers.state import Arrival, NamedState
 
 
 @dataclass(eq=False, slots=True)
@@ -29,9 +25,9 @@ class MixedGroups:
 
     barrier: NamedState
     number: int
-    first: Arrivals
-    late: tuple[Actor, Site]
-    second: Arrivals
+    first: list[Arrival]
+    late: Arrival
+    second: list[Arrival]
 
     def meet(self, generation: int) -> None:
         """A generation of the barrier completes."""
@@ -40,7 +36,7 @@ class MixedGroups:
 
     def fault(self) -> BarrierError:
         """The fault, at the arrival that could have come before."""
-        who, site = self.late
+        who, _, site = self.late
         return BarrierError(
             f"{site.what}: two groups of warps use {self.barrier.name} at once, which is for"
             f" {self.barrier.threads} threads.\n"
@@ -58,16 +54,16 @@ def mixed_groups(barrier: NamedState, uid: int) -> MixedGroups | None:
     """The mixed groups that an arrival shows whose agent does not know of all arrivals in the
     generation before; None where the agent took part in that itself.
     """
-    if any(agent.uid == uid for agent, _ in barrier.last):
+    if any(arrival.agent.uid == uid for arrival in barrier.last):
         return None
-    late = next(one for (by, _), one in barrier.arrived.items() if by == uid)
+    late = barrier.arrived[-1]
     return MixedGroups(barrier, barrier.generation - 1, list(barrier.last), late, [late])
 
 
-def _listed(arrivals: Iterable[tuple[Actor, Site]]) -> str:
+def _listed(arrivals: Iterable[Arrival]) -> str:
     """`warp 0 and warp 1 at kernel.cu:12; warp 2 at kernel.cu:20`."""
     places: dict[str, list[str]] = {}
-    for agent, site in arrivals:
+    for agent, _, site in arrivals:
         names = places.setdefault(site.loc.short, [])
         if str(agent) not in names:
             names.append(str(agent))

@@ -186,7 +186,8 @@ class StateKeys:
                 n.generation,
                 n.threads,
                 n.whole,
-                tuple(sorted((names[u], w) for u, w in n.arrived)),
+                tuple(sorted((names[a.agent.uid], a.warp) for a in n.arrived)),
+                bits(n.reset_bit),
                 bits(n.acc),
                 bits(n.known),
             )
@@ -270,6 +271,8 @@ class StateKeys:
         for cta in m.ctas:
             for bar in cta.bars:
                 bits.add(bar.init_bit, bar.fenced, bar.proxy_bit, *bar.completion_bits)
+            for named in cta.named:
+                bits.add(named.reset_bit)
         bits.add(m.requests.refused, m.requests.waited)
         for fence in sorted(m.published.made, key=lambda f: names[f.uid]):
             bits.add(fence.mark)

@@ -10,7 +10,14 @@ from tilepipe.errors import BarrierError
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import release
-from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, Rendezvous
+from tilepipe.machine.barriers.state import (
+    LIVE,
+    Again,
+    Arrival,
+    Mbarrier,
+    NamedState,
+    Rendezvous,
+)
 from tilepipe.machine.faults import named_barriers as faults
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.accesses import GLOBAL, Access
@@ -24,26 +31,35 @@ from tilepipe.machine.thread_masks import warps_of
 
 
 def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
+    ag.converge(mask)
+    published = ag.publish(mask)
+    if b.closed is not None and not b.reset_bit & published:
+        faults.arrives_again(b, b.closed, ag, site)
     for w, _ in warps_of(mask):
-        earlier = b.arrived.get((ag.uid, w))
-        if earlier is not None:
-            faults.arrives_again(b, site, ag, earlier)
-        b.arrived[ag.uid, w] = (ag, site)
+        arrival = Arrival(ag, w, site)
+        if b.again is None:
+            earlier = next((a for a in b.arrived if a.agent is ag and a.warp == w), None)
+            if earlier is not None:
+                b.again = Again(arrival, earlier, b.missing)
+        b.arrived.append(arrival)
     if b.missing < 0:
         faults.too_many_threads(b, site)
-    ag.converge(mask)
     if m.journal is not None:
         m.journal.touch(Touch.MEET, b, b.generation, mask)
-    b.acc |= ag.publish(mask)
+    b.acc |= published
     b.acc_time = max(b.acc_time, ag.time)
     if b.missing == 0:
         _complete_named(m, b)
 
 
 def _complete_named(m: Machine, b: NamedState) -> None:
-    b.last = list(b.arrived.values())
+    b.last = list(b.arrived)
+    m.order.retire_bit(b.reset_bit)
+    b.closed, b.again = b.again, None
+    b.reset_bit = 0 if b.closed is None else m.order.new_bit()
+    b.acc |= b.reset_bit
     if b.whole:
-        ag, site = b.last[-1]
+        ag, _, site = b.last[-1]
         exited = sum(agent.done for agent in m.ctas[ag.cta.rank].agents)
         if exited:
             m.world.finding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.happens_before.accesses import Access
@@ -211,16 +212,45 @@ class AddressedBarriers:
         return len(self._at)
 
 
-class NamedState(Released):
-    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
+class Arrival(NamedTuple):
+    """The arrival of one warp of an agent at a named barrier."""
 
-    `generation` counts its completions; `arrived` maps (agent uid, warp) to the agent and its site.
-    `whole`: it is for all threads of the CTA that have not exited.
-    `last`: those who arrived in the generation before. `votes`: of a bar.red, generation ->
-    (threads whose predicate is true, threads).
+    agent: Actor
+    warp: int
+    site: Site
+
+
+class Again(NamedTuple):
+    """A warp has arrived at a named barrier a second time in one generation.
+
+    Attributes:
+        second, first: its two arrivals. missing: threads that were missing between them.
     """
 
-    __slots__ = ("arrived", "generation", "last", "name", "threads", "votes", "whole")
+    second: Arrival
+    first: Arrival
+    missing: int
+
+
+class NamedState(Released):
+    """One hardware barrier (bar.sync): `threads` are counted, then those that synced go on.
+
+    It counts 32 threads for each arrival of a warp, also where the warp has arrived before (PTX
+    ISA, bar, barrier).
+
+    Attributes:
+        generation: counts its completions. arrived: the arrivals since the last one. last: those in
+            the generation before.
+        again: the first warp that is counted twice in this generation, if there is one. closed:
+            that of the generation before. reset_bit: then the bit of its completion.
+        whole: it is for all threads of the CTA that have not exited.
+        votes: of a bar.red, generation -> (threads whose predicate is true, threads).
+    """
+
+    __slots__ = (
+        "again", "arrived", "closed", "generation", "last", "name", "reset_bit", "threads", "votes",
+        "whole",
+    )  # fmt: skip
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
@@ -230,8 +260,11 @@ class NamedState(Released):
     def reset(self) -> None:
         Released.reset(self)
         self.generation = 0
-        self.arrived: dict[tuple[int, int], tuple[Actor, Site]] = {}
-        self.last: list[tuple[Actor, Site]] = []
+        self.arrived: list[Arrival] = []
+        self.last: list[Arrival] = []
+        self.again: Again | None = None
+        self.closed: Again | None = None
+        self.reset_bit = 0
         self.votes: dict[int, tuple[int, int]] = {}
         self.whole = False
 

@@ -345,7 +345,7 @@ def met_elsewhere(m: Machine, one: Actor, other: Actor) -> str:
     of them may have skipped a barrier. In a program by addresses, whose warps are of one role.
     """
     for b in _named(m, one):
-        sites = {agent.uid: site for agent, site in b.last}
+        sites = {agent.uid: site for agent, _, site in b.last}
         here, there = sites.get(one.uid), sites.get(other.uid)
         if (
             here is not None
@@ -364,7 +364,7 @@ def met_elsewhere(m: Machine, one: Actor, other: Actor) -> str:
 def met_without(m: Machine, one: Actor, other: Actor) -> str:
     """Where a warp has met others in a named barrier, and not the one that it should have."""
     for b in _named(m, one):
-        sites = {agent.uid: (agent, site) for agent, site in b.last}
+        sites = {agent.uid: (agent, site) for agent, _, site in b.last}
         if one.uid in sites and other.uid not in sites:
             site = sites[one.uid][1]
             others = ", ".join(str(a) for a, _ in sites.values() if a is not one)

@@ -141,5 +141,5 @@ def candidates(m: Machine, wait: Wait) -> Sequence[Actor]:
     if isinstance(on, WgmmaGroup):
         return [a for a in warps_of(m, agent) if a not in on.agents]
     found = [a for site in sources(m, on) for a in agents_of(m, site, on, agent)]
-    arrived = {a.uid for a, _ in on.arrived.values()} if isinstance(on, NamedState) else set()
+    arrived = {a.agent.uid for a in on.arrived} if isinstance(on, NamedState) else set()
     return [a for a in dict.fromkeys(found) if a is not agent and a.uid not in arrived]
