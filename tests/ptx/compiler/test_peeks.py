@@ -21,6 +21,8 @@ HEAD = """.version 8.7
     mov.u32 %r2, 0;
 """
 PEEK = "mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2;\n"
+# without it, the test and the wait that follows it at once are one wait: test_spins.py
+WORK = "st.global.u32 [%rd1], 7;\n"
 WAIT = """SPIN:
     mbarrier.try_wait.parity.shared.b64 %p2, [%r1], %r2;
     @!%p2 bra SPIN;
@@ -45,7 +47,7 @@ def found(body: str) -> tuple[Peeks, int, int]:
     ],
 )
 def test_a_test_that_guards_a_wait_is_found(between: str) -> None:
-    answer, test, wait = found(f"{PEEK}{between}\n{WAIT}")
+    answer, test, wait = found(f"{PEEK}{WORK}{between}\n{WAIT}")
     assert answer.tests.keys() == {test}
     assert answer.waits == {wait: answer.tests[test]}
     assert answer.unread == {answer.tests[test]}
@@ -78,6 +80,7 @@ def test_a_test_that_decides_more_is_not(body: str) -> None:
 AHEAD = """
     mov.u32 %r3, 0;
     mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2;
+    st.global.u32 [%rd1], 7;
 LOOP:
     @%p1 bra READY;
 SPIN:
@@ -87,6 +90,7 @@ READY:
     mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2;
     add.u32 %r3, %r3, 1;
     setp.lt.u32 %p4, %r3, 4;
+    st.global.u32 [%rd1], %r3;
     @%p4 bra LOOP;
 """
 

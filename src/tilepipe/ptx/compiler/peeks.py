@@ -209,7 +209,9 @@ class _Flow:
             for other in self.flow.decided_by(block)
             for at in range(self.flow.blocks[other].begin, self.flow.blocks[other].end)
         ]
-        waits = [at for at in inside if isinstance(self.operations[at], Perform)]
+        performs = [at for at in inside if isinstance(self.operations[at], Perform)]
+        again = {at for wait in performs for at in self.sites[wait].retries or ()}
+        waits = [at for at in performs if at not in again]
         if len(waits) != 1 or not self.sites[waits[0]].spins:
             return None
         own = set(inside)

@@ -27,7 +27,7 @@ from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import EarlyUses, early_uses
 from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.poison_flow import Flow
-from tilepipe.ptx.compiler.spins import spins
+from tilepipe.ptx.compiler.spins import Spins
 from tilepipe.ptx.compiler.unfenced import Unfenced, unfenced_registers
 from tilepipe.ptx.compiler.uniformity import (
     Uniformity,
@@ -71,14 +71,20 @@ class RequestSite:
     """Where a request comes from.
 
     Attributes:
-        number: among those of the function. spins: a test of a barrier that is made again until it
-            succeeds: a wait.
+        number: among those of the function.
+        retries: of a test of a barrier that is made again until it succeeds, and so is a wait: the
+            other instructions that make it again. None of all else.
     """
 
     number: int
     instruction: Instruction
     perform: Perform
-    spins: bool
+    retries: frozenset[int] | None
+
+    @property
+    def spins(self) -> bool:
+        """Whether it is a test that is a wait."""
+        return self.retries is not None
 
 
 @dataclass(frozen=True)
@@ -122,10 +128,11 @@ class CompiledFunction:
 
     def __post_init__(self) -> None:
         performs = [(i, op) for i, op in enumerate(self.operations) if isinstance(op, Perform)]
+        spins = Spins(self.flow, self.operations, lambda: self.liveness)
         self.sites = {
             i: RequestSite(
                 number, self.function.instructions[i], op,
-                op.waits is not None and spins(self.flow, self.operations, i),
+                None if op.waits is None else spins.retries(i),
             )
             for number, (i, op) in enumerate(performs)
         }  # fmt: skip
