@@ -21,6 +21,7 @@ from tilepipe.ir.program import Kernel, Launch, architecture
 from tilepipe.program.printed import launch_of
 
 # An execution of more steps counts as an endless loop; one of PTX has more than one of a program.
+# A mutant may have an endless loop; a kernel as it is gets more steps (`run.judge`).
 TRACED = Bounds(traces=20_000, seconds=20.0, steps=6_000)
 PRINTED = Bounds(traces=20_000, seconds=20.0, steps=60_000)
 SLACK = 10  # seconds for what the bounds do not count: compiling, and one long step

@@ -40,7 +40,7 @@ def judge(subject: Subject, patience: float = PATIENCE) -> Pair:
     if m is None:
         return Pair(
             subject.group, subject.subject, subject.instance,
-            traced(launch, replace(TRACED, seconds=patience)),
+            traced(launch, replace(TRACED, seconds=patience, steps=PRINTED.steps)),
             printed(launch, replace(PRINTED, seconds=patience)),
         )  # fmt: skip
     return Pair(
