@@ -86,8 +86,9 @@ class DeadlockError(SimFault):
 
 
 class NotModelledError(SimFault):
-    """Lanes of one warp would have to proceed apart for the kernel to go on, which the simulated
-    machine does not do: whether it hangs on a GPU is not decided. A check says undecided.
+    """Nothing can act, but on a GPU the kernel may go on in a way that the simulated machine does
+    not model: lanes of one warp proceed apart, or a loop gives up after some time. Whether it hangs
+    is not decided, and a check says undecided.
     """
 
 

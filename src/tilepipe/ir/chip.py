@@ -25,6 +25,11 @@ MAX_COUNT = 2**20 - 1  # arrivals that one phase expects, from 1
 MAX_TX_BYTES = 2**20 - 1  # bytes announced or delivered in one phase (tx-count), from 0
 
 
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": 9.0, 10.x
+THREADS_PER_SM = 2048
+CTAS_PER_SM = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Chip:
     """One GPU model.
@@ -83,6 +88,13 @@ class Chip:
         """
         size = require_int(size, "size of a cluster", 1)
         return dict(self.clusters).get(size, self.sms // size)
+
+    def occupancy(self, smem_bytes: int, threads: int) -> int:
+        """CTAs that an SM holds at once, at least 1, by their shared memory and threads; registers
+        may leave room for fewer.
+        """
+        by_smem = self.smem_per_cta // max(smem_bytes, 1)
+        return max(1, min(by_smem, THREADS_PER_SM // max(threads, 1), CTAS_PER_SM))
 
 
 H200 = Chip()

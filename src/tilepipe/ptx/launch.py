@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from tilepipe.errors import BindError, PtxError, SimFault
-from tilepipe.host_arguments import require_int, require_number
+from tilepipe.host_arguments import require_int, require_number, shown
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync, Unit
 from tilepipe.ir.location import Loc
@@ -33,6 +33,7 @@ from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
 from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite, compiled
 from tilepipe.ptx.definition import where
+from tilepipe.ptx.execution import timeouts
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.time_limit import TimeLimit
 from tilepipe.ptx.execution.warp import Warp
@@ -105,6 +106,7 @@ class Kernel:
         block: SupportsIndex | Sequence[SupportsIndex] | None = None,
         cluster: SupportsIndex | Sequence[SupportsIndex] | None = None,
         smem: int = 0,
+        cooperative: bool = False,
         chip: Chip | None = None,
     ) -> Launch:
         """A launch with these arguments.
@@ -116,12 +118,15 @@ class Kernel:
                 the kernel itself says where not given: the block that it requires (`.reqntid`)
                 or else its largest (`.maxntid`), and the cluster (`.reqnctapercluster`).
             smem: bytes of dynamic shared memory.
+            cooperative: all CTAs run at once, as cudaLaunchCooperativeKernel promises: for kernels
+                whose CTAs may wait for any other. Without it they start in the order of their
+                numbers, and a check tries every number of clusters that run at once.
             chip: what it runs on, as far as the number of CTAs that run at once and clock rates
                 go; an H200 or a B200 where not given.
 
         Raises:
             BindError: an argument does not fit its parameter, extents do not fit each other or the
-                kernel, or memory is too small.
+                kernel, memory is too small, or the CTAs of a cooperative launch do not all fit.
             PtxError: the kernel uses what is not modelled, or what nothing defines.
         """
         directives = self.function.directives
@@ -137,7 +142,17 @@ class Kernel:
         limits.check(directives, ctas, threads, size, named=cluster is not None)
         smem = require_int(smem, "smem", 0)
         given = in_order(self.name, self.function.parameters, args)
-        return Launch(self, given, ctas, threads, size, smem, chip or self.chip)
+        if not isinstance(cooperative, bool):
+            raise BindError(f"cooperative is True or False, got {shown(cooperative)}")
+        launch = Launch(self, given, ctas, threads, size, smem, cooperative, chip or self.chip)
+        most = launch.resident * prod(size)
+        if cooperative and prod(ctas) > most:
+            raise BindError(
+                f"all CTAs of a cooperative launch run at once; {launch.chip.name} holds {most} of"
+                f" {named_kernel(self.name)}, by shared memory and threads, and the grid has"
+                f" {prod(ctas)}"
+            )
+        return launch
 
 
 @dataclass(eq=False)
@@ -157,6 +172,7 @@ class Launch:
     block: Extents
     cluster: Extents
     smem: int
+    cooperative: bool
     chip: Chip
     placed: Placement = field(init=False)
     fenced_maps: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
@@ -171,6 +187,15 @@ class Launch:
     @property
     def memory(self) -> DeviceMemory:
         return self.placed.memory
+
+    @property
+    def resident(self) -> int:
+        """How many clusters run at once: one CTA on each SM, or, of a cooperative launch, as many
+        as shared memory and threads leave room for.
+        """
+        occupancy = self.chip.occupancy(self.placed.smem_bytes, prod(self.block))
+        at_once = self.chip.resident_clusters(prod(self.cluster))
+        return max(at_once * occupancy if self.cooperative else at_once, 1)
 
     @property
     def parameters(self) -> bytes:
@@ -207,12 +232,12 @@ class Launch:
         order = list(range(world.grid // world.program.cluster_size))
         random = Random(seed) if seed else None
         if random is not None:
-            random.shuffle(order)
+            if not world.program.orders_clusters:  # else one may wait for those that start before
+                random.shuffle(order)
         with quiet_numbers():
             try:
                 if world.program.shares_work:
-                    resident = max(world.chip.resident_clusters(world.program.cluster_size), 1)
-                    return together(world, order, resident, random, lambda m: None)[0]
+                    return together(world, order, self.resident, random, lambda m: None)[0]
                 return one_after_another(world, order, random, lambda m: None)[0]
             except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
                 raise self.explained(error) from error
@@ -304,7 +329,15 @@ class Launch:
             warp.time_limit = time_limit
             return warp
 
-        world = World(program, body, self.chip, prod(self.grid), self.memory.tensors, self.rules)
+        world = World(
+            program,
+            body,
+            self.chip,
+            prod(self.grid),
+            self.memory.tensors,
+            self.rules,
+            undecided=timeouts.undecided(self.kernel.code),
+        )
         world.standing = _standing
         world.unread = self._reductions
         time_limit.world = world

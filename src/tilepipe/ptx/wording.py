@@ -8,6 +8,8 @@ from tilepipe.machine.wording import Wording
 
 PTX = Wording(
     {
+        "a cooperative launch": " Other work on the GPU may leave room for fewer of them, unless"
+        " the launch is cooperative: bind(..., cooperative=True).",
         "a multicast mask": "a mask of CTAs (.multicast::cluster)",
         "a predicate": "a predicate (@p)",
         "elect.sync in a warp": "a branch on elect.sync",

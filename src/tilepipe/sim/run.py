@@ -25,8 +25,6 @@ from tilepipe.sim.analysis.data_flow import DecidingData
 from tilepipe.sim.analysis.live_locals import place
 from tilepipe.sim.codegen.module import Compiled, Params, compile_kernel
 
-THREADS_PER_SM = 2048
-
 
 @dataclass(frozen=True)
 class RoleStats:
@@ -166,9 +164,7 @@ def run(
 
 def occupancy(launch: Launch) -> int:
     """CTAs of the kernel that an SM holds at once, by shared memory and threads."""
-    kernel, chip = launch.kernel, launch.chip
-    by_smem = chip.smem_per_cta // max(kernel.smem_bytes, 1)
-    return max(1, min(by_smem, THREADS_PER_SM // max(kernel.threads, 1), 32))
+    return launch.chip.occupancy(launch.kernel.smem_bytes, launch.kernel.threads)
 
 
 # -- arguments -------------------------------------------------------------------------

@@ -48,11 +48,12 @@ LOOK:
 
 def test_the_last_op_of_a_warp_wakes_those_that_poll_what_it_writes() -> None:
     ctas = POLLED.replace("WHO", "%ctaid.x").replace("OTHER", "1")
-    assert checked(ctas, word(), grid=2, block=1).verdict == "verified"
+    assert checked(ctas, word(), grid=2, block=1, cooperative=True).verdict == "verified"
     warps = POLLED.replace("WHO", "%tid.x").replace("OTHER", "32")
     assert checked(warps, word(), block=64).verdict == "verified"
     never = ctas.replace("add.u32 [%f], 1", "add.u32 [%f], 0")
-    assert [f.kind for f in checked(never, word(), grid=2, block=1).faults] == ["DeadlockError"]
+    found = checked(never, word(), grid=2, block=1, cooperative=True)
+    assert [f.kind for f in found.faults] == ["DeadlockError"]
 
 
 def test_the_last_op_of_a_traced_role_does_so_too() -> None:

@@ -334,7 +334,8 @@ def test_a_flag_that_is_reset_after_it_was_set_is_a_deadlock(
     reset, reductions = "st.relaxed.gpu.global.u32 [%f], 1;", Reductions(partial_order)
     for says, verdict in ((reset, "fault"), ("", "verified")):
         text = LOST.replace("WRITER", writer).replace("RESET", says)
-        launch = ptx.load(text)["k"].bind([np.zeros(1, np.uint32)], grid=2, block=32)
+        flag = np.zeros(1, np.uint32)
+        launch = ptx.load(text)["k"].bind([flag], grid=2, block=32, cooperative=True)
         found = check(launch, reductions=reductions)
         assert found.verdict == verdict
         assert [fault.kind for fault in found.faults] == ["DeadlockError"] * bool(says)

@@ -45,7 +45,7 @@ class PtxFrontEnd:
         self.sites: Sequence[Site] = self.launch.sites
         self.grid = prod(self.launch.grid)
         self.clusters = self.grid // program.cluster_size
-        self.resident = max(self.launch.chip.resident_clusters(program.cluster_size), 1)
+        self.resident = self.launch.resident
         self.residents: Sequence[int] = (self.resident,)
         self.shares_work = program.shares_work
         self.guards = Guards()
@@ -72,6 +72,8 @@ class PtxFrontEnd:
             and code.flow.of_instruction[at] in looped
             for at, site in code.sites.items()
         )
+        if self.may_poll and not launch.cooperative:
+            self.residents = range(min(self.resident, self.clusters), 0, -1)
 
     @property
     def text(self) -> str:

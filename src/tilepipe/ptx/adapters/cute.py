@@ -31,7 +31,8 @@ _POINTER = 8
 # cudaLaunchConfig_t: grid, block, dynamic shared memory, stream, attributes, how many
 _CONFIGURATION = struct.Struct("<3I3IQQQI4x")
 _ATTRIBUTE = struct.Struct("<I4x3I52x")  # cudaLaunchAttribute, of which the first three numbers
-_CLUSTER = 4  # cudaLaunchAttributeClusterDimension
+# cudaLaunchAttributeID
+_COOPERATIVE, _CLUSTER = 2, 4
 _ASSERT = "cuda_dialect_assert_success"
 # cudaDeviceAttr
 _SMS, _MAJOR, _MINOR, _SMEM_OPT_IN = 16, 75, 76, 97
@@ -74,8 +75,8 @@ class HostLaunch:
 
     Attributes:
         entry: the kernel's name. grid, block, cluster: extents in CTAs, threads and CTAs.
-        smem: bytes of dynamic shared memory. parameters: the bytes of each, with addresses of the
-            process's memory.
+        smem: bytes of dynamic shared memory. cooperative: whether all CTAs run at once.
+        parameters: the bytes of each, with addresses of the process's memory.
     """
 
     entry: str
@@ -83,6 +84,7 @@ class HostLaunch:
     block: Extents
     cluster: Extents
     smem: int
+    cooperative: bool
     parameters: tuple[bytes, ...]
 
 
@@ -146,6 +148,7 @@ def bound(kernel: Kernel, host: HostLaunch, arrays: Sequence[Array]) -> Launch:
         block=host.block,
         cluster=host.cluster,
         smem=host.smem,
+        cooperative=host.cooperative,
     )
 
 
@@ -322,19 +325,29 @@ class _Runtime:
         numbers = _CONFIGURATION.unpack(raw)
         grid, block, (smem, _, attributes, count) = numbers[:3], numbers[3:6], numbers[6:]
         cluster: Extents = (1, 1, 1)
+        cooperative = False
         for at in range(count):
             there = attributes + at * _ATTRIBUTE.size
             code, *values = _ATTRIBUTE.unpack(ctypes.string_at(there, _ATTRIBUTE.size))
             if code == _CLUSTER:
                 cluster = values[0], values[1], values[2]
-        self._made(kernel, grid, block, cluster, smem, parameters)
+            elif code == _COOPERATIVE:
+                cooperative = values[0] != 0
+        self._made(kernel, grid, block, cluster, smem, parameters, cooperative)
 
     def _plain_launch(self, kernel: int, *rest: int) -> None:
         (gx, gy, gz, bx, by, bz), parameters, smem, _ = rest[:6], *rest[6:]
         self._made(kernel, (gx, gy, gz), (bx, by, bz), (1, 1, 1), smem, parameters)
 
     def _made(
-        self, kernel: int, grid: Extents, block: Extents, cluster: Extents, smem: int, given: int
+        self,
+        kernel: int,
+        grid: Extents,
+        block: Extents,
+        cluster: Extents,
+        smem: int,
+        given: int,
+        cooperative: bool = False,
     ) -> None:
         name = self._names[kernel - 1]
         declared = self._kernels[name].function.parameters
@@ -344,4 +357,4 @@ class _Runtime:
             for place, variable in zip(places, declared, strict=True)
             if place is not None
         )
-        self.launches.append(HostLaunch(name, grid, block, cluster, smem, parameters))
+        self.launches.append(HostLaunch(name, grid, block, cluster, smem, cooperative, parameters))

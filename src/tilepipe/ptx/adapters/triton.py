@@ -109,6 +109,7 @@ def from_triton(
         block=WARP * metadata.num_warps,
         cluster=ctas,
         smem=metadata.shared,
+        cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
     )
 
 

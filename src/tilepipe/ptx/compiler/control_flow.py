@@ -55,6 +55,15 @@ class ControlFlow:
         """The blocks that come after themselves on some way."""
         return {block.number for block in self.blocks if block.number in self._after(block)}
 
+    def around(self, number: int) -> set[int]:
+        """The blocks that are in a loop with this one, itself among them; none where it is in no
+        loop.
+        """
+        after = self._after(self.blocks[number])
+        if number not in after:
+            return set()
+        return {other for other in after if number in self._after(self.blocks[other])}
+
     def _after(self, block: Block) -> set[int]:
         seen: set[int] = set()
         work = list(block.successors)
