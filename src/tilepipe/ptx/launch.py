@@ -231,9 +231,9 @@ class Launch:
         world = self.start(rules, time_limit)
         order = list(range(world.grid // world.program.cluster_size))
         random = Random(seed) if seed else None
-        if random is not None:
-            if not world.program.orders_clusters:  # else one may wait for those that start before
-                random.shuffle(order)
+        # where clusters order each other, one may wait for those that start before it
+        if random is not None and not world.program.orders_clusters:
+            random.shuffle(order)
         with quiet_numbers():
             try:
                 if world.program.shares_work:

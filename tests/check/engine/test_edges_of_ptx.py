@@ -16,8 +16,16 @@ from tilepipe.ptx import load
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
 
-def checked(text: str, *arrays: Any, grid: int = 1, block: int = 32, **options: Any) -> Verdict:
-    launch = load(HEAD + text).only().bind(list(arrays), grid=grid, block=block)
+def checked(
+    text: str,
+    *arrays: Any,
+    grid: int = 1,
+    block: int = 32,
+    cooperative: bool = False,
+    **options: Any,
+) -> Verdict:
+    kernel = load(HEAD + text).only()
+    launch = kernel.bind(list(arrays), grid=grid, block=block, cooperative=cooperative)
     return check(launch, shorten=False, **options)
 
 
