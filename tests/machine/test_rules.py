@@ -1,15 +1,20 @@
-"""The two rule sets: their names, and that docs/reference/rules.md has every rule that the machine
-has.
+"""The two rule sets: docs/reference/rules.md has every rule that the machine has, code decides by
+each of them, and by nothing else.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
-from tilepipe.machine.rules import ALL_RULES
+from tilepipe.machine import rules
+from tilepipe.machine.rules import ALL_RULES, Rule
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "rules.md"
+SOURCE = ROOT / "src" / "tilepipe"
+DEFINED = SOURCE / "machine" / "rules.py"
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -24,3 +29,40 @@ def rows() -> dict[str, tuple[str, str]]:
 
 def test_the_page_has_every_rule() -> None:
     assert rows() == {rule.name: (rule.asks, rule.practice) for rule in ALL_RULES}
+
+
+def test_the_list_has_every_rule() -> None:
+    assert set(ALL_RULES) == {x for x in vars(rules).values() if isinstance(x, Rule)}
+
+
+def parsed() -> list[tuple[Path, ast.AST]]:
+    """The modules that may decide by rules: all but the one that defines them."""
+    files = [path for path in SOURCE.rglob("*.py") if path != DEFINED]
+    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in files]
+
+
+def test_code_decides_by_every_rule() -> None:
+    names = {name for name, x in vars(rules).items() if isinstance(x, Rule)}
+    used = set()
+    for _, tree in parsed():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                used.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                used.add(node.attr)
+    assert names <= used
+
+
+def test_code_decides_by_rules_alone() -> None:
+    """No module compares a rule set with its name: a difference of the sets without a rule would
+    have no row on the page.
+    """
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, tree in parsed()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for x in (node.left, *node.comparators)
+        if isinstance(x, ast.Constant) and x.value in rules.RULE_SETS
+    ]
+    assert not found

@@ -23,7 +23,7 @@ from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import Program
-from tilepipe.machine.rules import Rule, Rules
+from tilepipe.machine.rules import Rule, Rules, asks
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import Queued, Unit, UnitQueue
 
@@ -88,7 +88,6 @@ class World:
     standing: Callable[[Agent], Hashable | None] = lambda agent: None
     undecided: Undecided = lambda m, stuck, sources: None
     located: Located = lambda error: None
-    strict: bool = field(default=False, init=False)
     counts: list[int] = field(init=False)
     blocked: list[int] = field(init=False)
     order: AccessBits | None = field(default=None, init=False)
@@ -100,7 +99,6 @@ class World:
     _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self.strict = self.rules == "strict"
         self.counts = [0] * len(self.program.sites)
         self.blocked = [0] * len(self.program.sites)
         if self.program.orders_clusters:
@@ -130,11 +128,15 @@ class World:
         if text not in self.advice:
             self.advice.append(text)
 
+    def asks(self, rule: Rule) -> bool:
+        """True if the rules of this launch ask for what `rule` asks for: see `rules.asks`."""
+        return asks(self.rules, rule)
+
     def advised(self, rule: Rule, first: Site, second: Site) -> bool:
         """Whether a finding between two ops is advice that has been given, or is not looked for:
         its text need not be made.
         """
-        if self.strict:
+        if self.asks(rule):
             return False
         key = (rule.name, first.id, second.id)
         if rule.practice == "silent" or key in self._findings:
@@ -153,7 +155,7 @@ class World:
         Raises:
             error: the rules are strict.
         """
-        if self.strict:
+        if self.asks(rule):
             raise error(f"strict rules, {rule.name}: {text}.\n  {cure}", loc)
         self.advise(f'{rule.name} (a fault with rules="strict"): {text}. {cure}')
 
@@ -222,6 +224,11 @@ class Machine:
         self.setup = Rendezvous("the end of set-up", self.agents)
         self.setup_of = [Rendezvous("the end of set-up", cta.agents) for cta in self.ctas]
         self.ready.extend(self.agents)
+
+    def in_turn(self, thing: Hashable, mask: int, changes: bool) -> None:
+        """Reports a step to an exploration, if there is one: see `Journal.in_turn`."""
+        if self.journal is not None:
+            self.journal.in_turn(thing, mask, changes)
 
     def _start_cta(self, cta: Cta) -> None:
         cta.block_id = self.cluster_id * len(self.ctas) + cta.rank

@@ -16,7 +16,7 @@ from tilepipe.machine.machine import World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
-from tilepipe.machine.rules import Rules
+from tilepipe.machine.rules import ELECTED_LANE, Rules, asks
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.election import UNNAMED, lanes_to_elect
 from tilepipe.ptx.compiler.peeks import peeks
@@ -51,8 +51,8 @@ class PtxFrontEnd:
         self.guards = Guards()
         code = launch.kernel.code
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
-        if len(self.lanes) > 1 and rules == "practice":
-            self.lanes, self.other_lanes = (0,), (UNNAMED,)  # the rule ELECTED_LANE
+        if len(self.lanes) > 1 and not asks(rules, ELECTED_LANE):
+            self.lanes, self.other_lanes = (0,), (UNNAMED,)
         self.elected = self.lanes[0]
         self._places = Places(code)
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}

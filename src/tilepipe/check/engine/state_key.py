@@ -82,7 +82,7 @@ def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
 
 
 def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
-    kind = e.is_write, e.atomic, e.asynchronous
+    kind = e.is_write, e.is_strong, e.asynchronous
     return (
         rename[e.agent_uid],
         e.site.id,
@@ -477,7 +477,7 @@ def _open_group(group: WgmmaGroup, names: dict[int, int]) -> Hashable:
 
 def _owners(order: GlobalOrder) -> Hashable:
     """For each element, the cluster that wrote it, atomically or not, and the one that read it."""
-    clusters = np.array([0, *(4 * e.cluster + 2 + e.atomic for e in order.history), 1], np.int64)
+    clusters = np.array([0, *(4 * e.cluster + 2 + e.is_strong for e in order.history), 1], np.int64)
     maps = (order.writers,) if order.readers is None else (order.writers, order.readers)
     return tuple(clusters[np.where(m == MANY, len(clusters) - 1, m)].tobytes() for m in maps)
 

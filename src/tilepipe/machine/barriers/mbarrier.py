@@ -24,6 +24,7 @@ from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import write_word
 from tilepipe.machine.memory.tensor_access import registers_moved
+from tilepipe.machine.rules import RELAXED_HAND_BACK, TENSOR_FENCES
 from tilepipe.machine.sites import SETUP, Site
 from tilepipe.machine.thread_masks import lanes_in
 
@@ -184,10 +185,16 @@ def _published(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> int
     if m.published.made:
         scope = Scope.CTA if b.cta is ag.cta else Scope.CLUSTER
         bits |= flags.released(m, ag, known, scope)
-    if not m.world.strict and b.cta is not ag.cta:
-        bits |= known & _events(m, ag.cta, b.cta.rank)
-        if m.world.program.addressed and not site.relaxed and ag.cta.tmem is not None:
-            bits |= known & registers_moved(ag.cta.tmem)  # the rule TENSOR_FENCES
+    if b.cta is not ag.cta:
+        if not m.world.asks(RELAXED_HAND_BACK):
+            bits |= known & _events(m, ag.cta, b.cta.rank)
+        if (
+            not m.world.asks(TENSOR_FENCES)
+            and m.world.program.addressed
+            and not site.relaxed
+            and ag.cta.tmem is not None
+        ):
+            bits |= known & registers_moved(ag.cta.tmem)
     return bits
 
 

@@ -204,6 +204,7 @@ def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
     """Two ops of one thread whose order the tensor core keeps, and the PTX ISA does not promise."""
     text = _pair(
         m,
+        rules.TENSOR_ORDER,
         tm,
         old,
         new,
@@ -218,6 +219,7 @@ def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
 def _between(m: Machine, tm: TensorMemory, old: Access, new: Access, fence: str, place: str) -> str:
     return _pair(
         m,
+        rules.TENSOR_FENCES,
         tm,
         old,
         new,
@@ -225,9 +227,11 @@ def _between(m: Machine, tm: TensorMemory, old: Access, new: Access, fence: str,
     )
 
 
-def _pair(m: Machine, tm: TensorMemory, old: Access, new: Access, why: str) -> str:
+def _pair(
+    m: Machine, rule: rules.Rule, tm: TensorMemory, old: Access, new: Access, why: str
+) -> str:
     """Two accesses: at length in a fault, in one line in advice."""
-    if not m.world.strict:
+    if not m.world.asks(rule):
         return (
             f"on {_where(tm)}, {old.site.what} at {old.site.loc.short} and {new.site.what} at"
             f" {new.site.loc.short}: {why}"

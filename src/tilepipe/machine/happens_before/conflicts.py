@@ -18,6 +18,7 @@ from tilepipe.machine.memory.byte_sets import ByteSet, one_lane_each
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
+from tilepipe.machine.rules import READ_REFILL
 from tilepipe.machine.sites import Site
 
 _WGMMA, _TCGEN05 = Group.WGMMA, Group.TCGEN05  # looked up once: this is an inner loop
@@ -194,7 +195,7 @@ def ordinary(
     """
     new = Access(ag, site, lanes, rect, is_write, False, m.order.new_bit(), points)
     new.strong = strong
-    if is_write or response or m.world.strict:
+    if is_write or response or m.world.asks(READ_REFILL):
         m.order.add_fences(new, slot.cta.rank)
     if m.world.program.commits:
         m.order.add_release_bit(new)

@@ -86,8 +86,8 @@ class Event:
         self.points: dict[int, int] = {}
 
     @property
-    def atomic(self) -> bool:
-        """Whether it is strong."""
+    def is_strong(self) -> bool:
+        """True of a strong access: others of its location are no race with it."""
         return self.strong is not None
 
     def elements_in_common(self, other: Event, shape: tuple[int, ...]) -> set[int] | bool:

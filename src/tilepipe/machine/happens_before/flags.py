@@ -22,6 +22,7 @@ from tilepipe.machine.happens_before.memory_order import (
     Value,
 )
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.rules import FENCE_OF_WRITER
 from tilepipe.machine.sites import Site
 
 Values = dict[int, Value]
@@ -72,7 +73,7 @@ def written(order: GlobalOrder, ag: Agent, site: Site, lane: int, locations: int
 def _before(m: Machine, ag: Agent, known: int) -> Iterator[Fence]:
     """The fences that come before what threads do which know `known`."""
     for fence in m.published.made:
-        if fence.mark & known and (fence.uid == ag.uid or not m.world.strict):
+        if fence.mark & known and (fence.uid == ag.uid or not m.world.asks(FENCE_OF_WRITER)):
             yield fence
 
 
@@ -129,7 +130,7 @@ def fence(
     writes after it release. `restricted`: those of shared memory alone.
     """
     if acquires:
-        for reader in (ag,) if m.world.strict else m.agents:
+        for reader in (ag,) if m.world.asks(FENCE_OF_WRITER) else m.agents:
             if reader.seen is not None:
                 _acquire(m, ag, mask, scope, restricted, reader)
     if releases:

@@ -31,7 +31,7 @@ from tilepipe.machine.happens_before.events import (
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.rules import READ_ONLY
+from tilepipe.machine.rules import READ_ONLY, READ_REFILL
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import WARP_MASK
 
@@ -215,7 +215,7 @@ def _apart_from_clusters(m: Machine, order: GlobalOrder, new: Event, where: Inde
             continue
         for number in np.unique(seen).tolist():
             event = order.history[number - 1] if number > 0 else None
-            if new.atomic and kept is order.writers and (event is None or event.atomic):
+            if new.is_strong and kept is order.writers and (event is None or event.is_strong):
                 continue
             if number == MANY or (event is not None and event.cluster != m.cluster_id):
                 event = event or _latest_of_others(m, order, new, verb == "written")
@@ -227,7 +227,7 @@ def _latest_of_others(m: Machine, order: GlobalOrder, new: Event, written: bool)
     where no record is left of it.
     """
     for old in reversed(order.history):
-        conflicts = old.is_write is written and not (old.atomic and new.atomic)
+        conflicts = old.is_write is written and not (old.is_strong and new.is_strong)
         if conflicts and old.cluster != m.cluster_id and new.elements_in_common(old, order.shape):
             return old
     return None
@@ -330,7 +330,8 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
     if len(present.live) >= present.sweep_at:
         _sweep(m, order)
     event.bit = m.order.new_bit()
-    if order.mixed and not event.asynchronous and (event.is_write or m.world.strict):
+    refilled = event.is_write or m.world.asks(READ_REFILL)
+    if order.mixed and not event.asynchronous and refilled:
         m.order.add_fences(event, GLOBAL)
     if m.world.program.commits and not event.asynchronous:
         m.order.add_release_bit(event)
@@ -358,9 +359,9 @@ def _overwrite_flags(order: GlobalOrder, event: Event) -> None:
 
 def _mark(order: GlobalOrder, event: Event, where: Index) -> None:
     """Puts an event into the map of the elements it touches."""
-    if event.atomic and not event.is_write and order.presents is None:
+    if event.is_strong and not event.is_write and order.presents is None:
         return  # a relaxed load meets the atomic operations of other clusters
-    if event.atomic:
+    if event.is_strong:
         order.writers[where] = _merged(order, order.writers[where], event)
     elif event.is_write:
         order.writers[where] = event.number

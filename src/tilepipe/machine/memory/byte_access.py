@@ -130,7 +130,7 @@ def load_bytes(
     if strong is not None:
         for lane in active:
             for at in strong.locations(int(addresses[lane]), nbytes):
-                _in_turn(m, space, 1 << lane, at, False)
+                m.in_turn((m.cluster_id, space.cta.rank, at), 1 << lane, False)
                 flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
         looked(ag, site, mask, active, addresses, out, lambda: _name(space, int(where[0])))
     return out
@@ -168,7 +168,7 @@ def store_bytes(
             locations = strong.locations(int(addresses[lane]), nbytes)
             access = _written(space, 1 << lane, len(locations))
             for at in locations:
-                _in_turn(m, space, 1 << lane, at, True)
+                m.in_turn((m.cluster_id, space.cta.rank, at), 1 << lane, True)
                 _wrote(m, ag, site, 1 << lane, space, at, strong, access)
     check_one_value(ag, site, active, addresses, space.memory[where] != values[active])
 
@@ -269,7 +269,7 @@ def atomic_bytes(
         locations = strong.locations(first, nbytes)
         access = _written(space, 1 << lane, len(locations))
         for at in locations:
-            _in_turn(m, space, 1 << lane, at, changes)
+            m.in_turn((m.cluster_id, space.cta.rank, at), 1 << lane, changes)
             if site.id not in m.world.unread:
                 flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
             _wrote(m, ag, site, 1 << lane, space, at, strong, access, updates=True)
@@ -285,13 +285,7 @@ def reduced(m: Machine, space: ByteSpace, at: int, nbytes: int, element: int) ->
     """Reports an asynchronous reduction: what strong accesses find there depends on it."""
     if m.world.looks:
         for place in range(at, at + nbytes, element):
-            _in_turn(m, space, 0, place, True)
-
-
-def _in_turn(m: Machine, space: ByteSpace, lane: int, at: int, changes: bool) -> None:
-    """Reports a strong access: what it finds, or others find, depends on who comes first."""
-    if m.journal is not None:
-        m.journal.in_turn((m.cluster_id, space.cta.rank, at), lane, changes)
+            m.in_turn((m.cluster_id, space.cta.rank, place), 0, True)
 
 
 def _wrote(

@@ -7,7 +7,7 @@ All accesses to an allocation, ordinary ones and those of copies, have one order
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -263,7 +263,8 @@ def load_global(
         out[lanes] = allocation.data[offsets[:, None] + np.arange(nbytes)]
         if strong is not None:
             for lane, offset in zip(lanes, offsets.tolist(), strict=True):
-                _in_turn(m, allocation, 1 << lane, strong.locations(offset, nbytes), False)
+                for at in strong.locations(offset, nbytes):
+                    m.in_turn((allocation.start, at), 1 << lane, False)
             _observe(m, ag, site, allocation, lanes, offsets, nbytes, strong)
     if strong is not None:
         looked(
@@ -305,27 +306,19 @@ def store_global(
             continue
         for lane, offset in zip(lanes, offsets.tolist(), strict=True):
             locations = strong.locations(offset, nbytes)
-            _in_turn(m, allocation, 1 << lane, locations, True)
             access = flags.written(allocation.order, ag, site, 1 << lane, len(locations))
             for at in locations:
+                m.in_turn((allocation.start, at), 1 << lane, True)
                 name = allocation.element(at)
                 flags.wrote(m, ag, site, 1 << lane, kept, at, strong, name, access=access)
-
-
-def _in_turn(
-    m: Machine, allocation: Allocation, mask: int, locations: Iterable[int], changes: bool
-) -> None:
-    """Reports a strong access: what it finds, or others find, depends on who comes first."""
-    if m.journal is not None:
-        for at in locations:
-            m.journal.in_turn((allocation.start, at), mask, changes)
 
 
 def reduced(m: Machine, region: Region) -> None:
     """Reports the reduction of a copy: what strong accesses find there depends on it."""
     if m.world.looks:
         for start in region.starts().tolist():
-            _in_turn(m, region.allocation, 0, range(start, start + region.size, ELEMENT), True)
+            for at in range(start, start + region.size, ELEMENT):
+                m.in_turn((region.allocation.start, at), 0, True)
 
 
 def atomic_global(
@@ -356,9 +349,9 @@ def atomic_global(
             changes = bool((there != out[lane]).any())
             changed |= changes
             locations = strong.locations(offset, nbytes)
-            _in_turn(m, allocation, 1 << lane, locations, changes)
             access = flags.written(allocation.order, ag, site, 1 << lane, len(locations))
             for at in locations:
+                m.in_turn((allocation.start, at), 1 << lane, changes)
                 if site.id not in m.world.unread:
                     flags.observed(m, ag, site, 1 << lane, kept.get(at), strong)
                 name = allocation.element(at)

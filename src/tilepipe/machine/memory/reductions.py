@@ -55,6 +55,6 @@ def reduced(m: Machine, site: Site, mask: int, box: Sequence[tuple[int, int]]) -
         return
     if m.world.looks_at(site):
         for where in product(*(range(first, end) for first, end in box)):
-            m.journal.in_turn((site.tensor, *where), mask, True)
+            m.in_turn((site.tensor, *where), mask, True)
     elif site.adds_floats:
-        m.journal.in_turn((site.tensor, *chain.from_iterable(box)), mask, True)
+        m.in_turn((site.tensor, *chain.from_iterable(box)), mask, True)

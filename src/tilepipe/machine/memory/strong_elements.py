@@ -38,7 +38,7 @@ def load_strong(
     found = elements.loaded(ag, mask, tensor, at, index)
     lanes, flat = lanes_in(mask), np.ravel_multi_index(at, order.shape).tolist()
     for where in dict.fromkeys(zip(*at, strict=True)):
-        _in_turn(m, site, mask, where, changes=False)
+        m.in_turn((site.tensor, *where), mask, False)
     for where in dict.fromkeys(flat):
         readers = sum(1 << lane for lane, one in zip(lanes, flat, strict=True) if one == where)
         flags.observed(m, ag, site, readers, order.values.get(where), strong)
@@ -53,7 +53,7 @@ def store_strong(
     tensor, order, at = _ordered(m, ag, site, mask, index, strong, is_write=True)
     elements.write(ag, site, mask, tensor, at, value, index)
     for lane, where in zip(lanes_in(mask), zip(*at, strict=True), strict=True):
-        _in_turn(m, site, 1 << lane, where, changes=True)
+        m.in_turn((site.tensor, *where), 1 << lane, True)
         _wrote(m, ag, site, lane, tensor, order, where, strong, updates=False)
 
 
@@ -86,7 +86,7 @@ def atomic(
         tensor.array[where] = new
         changes = new.tobytes() != old.tobytes()
         changed |= changes
-        _in_turn(m, site, 1 << lane, where, changes)
+        m.in_turn((site.tensor, *where), 1 << lane, changes)
         if reads:
             flags.observed(m, ag, site, 1 << lane, order.values.get(flat[i]), strong)
         _wrote(m, ag, site, lane, tensor, order, where, strong, updates=True)
@@ -160,12 +160,6 @@ def _wrote(
         flags.wrote(
             m, ag, site, 1 << lane, order.values, flat, strong, name, access=access, updates=updates
         )
-
-
-def _in_turn(m: Machine, site: Site, mask: int, where: tuple[int, ...], changes: bool) -> None:
-    """Reports the use of an element: what is found there depends on who comes first."""
-    if m.journal is not None:
-        m.journal.in_turn((site.tensor, *where), mask, changes)
 
 
 def _note_look(

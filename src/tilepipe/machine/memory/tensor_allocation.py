@@ -174,8 +174,7 @@ def _notify(m: Machine, thing: TensorMemory | Users, mask: int) -> None:
     An alloc of a pair's odd CTA uses the latter alone: it gets what the leader has allocated, or
     will have, so the order of the two decides nothing.
     """
-    if m.journal is not None:
-        m.journal.in_turn(thing, mask, True)
+    m.in_turn(thing, mask, True)
 
 
 def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:

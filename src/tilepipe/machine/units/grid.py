@@ -115,8 +115,8 @@ def clc_try_cancel(
     clusters = m.world.clusters
     left = bool(clusters.waiting)
     cluster = clusters.cancel()
-    if m.journal is not None and (cluster is not None or not left):
-        m.journal.in_turn(clusters, mask, cluster is not None)
+    if cluster is not None or not left:
+        m.in_turn(clusters, mask, cluster is not None)
     if cluster is None and not requests.refused:
         requests.refused, requests.refused_at = m.order.new_bit(), site
     words = np.array([[cluster or 0, 0, 0, cluster is not None]], np.int32)

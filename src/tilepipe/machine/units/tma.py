@@ -74,8 +74,7 @@ def write_out(m: Machine, unit: TmaStoreUnit) -> None:
 
 def noticed(m: Machine, unit: TmaStoreUnit) -> None:
     """A reduction has changed what strong accesses find: the wait for it comes after that."""
-    assert m.journal is not None
-    m.journal.in_turn(unit, 0, True)
+    m.in_turn(unit, 0, True)
     unit.reported = True
 
 

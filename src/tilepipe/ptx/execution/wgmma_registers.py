@@ -102,7 +102,7 @@ class WgmmaRegisters:
             if by is None or found.names.get(by, {}).get(register) == what:
                 continue
             copies = self._warp.code.function.instructions[by].opcode == "mov"
-            if self._warp.world.strict or not copies:  # the rule COPIES_BEFORE_WGMMA
+            if not copies or self._warp.world.asks(COPIES_BEFORE_WGMMA):
                 raise self._unfenced(register, what, by, site, copies=copies)
         self.unfenced.update(found.accesses.get(number, {}))
 

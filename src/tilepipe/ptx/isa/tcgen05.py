@@ -11,6 +11,7 @@ from tilepipe.ir.facts import Facts, Group, Order, Resource, Scope, Sync, Unit
 from tilepipe.machine.memory import tensor_access, tensor_allocation
 from tilepipe.machine.memory.instruction_descriptor import KINDS
 from tilepipe.machine.memory.tensor_operands import Scaling
+from tilepipe.machine.rules import LOADED_REGISTERS
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units import tcgen05 as unit, tcgen05_by_address as by_address
 from tilepipe.ptx.definition import (
@@ -329,10 +330,10 @@ def _transfer(instruction: Instruction, modifiers: Modifiers, action: str) -> Op
 
             values = in_registers(words)
             w.poison.take(numbers, in_registers)
-            if strict := w.launch.rules == "strict":
+            if waited := w.world.asks(LOADED_REGISTERS):
                 w.loads.append((numbers, values))
             for number, value in zip(numbers, values, strict=True):
-                w.registers[number] = IN_FLIGHT if strict else _kept(w, number, value)
+                w.registers[number] = IN_FLIGHT if waited else _kept(w, number, value)
             return ()
 
         facts = Facts(unit=Unit.TENSOR_MEMORY, issues=Group.TMEM_LOADS, together=Scope.WARP)
