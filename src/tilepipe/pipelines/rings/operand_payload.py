@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,14 +13,9 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
     MatrixOrder,
     Name,
-    NonNegativeInt,
-    PositiveInt,
     Swizzle,
 )
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.handles.linear import Handle
-from tilepipe.lang.memory.shared_tiles import SmemTile
-from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.rings.payloads import TilePayload
 from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D
 
@@ -89,28 +85,5 @@ class OperandTilePayload(TilePayload):
         }
         return made
 
-    def get_tile(
-        self,
-        stage: Value | int,
-        k_idx: NonNegativeInt = 0,
-        *,
-        k_group_size: PositiveInt,
-        owner: Handle | None = None,
-    ) -> tuple[SmemTile, ...]:
-        # one expression for all, so that the product is computed once
-        index = stage * k_group_size + k_idx
-        return tuple(tiles.tile(index, owner) for tiles in self._allocated().values())
-
-    @property
-    def tile_bytes(self) -> int:
-        return sum(tiles.tile_bytes for tiles in self._allocated().values())
-
-    def _allocated(self) -> dict[str, SMemTileArray2D]:
-        """The arrays in shared memory, by name."""
-        if not self.tiles:
-            raise TraceError(
-                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or"
-                " InputTilePipeline.allocate",
-                caller(),
-            )
-        return self.tiles
+    def _arrays(self) -> Sequence[SMemTileArray2D]:
+        return tuple(self.tiles.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -37,7 +38,6 @@ class TilePayload(ABC):
     def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
         """The payload with `num_pipeline_stages` tiles of each operand in shared memory."""
 
-    @abstractmethod
     def get_tile(
         self,
         stage: Value | int,
@@ -47,11 +47,33 @@ class TilePayload(ABC):
         owner: Handle | None = None,
     ) -> tuple[SmemTile, ...]:
         """One tile of each operand."""
+        # one expression for all, so that the product is computed once
+        index = stage * k_group_size + k_idx
+        return tuple(tiles.tile(index, owner) for tiles in self._tiles())
 
     @property
-    @abstractmethod
     def tile_bytes(self) -> int:
         """Bytes of one tile of every operand."""
+        return sum(tiles.tile_bytes for tiles in self._tiles())
+
+    def _tiles(self) -> tuple[SMemTileArray2D, ...]:
+        """The arrays in shared memory, in the order of `get_tile`.
+
+        Raises:
+            TraceError: the payload has none yet.
+        """
+        arrays = [x for x in self._arrays() if x is not None]
+        if not arrays:
+            raise TraceError(
+                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or"
+                " InputTilePipeline.allocate",
+                caller(),
+            )
+        return tuple(arrays)
+
+    @abstractmethod
+    def _arrays(self) -> Sequence[SMemTileArray2D | None]:
+        """The array of each operand; None, or none at all, before `allocate`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,18 +118,6 @@ class StandardTilePayload(TilePayload):
         )
         return replace(self, a_tiles=a, b_tiles=b)
 
-    def get_tile(
-        self,
-        stage: Value | int,
-        k_idx: NonNegativeInt = 0,
-        *,
-        k_group_size: PositiveInt,
-        owner: Handle | None = None,
-    ) -> tuple[SmemTile, ...]:
-        # one expression for all, so that the product is computed once
-        index = stage * k_group_size + k_idx
-        return tuple(tiles.tile(index, owner) for tiles in self._tiles())
-
     def get_a_tile(
         self,
         stage: Value | int,
@@ -130,23 +140,8 @@ class StandardTilePayload(TilePayload):
         """The B tile of `get_tile`."""
         return self._tiles()[1].tile(stage * k_group_size + k_idx, owner)
 
-    def _tiles(self) -> tuple[SMemTileArray2D, ...]:
-        """The arrays in shared memory, in the order of `get_tile`."""
-        arrays = [x for x in self._arrays() if x is not None]
-        if not arrays:
-            raise TraceError(
-                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or"
-                " InputTilePipeline.allocate",
-                caller(),
-            )
-        return tuple(arrays)
-
     def _arrays(self) -> tuple[SMemTileArray2D | None, ...]:
         return self.a_tiles, self.b_tiles
-
-    @property
-    def tile_bytes(self) -> int:
-        return sum(tiles.tile_bytes for tiles in self._tiles())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
