@@ -11,8 +11,9 @@ from tilepipe.cuda.codegen.arithmetic import add, div, index, mod, mul, value
 from tilepipe.cuda.codegen.context import Context, Module
 from tilepipe.cuda.codegen.expressions import operand, text
 from tilepipe.errors import CompileError
+from tilepipe.ir import ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.expressions import Expr, Local, const
+from tilepipe.ir.expressions import Expr, Local, Shape, const
 from tilepipe.ir.hardware.operand_tiles import is_multiple
 from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer, TensorParam, Tile
@@ -232,6 +233,22 @@ def whole_address(
         col = add(col, mul(s.index, s.size) if s.trips > 1 else const(0))
     linear = place(t.buffer).linear(row, col)
     return f"{tile(ctx, t.buffer, t.index, t.cta)} + {swizzled(ctx, t.buffer, linear)}"
+
+
+def inner_axes(tensor: TensorParam, coords: tuple[Expr, ...], shape: Shape, op: ops.Op) -> int:
+    """The number of axes of a tensor, the last ones, along which a fragment of `shape` lies.
+
+    Raises:
+        CompileError: there is not one coordinate for each axis, or the tensor has fewer axes.
+    """
+    inner = 1 if 1 in shape else 2
+    if len(coords) != tensor.rank or tensor.rank < inner:
+        raise CompileError(
+            f"a fragment {shape[0]}×{shape[1]} of '{tensor.name}', which is {tensor.rank}-d, at"
+            f" {len(coords)} coordinates",
+            op.loc,
+        )
+    return inner
 
 
 def index_term(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:

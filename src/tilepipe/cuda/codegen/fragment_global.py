@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from tilepipe.cuda.codegen.addresses import index_term
+from tilepipe.cuda.codegen.addresses import index_term, inner_axes
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
@@ -23,7 +23,6 @@ from tilepipe.cuda.codegen.names import is_packed, memory_type, small_float
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
 from tilepipe.cuda.codegen.row_global import load_rows, store_rows
 from tilepipe.cuda.ptx import strong_accesses
-from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, special
 from tilepipe.ir.fragment import row_threads
@@ -72,13 +71,7 @@ def _walk(
 ) -> Walk:
     """Declares the values that all accesses of a lane share."""
     rows = ROWS[layout]
-    inner = 1 if 1 in shape else 2
-    if len(coords) != tensor.rank or tensor.rank < inner:
-        raise CompileError(
-            f"a fragment {shape[0]}×{shape[1]} of '{tensor.name}', which is {tensor.rank}-d, at"
-            f" {len(coords)} coordinates",
-            op.loc,
-        )
+    inner = inner_axes(tensor, coords, shape, op)
     row_axis = None if shape[0] == 1 else tensor.rank - inner
     col_axis = None if shape[1] == 1 else tensor.rank - 1
     lane = special("lane")

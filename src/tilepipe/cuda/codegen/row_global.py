@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from tilepipe.cuda.codegen.addresses import index_term
+from tilepipe.cuda.codegen.addresses import index_term, inner_axes
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.fragments import packed
@@ -25,7 +25,6 @@ from tilepipe.cuda.codegen.registers import (
     registers,
     thread_of_row,
 )
-from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape
 from tilepipe.ir.fragment import VECTOR, row_threads
@@ -73,13 +72,7 @@ def _walk(
     op: ops.Op,
 ) -> _Walk:
     """Declares the values that all accesses of a thread share."""
-    inner = 1 if 1 in shape else 2
-    if len(coords) != tensor.rank or tensor.rank < inner:
-        raise CompileError(
-            f"a fragment {shape[0]}×{shape[1]} of '{tensor.name}', which is {tensor.rank}-d, at"
-            f" {len(coords)} coordinates",
-            op.loc,
-        )
+    inner = inner_axes(tensor, coords, shape, op)
     row_axis = None if shape[0] == 1 and shape[1] > 1 else tensor.rank - inner
     col_axis = None if shape[1] == 1 else tensor.rank - 1
     leading = range(tensor.rank - inner)
