@@ -28,7 +28,7 @@ from tilepipe.ops.torch.dispatcher import (
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views, order_of
-from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
+from tilepipe.ops.torch.simulated import simulation, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = GatedCall[torch.Tensor]
@@ -108,15 +108,7 @@ def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
     return call.out.zero_()  # sums over nothing
 
 
-def _simulate(call: Call) -> torch.Tensor | None:
-    """The result, where the tensors are on the CPU."""
-    if not is_simulated(call.a):
-        return None
-    _checked_tensors(call)
-    found: torch.Tensor = simulate(NAME, call, simulated.gated_matmul)
-    return found
-
-
+_simulate = simulation(NAME, lambda call: call.a, _checked_tensors, simulated.gated_matmul)
 plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch, _simulate)
 
 

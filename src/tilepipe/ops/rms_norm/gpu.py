@@ -24,7 +24,7 @@ from tilepipe.ops.torch.dispatcher import (
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
-from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
+from tilepipe.ops.torch.simulated import simulation, with_options as with_options
 from tilepipe.ops.torch.tensors import TensorView, check_tensors
 
 Call = NormCall[torch.Tensor]
@@ -89,15 +89,7 @@ def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
     return plan.new_result() if call.out is None else call.out
 
 
-def _simulate(call: Call) -> torch.Tensor | None:
-    """The result, where the tensors are on the CPU."""
-    if not is_simulated(call.x):
-        return None
-    _checked_tensors(call)
-    found: torch.Tensor = simulate(NAME, call, simulated.rms_norm)
-    return found
-
-
+_simulate = simulation(NAME, lambda call: call.x, _checked_tensors, simulated.rms_norm)
 plans: PlanCache[Call, ProductPlan, torch.Tensor] = PlanCache(_key, _prepare, _launch, _simulate)
 
 

@@ -72,6 +72,29 @@ def simulate(
     return tuple(map(tensor, found)) if isinstance(found, tuple) else tensor(found)
 
 
+def simulation(
+    operation: str,
+    operand: Callable[[CallT], torch.Tensor],
+    check: Callable[[CallT], object],
+    run: Callable[[Any, int, Progress | None], Any],
+) -> Callable[[CallT], Any]:
+    """A function that gives the result of a call whose tensors are on the CPU, and None of others,
+    for a `PlanCache`.
+
+    Args:
+        operand: a tensor of a call: all are where it is. check: raises where a call has bad
+            operands. run: as of `simulate`.
+    """
+
+    def result(call: CallT) -> Any:
+        if not is_simulated(operand(call)):
+            return None
+        check(call)
+        return simulate(operation, call, run)
+
+    return result
+
+
 def _arrays(what: str, x: Any) -> Any:
     """The arrays of tensors, also of those in a pair; anything else as it is."""
     if isinstance(x, tuple | list):
