@@ -70,12 +70,13 @@ def candidates(
     problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None
 ) -> list[GemmConfig]:
     """Configurations that fit the problem and the chip, the fastest by the model first."""
-    allowed = (
-        cfg
-        for cfg in _fitting(problem.dtype, chip)
-        if _takes_orders(problem, cfg) and _spares_registers(problem, cfg)
-    )
+    allowed = (cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
     return sorted(allowed, key=lambda cfg: predicted_us(problem, cfg, chip))[:limit]
+
+
+def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
+    """Every configuration that the chip has room for and whose loads the operands allow."""
+    return (cfg for cfg in _fitting(problem.dtype, chip) if _takes_orders(problem, cfg))
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:

@@ -1,5 +1,7 @@
 """Which configuration of the gated GEMM for which problem: that of a plain product with the columns
-of both, by the model of the GEMM.
+of both, by the model of the GEMM. Its epilogue takes slices of both halves of the sums, so that,
+unlike that of a plain product with an activation, it needs no registers beside an accumulator of
+any size.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import functools
 import tilepipe as tp
 from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm.model import Problem
+from tilepipe.kernels.gemm.model import Problem, predicted_us
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
 
 
@@ -44,14 +46,14 @@ def candidates(
         out_dtype=problem.out_dtype,
         a_order=problem.a_order,
         b_order=problem.b_order,
-        extras=True,  # the activation takes registers
+        extras=True,  # the activation takes time
     )
     allowed = (
-        found
-        for cfg in heuristics.candidates(both, chip)
-        if (found := gated(cfg)) is not None and _takes_order(both, found)
+        (predicted_us(both, cfg, chip), found)
+        for cfg in heuristics.fitting(both, chip)
+        if (found := gated(cfg)) is not None and _takes_order(both, found) and _stores_lines(found)
     )
-    return [cfg for cfg, _ in zip(allowed, range(limit or 10**6), strict=False)]
+    return [found for _, found in sorted(allowed, key=lambda pair: pair[0])][:limit]
 
 
 def gated(cfg: GemmConfig) -> GatedGemmConfig | None:
@@ -68,3 +70,11 @@ def gated(cfg: GemmConfig) -> GatedGemmConfig | None:
 def _takes_order(problem: Problem, cfg: GatedGemmConfig) -> bool:
     """Whether the part of gate that a CTA loads is of whole swizzle panels where it must be."""
     return problem.b_order == "row" or cfg.bn // 2 // cfg.cluster % 64 == 0
+
+
+def _stores_lines(cfg: GatedGemmConfig) -> bool:
+    """Whether stores are of 64 bytes of a row of C at least, where the tensor cores idle during
+    them (an H200's figures for 256×160 and 256×192 are in docs/performance.md). Ping-pong hides
+    narrower ones.
+    """
+    return cfg.schedule == "pingpong" or cfg.bn % 64 == 0
