@@ -14,6 +14,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import OutOfTimeError, World
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_access import tmem_loads_used
+from tilepipe.machine.rules import LOADED_REGISTERS
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
@@ -179,10 +180,13 @@ class Warp(LaneGroups):
                     continue
                 held = self.registers[leaf.number]
                 if held is IN_FLIGHT:
+                    for numbers, accumulator in self.fragments.items():
+                        if leaf.number in numbers:
+                            return self.wgmma.used_in_flight(leaf, accumulator, instruction)
                     return SimFault(
-                        f"{where(instruction)}: {instruction}: {leaf} is used while wgmma or"
-                        " tcgen05.ld may read or write it: no wgmma.wait_group, or"
-                        " tcgen05.wait::ld, stands before this",
+                        f"strict rules, {LOADED_REGISTERS.name}: {where(instruction)}:"
+                        f" {instruction}: {leaf} is used while the tcgen05.ld that loads it may"
+                        " still write it. Put tcgen05.wait::ld.sync.aligned between the two.",
                         self.launch.location(instruction),
                     )
                 if held is None and leaf in reads(operation(instruction)):

@@ -15,7 +15,7 @@ from tilepipe.machine.rules import COPIES_BEFORE_WGMMA
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import results
-from tilepipe.ptx.syntax.nodes import Register
+from tilepipe.ptx.syntax.nodes import Instruction, Register
 from tilepipe.ptx.warp_protocol import Launch
 
 
@@ -85,6 +85,41 @@ class WgmmaRegisters:
             f"  first:  {site.what}\n          at {site.loc}\n"
             f"  second: {instruction} (PTX line {instruction.line})\n          at {at}\n"
             "  Put wgmma.wait_group between the two, or let the second write other registers.",
+            at,
+        )
+
+    def used_in_flight(
+        self, register: Register, accumulator: Frag, instruction: Instruction
+    ) -> RaceError:
+        """The fault of an instruction that uses a register of an accumulator while a wgmma in
+        flight writes it (PTX ISA, wgmma.wait_group).
+        """
+        agent, at = self._warp.agent, self._warp.launch.location(instruction)
+        writers = [unit for unit in agent.wgmma_open if unit.acc is accumulator]
+        if writers:
+            remedy = (
+                "The wgmma is in no committed group, and a wait covers committed groups alone: put"
+                " wgmma.commit_group.sync.aligned and wgmma.wait_group.sync.aligned 0 between the"
+                " two."
+            )
+        else:
+            groups = [
+                [unit for by, unit in group.units if by is agent and unit.acc is accumulator]
+                for group in agent.wgmma_groups
+            ]
+            latest = max(i for i, units in enumerate(groups) if units)
+            writers, after = groups[latest], len(groups) - 1 - latest
+            later = f" ({after} later groups may be in flight)" if after else ""
+            remedy = (
+                f"Nothing has waited for its group: put wgmma.wait_group.sync.aligned {after}"
+                f" between the two{later}."
+            )
+        return RaceError(
+            f"{register}, a register of an accumulator, is used while a wgmma that writes it is in"
+            " flight.\n"
+            f"  first:  {writers[-1].site.what}\n          at {writers[-1].site.loc}\n"
+            f"  second: {instruction} (PTX line {instruction.line})\n          at {at}\n"
+            f"  {remedy}",
             at,
         )
 
