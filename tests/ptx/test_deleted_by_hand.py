@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.printed_ptx import Printed, printed
 from tilepipe.cli.programs import target
+from tilepipe.program import Program
 from tilepipe.ptx import Launch
 
 
@@ -18,7 +19,9 @@ from tilepipe.ptx import Launch
 def gemm() -> Printed:
     """The PTX of the default instance for sm_90a."""
     instance, *_ = target("gemm", []).instances
-    return printed(instance.make(), "sm_90a")
+    program = instance.make()
+    assert isinstance(program, Program)
+    return printed(program, "sm_90a")
 
 
 class Deleted:
