@@ -156,8 +156,15 @@ class World:
             error: the rules are strict.
         """
         if self.asks(rule):
-            raise error(f"strict rules, {rule.name}: {text}.\n  {cure}", loc)
+            raise self.refused(rule, text, loc, cure, error)
         self.advise(f'{rule.name} (a fault with rules="strict"): {text}. {cure}')
+
+    @staticmethod
+    def refused(
+        rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
+    ) -> SimFault:
+        """The fault that a finding is under the strict rules."""
+        return error(f"strict rules, {rule.name}: {text}.\n  {cure}", loc)
 
     def show(self, line: str) -> None:
         """A line that the kernel prints."""

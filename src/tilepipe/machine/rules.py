@@ -167,11 +167,19 @@ RELAXED_HAND_BACK = Rule(
     " DSL arrive by that form before the leader of a pair frees and ends",
     "silent",
 )
+SCOPE_OF_WAIT = Rule(
+    "scope of a wait",
+    "a wait that acquires at the scope of the cluster, where what threads of another CTA released"
+    " by an arrive on the mbarrier is to be known after it",
+    "PTX ISA, mbarrier.test_wait, mbarrier.try_wait: without a scope they acquire at that of the"
+    " CTA; CUTLASS waits by that form for arrives of all CTAs of a cluster",
+    "silent",
+)
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA, FENCE_OF_WRITER,
     STORE_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE,
-    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK,
+    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK, SCOPE_OF_WAIT,
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Site:
         layout: of the fragment that the op moves to or from memory.
         relaxed: an arrive that releases nothing by itself, or a wait that does not acquire.
             near: an arrive that releases to threads of its own CTA alone, or a wait that acquires
-            from them alone.
+            from them alone. unscoped: such a wait that is near because it names no scope.
         barrier: the name of the mbarrier, or of the array of mbarriers, that the op uses. named:
             that of the named barrier.
         targets: the CTAs of the cluster that the op reaches, as a mask of ranks; `OWN`: its own
@@ -72,6 +72,7 @@ class Site:
     layout: str = "wgmma"
     relaxed: bool = False
     near: bool = False
+    unscoped: bool = False
     barrier: str = ""
     named: str = ""
     targets: int | None = OWN

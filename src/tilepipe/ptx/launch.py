@@ -31,6 +31,7 @@ from tilepipe.machine.wording import Wording
 from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
+from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
 from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite, compiled
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution import timeouts
@@ -342,10 +343,12 @@ class Launch:
         world.unread = self._reductions
         time_limit.world = world
         self.advice, self.printed = world.advice, world.printed
-        for instruction, register in self.kernel.code.early_uses.uses:
-            finding = f"{where(instruction)}: {instruction}: {register} is used before its wait"
-            cure = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
-            world.finding(LOADED_REGISTERS, finding, self.location(instruction), cure, SimFault)
+        if not world.asks(LOADED_REGISTERS):
+            for instruction, register in self.kernel.code.early_uses.uses:
+                finding = early_use(instruction, register)
+                world.finding(
+                    LOADED_REGISTERS, finding, self.location(instruction), WAIT_OF_LOAD, SimFault
+                )
         return world
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilepipe.check import check
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.ptx import Launch, load
 
@@ -82,6 +83,17 @@ def test_a_use_before_the_wait_of_a_load_is_advice() -> None:
     (advice,) = [line for line in launch.advice if "loaded registers" in line]
     assert "add.u32 %r5, %r4, 1: %r4 is used before its wait" in advice
     with pytest.raises(SimFault, match="strict rules, loaded registers: PTX line 20"):
+        launch.run(rules="strict")
+    (fault,) = check(launch, rules="strict").faults
+    assert fault.message.startswith("strict rules, loaded registers: PTX line 20")
+    assert isinstance(launch.replay(fault, rules="strict"), SimFault)
+
+
+def test_a_move_before_the_wait_of_a_load_is_such_a_use() -> None:
+    early, late = "mov.u32 %r6, %r4; tcgen05.wait::ld.sync.aligned;", "add.u32 %r5, %r6, 1;"
+    launch = bound(LOADS.replace("EARLY", early).replace("LATE", late), np.zeros(32, np.uint32))
+    assert check(launch).ok
+    with pytest.raises(SimFault, match=r"mov.u32 %r6, %r4: %r4 is used before its wait"):
         launch.run(rules="strict")
 
 

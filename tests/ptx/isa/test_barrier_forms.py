@@ -4,6 +4,8 @@ generic addresses.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -199,16 +201,17 @@ def test_a_fence_of_another_lane_is_none_of_a_relaxed_arrive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrive", "wait", "right"),
+    ("arrive", "wait", "rules", "culprit"),
     [
-        (".release.cluster", "", True),
-        (".release.cluster", ".acquire.cluster", True),
-        ("", "", False),  # as .release.cta
-        (".release.cta", ".acquire.cluster", False),
-        (".release.cluster", ".acquire.cta", False),
+        (".release.cluster", "", "practice", ""),
+        (".release.cluster", "", "strict", "read"),  # as .acquire.cta
+        (".release.cluster", ".acquire.cluster", "strict", ""),
+        ("", "", "practice", "written"),  # as .release.cta
+        (".release.cta", ".acquire.cluster", "practice", "written"),
+        (".release.cluster", ".acquire.cta", "practice", "read"),
     ],
 )
-def test_a_scope_leaves_out_the_peer(arrive: str, wait: str, right: bool) -> None:
+def test_a_scope_leaves_out_the_peer(arrive: str, wait: str, rules: Any, culprit: str) -> None:
     waiting = WAIT.format(label="AGAIN", order=wait, bar="bar")
     text = f"""
         .shared .align 8 .b64 bar;
@@ -232,12 +235,17 @@ def test_a_scope_leaves_out_the_peer(arrive: str, wait: str, right: bool) -> Non
         END: barrier.cluster.arrive; barrier.cluster.wait;
         """
     out = np.zeros(1, np.int32)
-    if right:
-        run(text, out, threads=1, cluster=2)
+    launch = kernel(text, 1).bind([out], grid=2, block=1, cluster=2)
+    if not culprit:
+        launch.run(rules=rules)
         assert out[0] == 1
         return
-    with pytest.raises(RaceError):
-        run(text, out, threads=1, cluster=2)
+    with pytest.raises(RaceError) as raised:
+        launch.run(rules=rules)
+    op = "mbarrier.arrive.release" if culprit == "written" else "mbarrier.try_wait.acquire"
+    said = str(raised.value)
+    assert f"is {culprit} with a scope that leaves out the other CTA (mbarrier." in said
+    assert f"write {op}.cluster" in said
 
 
 def test_in_practice_a_barrier_is_initialised_over_an_earlier_one_without_fence() -> None:

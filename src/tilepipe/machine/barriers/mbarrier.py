@@ -24,7 +24,7 @@ from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import write_word
 from tilepipe.machine.memory.tensor_access import registers_moved
-from tilepipe.machine.rules import RELAXED_HAND_BACK, TENSOR_FENCES
+from tilepipe.machine.rules import RELAXED_HAND_BACK, SCOPE_OF_WAIT, TENSOR_FENCES
 from tilepipe.machine.sites import SETUP, Site
 from tilepipe.machine.thread_masks import lanes_in
 
@@ -338,7 +338,7 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     b = ag.cta.bars[bar]
     if phase != b.phase - 1:
         return _wait_slow(m, ag, site, b, phase)
-    if site.relaxed or site.near:
+    if site.relaxed or (site.near and b.far and _is_near(m, site)):
         _see(m, ag, site, mask, b)
     elif mask == ag.full:
         ag.k |= b.known
@@ -358,6 +358,13 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     return None
 
 
+def _is_near(m: Machine, site: Site) -> bool:
+    """Whether a wait acquires only what threads of its own CTA have released: where it says so, or
+    by the letter where it names no scope.
+    """
+    return site.near and (not site.unscoped or m.world.asks(SCOPE_OF_WAIT))
+
+
 def _see(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
     """A wait that acquires nothing, until a fence follows, or only what threads of its own CTA have
     released.
@@ -367,7 +374,7 @@ def _see(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
         b.completed_by or site, near, "those that arrive", Strong(Scope.CLUSTER), b.where,
         {(Scope.CLUSTER, near): b.known & ~b.far, (Scope.CLUSTER, far): b.far}, b.known, True,
     )  # fmt: skip
-    scope = Scope.CTA if site.near else Scope.CLUSTER
+    scope = Scope.CTA if _is_near(m, site) else Scope.CLUSTER
     flags.observed(m, ag, site, mask, value, Strong(scope, acquires=not site.relaxed))
 
 

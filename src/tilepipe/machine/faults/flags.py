@@ -6,6 +6,9 @@ from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.memory_order import Place, Scope, Seen
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.sites import Site
+
+_WIDTHS = ("cta", "cluster", "gpu")
 
 
 def unordered(m: Machine, old: Access | Event) -> str:
@@ -18,19 +21,44 @@ def unordered(m: Machine, old: Access | Event) -> str:
     return ""
 
 
+def released_to_none(m: Machine, old: Access, new: Access) -> str:
+    """The arrive of the first agent on an mbarrier of the second's CTA that releases nothing to
+    that CTA: it is relaxed, or its scope is that of another CTA. "" where there is none.
+    """
+    for bar in m.ctas[new.agent.cta.rank].bars:
+        for agent, site, _ in reversed(bar.last_arrivals):
+            other = bar.cta.rank != old.agent.cta.rank
+            if agent is not old.agent or not (site.relaxed or (site.near and other)):
+                continue
+            if site.relaxed:
+                said, why = "written relaxed", ""
+            else:
+                said = "written with a scope that leaves out the other CTA"
+                why = "" if ".cta" in site.kind else "; without a scope it is .cta"
+            op = _written(m, site, "release", "cluster" if other else "cta")
+            return (
+                f"the flag {bar.where} is {said} ({site.what} by {agent}, at"
+                f" {site.loc.short}{why}): write {op}, after the first access."
+            )
+    return ""
+
+
 def _why(m: Machine, seen: Seen, bit: int) -> str:
     value = seen.value
-    scope = _needed(seen.place, value.place)
-    write = f"{value.site.what} by {value.who}, at {value.site.loc.short}"
+    released = [part for part, bits in value.parts.items() if bits & bit]
+    narrow = [part for part in released if not part[0].reaches(part[1], seen.place)]
+    by, who = value.site, value.who
+    if released and len(narrow) == len(released):  # a later write may have handed it on
+        by, who = value.releasing.get(narrow[-1], (by, who))
+    places = [place for _, place in released] or [value.place]
+    scope = max((_needed(seen.place, place) for place in places), key=_WIDTHS.index)
+    write = f"{by.what} by {who}, at {by.loc.short}"
     read = f"{seen.site.what}, at {seen.site.loc.short}"
-    words = m.world.program.words
-    said = words.get("an order at a scope", "")
     release, acquire = (
-        said.format(order, scope) if said else _written(site.kind, order, scope)
-        for order, site in (("release", value.site), ("acquire", seen.site))
+        _written(m, site, order, scope) for order, site in (("release", by), ("acquire", seen.site))
     )
+    words = m.world.program.words
     fence = words.get("a fence at a scope", "fence.acq_rel.{}").format(scope)
-    released = [place for place in value.parts if value.parts[place] & bit]
     found = []
     if not released:
         found.append(
@@ -44,7 +72,7 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
     if found:
         return "; and ".join(found) + "."
     widest = Scope.SYS if seen.strong.acquires or seen.fence is None else seen.fence
-    if not any(by.reaches(place, seen.place) for by, place in released):
+    if len(narrow) == len(released):
         side, access, op = "written", write, release
     elif not any(
         min(seen.strong.scope, widest).reaches(seen.place, place) for _, place in released
@@ -61,9 +89,13 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
     )
 
 
-def _written(kind: str, order: str, scope: str) -> str:
+def _written(m: Machine, site: Site, order: str, scope: str) -> str:
     """An instruction with another order: `ld.acquire.gpu`, `mbarrier.try_wait.acquire.cta`."""
-    stem = kind.split(".parity")[0] if kind.startswith("mbarrier") else kind.split(".")[0]
+    if said := m.world.program.words.get("an order at a scope", ""):
+        return said.format(order, scope)
+    stem, *words = site.kind.split(".")
+    if stem == "mbarrier":
+        stem = ".".join((stem, words[0], *(w for w in words if w in ("expect_tx", "noComplete"))))
     return f"{stem}.{order}.{scope}"
 
 

@@ -53,6 +53,7 @@ def wrote(
         new.all |= before.all
         if before.meets(place, strong):
             new.parts |= before.parts
+            new.releasing |= before.releasing
             new.chain |= before.chain
     if strong.releases:
         new.release(strong.scope, known)

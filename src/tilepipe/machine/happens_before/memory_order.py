@@ -85,7 +85,8 @@ class Value:
 
     Attributes:
         site, place, who: of the write. strong: how strong it is. name: of the location.
-        parts: what is released, by the scope and the CTA of the release.
+        parts: what is released, by the scope and the CTA of the release. releasing: the latest
+            write that released it, and who wrote.
         all: what is known to the threads that wrote it, and the values before it, released or not.
         shared: it is in shared memory.
         chain: the write, and those that it follows in a chain of read-modify-writes.
@@ -104,6 +105,7 @@ class Value:
     thread: tuple[int, int] = (0, 0)
     own: dict[tuple[Scope, Place], int] = field(default_factory=dict)
     chain: int = 0
+    releasing: dict[tuple[Scope, Place], tuple[Site, str]] = field(default_factory=dict)
 
     def meets(self, here: Place, strong: Strong) -> bool:
         """Whether the scopes of the write, and of a strong access by a thread of the CTA `here`,
@@ -124,6 +126,7 @@ class Value:
     def add(self, scope: Scope, place: Place, bits: int) -> None:
         """A release with this scope, by a thread of the CTA `place`."""
         self.parts[scope, place] = self.parts.get((scope, place), 0) | bits
+        self.releasing[scope, place] = self.site, self.who
 
     def release(self, scope: Scope, bits: int) -> None:
         """A release with this scope by the thread that writes it."""

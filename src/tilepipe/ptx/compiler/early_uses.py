@@ -10,11 +10,19 @@ from typing import NamedTuple
 from tilepipe.ir.facts import Group
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
 from tilepipe.ptx.compiler.uniformity import reads, results
-from tilepipe.ptx.definition import Operation, Perform
+from tilepipe.ptx.definition import Operation, Perform, where
 from tilepipe.ptx.syntax.nodes import Instruction, Register
 
 Use = tuple[Instruction, Register]
 _Loading = frozenset[tuple[Register, int]]  # each with the number of its tcgen05.ld
+
+
+WAIT_OF_LOAD = "Put tcgen05.wait::ld before the first use of what tcgen05.ld loads."
+
+
+def early_use(instruction: Instruction, register: Register) -> str:
+    """The finding of one such use, for messages."""
+    return f"{where(instruction)}: {instruction}: {register} is used before its wait"
 
 
 class EarlyUses(NamedTuple):
@@ -22,11 +30,13 @@ class EarlyUses(NamedTuple):
 
     Attributes:
         uses: the first such use of each register in each block.
+        registers: number of an instruction -> those of its registers of which it is such a use.
         ends: number of an instruction -> the tcgen05.ld that are over by the time it is executed,
             as it uses a register that they load. A `mov` is none: ptxas renames the register.
     """
 
     uses: list[Use]
+    registers: dict[int, list[Register]]
     ends: dict[int, frozenset[int]]
 
 
@@ -34,14 +44,16 @@ def early_uses(
     flow: ControlFlow, instructions: Sequence[Instruction], operations: Sequence[Operation]
 ) -> EarlyUses:
     """The uses before the wait in a function."""
-    found = EarlyUses([], {})
+    found = EarlyUses([], {}, {})
     if not any(_group(op) is Group.TMEM_LOADS for op in operations):
         return found
     before: dict[int, _Loading] = {block.number: frozenset() for block in flow.blocks}
     pending = [block.number for block in flow.blocks]
     while pending:
         block = flow.blocks[pending.pop()]
-        loading = _after(block, before[block.number], instructions, operations, EarlyUses([], {}))
+        loading = _after(
+            block, before[block.number], instructions, operations, EarlyUses([], {}, {})
+        )
         for successor in block.successors:
             if successor != EXIT and not loading <= before[successor]:
                 before[successor] |= loading
@@ -67,6 +79,7 @@ def _after(
         for register in sorted({r for r, _ in used} - seen, key=lambda r: r.number):
             seen.add(register)
             found.uses.append((instruction, register))
+            found.registers.setdefault(number, []).append(register)
         if instruction.guard is None:
             loading = frozenset((r, load) for r, load in loading if r not in written)
         if used and instruction.opcode == "mov":

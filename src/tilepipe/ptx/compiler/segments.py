@@ -375,6 +375,9 @@ class _Writer:
             if instruction.opcode == "mov":  # the rule COPIES_BEFORE_WGMMA: hides no other access
                 note = f"w.wgmma.unfenced = {accesses} | w.wgmma.unfenced"
             self.where_executed(instruction, note)
+        for register in self.made.early_uses.registers.get(self.at, ()):
+            use = f"{self.constant(instruction)}, {self.constant(register)}"
+            self.where_executed(instruction, f"w.used_early({use})")
         if over := self.made.early_uses.ends.get(self.at):
             sites = frozenset(self.made.sites[number].number for number in over)
             self.where_executed(instruction, f"w.loads_are_over({self.constant(sites)})")

@@ -16,6 +16,7 @@ from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_access import tmem_loads_used
 from tilepipe.machine.rules import LOADED_REGISTERS
 from tilepipe.machine.sites import Site
+from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
@@ -276,6 +277,16 @@ class Warp(LaneGroups):
     def loads_are_over(self, sites: frozenset[int]) -> None:
         """A register is used that a tcgen05.ld of `sites` loads."""
         tmem_loads_used(self.agent, sites, self.mask)
+
+    def used_early(self, instruction: Instruction, register: Register) -> None:
+        """A register is used before the wait for its tcgen05.ld, on some way to here. In practice
+        this is advice, which the launch gives when it starts.
+        """
+        if self.registers[register.number] is IN_FLIGHT and self.world.asks(LOADED_REGISTERS):
+            finding = early_use(instruction, register)
+            raise self.world.refused(
+                LOADED_REGISTERS, finding, self.launch.location(instruction), WAIT_OF_LOAD, SimFault
+            )
 
     def trap(self, instruction: Instruction) -> NoReturn:
         """The program has come to a `trap`."""

@@ -235,7 +235,8 @@ def _test(instruction: Instruction, modifiers: Modifiers, action: str) -> Operat
     return Perform(
         ((destination, "pred"),), sources, start, finish, Facts(noticed=True), Sync.WAIT,
         waits=wait, relaxed=order == "relaxed",
-        site=(("parity", by_parity), ("near", scope == "cta")),
+        # PTX ISA, mbarrier.try_wait: the default is .cta
+        site=(("parity", by_parity), ("near", scope != "cluster"), ("unscoped", not scope)),
     )  # fmt: skip
 
 
