@@ -102,11 +102,28 @@ def test_one_local_address_is_another_byte_in_each_lane() -> None:
 
 
 @pytest.mark.parametrize(
+    ("load", "store"),
+    [
+        ("ld.acquire.gpu.global", "st.release.gpu.global"),
+        ("ld.global.acquire.gpu", "st.global.release.gpu"),  # as CUTLASS has it
+        ("ld.global.relaxed.sys", "st.mmio.relaxed.sys.global"),
+        ("ld.volatile.global", "st.global.volatile"),
+    ],
+)
+def test_the_space_stands_before_or_after_the_order(load: str, store: str) -> None:
+    out = np.zeros_like(LANE)
+    run(f"{load}.b32 %r1, [%a0]; {store}.b32 [%a1], %r1;", LANE.copy(), out)
+    np.testing.assert_array_equal(out, LANE)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("ld.global.v4.b64 %rd1, [%b0];", "4 registers|1 registers"),
         ("ld.shared.v8.b32 %r1, [%r2];", "a vector of 32 bytes"),
         ("ld.relaxed.global.b32 %r1, [%b0];", "expected .cta"),
+        ("ld.gpu.global.b32 %r1, [%b0];", "'.gpu'"),
+        ("st.mmio.global.b32 [%b0], %r1;", "expected .relaxed"),
         ("ld.shared.nc.b32 %r1, [%r2];", "'.nc' of another space"),
         ("st.acquire.gpu.global.b32 [%b0], %r1;", "acquire"),
         ("ld.global.L2::cache_hint.b32 %r1, [%b0];", "2 operands; expected 3"),

@@ -110,20 +110,26 @@ def wide(access: Strong) -> bool:
 
 
 def _access(instruction: Instruction) -> Access:
-    """The modifiers of ld, st or ldu, in the order of the ISA."""
+    """The modifiers of ld, st or ldu. The space may stand before the order, as in the
+    `ld.global.acquire.gpu` of CUTLASS; the others stand in the order of the ISA.
+    """
     modifiers = Modifiers(instruction)
     loads = instruction.opcode != "st"
-    if modifiers.flag("mmio"):
-        modifiers.need("relaxed")
-        modifiers.need("sys")
-        order, scope = "relaxed", "sys"
-    else:
-        order = modifiers.take(
-            "weak", "volatile", "relaxed", "acquire" if loads else "release"
-        ) or "weak"  # fmt: skip
-        scope = modifiers.need(*SCOPES) if order not in ("weak", "volatile") else ""
+    mmio = modifiers.flag("mmio")
+    orders = ("weak", "volatile", "relaxed", "acquire" if loads else "release")
     spaces = ("param", "param::entry", "param::func", "global", "local", *SHARED)
-    space = modifiers.take(*spaces, *(("const",) if loads else ()))
+    order, scope, space = modifiers.in_any_order(
+        ("relaxed",) if mmio else orders,
+        ("sys",) if mmio else tuple(SCOPES),
+        (*spaces, *(("const",) if loads else ())),
+    )
+    if mmio and not order:
+        modifiers.need("relaxed")
+    order = order or "weak"
+    if order not in ("weak", "volatile"):
+        scope = scope or modifiers.need(*(("sys",) if mmio else SCOPES))
+    elif scope:
+        not_modelled(instruction, f"the modifier '.{scope}'")
     caching = modifiers.take(*(("ca", "cg", "cs", "lu", "cv") if loads else
                                ("wb", "cg", "cs", "wt")))  # fmt: skip
     constant = loads and modifiers.flag("nc")
