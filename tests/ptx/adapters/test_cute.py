@@ -15,6 +15,8 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import ptx
+from tilepipe.machine.memory import tensor_map
+from tilepipe.ptx.adapters import cute
 
 TEXT = """
 .version 8.7
@@ -149,3 +151,47 @@ def test_what_cannot_be_launched_is_refused(made: Callable[[], Any], said: str) 
 def test_a_kernel_that_the_text_lacks_is_an_error() -> None:
     with pytest.raises(tp.PtxError, match=r"no entry point 'k'\. It has 1 entry point: other"):
         ptx.from_cute(compiled(text=TEXT.replace(" k(", " other(")), np.zeros(1, np.int32), 10)
+
+
+RAGGED = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .align 64 .b8 p0[128]) {
+    .reg .b64 %x; .reg .b32 %r<4>; .reg .pred %p;
+    .shared .align 128 .b8 tile[64];
+    mov.b64 %x, p0; cvta.param.u64 %x, %x;
+    mov.u32 %r1, %tid.x; mov.u32 %r2, tile;
+    setp.ne.u32 %p, %r1, 0; @%p ret;
+    st.shared.v4.u32 [%r2], {1, 2, 3, 4}; st.shared.v4.u32 [%r2+16], {5, 6, 7, 8};
+    st.shared.v4.u32 [%r2+32], {9, 9, 9, 9}; st.shared.v4.u32 [%r2+48], {9, 9, 9, 9};
+    fence.proxy.async.shared::cta;
+    // two rows, from row 3 on
+    cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%x, {0, 1073741822, 5}], [%r2];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+    ret;
+}
+"""
+
+
+def test_a_tensor_map_may_begin_far_before_its_tensor() -> None:
+    x = np.zeros((8, 4), np.uint32)
+    rows = 1 << 30
+    raw = tensor_map.encode(
+        tensor_map.TensorMapFields(
+            tensor_map.BY_NAME["u32"],
+            x.ctypes.data - rows * 16,
+            (4, rows, 2 * rows),
+            (16, 16),
+            (4, 4, 1),
+            name="ragged",
+        )
+    )
+    host = cute.HostLaunch("k", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, (raw,))
+    launch = cute.bound(ptx.load(RAGGED)["k"], host, [np.ones(4, np.uint32), x])
+    verdict = launch.check()
+    assert (verdict.verdict, verdict.faults) == ("verified", [])
+    launch.run()
+    np.testing.assert_array_equal(x[3:5], [[1, 2, 3, 4], [5, 6, 7, 8]])
+    assert not x[:3].any()
+    assert not x[5:].any()

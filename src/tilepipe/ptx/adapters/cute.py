@@ -16,12 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, LimitError
 from tilepipe.host_arguments import shown
 from tilepipe.ir.chip import B200, H200, Chip
+from tilepipe.machine.memory.tensor_map import MAP_BYTES, decode
 from tilepipe.ptx.adapters.driver_maps import encode_tiled
 from tilepipe.ptx.adapters.host_memory import array_of, from_address, place_of
-from tilepipe.ptx.arguments.values import Struct
+from tilepipe.ptx.arguments.values import Beside, Struct
 from tilepipe.ptx.launch import Kernel, Launch
 from tilepipe.ptx.loading import load
 
@@ -33,6 +34,7 @@ _CONFIGURATION = struct.Struct("<3I3IQQQI4x")
 _ATTRIBUTE = struct.Struct("<I4x3I52x")  # cudaLaunchAttribute, of which the first three numbers
 # cudaLaunchAttributeID
 _COOPERATIVE, _CLUSTER = 2, 4
+_RAGGED = 1 << 30  # rows by which the address of a ragged tensor map lies before the tensor
 _ASSERT = "cuda_dialect_assert_success"
 # cudaDeviceAttr
 _SMS, _MAJOR, _MINOR, _SMEM_OPT_IN = 16, 75, 76, 97
@@ -152,20 +154,45 @@ def bound(kernel: Kernel, host: HostLaunch, arrays: Sequence[Array]) -> Launch:
     )
 
 
-def pointers(raw: bytes, arrays: Sequence[Array]) -> dict[int, npt.NDArray[np.uint8]]:
+def pointers(raw: bytes, arrays: Sequence[Array]) -> dict[int, npt.NDArray[np.uint8] | Beside]:
     """The addresses in a parameter's bytes: offset -> the memory from there on.
 
     A tensor map begins with its address, so that this finds those too.
     """
-    found = {}
+    found: dict[int, npt.NDArray[np.uint8] | Beside] = {}
     places = [(*place_of(array), array) for array in arrays]
+
+    def memory_at(address: int) -> npt.NDArray[np.uint8] | None:
+        for low, high, array in places:
+            if low <= address < high:
+                return from_address(array, address)
+        return None
+
     for at in range(0, len(raw) - _POINTER + 1, _POINTER):
         word = int.from_bytes(raw[at : at + _POINTER], "little")
-        for low, high, array in places:
-            if low <= word < high:
-                found[at] = from_address(array, word)
+        memory = memory_at(word)
+        if memory is not None:
+            found[at] = memory
+    if 0 not in found and len(raw) == MAP_BYTES:
+        for distance in _distances(raw):
+            memory = memory_at((int.from_bytes(raw[:_POINTER], "little") + distance) % (1 << 64))
+            if memory is not None:
+                found[0] = Beside(memory, -distance)
                 break
     return found
+
+
+def _distances(raw: bytes) -> list[int]:
+    """How far the tensor may lie behind the address of a tensor map: rows of any length are stored
+    through one whose address is that of row -2^30, so that its bounds cut off the rows after the
+    last one (`create_ragged_tensor_for_tma` of QuACK and FlashAttention, after Triton's
+    ragged_tma). None where the bytes are no tensor map.
+    """
+    try:
+        map_ = decode(raw)
+    except LimitError:
+        return []
+    return [stride * _RAGGED for stride in dict.fromkeys(map_.strides)]
 
 
 def host_launches(

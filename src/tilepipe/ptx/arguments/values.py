@@ -45,7 +45,17 @@ class Struct:
     fields: Mapping[int, Argument] = field(default_factory=dict)
 
 
-Argument = HostArray | TensorMap | Struct | Raw | int | float | np.generic | None
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """The address `nbytes` after that of an array, also before or beyond its memory: the base of a
+    tensor map whose coordinates begin far away from the tensor.
+    """
+
+    array: HostArray
+    nbytes: int
+
+
+Argument = HostArray | Beside | TensorMap | Struct | Raw | int | float | np.generic | None
 Arguments = Sequence[Argument] | Mapping[str, Argument]  # in order, or by name
 
 
@@ -106,6 +116,8 @@ def _in_words(argument: Argument) -> str:
         case Struct():
             parts = (_in_words(field) for _, field in sorted(argument.fields.items()))
             return ", ".join(part for part in parts if part)
+        case Beside(array):
+            return str(_shape(array))
         case bytes() | bytearray() | memoryview() | ctypes.Structure():
             return ""
         case _:
@@ -192,6 +204,9 @@ def _encoded(what: str, name: str, argument: Argument, memory: DeviceMemory) -> 
             return argument.encoded(what, name, memory)
         case Struct():
             return _struct(what, name, argument, memory)
+        case Beside(array, nbytes):
+            own = int.from_bytes(_encoded(what, name, array, memory), "little")
+            return ((own + nbytes) % (1 << 64)).to_bytes(_POINTER_BYTES, "little")
         case np.generic():
             return argument.tobytes()
         case bool() | int() | float():
