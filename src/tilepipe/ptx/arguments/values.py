@@ -204,8 +204,8 @@ def _encoded(what: str, name: str, argument: Argument, memory: DeviceMemory) -> 
             return argument.encoded(what, name, memory)
         case Struct():
             return _struct(what, name, argument, memory)
-        case Beside(array, nbytes):
-            own = int.from_bytes(_encoded(what, name, array, memory), "little")
+        case Beside(beside, nbytes):
+            own = int.from_bytes(_encoded(what, name, beside, memory), "little")
             return ((own + nbytes) % (1 << 64)).to_bytes(_POINTER_BYTES, "little")
         case np.generic():
             return argument.tobytes()
