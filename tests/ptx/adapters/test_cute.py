@@ -187,7 +187,7 @@ def test_a_tensor_map_may_begin_far_before_its_tensor() -> None:
             name="ragged",
         )
     )
-    host = cute.HostLaunch("k", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, (raw,), cooperative=False)
+    host = cute.HostLaunch("k", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, False, (raw,))
     launch = cute.bound(ptx.load(RAGGED)["k"], host, [np.ones(4, np.uint32), x])
     verdict = launch.check()
     assert (verdict.verdict, verdict.faults) == ("verified", [])
