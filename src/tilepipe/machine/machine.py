@@ -262,6 +262,7 @@ class Machine:
                 len(self.agents),
                 self.world.counts,
             )
+            agent.shares = self.order
             agent.body = self.world.body(self, agent)
             cta.agents.append(agent)
             self.agents.append(agent)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -70,10 +68,52 @@ def test_lanes_that_name_others_do_not_meet() -> None:
         run(text(odd="bar.warp.sync 0xfffffffe;"), np.zeros(32, np.int32))
 
 
-@pytest.mark.parametrize("instruction", ["bar.warp.sync %r9", "vote.sync.any.pred %p2, %p1, %r9"])
-def test_lanes_that_name_different_lanes_together_are_undecided(instruction: str) -> None:
-    halves = f"setp.lt.u32 %p1, %t, 16; selp.b32 %r9, 0xffff, 0xffff0000, %p1; {instruction};"
-    verdict = check(kernel(halves, 1).bind([np.zeros(32, np.int32)], grid=1, block=32))
-    assert verdict.verdict == "undecided"
-    message = r"PTX line \d+: (bar.warp|vote).sync.*name different lanes \(0xffff, 0xffff0000\)"
-    assert re.search(message, verdict.bound)
+HALVES = "setp.lt.u32 %p1, %t, 16; selp.b32 %r9, 0xffff, 0xffff0000, %p1;"
+QUARTERS = "shr.u32 %r8, %t, 3; shl.b32 %r8, %r8, 3; mov.u32 %r9, 0xff; shl.b32 %r9, %r9, %r8;"
+
+
+@pytest.mark.parametrize(("masks", "width"), [(HALVES, 16), (QUARTERS, 8)])
+def test_groups_that_name_themselves_vote_and_shuffle_each_on_its_own(
+    masks: str, width: int
+) -> None:
+    out = np.zeros((32, 4), np.int32)
+    run(
+        masks
+        + """
+        and.b32 %r2, %t, 1;
+        setp.eq.u32 %p2, %r2, 1;
+        vote.sync.ballot.b32 %r3, %p2, %r9;
+        redux.sync.add.u32 %r4, %t, %r9;
+        shfl.sync.bfly.b32 %r5, %t, 4, 31, %r9;
+        bar.warp.sync %r9;
+        add.u32 %r6, %t, 1;
+        mul.lo.u32 %r7, %t, 12;
+        cvt.u64.u32 %rd1, %r7;
+        add.u64 %a0, %a0, %rd1;
+        st.global.v4.u32 [%a0], {%r3, %r4, %r5, %r6};""",
+        out,
+    )
+    lanes = np.arange(32)
+    first = lanes // width * width
+    every = sum(1 << i for i in range(1, width, 2))
+    assert (out[:, 0].astype(np.uint32) == np.uint32(every) << first.astype(np.uint32)).all()
+    assert (out[:, 1] == width * first + width * (width - 1) // 2).all()
+    assert (out[:, 2] == lanes ^ 4).all()
+    assert (out[:, 3] == lanes + 1).all()
+
+
+@pytest.mark.parametrize(("distance", "verdict"), [(8, "verified"), (16, "fault")])
+def test_a_group_orders_its_own_lanes(distance: int, verdict: str) -> None:
+    text = f""".shared .align 4 .b32 words[32];
+        {HALVES}
+        mov.u32 %r1, words;
+        shl.b32 %r2, %t, 2;
+        add.u32 %r3, %r1, %r2;
+        st.shared.u32 [%r3], %t;
+        bar.warp.sync %r9;
+        xor.b32 %r2, %r2, {4 * distance};
+        add.u32 %r3, %r1, %r2;
+        ld.shared.u32 %r4, [%r3];"""
+    found = check(kernel(text, 0).bind([], grid=1, block=32))
+    assert found.verdict == verdict
+    assert [fault.kind for fault in found.faults] == ["RaceError"] * (verdict == "fault")

@@ -279,6 +279,9 @@ class StateKeys:
         for agent in sorted(m.agents, key=lambda agent: names[agent.uid]):
             for seen in agent.seen.seen if agent.seen is not None else ():
                 bits.add(seen.mark)
+            shares = [share for share in m.order.shares if share.owner is agent]
+            for share in sorted(shares, key=lambda share: (share.lanes, bits(share.bits))):
+                bits.add(share.bit)
 
     def _agent(self, order: CausalOrder, cluster: int, a: Agent, bits: _Bits) -> Hashable:
         stores = tuple(

@@ -31,6 +31,9 @@ An access through the generic proxy has two further bits, set by fence.proxy.asy
 threads that made it, and `reader_fenced`, by a thread that had learnt of it. They travel with the
 rest of the knowledge.
 
+A bit stands for a whole access. Where lanes of a warp hand on, or learn from each other, their parts of an
+access that other lanes made with them, a `Share` of it has a bit of its own.
+
 Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its
 threads know, what all lanes of one warp know, and what only some lanes know until the warp
 converges.
@@ -39,10 +42,11 @@ converges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.happens_before.knowledge import Fenceable
+from tilepipe.machine.happens_before.knowledge import Fenceable, Knowledge
 from tilepipe.machine.happens_before.memory_order import Strong
 from tilepipe.machine.memory.byte_sets import ByteSet, LaneBytes
 from tilepipe.machine.sites import Site
@@ -142,6 +146,22 @@ class Access:
         return self.site.id, self.mask, self.rect, self.is_write, self.asynchronous, points
 
 
+@dataclass(eq=False, slots=True)
+class Share:
+    """The parts that some lanes have of accesses which other lanes of the warp made with them: what
+    a thread learns that is ordered after these lanes alone.
+
+    Attributes:
+        owner: whose threads made them. bits: of the accesses. lanes: whose parts. bit: of the
+            share.
+    """
+
+    owner: Knowledge
+    bits: int
+    lanes: int
+    bit: int
+
+
 GLOBAL = -1  # the home of an access to global memory
 
 
@@ -156,9 +176,12 @@ class AccessBits:
         dead: bits of accesses that matter no longer. resting: those that holders have forgotten
             once.
         release_bits: the live bits that no commit hands on (`Access.release_bit`).
+        shares: of live accesses.
     """
 
-    __slots__ = ("dead", "fenceable", "free", "holders", "release_bits", "resting", "size")
+    __slots__ = (
+        "dead", "fenceable", "free", "holders", "release_bits", "resting", "shares", "size",
+    )  # fmt: skip
 
     def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
         self.holders = holders
@@ -166,6 +189,7 @@ class AccessBits:
         self.free: list[int] = []
         self.dead = self.resting = self.release_bits = 0
         self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
+        self.shares: list[Share] = []
 
     def new_bit(self) -> int:
         """A bit that is in no set yet."""
@@ -177,6 +201,28 @@ class AccessBits:
                 return self.free.pop()
         self.size += 1
         return 1 << (self.size - 1)
+
+    def share(self, owner: Knowledge, bits: int, lanes: int) -> int:
+        """The bit of the parts that `lanes` have of accesses by more lanes of `owner`; 0 where none
+        of these matters any longer.
+        """
+        bits &= ~(self.dead | self.resting)
+        if not bits:
+            return 0
+        for share in self.shares:
+            if share.owner is owner and share.lanes == lanes and share.bits == bits:
+                return share.bit
+        made = Share(owner, bits, lanes, self.new_bit())
+        self.shares.append(made)
+        return made.bit
+
+    def lanes_known(self, old: Fenceable, known: int) -> int:
+        """The lanes whose parts of an access are among what is known, by shares."""
+        lanes = 0
+        for share in self.shares:
+            if share.bit & known and share.bits & old.bit and share.owner is old.agent:
+                lanes |= share.lanes
+        return lanes
 
     def add_release_bit(self, access: Fenceable) -> None:
         """Gives an ordinary access the bit that no commit hands on."""
@@ -207,6 +253,11 @@ class AccessBits:
         for holder in self.holders():
             holder.forget(gone)
         rested, self.resting, self.dead = self.resting, self.dead, 0
+        for share in self.shares:
+            share.bits &= ~gone
+            if not share.bits:
+                self.dead |= share.bit
+        self.shares = [share for share in self.shares if share.bits]
         while rested:
             lowest = rested & -rested
             self.free.append(lowest)

@@ -7,10 +7,10 @@ a search in sorted arrays, whatever the number of bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -119,16 +119,30 @@ class ByteEvent(Event):
             return False
         if len(mine.lanes) == 1 and all(part.lanes == mine.lanes for part in theirs):
             return True
-        owner: dict[int, int] = {}
-        for part in theirs:
-            for lane, start in zip(cast(tuple[int, ...], part.lanes), part.starts, strict=True):
-                for byte in range(int(start), int(start) + part.size):
-                    owner[byte] = owner.get(byte, 0) | 1 << lane
+        owner = old.lanes_of_bytes() or {}
         for lane, start in zip(mine.lanes, mine.starts, strict=True):
             for byte in range(int(start), int(start) + mine.size):
                 if owner.get(byte, 1 << lane) != 1 << lane:
                     return False
         return True
+
+    def lanes_at_common(self, old: Event) -> Iterator[tuple[int, int]] | None:
+        assert isinstance(old, ByteEvent)
+        before, after = old.lanes_of_bytes(), self.lanes_of_bytes()
+        if before is None or after is None:
+            return None
+        return ((before[byte], after[byte]) for byte in before.keys() & after.keys())
+
+    def lanes_of_bytes(self) -> dict[int, int] | None:
+        """Byte -> the lanes that touch it; None where it is not by lanes."""
+        owner: dict[int, int] = {}
+        for part in self.parts:
+            if part.lanes is None:
+                return None
+            for lane, start in zip(part.lanes, part.starts.tolist(), strict=True):
+                for byte in range(start, start + part.size):
+                    owner[byte] = owner.get(byte, 0) | 1 << lane
+        return owner
 
     @property
     def key(self) -> tuple[object, ...]:

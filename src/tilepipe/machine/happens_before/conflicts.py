@@ -10,11 +10,12 @@ from __future__ import annotations
 from tilepipe.ir.facts import Group
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import poison, races
+from tilepipe.machine.happens_before import by_lanes
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_proxy, check_tensor_fences
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_sets import ByteSet, one_lane_each
+from tilepipe.machine.memory.byte_sets import ByteSet, lanes_at_common, one_lane_each
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
@@ -36,7 +37,11 @@ def _check_order(
     """
     place = slot if view is None else view
     if not old.bit & known:
-        if not (_same_lanes(slot, place, old, new) or _both_strong(m, old, new)):
+        if not (
+            _same_lanes(slot, place, old, new)
+            or _both_strong(m, old, new)
+            or _after_lanes(m, slot, place, old, new)
+        ):
             races.race(m, slot, old, new, view)
     elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
         races.ordered_by_commit_alone(m, place.name, old, str(old.agent), str(new.agent), new.site)
@@ -63,6 +68,17 @@ def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
     if slot is not place:
         return one_lane_each(slot.bytes_of(new), place.bytes_of(old))
     return slot.one_lane_each(old, new)
+
+
+def _after_lanes(m: Machine, slot: Slot, place: Slot, old: Access, new: Access) -> bool:
+    """Whether each lane of `new` comes after those lanes of `old` that touched the same bytes."""
+    if old.asynchronous or new.asynchronous or not m.order.shares:
+        return False
+    if slot is place:
+        meetings = slot.lanes_at_common(old, new)
+    else:
+        meetings = lanes_at_common(place.bytes_of(old), slot.bytes_of(new))
+    return meetings is not None and by_lanes.ordered(m, old, new.agent, meetings)
 
 
 def access(m: Machine, slot: Slot, new: Access, known: int) -> int:

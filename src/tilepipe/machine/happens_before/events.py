@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,6 +119,14 @@ class Event:
         return isinstance(common, set) and all(
             old.points[p] == self.points[p] and old.points[p].bit_count() == 1 for p in common
         )
+
+    def lanes_at_common(self, old: Event) -> Iterator[tuple[int, int]] | None:
+        """For the elements that two events share, the lanes that touched them in `old`, and those
+        in this one; None where one is not by lanes.
+        """
+        if self.box is not None or old.box is not None:
+            return None
+        return ((old.points[p], self.points[p]) for p in old.points.keys() & self.points.keys())
 
     def covers(self, old: Event) -> bool:
         """Whether every element of `old` is one of this event's."""

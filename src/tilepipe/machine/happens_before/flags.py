@@ -60,7 +60,7 @@ def wrote(
     else:
         for by in _before(m, ag, known):
             if shared or not by.restricted:
-                new.add(min(by.scope, strong.scope), place, by.bits & known)
+                new.add(min(by.scope, strong.scope), place, ag.publish(lane, by.bits))
     values[at] = new
 
 

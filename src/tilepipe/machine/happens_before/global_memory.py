@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import global_races, races
+from tilepipe.machine.happens_before import by_lanes
 from tilepipe.machine.happens_before.accesses import GLOBAL
 from tilepipe.machine.happens_before.byte_events import ByteEvent, ByteOrder, Offsets, Runs
 from tilepipe.machine.happens_before.events import (
@@ -268,7 +269,7 @@ def _follows(m: Machine, order: GlobalOrder, new: Event, old: Event, known: int)
     if not (new.is_write or old.is_write) or not new.elements_in_common(old, order.shape):
         return False
     both_strong = _both_strong(m, old, new)
-    if not (old.bit & known or both_strong):
+    if not (old.bit & known or both_strong or _after_lanes(m, old, new)):
         verb = "written" if old.is_write else "read"
         global_races.race(m, order.name, old, verb, new)
     if new.asynchronous and old.fenced:
@@ -290,7 +291,9 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
             and not atomics
             and new.elements_in_common(old, order.shape)
         )
-        if common and not (old.bit & known or _same_lanes(old, new, common)):
+        if common and not (
+            old.bit & known or _same_lanes(old, new, common) or _after_lanes(m, old, new)
+        ):
             global_races.race(m, order.name, old, "written" if old.is_write else "read", new)
         elif (
             common
@@ -426,6 +429,14 @@ def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
     if old.layout is not None and old.layout == new.layout and old.mask == new.mask:
         return True
     return new.by_same_lanes(old, common)
+
+
+def _after_lanes(m: Machine, old: Event, new: Event) -> bool:
+    """Whether each lane of an event comes after those lanes of `old` that touched the same."""
+    if old.asynchronous or new.asynchronous or not m.order.shares:
+        return False
+    meetings = new.lanes_at_common(old)
+    return meetings is not None and by_lanes.ordered(m, old, new.agent, meetings)
 
 
 def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> None:

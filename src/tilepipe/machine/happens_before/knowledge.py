@@ -33,6 +33,12 @@ class Fenceable(Protocol):
     def agent(self) -> Knowledge: ...
 
 
+class Shares(Protocol):
+    """What hands out bits for the parts that some lanes have of accesses (`accesses.Share`)."""
+
+    def share(self, owner: Knowledge, bits: int, lanes: int) -> int: ...
+
+
 @dataclass(eq=False, slots=True)
 class Pending:
     """Accesses that only the lanes of `mask`, of one warp, know; or, where `made`, that they made,
@@ -54,9 +60,11 @@ class Knowledge:
         split: whether `kw` or `pend` is in use; False is the fast path.
         released: a count of the points at which what is in `pend` may have been published.
         fences: how many proxy fences its threads have executed.
+        shares: gives a bit to what some lanes only have of an access by several; None: such a part
+            is not handed on.
     """
 
-    __slots__ = ("fences", "full", "k", "kw", "pend", "released", "split", "warps")
+    __slots__ = ("fences", "full", "k", "kw", "pend", "released", "shares", "split", "warps")
 
     def __init__(self, warps: int) -> None:
         self.warps = warps
@@ -67,6 +75,7 @@ class Knowledge:
         self.split = False
         self.released = 0
         self.fences = 0
+        self.shares: Shares | None = None
 
     def _warp_add(self, warp: int, bits: int) -> None:
         if self.warps == 1:
@@ -106,19 +115,32 @@ class Knowledge:
         else:
             self._pend_add(mask, bits, made=mask.bit_count() > 1)
 
-    def publish(self, mask: int) -> int:
-        """The knowledge that an arrive by the threads of `mask` releases."""
+    def publish(self, mask: int, among: int = -1) -> int:
+        """The knowledge that an arrive by the threads of `mask` releases; `among`: of these
+        accesses alone.
+        """
         if not self.split:
-            return self.k
+            return self.k & among
         self.released += 1
         out = self.k
         for w, _ in warps_of(mask):
             if self.kw is not None:
                 out |= self.kw[w]
+        out &= among
         for entry in self.pend:
-            if (entry.mask & ~mask == 0) if entry.made else (entry.mask & mask):
-                out |= entry.bits
+            out |= self._of_lanes(entry, mask, among)
         return out
+
+    def _of_lanes(self, entry: Pending, lanes: int, among: int = -1) -> int:
+        """What some lanes know or made of an entry: its bits, or, of accesses that other lanes made
+        as well, the bit of their share.
+        """
+        mine, bits = entry.mask & lanes, entry.bits & among
+        if not mine or not bits:
+            return 0
+        if not entry.made or mine == entry.mask:
+            return bits
+        return 0 if self.shares is None else self.shares.share(self, bits, mine)
 
     def known(self, mask: int) -> int:
         """The knowledge of each thread of `mask`."""
@@ -141,13 +163,10 @@ class Knowledge:
             return
         self.released += 1
         for w, lanes in warps_of(mask):
-            inside = [
-                e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)
-            ]
             bits = 0
-            for entry in inside:
-                bits |= entry.bits
-            self.pend = [e for e in self.pend if e.mask & ~lanes or e not in inside]
+            for entry in self.pend:
+                bits |= self._of_lanes(entry, lanes)
+            self.pend = [e for e in self.pend if e.mask & ~lanes]
             if not bits:
                 continue
             if lanes == WARP_MASK << (32 * w):

@@ -317,13 +317,14 @@ def load_matrix(
 ) -> Bytes:
     """ldmatrix: the rows of 16 bytes at the addresses of the first threads of a warp: (rows, 16).
 
-    The lanes converge: what one reads, others get.
+    It is a weak access, and no barrier of the warp (PTX ISA, ldmatrix): what other lanes stored
+    before is not ordered. What one lane reads, others get, so each lane then knows of all reads.
     """
-    ag.converge(mask)
     first = (mask.bit_length() - 1) // 32 * 32
     lanes = mask & ((1 << rows) - 1) << first
     found = load_bytes(m, ag, site, lanes, addresses, ROW_BYTES)
-    ag.converge(mask)
+    made = cta_of(m, ag, site, None).bytes().accesses[-1]
+    ag.acquire(mask, made.bit | made.release_bit)
     if ag.poison is not None and ag.poison.marks is not None:
         ag.poison = Loaded(ag.poison.origin, ag.poison.marks[first : first + rows])
     return found[first : first + rows]
@@ -332,15 +333,13 @@ def load_matrix(
 def store_matrix(
     m: Machine, ag: Agent, site: Site, mask: int, addresses: Addresses, rows: Bytes
 ) -> None:
-    """stmatrix: a warp stores rows of 16 bytes, (rows, 16), at the addresses of its first
-    threads.
+    """stmatrix: a warp stores rows of 16 bytes, (rows, 16), at the addresses of its first threads.
+    It is a weak access, and no barrier of the warp (PTX ISA, stmatrix).
     """
-    ag.converge(mask)
     values = np.zeros((32 * ag.warps, ROW_BYTES), np.uint8)
     first = (mask.bit_length() - 1) // 32 * 32
     values[first : first + len(rows)] = rows
     store_bytes(m, ag, site, mask & ((1 << len(rows)) - 1) << first, addresses, values)
-    ag.converge(mask)
 
 
 def store_poison(

@@ -6,7 +6,7 @@ whether two sets meet is one shift and one `&`, whatever the layout and the swiz
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,22 @@ def one_lane_each(a: ByteSet, b: ByteSet) -> bool:
             return False
         seen |= bytes_
     return sum(x.bit_count() for x in theirs.values()) == both.mask.bit_count()
+
+
+def lanes_at_common(old: ByteSet, new: ByteSet) -> Iterator[tuple[int, int]] | None:
+    """For the bytes in both sets, the lane that touches them in `old`, and that in `new`; None
+    where one of the accesses is not by lanes.
+    """
+    if not isinstance(old, LaneBytes) or not isinstance(new, LaneBytes):
+        return None
+    both = ByteSet(max(old.lo, new.lo), old.common(new))
+    later = new.lanes_of(both)
+    return (
+        (lane, other)
+        for lane, bytes_ in old.lanes_of(both).items()
+        for other, theirs in later.items()
+        if bytes_ & theirs
+    )
 
 
 def gather(

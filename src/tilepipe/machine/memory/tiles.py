@@ -11,6 +11,8 @@ through one of them leaves the others unwritten.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +21,7 @@ from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.memory_order import Value
 from tilepipe.machine.memory import tile_bytes
-from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, one_lane_each
+from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, lanes_at_common, one_lane_each
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.storage import Array, storage
 from tilepipe.machine.memory.tile_bytes import OneTile, TileArray
@@ -156,6 +158,15 @@ class Slot:
         common = mine.keys() & theirs.keys()
         return all(mine[p] == theirs[p] and mine[p].bit_count() == 1 for p in common)
 
+    def lanes_at_common(self, old: Access, new: Access) -> Iterator[tuple[int, int]] | None:
+        """For the elements that two accesses have in common, the lanes that touch them in `old`,
+        and those in `new`; None where one is not by lanes.
+        """
+        before, after = old.elements, new.elements
+        if before is None or after is None:
+            return None
+        return ((before[p], after[p]) for p in before.keys() & after.keys())
+
     def covers(self, new: Access, old: Access) -> bool:
         """Whether every element of `old` is one of `new`."""
         mine, theirs = new.elements, old.elements
@@ -240,6 +251,9 @@ class ByteSpace(Slot):
 
     def one_lane_each(self, a: Access, b: Access) -> bool:
         return one_lane_each(self.bytes_of(a), self.bytes_of(b))
+
+    def lanes_at_common(self, old: Access, new: Access) -> Iterator[tuple[int, int]] | None:
+        return lanes_at_common(self.bytes_of(old), self.bytes_of(new))
 
     def covers(self, new: Access, old: Access) -> bool:
         return self.bytes_of(old).within(self.bytes_of(new))

@@ -280,6 +280,9 @@ def _spans(flow: ControlFlow, operations: list[Operation], alone: Container[int]
             if isinstance(op, Perform):
                 found.append(_Span(block, begin, number + 1, answered))
                 begin, answered = number + 1, op.finish is not None
+            elif isinstance(op, Compute) and gathers and not isinstance(op.members, Integer):
+                found.append(_Span(block, begin, number + 1, answered))
+                begin, answered = number + 1, False  # where groups of other lanes meet again
         if begin < block.end or answered:
             found.append(_Span(block, begin, block.end, answered))
     return found
@@ -354,6 +357,10 @@ class _Writer:
 
     def instruction(self, instruction: Instruction, op: Operation) -> None:
         if isinstance(op, Compute | Perform) and op.members is not None:
+            if instruction.guard is None and not isinstance(op.members, Integer):
+                members = self.read(op.members, "u32")
+                self.line(f"parked = w.divide({members}, {self.following()}, {self.number})")
+                self.line("if parked is not None: return parked")
             if instruction.guard is None and not _names_all(op.members):
                 named = self.constant(instruction)
                 self.line(f"w.must_be_named({self.read(op.members, 'u32')}, {named})")

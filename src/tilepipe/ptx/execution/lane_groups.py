@@ -193,6 +193,23 @@ class LaneGroups:
                 f" mask {named & 0xFFFFFFFF:#x} does not name: undefined"
             )
 
+    def divide(self, members: Array | int, following: int, at: int) -> int | None:
+        """Makes groups of the lanes that execute an instruction together and name different ones,
+        as the tiles of a `tiled_partition` do: one for each mask. They meet again at the segment
+        `following`. Returns None where all name the same, or the segment to run instead.
+        """
+        if not isinstance(members, np.ndarray):
+            return None
+        here = members[self.active]
+        if (here == here[0]).all():
+            return None
+        self._keep_each_lane()
+        region = self._region(following)
+        for named in np.unique(here):
+            mask = lane_mask(self.active & (members == named))
+            self.groups.append(Group(at, mask, region))
+        return self._switch()
+
     def gather(self, members: Array | int, at: int) -> int | None:
         """Waits for the lanes that an instruction names; None once they are here, or the segment to
         run instead.
