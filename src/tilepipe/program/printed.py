@@ -38,7 +38,7 @@ def launch_of(program: Launch, text: str, smem_bytes: int) -> ptx.Launch:
     given = [_given(argument, program) for argument in arguments(program.kernel)]
     return kernel.bind(
         given, grid=program.grid, cluster=program.kernel.cluster_size, smem=smem_bytes,
-        chip=program.chip,
+        cooperative=program.kernel.cooperative, chip=program.chip,
     )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Lanes that hand on, or learn from each other, their part of an access that other lanes of the warp
-made with them: by a bar.warp.sync of a part, by a flag for each lane.
+"""Lanes that hand on, or learn from each other, their part of an access that other lanes of the
+warp made with them: by a bar.warp.sync of a part, by a flag for each lane.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def test_a_fence_that_is_missing_is_noticed() -> None:
     release, acquire, _ = WAYS["fences"]
     reader, launch = READERS["warps"]
     for without in (release.split(";", 1)[1], release):
-        text = FLAGS.format(
-            reader=reader, release=without, acquire=acquire, between="", offset=""
-        )
+        text = FLAGS.format(reader=reader, release=without, acquire=acquire, between="", offset="")
         arrays = [np.zeros(33, np.int32), np.zeros(33, np.int32)]
         assert check(kernel(text, 2).bind(arrays, **launch)).verdict == "fault"
 

@@ -31,8 +31,8 @@ An access through the generic proxy has two further bits, set by fence.proxy.asy
 threads that made it, and `reader_fenced`, by a thread that had learnt of it. They travel with the
 rest of the knowledge.
 
-A bit stands for a whole access. Where lanes of a warp hand on, or learn from each other, their parts of an
-access that other lanes made with them, a `Share` of it has a bit of its own.
+A bit stands for a whole access. Where lanes of a warp hand on, or learn from each other, their
+parts of an access that other lanes made with them, a `Share` of it has a bit of its own.
 
 Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its
 threads know, what all lanes of one warp know, and what only some lanes know until the warp
