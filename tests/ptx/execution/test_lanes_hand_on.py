@@ -4,11 +4,14 @@ warp made with them: by a bar.warp.sync of a part, by a flag for each lane.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tests.ptx.isa.programs import kernel
 from tilepipe.check import check
+from tilepipe.machine.rules import Rules
 
 STORED = """.shared .align 4 .b32 words[32];
     mov.u32 %r1, words;
@@ -73,7 +76,7 @@ WAYS = {
         "fence.acq_rel.gpu;",
     ),
 }
-READERS = {
+READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "warps": ("shr.u32 %r9, %t, 5;", {"grid": 1, "block": 64}),
     "CTAs": ("mov.u32 %r9, %ctaid.x;", {"grid": 2, "block": 32}),
 }
@@ -88,7 +91,7 @@ READERS = {
     ids=["its own word", "that of the next lane", "that of the next lane, after a sync"],
 )
 def test_a_flag_for_each_lane(
-    way: str, who: str, offset: str, sync: str, verdict: str, rules: str
+    way: str, who: str, offset: str, sync: str, verdict: str, rules: Rules
 ) -> None:
     release, acquire, fence = WAYS[way]
     reader, launch = READERS[who]
