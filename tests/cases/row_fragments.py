@@ -179,11 +179,56 @@ IN_PLACE = {
     f"halve_{threads}": halve(threads, rows) for threads, rows in ((128, 1), (64, 2), (8, 16))
 }
 
+@tp.kernel(grid=2, cluster=2)
+def sums_of_parts(
+    ctx: tp.Context, a: Any, out: Any, *, threads: int, groups: int, shape: tuple[int, int]
+) -> None:
+    """out = a + Σ a of each row, of which each warpgroup (or warp) of a cluster has a part."""
+    number = groups or 2
+    parts, (rows, width), layout = 2 * number, shape, f"rows:{threads}"
+    sums = ctx.smem((2 * parts * rows, 1), "float32", swizzle=0, name="sums")[0]
+
+    @ctx.role("parts", **role_of(groups))
+    def part_of_rows() -> None:
+        part = ctx.cta_rank * number + (ctx.warpgroup_rank if groups else ctx.warp)
+        x = ctx.load_global(a, (0, part * width), shape, layout=layout)
+        mine = x.to("float32").sum()
+        for cta in range(2):
+            ctx.store(sums.rows(part * rows, rows).on(cta), mine)
+        ctx.cluster_arrive()
+        ctx.cluster_wait()
+        total = ctx.fragment(shape=(rows, 1), layout=layout)
+        total.fill(0)
+        for other in range(parts):
+            theirs = ctx.fragment(shape=(rows, 1), layout=layout)
+            theirs.load(sums.rows(other * rows, rows))
+            total += theirs
+        ctx.store_global(out, (0, part * width), x.to("float32") + total)
+
+
+def sum_parts(threads: int, groups: int, shape: tuple[int, int]) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a = matrix(rng, (shape[0], 2 * (groups or 2) * shape[1]), "float32")
+        out = np.zeros_like(a)
+        program = sums_of_parts.bind(a, out, threads=threads, groups=groups, shape=shape)
+        return program, out, a + a.sum(1, keepdims=True), 1e-4
+
+    return make
+
+
+PARTS = {
+    "parts_of_warpgroups": sum_parts(128, 2, (1, 1024)),
+    "parts_of_two_warps": sum_parts(64, 1, (4, 512)),
+    "parts_of_a_warp": sum_parts(32, 1, (8, 256)),
+    "parts_of_eight_threads": sum_parts(8, 2, (32, 64)),
+    "parts_in_warps": sum_parts(16, 0, (4, 128)),
+}
+
 CASES = [
     *(
         Case(name + ("_sums" if sums else ""), first_of(make, sums))
         for name, make in SCALES.items()
         for sums in (False, True)
     ),
-    *(Case(name, make) for table in (CUTS, IN_PLACE) for name, make in table.items()),
+    *(Case(name, make) for table in (CUTS, IN_PLACE, PARTS) for name, make in table.items()),
 ]

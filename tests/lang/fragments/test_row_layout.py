@@ -41,8 +41,10 @@ def test_shapes(layout: str, shape: tuple[int, int], warps: str, words: tuple[st
         ("f.cols(8, 64)", ("multiples of 64",)),
         ("ctx.col_index(64, layout='rows')", ('"rows:T"', "got 'rows'")),
         ("ctx.col_index(64, layout='row:8')", ('"rows:T"', "got 'row:8'")),
-        ("f.load(tile)", ("f.load(tile)", "ctx.load_global")),
-        ("ctx.store(tile, f)", ("shared tile", "ctx.store_global")),
+        ("f.load(tile)", ("f.load(tile)", "one value a row", "ctx.load_global")),
+        ("ctx.store(tile, f)", ("shared tile", "one value a row", "ctx.store_global")),
+        ("ctx.store(line, f.sum())", ("16×1 here, the tile is 1×16",)),
+        ("ctx.store(swizzled.rows(0, 16).cols(0, 1), f.sum())", ("without swizzle", "swizzle=0")),
         ("ctx.store_global(out, (0,), f.sum(), reduce='add')", ("reduce=", '"wgmma"')),
         ("ctx.mma(acc, f, b)", ('layout "rows:8"', "wgmma")),
         ("with ctx.per_warp():\n    f.fill(0)", ("per_warp", "all threads that hold it")),
@@ -53,7 +55,10 @@ def test_shapes(layout: str, shape: tuple[int, int], warps: str, words: tuple[st
 )
 def test_misuse(text: str, words: tuple[str, ...]) -> None:
     before = (
-        "tile = ctx.smem((16, 128), 'float32', swizzle=0)[0]\nb = ctx.smem((64, 64), 'bfloat16')[0]"
+        "tile = ctx.smem((16, 128), 'float32', swizzle=0)[0]\n"
+        "b = ctx.smem((64, 64), 'bfloat16')[0]\n"
+        "line = ctx.smem((1, 16), 'float32', swizzle=0)[0]\n"
+        "swizzled = ctx.smem((64, 32), 'float32')[0]"
     )
     start = (
         "f = ctx.fragment(shape=(16, 128), layout='rows:8')\n"

@@ -84,3 +84,37 @@ def test_one_value_a_row_is_written_by_one_thread_of_it() -> None:
     run(sync=True)
     with pytest.raises(tp.RaceError):
         run(sync=False)
+
+
+@pytest.mark.parametrize("threads", [8, 32, 128])
+def test_one_value_a_row_in_shared_memory(threads: int) -> None:
+    """The first thread of a row writes it, and all read it, after a barrier; so does a peer."""
+
+    def run(sync: bool, cta: int) -> None:
+        rows = 2 * 128 // threads
+
+        @tp.kernel(grid=2, cluster=2)
+        def k(ctx: tp.Context, out: Any) -> None:
+            tile = ctx.smem((rows, 1), "float32", swizzle=0)[0]
+
+            @ctx.role("all", warpgroups=1)
+            def body() -> None:
+                layout = f"rows:{threads}"
+                x = ctx.fragment(shape=(rows, 1), layout=layout)
+                x.set((ctx.row_index(rows, layout=layout) + ctx.cta_rank).to("float32"))
+                ctx.store(tile.on((ctx.cta_rank + cta) % 2), x)
+                if sync:
+                    ctx.cluster_arrive()
+                    ctx.cluster_wait()
+                y = ctx.fragment(shape=(rows, 1), layout=layout)
+                y.load(tile)
+                ctx.store_global(out, (ctx.cta_rank, 0), y)
+
+        out = np.zeros((2, rows), np.float32)
+        k.bind(out).run()
+        assert (out == np.arange(rows) + (np.arange(2)[:, None] + cta) % 2).all()
+
+    for cta in (0, 1):
+        run(sync=True, cta=cta)
+        with pytest.raises(tp.RaceError):
+            run(sync=False, cta=cta)

@@ -10,11 +10,22 @@ from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.expressions import from_memory, text, to_memory
 from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.names import is_packed, memory_type
-from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index, registers
+from tilepipe.cuda.codegen.registers import (
+    ROWS,
+    Index,
+    Loops,
+    RowLoops,
+    element,
+    groups_of,
+    loop_index,
+    registers,
+)
+from tilepipe.cuda.codegen.row_global import row_writers
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape, const, special
+from tilepipe.ir.fragment import WARP, row_threads
 from tilepipe.ir.hardware.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 from tilepipe.ir.memory import Tile
 
@@ -30,6 +41,8 @@ def _rows_of_warp(ctx: Context, layout: str) -> tuple[Expr, int]:
 
 
 def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
+    if shape[1] == 1 and (t.rows, t.cols) == shape:
+        return
     wanted = (shape[0] // 64 * (16 if ctx.per_warp else 64) or 1, shape[1])
     turned = isinstance(op, ops.FragmentLoad) and shape[1] == 1 and (t.cols, t.rows) == wanted
     if (t.rows, t.cols) != wanted and not turned:
@@ -69,7 +82,9 @@ def _call(ctx: Context, function: str, operands: list[str]) -> None:
 def _(op: ops.FragmentStore, ctx: Context) -> None:
     _check(ctx, op.dst, op.value.shape, op)
     with ctx.out.block():
-        if takes_stmatrix(op.dst, op.value.shape):
+        if row_threads(layout := layout_of(ctx, op.value, op)):
+            _store_row_values(ctx, op, layout)
+        elif takes_stmatrix(op.dst, op.value.shape):
             _store_matrices(ctx, op)
         else:
             _store_elements(ctx, op)
@@ -177,8 +192,47 @@ def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
             _call(ctx, f"store_u32{remote}", [addresses[0], pair])
 
 
+def _walk_row_values(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[str, RowLoops]:
+    """The address of a thread's row of a fragment (m, 1) of layout "rows:T", and the loops."""
+    threads, groups = row_threads(layout), groups_of(ctx, layout)
+    loops = RowLoops.over(ctx, shape, layout)
+    assert ctx.role is not None
+    within = div(special("lane"), threads) if threads < WARP else const(0)
+    if ctx.role.is_warpgroup:
+        warp = special("warp_in_group")
+        within = add(mul(warp, max(WARP // threads, 1)), within) if threads <= WARP else within
+        within = div(warp, threads // WARP) if threads > WARP else within
+    row = within if groups > 1 and shape[0] > 1 else const(0)
+    steps = [Step(counter(ctx, "i"), groups, loops.blocks)]
+    return _address(ctx, t, row, const(0), steps, []), loops
+
+
+def _store_row_values(ctx: Context, op: ops.FragmentStore, layout: str) -> None:
+    buffer, shape, remote = op.dst.buffer, op.value.shape, "" if op.dst.cta is None else "_remote"
+    function = ctx.use(f"store_{memory_type(buffer.dtype)}{remote}")
+    address, loops = _walk_row_values(ctx, op.dst, shape, layout)
+    with row_writers(ctx, shape, layout), loops.rows(ctx):
+        value = to_memory(ctx, buffer.dtype, text(ctx, op.value, loops.at()))
+        ctx.out(f"{function}({address}, {value});")
+
+
+def _load_row_values(ctx: Context, op: ops.FragmentLoad) -> None:
+    f, buffer, remote = op.dst, op.src.buffer, "" if op.src.cta is None else "_remote"
+    shape, name = (f.rows, f.cols), registers(ctx, f)
+    function = ctx.use(f"load_{memory_type(buffer.dtype)}{remote}")
+    with ctx.out.block():
+        address, loops = _walk_row_values(ctx, op.src, shape, f.layout)
+        with loops.rows(ctx):
+            into = element(name, f.dtype, shape, loops.at(), f.layout)[0]
+            ctx.out(f"{into} = {from_memory(ctx, buffer.dtype, f'{function}({address})')};")
+
+
 @emit.register
 def _(op: ops.FragmentLoad, ctx: Context) -> None:
+    if row_threads(op.dst.layout):
+        _check(ctx, op.src, (op.dst.rows, op.dst.cols), op)
+        _load_row_values(ctx, op)
+        return
     f, buffer, remote = op.dst, op.src.buffer, "" if op.src.cta is None else "_remote"
     shape = (f.rows, f.cols)
     _check(ctx, op.src, shape, op)

@@ -222,7 +222,7 @@ def load_rows(ctx: Context, op: ops.FragmentLoadGlobal) -> None:
             ctx.out("}")
 
 
-def _writers(ctx: Context, shape: Shape, layout: str) -> AbstractContextManager[None]:
+def row_writers(ctx: Context, shape: Shape, layout: str) -> AbstractContextManager[None]:
     """A body that only the threads execute that write: of a fragment of one column the first of
     each row, of one row the first group.
     """
@@ -239,7 +239,7 @@ def store_rows(ctx: Context, op: ops.FragmentStoreGlobal, layout: str) -> None:
     tensor, shape = op.tensor, op.value.shape
     with ctx.out.block():
         w = _walk(ctx, tensor, op.coords, shape, layout, op)
-        with _writers(ctx, shape, layout), w.loops.rows(ctx):
+        with row_writers(ctx, shape, layout), w.loops.rows(ctx):
             line, end = _line(ctx, w)
             if w.col_axis is None:
                 x = to_memory(ctx, tensor.dtype, text(ctx, op.value, w.loops.at()))

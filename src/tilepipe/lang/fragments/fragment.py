@@ -424,8 +424,9 @@ class Fragment(FragmentValue):
         peer. A fragment (m, 1) also reads a tile (1, m), whose column i becomes row i: the tile
         that TMA fills from a vector along the rows.
         """
-        refuse_rows(self, "f.load(tile)", "ctx.load_global reads a tensor")
+        refuse_columns(self, tile, "f.load(tile)", "ctx.load_global reads a tensor")
         turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
+        turned = turned and not row_threads(self._ir.layout)
         if (tile.shape != self.shape and not turned) or tile.dtype is not self.dtype:
             raise TraceError(
                 f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols}"
@@ -492,6 +493,26 @@ def refuse_rows(value: FragmentValue, what: str, instead: str) -> None:
     if row_threads(value.layout):
         raise TraceError(
             f'{what} takes no fragment of layout "{value.layout}"; use {instead}', caller()
+        )
+
+
+def refuse_columns(value: FragmentValue, tile: SmemTile, what: str, instead: str) -> None:
+    """Raises TraceError for a fragment of layout "rows:T" that meets a shared tile, unless it has
+    one value a row, (m, 1), and the tile is not swizzled.
+    """
+    if not row_threads(value.layout):
+        return
+    if value.shape[1] > 1:
+        raise TraceError(
+            f'{what} takes one value a row, (m, 1), of layout "{value.layout}", and no matrix; use'
+            f" {instead}",
+            caller(),
+        )
+    if tile.ir("addressed").buffer.swizzle:
+        raise TraceError(
+            f'{what} of layout "{value.layout}" takes a tile without swizzle:'
+            " ctx.smem(..., swizzle=0)",
+            caller(),
         )
 
 

@@ -9,7 +9,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.location import caller
-from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_rows
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_columns, refuse_rows
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
@@ -50,7 +50,7 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
             " value)`",
             caller(),
         )
-    refuse_rows(value, "a store to a shared tile", "ctx.store_global writes a tensor")
+    refuse_columns(value, tile, "a store to a shared tile", "ctx.store_global writes a tensor")
     require_fragment(tracer, "a store of a fragment")
     rows, cols = value.shape
     if tracer.scope.inside("per_warp"):

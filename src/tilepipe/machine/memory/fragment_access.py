@@ -180,6 +180,9 @@ def _touch(
     """Orders an access to a tile. `aligned`: by stmatrix, which the lanes of a warp execute as one.
     `turned`: the tile lies along the fragment's rows.
     """
+    if threads := row_threads(site.layout):
+        _touch_rows(m, ag, site, mask, slot, rect, is_write, threads)
+        return
     if aligned and ag.pend:
         ag.converge(mask)
     one_row = rect[1] - rect[0] == 1
@@ -189,6 +192,36 @@ def _touch(
     ):
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
         ordinary(m, ag, site, lanes, slot, part, is_write, converged=aligned)
+
+
+def _touch_rows(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    slot: Slot,
+    rect: Rect,
+    is_write: bool,
+    threads: int,
+) -> None:
+    """`_touch`, of one value a row in layout "rows:T", T = `threads`: the first thread of a row
+    writes it, all of them read it.
+    """
+    r0, r1, c0, c1 = rect
+    for w in range(ag.warps):
+        lanes = _first_of_rows(w, threads, r1 - r0) if is_write else WARP_MASK
+        for a, b, _, _ in warp_boxes(site.layout, ag.warps, w, r1 - r0, 1) if lanes else ():
+            part = (r0 + a, r0 + b, c0, c1)
+            ordinary(m, ag, site, mask & lanes << (WARP * w), slot, part, is_write)
+
+
+def _first_of_rows(warp: int, threads: int, rows: int) -> int:
+    """The lanes of a warp that are the first of the `threads` threads of a row, which write a
+    fragment (m, 1): of one row, that all groups of threads hold, the first of all.
+    """
+    if warp * WARP % threads or (rows == 1 and warp):
+        return 0
+    return 1 if rows == 1 else sum(1 << i for i in range(0, WARP, threads))
 
 
 def fragment_store(
@@ -313,16 +346,13 @@ def _note_rows(
     for w in range(ag.warps):
         lanes = WARP_MASK
         if is_write and cols == 1:  # the first thread of each row
-            if w * WARP % threads:
+            lanes = _first_of_rows(w, threads, rows)
+            if not lanes:
                 continue
-            lanes = sum(1 << i for i in range(0, WARP, threads))
-            lanes &= 1 if rows == 1 else WARP_MASK
         elif is_write and rows == 1:  # the first group
             if w * WARP >= threads:
                 continue
             lanes = (1 << min(threads, WARP)) - 1
-        if is_write and rows == cols == 1 and w:
-            continue
         for r0, r1, c0, c1 in warp_boxes(site.layout, ag.warps, w, rows, cols):
             start, extents = list(coords), [1] * len(coords)
             for axis, first, stop in ((row_axis, r0, r1), (col_axis, c0, c1)):
