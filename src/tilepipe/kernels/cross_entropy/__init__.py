@@ -1,0 +1,1 @@
+"""The cross entropy of rows of logits: `sm90`."""

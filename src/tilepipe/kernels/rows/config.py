@@ -1,0 +1,77 @@
+"""Settings of the kernels of rows, and the rules that they obey."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.kernels.common.settings import Settings
+
+WARPGROUP = 128  # threads
+VECTOR = 8  # columns that a thread holds together, in layout "rows:T"
+
+
+@dataclass(frozen=True)
+class RowConfig(Settings):
+    """Static settings of a kernel of rows.
+
+    Attributes:
+        threads: of a warpgroup that share a row, a power of two up to 128. warpgroups: of a CTA.
+        parts: warpgroups of a CTA that share a row. cluster: CTAs that share a row.
+        blocks: rows that a thread holds a part of.
+        ctas: of an SM, where a CTA takes one row after another, as the backward norms do.
+        ahead: rows that such a CTA loads before it has computed those before them, 1 or 2.
+    """
+
+    threads: int = 128
+    warpgroups: int = 4
+    parts: int = 1
+    cluster: int = 1
+    blocks: int = 1
+    ctas: int = 1
+    ahead: int = 1
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster
+
+    @property
+    def members(self) -> int:
+        """Warpgroups that share a row."""
+        return self.parts * self.cluster
+
+    @property
+    def teams(self) -> int:
+        """Groups of warpgroups in a CTA that have rows of their own."""
+        return self.warpgroups // self.parts
+
+    @property
+    def rows(self) -> int:
+        """Rows of a warpgroup."""
+        return WARPGROUP // self.threads * self.blocks
+
+    @property
+    def cta_rows(self) -> int:
+        """Rows of a CTA, and of a cluster, at a time."""
+        return self.rows * self.teams
+
+    def width(self, columns: int) -> int:
+        """The columns of the fragments that hold rows of `columns`, one for each member."""
+        step = VECTOR * self.threads
+        return -(-columns // (step * self.members)) * step
+
+    def _rules(self) -> dict[str, bool]:
+        threads, parts, cluster = self.threads, self.parts, self.cluster
+        return {
+            f"threads={threads} must be a power of two up to {WARPGROUP}": threads <= WARPGROUP
+            and threads & (threads - 1) == 0,
+            f"warpgroups={self.warpgroups} are at most 8": self.warpgroups <= 8,
+            f"parts={parts} must divide warpgroups={self.warpgroups}": self.warpgroups % parts == 0,
+            f"cluster={cluster} must be a power of two up to 8": cluster <= 8
+            and cluster & (cluster - 1) == 0,
+            f"a row that warpgroups share takes all of their threads: threads={WARPGROUP}":
+            self.members == 1 or threads == WARPGROUP,
+            f"CTAs that share a row share it among all of their warpgroups: parts={parts} must be"
+            f" {self.warpgroups}": cluster == 1 or parts == self.warpgroups,
+            f"ahead={self.ahead} is 1 or 2": self.ahead <= 2,
+        }
