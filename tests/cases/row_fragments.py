@@ -179,6 +179,7 @@ IN_PLACE = {
     f"halve_{threads}": halve(threads, rows) for threads, rows in ((128, 1), (64, 2), (8, 16))
 }
 
+
 @tp.kernel(grid=2, cluster=2)
 def sums_of_parts(
     ctx: tp.Context, a: Any, out: Any, *, threads: int, groups: int, shape: tuple[int, int]

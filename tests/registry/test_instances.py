@@ -34,6 +34,12 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm_grouped", {}),
     ("gemm_grouped", {"cluster": 2}),
     ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),
+    *(
+        (kernel, {"backward": backward})
+        for kernel in ("rms_norm", "layer_norm", "softmax", "cross_entropy")
+        for backward in (False, True)
+    ),
+    ("layer_norm", {"warpgroups": 2, "parts": 2, "cluster": 2, "backward": True}),
 ]
 BLACKWELL: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"arch": "sm100", "scheduler": "static"}),

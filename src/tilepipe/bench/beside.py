@@ -37,14 +37,16 @@ class Sides:
 
 @dataclass(frozen=True)
 class Contest:
-    """One problem: as text, as settings for JSON, and its multiplications and additions. `open`
-    allocates, compiles and loads.
+    """One problem: as text, as settings for JSON, and its multiplications and additions; or, where
+    memory bounds it, `moves`, the bytes that it reads and writes once. `open` allocates, compiles
+    and loads.
     """
 
     problem: str
     settings: Mapping[str, Any]
     flop: float
     open: Callable[[], Sides]
+    moves: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,14 @@ class Line:
         """The peer's time over ours: above 1 we are faster; NaN where it is missing."""
         return self.us[peer] / self.us[OURS] if peer in self.us else float("nan")
 
-    def tflops(self, side: str) -> float:
-        """TFLOP/s."""
-        return self.contest.flop / self.us[side] * 1e-6
+    @property
+    def unit(self) -> str:
+        """Of the rate."""
+        return "TB/s" if self.contest.moves else "TFLOP/s"
+
+    def rate(self, side: str) -> float:
+        """TFLOP/s, or TB/s."""
+        return (self.contest.moves or self.contest.flop) / self.us[side] * 1e-6
 
     @property
     def right(self) -> bool:
@@ -123,15 +130,17 @@ def table(lines: Sequence[Line], regime: str) -> Table:
     peers = list(
         dict.fromkeys(name for line in mine for name in (*line.us, *line.missing) if name != OURS)
     )
-    columns = ["problem", "config", "µs", "TFLOP/s"]
+    unit = mine[0].unit if mine else "TFLOP/s"
+    columns = ["problem", "config", "µs", unit]
     for peer in peers:
-        columns += [f"{peer} µs", "TFLOP/s", f"{peer} / ours"]
+        columns += [f"{peer} µs", unit, f"{peer} / ours"]
 
     def figures(line: Line, side: str) -> list[str]:
         if side not in line.us:
             return ["", "", ""]
         ratio = [] if side == OURS else [f"{line.ratio(side):.3f}"]
-        return [f"{line.us[side]:.1f}", f"{line.tflops(side):.0f}", *ratio]
+        digits = 2 if line.contest.moves else 0
+        return [f"{line.us[side]:.1f}", f"{line.rate(side):.{digits}f}", *ratio]
 
     rows = tuple(
         (
@@ -174,7 +183,7 @@ def as_json(line: Line) -> dict[str, Any]:
         "config": line.config,
         "regime": line.regime,
         "us": dict(line.us),
-        "tflops": {name: line.tflops(name) for name in line.us},
+        "tbps" if line.contest.moves else "tflops": {name: line.rate(name) for name in line.us},
         "ratio": {name: line.ratio(name) for name in line.us if name != OURS},
         "spread": dict(line.spreads),
         "error": {name: asdict(check) for name, check in line.checks.items()},

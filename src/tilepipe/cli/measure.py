@@ -195,7 +195,9 @@ def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted:
     from tilepipe.bench import beside
     from tilepipe.bench.gemm import REGIMES_TEXT, environment
 
-    made = importlib.import_module(spec.bench).contests
+    module, _, kernel = spec.bench.partition(":")
+    named = importlib.import_module(module)
+    made = named.contests_of(kernel) if kernel else named.contests
     found: list[beside.Contest] = made(given, wanted.shapes, chip, wanted.seed)
     head = [environment(chip), REGIMES_TEXT, f"ratio: peer's time / ours; seed {wanted.seed}"]
     wanted.heading(head)

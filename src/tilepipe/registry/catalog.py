@@ -10,12 +10,24 @@ from tilepipe.registry.gemm_blockwise import GEMM_BLOCKWISE
 from tilepipe.registry.gemm_gated import GEMM_GATED
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
 from tilepipe.registry.instances import Instance as Instance
+from tilepipe.registry.rows import CROSS_ENTROPY, LAYER_NORM, RMS_NORM, SOFTMAX
 from tilepipe.registry.settings import Setting as Setting
 from tilepipe.registry.spec import Case as Case, GemmSpec as GemmSpec, KernelSpec as KernelSpec
 
 KERNELS: dict[str, KernelSpec] = {
     spec.name: spec
-    for spec in (GEMM, GEMM_BLOCKWISE, GEMM_BLOCK_SCALED, GEMM_GROUPED, GEMM_GATED, ATTENTION)
+    for spec in (
+        GEMM,
+        GEMM_BLOCKWISE,
+        GEMM_BLOCK_SCALED,
+        GEMM_GROUPED,
+        GEMM_GATED,
+        ATTENTION,
+        RMS_NORM,
+        LAYER_NORM,
+        SOFTMAX,
+        CROSS_ENTROPY,
+    )
 }
 
 

@@ -50,8 +50,9 @@ class KernelSpec:
         make: a case. sizes: settings -> the extents of what is checked.
         choose: settings -> tile settings for a chip or the simulator (None), and where they come
             from.
-        bench: the module whose `contests` `tilepipe bench` measures; "" where there is none. It is
-            imported when it is asked for: it may need PyTorch.
+        bench: the module whose `contests` `tilepipe bench` measures, or "module:kernel", whose
+            `contests_of(kernel)`; "" where there is none. It is imported when it is asked for: it
+            may need PyTorch.
     """
 
     name: str

@@ -15,8 +15,8 @@ from tests.cases.fragments import matrix
 from tests.support.tracing import refused
 from tilepipe import cuda
 from tilepipe.kernels.rms_norm import reference, sm90
-from tilepipe.kernels.rms_norm.config import RmsNormConfig
-from tilepipe.kernels.rms_norm.heuristics import best
+from tilepipe.kernels.rows.config import RowConfig
+from tilepipe.kernels.rows.heuristics import norm
 
 EPS = 1e-5
 # rows, columns, dtypes of x, weight and y
@@ -30,9 +30,10 @@ PROBLEMS = {
     "odd": (5, 1031, "bfloat16", "bfloat16", "float32"),
     "no weight": (3, 4096, "float16", None, "float16"),
     "four rows a CTA": (6, 8192, "bfloat16", "bfloat16", "bfloat16"),
-    "longest": (2, 16384, "bfloat16", "bfloat16", "bfloat16"),
-    "in pieces": (2, 9216, "bfloat16", "float32", "bfloat16"),
-    "longest of 32 bits": (2, 8192, "float32", "float32", "float32"),
+    "two warpgroups'": (2, 16384, "bfloat16", "bfloat16", "bfloat16"),
+    "wide weights": (2, 9216, "bfloat16", "float32", "bfloat16"),
+    "two warpgroups' of 32 bits": (2, 8192, "float32", "float32", "float32"),
+    "a cluster's": (2, 40000, "bfloat16", "bfloat16", "bfloat16"),
 }
 
 
@@ -43,7 +44,7 @@ def problem(name: str, **settings: int) -> tuple[tp.Program, Any]:
     x = matrix(rng, (rows, columns), of_x, pad=0 if columns % 2 else 8)
     weight = None if of_weight is None else matrix(rng, (columns,), of_weight)
     y = np.full((rows, columns), 7, tp.dtype(of_y).numpy)
-    cfg = RmsNormConfig(**settings) if settings else None
+    cfg = RowConfig(**settings) if settings else None
     program = sm90.bind(x, weight, y, cfg, eps=EPS)
     return program, lambda: reference.compare(y, x, weight, EPS)
 
@@ -63,6 +64,9 @@ def test_what_is_simulated(name: str) -> None:
         ("a warp's", {"threads": 32, "warpgroups": 2, "blocks": 2}),
         ("two warps'", {"threads": 64, "warpgroups": 1, "blocks": 3}),
         ("two warps'", {"threads": 128, "warpgroups": 8}),
+        ("odd", {"threads": 128, "warpgroups": 4, "parts": 2}),
+        ("odd", {"threads": 128, "warpgroups": 2, "parts": 2, "cluster": 2}),
+        ("odd", {"threads": 128, "warpgroups": 1, "cluster": 8}),
     ],
 )
 def test_settings(name: str, settings: dict[str, int]) -> None:
@@ -88,9 +92,9 @@ def test_every_interleaving(name: str) -> None:
 
 
 def test_loads_are_vectors() -> None:
-    program, _ = problem("longest")
+    program, _ = problem("two warpgroups'")
     ptx = cuda.compile(program.kernel, emit="ptx").data.decode()
-    vectors = 16384 // 128 // 8  # of a thread
+    vectors = 16384 // 256 // 8  # of a thread
     assert len(re.findall(r"ld\.global\.v4\.\w32", ptx)) >= 2 * vectors  # of x, and of the weights
     assert len(re.findall(r"st\.global\.v4\.\w32", ptx)) >= vectors
 
@@ -107,9 +111,9 @@ def test_a_norm_without_eps_is_not_this_norm() -> None:
 @pytest.mark.parametrize("columns", [1, 16, 17, 512, 513, 1024, 1025, 8192, 8193, 16384])
 @pytest.mark.parametrize("nbytes", [2, 4])
 def test_what_is_chosen_holds_the_row(columns: int, nbytes: int) -> None:
-    cfg = best(columns, nbytes)
-    assert cfg.width(columns) - columns < 8 * cfg.threads
-    assert columns // cfg.threads * nbytes <= 512
+    cfg = norm(columns, nbytes)
+    assert cfg.width(columns) * cfg.members - columns < 8 * cfg.threads * cfg.members
+    assert cfg.width(columns) // cfg.threads * nbytes <= 256
 
 
 def test_refusals() -> None:
@@ -120,11 +124,18 @@ def test_refusals() -> None:
         sm90.bind(x, w[1:], x.copy())
     with refused(tp.BindError, "x is int32"):
         sm90.bind(x.astype(np.int32), w, x)
-    with refused(tp.BindError, "8193 columns of float32", "it may have 8192"):
-        sm90.bind(np.zeros((1, 8193), np.float32), None, np.zeros((1, 8193), np.float32))
+    long = np.zeros((1, 131073), np.float32)
+    with refused(tp.BindError, "131073 columns of float32", "it may have 131072"):
+        sm90.bind(long, None, long.copy())
     with refused(tp.BindError, "elements a thread; its registers have room for 64"):
-        sm90.bind(x, w, x.copy(), RmsNormConfig(threads=1, warpgroups=1, blocks=2))
+        sm90.bind(x, w, x.copy(), RowConfig(threads=1, warpgroups=1, blocks=2))
+    with refused(tp.BindError, "give it all of their threads"):
+        RowConfig(threads=64, parts=2)
+    with refused(tp.BindError, "must divide warpgroups=4"):
+        RowConfig(parts=3)
+    with refused(tp.BindError, "parts=1 must be 4"):
+        RowConfig(cluster=2)
     with refused(tp.BindError, "threads=3 must be a power of two"):
-        RmsNormConfig(threads=3)
-    with refused(tp.BindError, "an RmsNormConfig"):
+        RowConfig(threads=3)
+    with refused(tp.BindError, "a RowConfig"):
         sm90.bind(x, w, x.copy(), 3)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ X = np.zeros((2, 16), np.float32)
         ((X,), {"thread": 3}, "Did you mean threads=?"),
         ((X.astype(np.int32),), {}, "x is int32; it may be bfloat16"),
         ((X[0, 0],), {}, "x must be"),
-        ((np.zeros((1, 9000), np.float32),), {}, "it may have 8192"),
+        ((np.zeros((1, 131073), np.float32),), {}, "it may have 131072"),
         (([1.0],), {}, "x must be a NumPy array or a tensor"),
     ],
 )

@@ -9,18 +9,23 @@ from collections.abc import Callable
 from tilepipe.cuda.codegen.addresses import tile
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.expressions import literal, text
+from tilepipe.cuda.codegen.names import is_packed
 from tilepipe.cuda.codegen.registers import (
     RowLoops,
     group_of_thread,
     groups_of,
+    registers,
     registers_of,
 )
 from tilepipe.cuda.codegen.synchronisation import barrier_name
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.expressions import const
-from tilepipe.ir.fragment import VECTOR, WARP, row_threads
+from tilepipe.ir.def_use import nodes
+from tilepipe.ir.expressions import FragmentRead, const
+from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads
+from tilepipe.ir.program import walk
 
+_WIDE = 16  # registers of a row in a thread, from which on it is unpacked again
 _CHAINS = 4  # sums of a thread that do not depend on each other
 
 
@@ -49,6 +54,35 @@ def reduce_rows(ctx: Context, op: ops.FragmentReduce, name: str) -> None:
         ctx.out(f"{name}[{loops.i}][0] = {lanes}({whole}, {min(row_threads(layout), WARP)});")
     if row_threads(layout) > WARP:
         _among_warps(ctx, op, name, joined)
+    _unpack_again(ctx, op)
+
+
+def _unpack_again(ctx: Context, op: ops.FragmentReduce) -> None:
+    """Keeps the compiler from holding all that it has unpacked of a wide row until the next
+    reduction: twice the registers of the packed row, and so fewer CTAs in an SM.
+
+    Where one reduction alone reads the row, and in loops, whose next rows are loaded meanwhile, it
+    costs more than it saves (docs/performance.md, "Layer norm").
+    """
+    assert ctx.role is not None
+    every = list(walk(ctx.role.body))
+    if any(isinstance(x, ops.For | ops.While) for x in every):
+        return
+    reductions = [x for x in every if isinstance(x, ops.FragmentReduce)]
+    for f in _read_packed(op):
+        each = registers_of(ctx, (f.rows, f.cols), True, f.layout)[1]
+        if each >= _WIDE and sum(f in _read_packed(x) for x in reductions) > 1:
+            i, r = ctx.temporary("i"), ctx.temporary("r")
+            blocks = registers_of(ctx, (f.rows, f.cols), True, f.layout)[0]
+            block = "0" if blocks == 1 else i
+            with ctx.out.block(), ctx.out.loop(block, blocks), ctx.out.loop(r, each):
+                ctx.out(f"{ctx.use('unpack_again')}({registers(ctx, f)}[{block}][{r}]);")
+
+
+def _read_packed(op: ops.FragmentReduce) -> list[Fragment]:
+    """The fragments of 16-bit pairs that a reduction reads."""
+    read = dict.fromkeys(x.fragment for x in nodes(op.value) if isinstance(x, FragmentRead))
+    return [f for f in read if is_packed(f.dtype, f.cols)]
 
 
 def _among_warps(

@@ -276,6 +276,12 @@ __device__ __forceinline__ float unpack_bf16(u32 pair, int half) {
     return from_bf16(half ? pair >> 16 : pair & 0xffff);
 }
 
+// The same bits, of which the compiler does not know that, since a number of CTAs that is negative would change
+// them: it unpacks them again where they are read.
+__device__ __forceinline__ void unpack_again(u32& pair) {
+    asm volatile("{ .reg .u32 z; mov.u32 z, %%nctaid.x; shr.u32 z, z, 31; xor.b32 %0, %0, z; }" : "+r"(pair));
+}
+
 // cvt.rn.f16x2.f32: lo in bits 0-15
 __device__ __forceinline__ u32 pack_f16(float lo, float hi) {
     u32 pair;

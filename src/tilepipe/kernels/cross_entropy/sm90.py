@@ -123,9 +123,7 @@ def cross_entropy_backward(
 
         label, kept = of_labels.load(labels, row, chosen)
         shape = cfg.rows, 1
-        logs, scale = (
-            ctx.load_global(v, (row,), shape, layout=team.layout) for v in (lse, dloss)
-        )
+        logs, scale = (ctx.load_global(v, (row,), shape, layout=team.layout) for v in (lse, dloss))
         p = ((loaded.to("float32") - logs) * LOG2_E).apply("exp2")
         hot = ctx.select(team.columns() == label, p - 1.0, p)
         team.store(x if dx is None else dx, row, ctx.select(kept > 0, hot * scale, 0.0))
@@ -151,7 +149,7 @@ def bind(
     validation.check_rows(NAME, {"x": x}, {})
     validation.check_values(NAME, x, validation.LABELS, labels=labels)
     validation.check_values(NAME, x, (tp.float32,), loss=loss, lse=lse)
-    cfg = validation.checked(NAME, cfg, heuristics.forward, x)
+    cfg = validation.checked(NAME, cfg, heuristics.cross_entropy, x)
     return cross_entropy.bind(
         x, labels, loss, lse, int(ignore_index), chip=chip, columns=x.shape[1], cfg=cfg
     )
@@ -178,7 +176,7 @@ def bind_backward(
     validation.check_rows(NAME, matrices, {})
     validation.check_values(NAME, x, validation.LABELS, labels=labels)
     validation.check_values(NAME, x, (tp.float32,), lse=lse, dloss=dloss)
-    cfg = validation.checked(NAME, cfg, heuristics.forward, x)
+    cfg = validation.checked(NAME, cfg, heuristics.cross_entropy, x)
     return cross_entropy_backward.bind(
         x, labels, lse, dloss, dx, int(ignore_index), chip=chip, columns=x.shape[1], cfg=cfg
     )

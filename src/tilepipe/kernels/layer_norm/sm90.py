@@ -25,7 +25,7 @@ def moments(
     """The mean and the variance of rows."""
     ctx, counts = team.ctx, _counts(team, columns)
     values = row.to("float32")
-    count = counts[0]
+    count: tp.Scalar = counts[0]
     if team.ragged:  # the columns of this member that are inside
         first = team.column
         count = ctx.max(ctx.min(columns - first, team.width), 1).to("float32")
@@ -141,10 +141,8 @@ def bind(
         BindError: shapes or dtypes that do not fit together, rows that do not fit in registers.
     """
     validation.check_rows(NAME, {"x": x, "y": y}, {"weight": weight, "bias": bias})
-    cfg = validation.checked(NAME, cfg, heuristics.forward, x, weight, bias)
-    return layer_norm.bind(
-        x, weight, bias, y, float(eps), chip=chip, columns=x.shape[1], cfg=cfg
-    )
+    cfg = validation.checked(NAME, cfg, heuristics.layer_norm, x, weight, bias)
+    return layer_norm.bind(x, weight, bias, y, float(eps), chip=chip, columns=x.shape[1], cfg=cfg)
 
 
 def bind_backward(
@@ -166,7 +164,9 @@ def bind_backward(
         BindError: as `bind`.
     """
     validation.check_rows(NAME, {"x": x, "dy": dy, "dx": dx}, {"weight": weight})
-    cfg = validation.checked(NAME, cfg, heuristics.backward, x, weight)
+    cfg = validation.checked(
+        NAME, cfg, heuristics.layer_norm_backward, x, weight, most_columns=validation.MOST_BACKWARD
+    )
     biased = parts is not None and parts.shape[0] == 2
     validation.check_parts(NAME, parts, 2 if biased else 1, x, cfg)
     return layer_norm_backward.bind(

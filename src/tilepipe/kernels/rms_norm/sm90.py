@@ -107,7 +107,7 @@ def bind(
         BindError: shapes or dtypes that do not fit together, rows that do not fit in registers.
     """
     validation.check_rows(NAME, {"x": x, "y": y}, {"weight": weight})
-    cfg = validation.checked(NAME, cfg, heuristics.forward, x, weight)
+    cfg = validation.checked(NAME, cfg, heuristics.norm, x, weight)
     return rms_norm.bind(x, weight, y, float(eps), chip=chip, columns=x.shape[1], cfg=cfg)
 
 
@@ -130,7 +130,9 @@ def bind_backward(
         BindError: as `bind`.
     """
     validation.check_rows(NAME, {"x": x, "dy": dy, "dx": dx}, {"weight": weight})
-    cfg = validation.checked(NAME, cfg, heuristics.backward, x, weight)
+    cfg = validation.checked(
+        NAME, cfg, heuristics.norm_backward, x, weight, most_columns=validation.MOST_BACKWARD
+    )
     validation.check_parts(NAME, parts, 1, x, cfg)
     columns = x.shape[1]
     return rms_norm_backward.bind(

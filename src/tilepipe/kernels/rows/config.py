@@ -69,8 +69,9 @@ class RowConfig(Settings):
             f"parts={parts} must divide warpgroups={self.warpgroups}": self.warpgroups % parts == 0,
             f"cluster={cluster} must be a power of two up to 8": cluster <= 8
             and cluster & (cluster - 1) == 0,
-            f"a row that warpgroups share takes all of their threads: threads={WARPGROUP}":
-            self.members == 1 or threads == WARPGROUP,
+            f"warpgroups that share a row give it all of their threads: threads={WARPGROUP}": (
+                self.members == 1 or threads == WARPGROUP
+            ),
             f"CTAs that share a row share it among all of their warpgroups: parts={parts} must be"
             f" {self.warpgroups}": cluster == 1 or parts == self.warpgroups,
             f"ahead={self.ahead} is 1 or 2": self.ahead <= 2,

@@ -1,8 +1,9 @@
 """Which configuration of a kernel of rows for which rows.
 
-Measured on an H200: what counts is that a CTA has its loads in flight at once and that many CTAs
-share an SM. A row longer than the registers of a warpgroup hold well is shared by warpgroups, then
-by the CTAs of a cluster.
+Measured on an H200 (docs/performance.md): what counts is that a CTA has its loads in flight at once
+and that many CTAs share an SM. A row that a warpgroup's registers do not hold well is shared by
+warpgroups, then by the CTAs of a cluster. Backward norms, which add up columns, stay and load the
+next row ahead, where that takes no more registers than there are.
 """
 
 from __future__ import annotations
@@ -10,43 +11,108 @@ from __future__ import annotations
 from tilepipe.kernels.rows.config import VECTOR, WARPGROUP, RowConfig
 
 WARP = 32  # threads
-MOST_PARTS = 4  # warpgroups of a CTA that share a row: their threads have 128 registers each
+NARROW = 2 * VECTOR * WARP  # columns of 16 bits: two vectors for each thread of a warp
+_WIDE = RowConfig(threads=WARPGROUP, warpgroups=1)
+# (most columns of 16 bits, configuration), of each kernel
+_NORM = (
+    (1024, RowConfig(threads=64, warpgroups=1)),
+    (4096, RowConfig(threads=WARPGROUP, warpgroups=2)),
+    (8192, RowConfig(threads=WARPGROUP, warpgroups=4)),
+    (16384, RowConfig(warpgroups=2, parts=2)),
+)
+_LAYER_NORM = (
+    (1024, RowConfig(threads=64, warpgroups=1)),
+    (8192, _WIDE),
+    (16384, RowConfig(warpgroups=2, parts=2)),
+)
+_SOFTMAX = (
+    (1024, RowConfig(threads=64, warpgroups=1)),
+    (8192, RowConfig(threads=WARPGROUP, warpgroups=2)),
+    (16384, _WIDE),
+)
+_SOFTMAX_BACKWARD = (
+    (1024, RowConfig(threads=64, warpgroups=1)),
+    (8192, RowConfig(threads=WARPGROUP, warpgroups=2)),
+    (16384, RowConfig(warpgroups=2, parts=2)),
+)
+_CROSS_ENTROPY = ((1024, RowConfig(threads=WARP, warpgroups=1)), (16384, _WIDE))
+_NORM_BACKWARD = (
+    (1024, RowConfig(threads=64, warpgroups=1, ctas=4, ahead=2)),
+    (4096, RowConfig(warpgroups=1, ctas=2, ahead=2)),
+    (8192, RowConfig(warpgroups=4, parts=4, ahead=2)),
+)
+_LAYER_NORM_BACKWARD = (
+    (1024, RowConfig(threads=64, warpgroups=1, ctas=3, ahead=2)),
+    (4096, RowConfig(warpgroups=2, parts=2, ctas=2, ahead=2)),
+    (8192, RowConfig(warpgroups=2, parts=2, ctas=2)),
+)
 
 
-def _shared(halves: int, most: int) -> RowConfig:
-    """A row for as many members as leave each of their threads `most` elements of 16 bits."""
-    members = 1
-    while members * most * WARPGROUP < halves:
-        members *= 2
-    parts = min(members, MOST_PARTS)
-    return RowConfig(warpgroups=max(parts, 4), parts=parts, cluster=members // parts)
-
-
-def _narrow(halves: int) -> RowConfig:
-    """A row of two vectors a thread, or fewer, for a part of a warp."""
-    threads = 1
-    while 2 * VECTOR * threads < halves:
-        threads *= 2
-    return RowConfig(threads=threads, warpgroups=1)
-
-
-def forward(columns: int, nbytes: int) -> RowConfig:
-    """The configuration for rows of so many columns; `nbytes`: of the widest element that stands in
+def _chosen(table: tuple[tuple[int, RowConfig], ...], columns: int, nbytes: int) -> RowConfig:
+    """The entry for rows of so many columns; `nbytes`: of the widest element that stands in
     registers.
     """
     halves = columns * max(nbytes, 2) // 2
-    if halves <= 2 * VECTOR * WARP:
-        return _narrow(halves)
-    if halves <= 1024:
-        return RowConfig(threads=64, warpgroups=1)
-    return _shared(halves, 64)
+    if halves <= NARROW:
+        threads = 1
+        while 2 * VECTOR * threads < halves:
+            threads *= 2
+        return table[0][1].changed(threads=threads)
+    for most, cfg in table:
+        if halves <= most:
+            return cfg
+    return _clustered(halves, 64, RowConfig(warpgroups=4, parts=4))
 
 
-def backward(columns: int, nbytes: int) -> RowConfig:
-    """The configuration of a backward pass, whose threads hold two rows, and sums of columns."""
-    halves = columns * max(nbytes, 2) // 2
-    if halves <= 2 * VECTOR * WARP:
-        return _narrow(halves).changed(warpgroups=4, ctas=2)
-    if halves <= 1024:
-        return RowConfig(threads=64, warpgroups=4, ctas=2)
-    return _shared(halves, 32)
+def _clustered(halves: int, most: int, cfg: RowConfig) -> RowConfig:
+    """A row for as many CTAs as leave each thread `most` elements of 16 bits, or all that there
+    are.
+    """
+    cluster = 1
+    while cluster < 8 and cluster * cfg.parts * most * WARPGROUP < halves:
+        cluster *= 2
+    return cfg.changed(cluster=cluster)
+
+
+def norm(columns: int, nbytes: int) -> RowConfig:
+    """Of the RMS norm."""
+    return _chosen(_NORM, columns, nbytes)
+
+
+def layer_norm(columns: int, nbytes: int) -> RowConfig:
+    """Of the layer norm."""
+    if columns * nbytes // 2 > 16384:  # with half of the elements, it does not spill
+        return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=4, parts=4))
+    return _chosen(_LAYER_NORM, columns, nbytes)
+
+
+def softmax(columns: int, nbytes: int) -> RowConfig:
+    """Of the softmax."""
+    return _chosen(_SOFTMAX, columns, nbytes)
+
+
+def softmax_backward(columns: int, nbytes: int) -> RowConfig:
+    """Of the gradient of the softmax."""
+    if columns * nbytes // 2 > 16384:
+        return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=4, parts=4))
+    return _chosen(_SOFTMAX_BACKWARD, columns, nbytes)
+
+
+def cross_entropy(columns: int, nbytes: int) -> RowConfig:
+    """Of the cross entropy and its gradient."""
+    return _chosen(_CROSS_ENTROPY, columns, nbytes)
+
+
+def norm_backward(columns: int, nbytes: int) -> RowConfig:
+    """Of the gradients of the RMS norm."""
+    if columns * nbytes // 2 > 8192:
+        ahead = RowConfig(warpgroups=2, parts=2, ahead=2 if nbytes == 2 else 1)
+        return _clustered(columns * nbytes // 2, 32, ahead)
+    return _chosen(_NORM_BACKWARD, columns, nbytes)
+
+
+def layer_norm_backward(columns: int, nbytes: int) -> RowConfig:
+    """Of the gradients of the layer norm."""
+    if columns * nbytes // 2 > 8192:
+        return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=2, parts=2))
+    return _chosen(_LAYER_NORM_BACKWARD, columns, nbytes)

@@ -118,9 +118,7 @@ class RowTeam:
             return value
         return self.ctx.select(self.columns() < x.shape[1], value, outside)
 
-    def gather(
-        self, *values: tp.Fragment, turn: tp.Scalar = 0
-    ) -> Sequence[Sequence[tp.Fragment]]:
+    def gather(self, *values: tp.Fragment, turn: tp.Scalar = 0) -> Sequence[Sequence[tp.Fragment]]:
         """What each member has of each of these (rows, 1), in the order of the members."""
         ctx, cfg, rows = self.ctx, self.cfg, self.cfg.rows
         if self.slots is None:

@@ -13,6 +13,8 @@ LABELS = (tp.int32, tp.int64)
 # Bytes of one operand's row that a thread holds, in 64 registers.
 MOST_BYTES = 256
 MOST_COLUMNS = {2: 262144, 4: 131072}  # by bytes of an element
+MOST_TWICE = {2: 131072, 4: 65536}  # where a thread holds two rows
+MOST_BACKWARD = {2: 65536, 4: 32768}  # of a norm's backward pass, which holds two rows and sums
 
 
 def check_rows(
@@ -61,17 +63,18 @@ def checked(
     choose: Callable[[int, int], RowConfig],
     x: Array,
     *vectors: Array | None,
+    most_columns: Mapping[int, int] = MOST_COLUMNS,
 ) -> RowConfig:
     """The configuration, chosen unless it is given.
 
     Raises:
-        BindError: it is none, or the threads of a row hold too much of it.
+        BindError: it is none, the row is too long, or its threads hold too much of it.
     """
     columns, own = x.shape[1], nbytes_of(x)
-    if columns > MOST_COLUMNS[own]:
+    if columns > most_columns[own]:
         raise tp.BindError(
             f"{kernel}: a row of {columns} columns of {tp.tensor_map(x).dtype} does not fit in the"
-            f" registers of a cluster; it may have {MOST_COLUMNS[own]}"
+            f" registers of a cluster; it may have {most_columns[own]}"
         )
     if cfg is None:
         return choose(columns, nbytes_of(x, *vectors))

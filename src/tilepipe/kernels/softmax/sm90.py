@@ -69,7 +69,7 @@ def bind(
         BindError: shapes or dtypes that do not fit together, rows that do not fit in registers.
     """
     validation.check_rows(NAME, {"x": x, "y": y}, {})
-    cfg = validation.checked(NAME, cfg, heuristics.forward, x)
+    cfg = validation.checked(NAME, cfg, heuristics.softmax, x)
     return softmax.bind(x, y, chip=chip, columns=x.shape[1], cfg=cfg)
 
 
@@ -82,5 +82,7 @@ def bind_backward(
         BindError: as `bind`.
     """
     validation.check_rows(NAME, {"y": y, "dy": dy, "dx": dx}, {})
-    cfg = validation.checked(NAME, cfg, heuristics.forward, y)
+    cfg = validation.checked(
+        NAME, cfg, heuristics.softmax_backward, y, most_columns=validation.MOST_TWICE
+    )
     return softmax_backward.bind(y, dy, dx, chip=chip, columns=y.shape[1], cfg=cfg)

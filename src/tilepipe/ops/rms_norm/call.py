@@ -7,8 +7,8 @@ from numbers import Real
 
 from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype
-from tilepipe.kernels.rms_norm.config import RmsNormConfig
-from tilepipe.kernels.rms_norm.validation import ELEMENTS
+from tilepipe.kernels.rows.config import RowConfig
+from tilepipe.kernels.rows.validation import ELEMENTS
 from tilepipe.ops.calls import (
     ArrayT,
     Settings,
@@ -20,7 +20,7 @@ from tilepipe.ops.calls import (
 )
 from tilepipe.ops.rms_norm.public import NAME, NormCall
 
-SETTINGS = setting_names(RmsNormConfig)
+SETTINGS = setting_names(RowConfig)
 
 
 def checked(call: NormCall[ArrayT]) -> Shape:
@@ -46,11 +46,11 @@ def checked(call: NormCall[ArrayT]) -> Shape:
     return math.prod(shape[:-1]), shape[-1]
 
 
-def config(settings: Settings) -> RmsNormConfig | None:
+def config(settings: Settings) -> RowConfig | None:
     """The configuration of these settings, None where there are none.
 
     Raises:
-        BindError: a setting that `RmsNormConfig` does not have, or a rule that it breaks.
+        BindError: a setting that `RowConfig` does not have, or a rule that it breaks.
     """
     check_settings(NAME, NormCall, settings, SETTINGS)
-    return configured(RmsNormConfig, {}, settings) if settings else None
+    return configured(RowConfig, {}, settings) if settings else None

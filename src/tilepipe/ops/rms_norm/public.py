@@ -40,7 +40,8 @@ def rms_norm(
 
     Args:
         x: (..., n), bfloat16, float16 or float32: a CUDA tensor of PyTorch; or a tensor on the CPU,
-            or a NumPy array, which run on the simulated GPU. n at most 16384, of float32 8192.
+            or a NumPy array, which run on the simulated GPU. n at most 262144, of float32
+            131072.
             Read where it lies if the rows are contiguous and multiples of 16 bytes apart; copied
             first if not.
         weight: (n,), of any of these dtypes. None: 1.
@@ -48,7 +49,7 @@ def rms_norm(
         out: where to write the result, of x's shape and any of these dtypes, on its device; it may
             be x itself.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
-        settings: fields of `RmsNormConfig`; those not given have their defaults. None given: chosen
+        settings: fields of `RowConfig`; those not given have their defaults. None given: chosen
             for n.
 
     Returns:
