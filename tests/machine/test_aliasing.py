@@ -127,6 +127,22 @@ def test_typed_and_byte_accesses_of_one_byte_race(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        (typed_store(2.0, 2, 8), byte_load(address(2, 8), 2)),
+        (byte_store(address(2, 8), *bf16(2.0)), typed_load(2, 8)),
+    ],
+)
+def test_a_read_by_the_other_kind_races_with_a_write(
+    write: Request, read: Request, seed: int
+) -> None:
+    """Whichever comes first, of bytes that have been written before."""
+    with pytest.raises(RaceError, match="which share their bytes"):
+        run([typed_store(1.0, 2, 8), MEET, write], [MEET, read], seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_other_bytes_of_one_tile_do_not(seed: int) -> None:
     run([typed_store(1.0, 2, 8)], [byte_store(address(2, 9), *bf16(1.0))], seed=seed)
 

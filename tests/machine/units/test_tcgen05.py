@@ -65,6 +65,31 @@ def test_a_commit_for_each_of_two_lanes_is_right_if_each_covers_its_own() -> Non
         b.run(seed=seed, a=matrix(64, 16), b=matrix(8, 16))
 
 
+@pytest.mark.parametrize("col", [0, 4])
+def test_two_mmas_of_one_thread_are_a_pipeline_on_one_accumulator_alone(col: int) -> None:
+    """The second adds to the accumulator of the first, or to columns of which half are its."""
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.mma(address, col)
+            b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    operands = {"a": matrix(64, 16), "b": matrix(8, 16)}
+    assert not b.run(**operands).advice
+    if col == 0:
+        assert not b.run(rules="strict", **operands).advice
+        return
+    with pytest.raises(RaceError) as caught:
+        b.run(rules="strict", **operands)
+    said = str(caught.value)
+    assert said.startswith("strict rules, tensor-core order: race on ")
+    assert "these ops form no pipeline" in said
+    assert "Let role 'mma' wait for a commit of the first before it issues the second" in said
+
+
 @pytest.mark.parametrize("adds", [False, True])
 def test_two_threads_and_one_accumulator(adds: bool) -> None:
     b = Core(count=2)

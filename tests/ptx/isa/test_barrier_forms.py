@@ -65,6 +65,21 @@ def test_arms_of_a_branch_meet_at_a_barrier_that_is_not_aligned() -> None:
         run(text.replace("barrier.sync", "bar.sync"), np.zeros(64, np.int32), threads=64)
 
 
+@pytest.mark.parametrize("aligned", ["wgmma.fence.sync.aligned;", "bar.sync 0;"])
+def test_arms_of_a_branch_execute_an_aligned_instruction_each(aligned: str) -> None:
+    text = f"""
+        and.b32 %r2, %t, 1;
+        setp.eq.u32 %p1, %r2, 0;
+        @%p1 bra EVEN;
+        {aligned}
+        bra END;
+        EVEN: {aligned}
+        END: st.global.u32 [%a0], %r2;
+        """
+    with pytest.raises(DeadlockError, match=r"the lanes 0x\w+ of a warp execute it, and 0x"):
+        run(text, np.zeros(128, np.int32), threads=128)
+
+
 @pytest.mark.parametrize("test", ["lt", "ge"])
 def test_lanes_that_leave_are_not_waited_for(test: str) -> None:
     text = f"""
