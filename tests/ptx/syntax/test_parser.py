@@ -168,7 +168,7 @@ def test_comments_sections_and_pragmas_are_passed_over() -> None:
         (f"{HEAD}.entry k() {{ .reg .b32 a; @a ret; }}", "is not a predicate"),
         (f"{HEAD}.entry k() {{ ret; }} .entry k() {{ ret; }}", "a second function 'k'"),
         (f"{HEAD}.global .align 3 .b8 x;", "not a power of two"),
-        (f"{HEAD}.global .v4 .f32 x;", "vector variables are not read"),
+        (f"{HEAD}.global .v4 .f64 x;", "there is no .v4 of .f64"),
         (f"{HEAD}.global .texref x;", "type .texref is not read"),
         (f"{HEAD}.entry k() {{ \x01 }}", "begins nothing that PTX has"),
         (".version 8.0\n.target sm_90a\n.address_size 32\n", "only 64 is read"),

@@ -28,8 +28,11 @@ _MOVED = (
 def _mov(instruction: Instruction) -> Operation:
     destination, source = operands(instruction, 2)
     modifiers = Modifiers(instruction)
+    elements = modifiers.take("v2", "v4")
     kind = modifiers.need(*_MOVED)
     modifiers.end()
+    if elements:
+        return _each_element(instruction, kind, int(elements[1:]))
     parts = next((len(o.items) for o in (source, destination) if isinstance(o, Vector)), 0)
     vectors = ("b16", "b32", "b64", "b128")
     if parts and (kind not in vectors or parts not in (2, 4) or TYPES[kind].bits < 8 * parts):
@@ -42,6 +45,19 @@ def _mov(instruction: Instruction) -> Operation:
         return _special(instruction, kind, source)
     # nothing writes into an array of lanes: both registers may hold the same one
     return Compute(((destination, kind),), ((source, kind),), "{0}", "{0}")
+
+
+def _each_element(instruction: Instruction, kind: str, elements: int) -> Compute:
+    """`mov.v2.b32 v, {a, b}`: from vector to vector (PTX ISA, "Vectors as Operands")."""
+    destination, source = (o.items if isinstance(o, Vector) else (o,) for o in instruction.operands)
+    if len(destination) != elements or len(source) != elements:
+        raise Unsupported(f"mov.v{elements}.{kind} has vectors of {elements} as its operands")
+    kept = [i for i, item in enumerate(destination) if not isinstance(item, Sink)]
+    return Compute(
+        tuple((destination[i], kind) for i in kept), tuple((source[i], kind) for i in kept),
+        lambda *values: values if len(kept) > 1 else values[0],
+        tuple(f"{{{i}}}" for i in range(len(kept))),
+    )  # fmt: skip
 
 
 def _special(instruction: Instruction, kind: str, source: SpecialRegister) -> Compute:

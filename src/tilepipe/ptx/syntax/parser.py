@@ -49,6 +49,7 @@ _MOST_ITEMS = 1024  # operands in one pair of brackets, and of one instruction
 _MOST_MODIFIERS = 32
 _MOST_DIMENSIONS = 16
 _MOST_BYTES = 1 << 62  # of a variable
+_VECTOR_BYTES = 16
 _LINKING = {".extern", ".visible", ".weak", ".common"}
 _SPACES = {f".{space}": space for space in ("global", "const", "shared", "local", "param")}
 _BRANCHES = {"bra", "brx"}
@@ -170,17 +171,21 @@ class _Parser:
     def variables(self, scope: Scope, *, external: bool) -> list[Variable]:
         """`.shared .align 16 .b8 a[64], b[64];`"""
         space = _SPACES[self.advance().text]
-        align, kind = self.type()
+        align, kind, elements = self.type()
         found = []
         while True:
-            found.append(self.variable(scope, space, align, kind, external=external))
+            found.append(self.variable(scope, space, align, kind, elements, external=external))
             if not self.take(","):
                 break
         self.expect(";")
         return found
 
-    def type(self) -> tuple[int, str]:
-        """`.align 16 .b8`, with what else may stand there: the alignment (0: none) and the type."""
+    def type(self) -> tuple[int, str, int]:
+        """`.align 16 .v4 .b32`, with what else may stand there: the alignment (0: none), the type,
+        and the elements of a vector (1: a scalar).
+
+        PTX ISA, Vectors: of 2 or 4 elements, of any type but .pred, and at most 128 bits.
+        """
         align, kind, vector = 0, "", 1
         while self.token.kind == "directive":
             directive = self.advance().text
@@ -200,11 +205,14 @@ class _Parser:
                 )
         if not kind:
             self.wrong("a type such as .b32")
-        if vector > 1:
-            raise PtxError(f"PTX line {self.token.line}: vector variables are not read")
+        if vector > 1 and (kind == "pred" or vector * TYPE_BYTES[kind] > _VECTOR_BYTES):
+            raise PtxError(
+                f"PTX line {self.token.line}: there is no .v{vector} of .{kind}: a vector has at"
+                f" most {_VECTOR_BYTES} bytes, and no predicates"
+            )
         if align & (align - 1):
             raise PtxError(f"PTX line {self.token.line}: .align {align} is not a power of two")
-        return align, kind
+        return align, kind, vector
 
     def pointee(self) -> None:
         """`.ptr .global .align 16`: what the compiler says of a pointer's target."""
@@ -213,8 +221,9 @@ class _Parser:
                 self.integer()
 
     def variable(
-        self, scope: Scope, space: str, align: int, kind: str, *, external: bool = False
-    ) -> Variable:
+        self, scope: Scope, space: str, align: int, kind: str, elements: int = 1, *,
+        external: bool = False,
+    ) -> Variable:  # fmt: skip
         line = self.token.line
         name = self.of_kind("name", "a name")
         shape: list[int] = []
@@ -230,10 +239,11 @@ class _Parser:
         if self.take("="):
             initial = self.initial(scope)
             if shape and not shape[0]:
-                shape[0] = len(initial)
-        made = Variable(
-            name, space, kind, align or TYPE_BYTES[kind], tuple(shape), initial, external, line
-        )
+                shape[0] = len(initial) // elements
+        if elements > 1:
+            shape.append(elements)
+        align = align or TYPE_BYTES[kind] * elements
+        made = Variable(name, space, kind, align, tuple(shape), initial, external, line)
         scope.declare(name, made, line)
         return made
 
@@ -308,7 +318,9 @@ class _Parser:
             if self.token.text == ".reg":
                 raise PtxError(f"PTX line {self.token.line}: parameters in registers are not read")
             self.expect(".param")
-            align, kind = self.type()
+            align, kind, elements = self.type()
+            if elements > 1:
+                raise PtxError(f"PTX line {self.token.line}: a vector as a parameter is not read")
             if self.token.text == "_":  # a prototype's
                 self.token = Token("name", f"_{len(found)}", self.token.line)
             found.append(self.variable(scope, "param", align, kind))
@@ -360,8 +372,8 @@ class _Parser:
             self.wrong("a directive that may stand in a function")
 
     def registers(self, scope: Scope) -> None:
-        """`.reg .b32 %r<617>, x;`"""
-        _, kind = self.type()
+        """`.reg .b32 %r<617>, x;`, `.reg .v4 .f32 v;`"""
+        _, kind, elements = self.type()
         while True:
             line = self.token.line
             name = self.of_kind("name", "a register's name")
@@ -369,7 +381,7 @@ class _Parser:
             if self.take("<"):
                 count = self.integer()
                 self.expect(">")
-            scope.declare_registers(name, kind, count, line)
+            scope.declare_registers(name, kind, elements, count, line)
             if not self.take(","):
                 break
         self.expect(";")

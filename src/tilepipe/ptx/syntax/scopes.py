@@ -11,10 +11,12 @@ import re
 from dataclasses import dataclass, field
 
 from tilepipe.errors import PtxError
-from tilepipe.ptx.syntax.nodes import Register, Variable
+from tilepipe.ptx.syntax.nodes import Register, Variable, Vector
 
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]*)")
-Named = Register | Variable
+# the names of an element of a vector (PTX ISA, "Vectors")
+_ELEMENTS = {name: at for names in ("xyzw", "rgba") for at, name in enumerate(names)}
+Named = Register | Variable | Vector
 
 
 @dataclass
@@ -27,6 +29,12 @@ class Registers:
         register = Register(name, kind, len(self.named))
         self.named.append(register)
         return register
+
+    def declared(self, name: str, kind: str, elements: int) -> Register | Vector:
+        """A register, or the registers of a vector: `v.x`, `v.y`."""
+        if elements == 1:
+            return self.new(name, kind)
+        return Vector(tuple(self.new(f"{name}.{part}", kind) for part in "xyzw"[:elements]))
 
 
 class Scope:
@@ -45,14 +53,16 @@ class Scope:
         self.registers = registers
         self._named: dict[str, Named] = {}
         # A declaration `%r<617>` stands for registers %r0 .. %r616, made when they are named.
-        self._ranges: dict[str, tuple[int, str]] = {}
+        self._ranges: dict[str, tuple[int, str, int]] = {}
 
-    def declare_registers(self, name: str, kind: str, count: int | None, line: int) -> None:
-        """`.reg .kind name`, or `name<count>`."""
+    def declare_registers(
+        self, name: str, kind: str, elements: int, count: int | None, line: int
+    ) -> None:
+        """`.reg .kind name`, or `name<count>`; of a vector where there are several elements."""
         if count is not None:
-            self._ranges[name] = count, kind
+            self._ranges[name] = count, kind, elements
         else:
-            self.declare(name, self.registers.new(name, kind), line)
+            self.declare(name, self.registers.declared(name, kind, elements), line)
 
     def declare(self, name: str, what: Named, line: int) -> None:
         """A register or a variable of this block.
@@ -72,17 +82,21 @@ class Scope:
             if found is not None:
                 return found
             scope = scope.outer
+        base, _, element = name.rpartition(".")
+        if base and element in _ELEMENTS and isinstance(vector := self.find(base), Vector):
+            items = vector.items[_ELEMENTS[element] :][:1]
+            return next((item for item in items if isinstance(item, Register)), None)
         return None
 
-    def _of_range(self, name: str) -> Register | None:
+    def _of_range(self, name: str) -> Register | Vector | None:
         if not self._ranges or (match := _NUMBERED.fullmatch(name)) is None:
             return None
         stem, number = match.groups()
-        count, kind = self._ranges.get(stem, (0, ""))
+        count, kind, elements = self._ranges.get(stem, (0, "", 1))
         if len(number) > 10 or int(number) >= count:
             return None
-        register = self._named[name] = self.registers.new(name, kind)
-        return register
+        made = self._named[name] = self.registers.declared(name, kind, elements)
+        return made
 
     def label(self, name: str) -> int | None:
         """The instruction that a label names, once all of the function has been read."""
