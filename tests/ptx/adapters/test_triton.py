@@ -53,6 +53,19 @@ def test_arguments_are_those_that_are_no_constants() -> None:
     np.testing.assert_array_equal(out, x + 7)
 
 
+def test_a_tensor_of_addresses_is_a_pointer() -> None:
+    """As the grouped GEMM of Triton's tutorials has it, which fills the tensor with `data_ptr()`."""
+    groups = compiled(
+        {"x": "*i64"},
+        """.reg .b64 %rd<3>; .reg .b32 %r<3>; ld.param.u64 %rd1, [p0];
+        ld.global.u64 %rd2, [%rd1+8]; mov.u32 %r1, 7; st.global.u32 [%rd2], %r1; ret;""",
+        ["u64", "u64", "u64"],
+    )
+    first, second = torch.zeros(2, dtype=torch.int32)[:, None]
+    ptx.from_triton(groups, ptx.Pointer([first, second]), grid=1).run()
+    assert (int(first), int(second)) == (0, 7)
+
+
 def test_a_tensor_on_the_cpu_is_written_in_place() -> None:
     held = torch.arange(128, dtype=torch.int32).reshape(2, 64)
     out = torch.zeros(64, dtype=torch.int32)

@@ -38,6 +38,49 @@ def test_elements_narrower_than_those_of_the_array_are_counted() -> None:
     assert found.strides == (64,)
 
 
+def test_addresses_of_a_ragged_descriptor_wrap() -> None:
+    """Those of triton.tools.ragged_tma: rows 3 and 4 are a slice, whose first row the box takes and
+    whose second one ends it.
+    """
+    text = """
+    .version 8.7
+    .target sm_90a
+    .address_size 64
+    .visible .entry k(.param .align 64 .b8 x[128], .param .u64 y) {
+        .reg .b64 %rd<3>; .reg .pred %p; .reg .b32 %r<9>;
+        .shared .align 128 .b8 tile[128]; .shared .align 8 .b64 full;
+        mov.b64 %rd0, x;
+        cvta.param.u64 %rd0, %rd0;
+        mbarrier.init.shared.b64 [full], 1;
+        mov.u32 %r1, 0;
+        mov.u32 %r2, 0x3fffffff;  // 2^30 - rows of the slice + row 1
+        mov.u32 %r3, 5;           // where the slice ends
+        mov.u32 %r4, 0x40000000;
+        mbarrier.arrive.expect_tx.shared.b64 _, [full], 128;
+        cp.async.bulk.tensor.4d.shared::cta.global.mbarrier::complete_tx::bytes
+            [tile], [%rd0, {%r1, %r2, %r3, %r4}], [full];
+    WAIT:
+        mbarrier.try_wait.parity.shared.b64 %p, [full], 0;
+        @!%p bra WAIT;
+        ld.param.u64 %rd1, [y];
+        ld.shared.u32 %r5, [tile];
+        ld.shared.u32 %r6, [tile+64];
+        st.global.v2.u32 [%rd1], {%r5, %r6};
+        ret;
+    }
+    """
+    array = np.arange(1, 8 * 16 + 1, dtype=np.uint32).reshape(8, 16)
+    out = np.full(2, 99, np.uint32)
+    ragged = ptx.TensorMap(
+        array, (1, 1, 2, 16), shape=(0x7FFF0000, 0x7FFF0000, 1 << 30, 16),
+        strides=(4 * ((1 << 34) - 16), 64, 64),
+    )  # fmt: skip
+    launch = ptx.load(text)["k"].bind([ragged, out], grid=1, block=1)
+    assert launch.check().verdict == "verified"
+    launch.run()
+    assert out.tolist() == [array[4, 0], 0]
+
+
 def test_tensors_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     found = decoded(ptx.TensorMap(torch.zeros(8, 64, dtype=torch.bfloat16), (8, 64)))

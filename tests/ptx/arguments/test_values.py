@@ -66,6 +66,7 @@ def test_values(parameter: str, argument: ptx.Argument, expected: bytes) -> None
         (".param .f64 x", np.zeros(1), "'.f64 x' is a number; got ndarray"),
         (".param .align 4 .b8 x[12]", 5, r"b8 x\[12\]' is 12 bytes; pass bytes, .* ptx.Struct"),
         (".param .u64 x", [1.0, 2.0], r"got list \(make it an array\)"),
+        (".param .u64 x", [np.zeros(1)], "an array of pointers is a ptx.Pointer of it"),
         (".param .u64 x", "text", "expected an array, .* None for a null pointer; got str"),
         (".param .u64 x", np.array([None]), "an array of Python objects"),
         (".param .align 8 .b8 x[16]", b"abc", "has 16 bytes, and its argument .bytes. 3"),
@@ -171,6 +172,53 @@ def test_a_struct_of_ctypes() -> None:
     assert (
         raw(".param .align 8 .b8 params[16]", Params(1, 2))[:12] == b"\1" + bytes(7) + b"\2\0\0\0"
     )
+
+
+def test_a_pointer_is_to_addresses() -> None:
+    """As in a grouped GEMM, which finds the matrices of a group through an array of pointers."""
+    body = """
+    ld.param.u64 %rd1, [x]; mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd2, %r1, 8;
+    add.u64 %rd1, %rd1, %rd2; ld.global.u64 %rd3, [%rd1];
+    ld.global.u32 %r2, [%rd3]; add.u32 %r2, %r2, 1; st.global.u32 [%rd3], %r2;
+    """
+    groups = [np.array([10 * n], np.uint32) for n in range(3)]
+    for to in (groups, ptx.Struct(24, {8 * n: group for n, group in enumerate(groups)})):
+        launch = kernel(".param .u64 x", body).bind([ptx.Pointer(to)], grid=3, block=1)
+        assert launch.check().verdict == "verified"
+        launch.run()
+    assert [int(group[0]) for group in groups] == [2, 12, 22]
+
+
+def test_a_pointer_is_to_tensor_maps() -> None:
+    body = """
+    .shared .align 128 .b8 tile[128]; .shared .align 8 .b64 full; .reg .pred %p;
+    mbarrier.init.shared.b64 [full], 1;
+    mov.u32 %r0, 0; ld.param.u64 %rd1, [maps]; ld.param.u64 %rd2, [out];
+    mbarrier.arrive.expect_tx.shared.b64 _, [full], 128;
+    cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes
+        [tile], [%rd1+128, {%r0, %r0}], [full];
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p, [full], 0; @!%p bra WAIT;
+    ld.shared.u32 %r1, [tile+64]; st.global.u32 [%rd2], %r1;
+    """
+    a, b = np.zeros((2, 16), np.uint32), np.arange(32, dtype=np.uint32).reshape(2, 16)
+    out = np.zeros(1, np.uint32)
+    maps = ptx.Pointer([ptx.TensorMap(each, (2, 16)) for each in (a, b)])
+    kernel(".param .u64 maps, .param .u64 out", body).bind([maps, out], grid=1, block=1).run()
+    assert out[0] == 16
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ([np.zeros(1), 5], r"'.u64 x', element 1: 5 does not say how many bytes it has"),
+        ([None, ptx.TensorMap(np.zeros((4, 4), np.float32), (4, 4))], "element 1: at byte 8, and"),
+        ([], "a ptx.Pointer to nothing; pass None for a null pointer"),
+        (np.zeros(3), "a ptx.Pointer is to a list of arguments or to a ptx.Struct; got ndarray"),
+    ],
+)
+def test_pointers_that_are_refused(to: Any, message: str) -> None:
+    with pytest.raises(tp.BindError, match=message):
+        raw(".param .u64 x", ptx.Pointer(to))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tilepipe.host_arguments import shown
 from tilepipe.ptx import limits
 from tilepipe.ptx.adapters.host_memory import array_of
 from tilepipe.ptx.arguments.tensor_map import TensorMap
-from tilepipe.ptx.arguments.values import Argument
+from tilepipe.ptx.arguments.values import Argument, Pointer
 from tilepipe.ptx.lanes import WARP
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.loading import load
@@ -70,8 +70,9 @@ def from_triton(
     Args:
         compiled: by `triton.compile`, or what a launch of the kernel returned.
         args, kwargs: of the kernel, in order or by name, without those that are constants: arrays,
-            tensors of PyTorch on the CPU, numbers. For a tensor descriptor either one (with such a
-            tensor as its base) or the array that it is to describe.
+            tensors of PyTorch on the CPU, numbers, a `Pointer` for a tensor of addresses. For a
+            tensor descriptor either one (with such a tensor as its base) or the array that it is
+            to describe.
         grid: of programs; each runs on a cluster of as many CTAs as the kernel was compiled for.
 
     Raises:
@@ -142,6 +143,8 @@ def _arguments(
         return [a for k, v in parts if k != "constexpr" for a in _arguments(name, k, v, maps)]
     if kind.startswith("tensordesc"):
         return _described(name, value, next(maps, None))
+    if isinstance(value, Pointer) and kind.startswith("*"):
+        return [value]
     array = array_of(value, name)
     if kind.startswith("*"):
         if array is None and value is not None and not isinstance(value, int):

@@ -114,12 +114,17 @@ class TensorMap:
 
 
 def _check_size(found: tensor_map.TensorMapFields, what: str, memory: DeviceMemory) -> None:
-    """The tensor must lie in the array's buffer."""
+    """The tensor must lie in the array's buffer, unless its extents go round the address space.
+
+    Triton's ragged descriptors (triton.tools.ragged_tma) rely on addresses that wrap: strides of
+    2^34 - s and s elements take a box back to the slice that its coordinates name. Whether a copy
+    stays in the array, its own addresses then say.
+    """
     row = -(-found.shape[0] * found.bits // 8)
     steps = zip(found.shape[1:], found.strides, strict=True)
     end = found.address + row + sum((extent - 1) * stride for extent, stride in steps)
     buffer = memory.at(found.address, found.address)
-    if buffer is not None and end > buffer.end:
+    if buffer is not None and buffer.end < end < found.address + _ADDRESSES:
         raise BindError(
             f"{what}: a tensor of these extents and strides has {end - found.address:,} bytes, and"
             f" the array's memory ends after {buffer.end - found.address:,}"
@@ -132,6 +137,7 @@ _SWIZZLES = {
     "128/32 flipped": (3, 2), "128/64": (3, 3),
 }  # fmt: skip
 _PROMOTIONS = (0, 64, 128, 256)
+_ADDRESSES = 1 << 64
 
 
 def _element(dtype: np.dtype[Any], what: str) -> str:

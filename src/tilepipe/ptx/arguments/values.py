@@ -55,7 +55,26 @@ class Beside:
     nbytes: int
 
 
-Argument = HostArray | Beside | TensorMap | Struct | Raw | int | float | np.generic | None
+
+@dataclass(frozen=True, eq=False)
+class Pointer:
+    """A pointer to global memory that itself holds addresses or tensor maps: the arrays of pointers
+    of a grouped GEMM, tensor maps that a kernel reads from global memory.
+
+    The memory is made when the launch is bound; what the kernel writes there is not given back.
+
+    Attributes:
+        to: what lies there, one after the other without gaps: an array stands for its address (8
+            bytes), None for a null pointer, a `TensorMap` for its 128 bytes, a number of a NumPy
+            type for itself; or a `Struct` with the offset of each.
+    """
+
+    to: Sequence[Argument] | Struct
+
+
+Argument = (
+    HostArray | Beside | TensorMap | Struct | Pointer | Raw | int | float | np.generic | None
+)
 Arguments = Sequence[Argument] | Mapping[str, Argument]  # in order, or by name
 
 
@@ -118,6 +137,9 @@ def _in_words(argument: Argument) -> str:
             return ", ".join(part for part in parts if part)
         case Beside(array):
             return str(_shape(array))
+        case Pointer():
+            parts = map(_in_words, [argument.to] if isinstance(argument.to, Struct) else argument.to)
+            return f"[{', '.join(part for part in parts if part)}]"
         case bytes() | bytearray() | memoryview() | ctypes.Structure():
             return ""
         case _:
@@ -207,6 +229,9 @@ def _encoded(what: str, name: str, argument: Argument, memory: DeviceMemory) -> 
         case Beside(beside, nbytes):
             own = int.from_bytes(_encoded(what, name, beside, memory), "little")
             return ((own + nbytes) % (1 << 64)).to_bytes(_POINTER_BYTES, "little")
+        case Pointer():
+            held = np.frombuffer(_pointed_to(what, name, argument, memory), np.uint8)
+            return memory.address_of(name, held.copy()).to_bytes(_POINTER_BYTES, "little")
         case np.generic():
             return argument.tobytes()
         case bool() | int() | float():
@@ -219,10 +244,44 @@ def _encoded(what: str, name: str, argument: Argument, memory: DeviceMemory) -> 
     if array is None:
         raise BindError(
             f"{what}: expected an array, a ptx.TensorMap, a ptx.Struct, a number, bytes, or None"
-            f" for a null pointer; got {type(argument).__name__}"
-            + (" (make it an array)" if isinstance(argument, list | tuple) else "")
+            f" for a null pointer; got {type(argument).__name__}{_cure(argument)}"
         )
     return memory.address_of(name, array).to_bytes(_POINTER_BYTES, "little")
+
+
+def _cure(argument: object) -> str:
+    """What to pass instead of a list: arrays in it are meant by their addresses."""
+    if not isinstance(argument, list | tuple):
+        return ""
+    numbers = all(isinstance(each, int | float | np.generic) for each in argument)
+    return " (make it an array)" if numbers else " (an array of pointers is a ptx.Pointer of it)"
+
+
+def _pointed_to(what: str, name: str, pointer: Pointer, memory: DeviceMemory) -> bytes:
+    """The bytes that a pointer points to.
+
+    Raises:
+        BindError: there are none, or one of its parts has no size, or is misaligned.
+    """
+    if isinstance(pointer.to, Struct):
+        return _struct(what, name, pointer.to, memory)
+    if isinstance(pointer.to, str | bytes) or not isinstance(pointer.to, Sequence):
+        raise BindError(
+            f"{what}: a ptx.Pointer is to a list of arguments or to a ptx.Struct; got"
+            f" {type(pointer.to).__name__}"
+        )
+    found = b""
+    for number, part in enumerate(pointer.to):
+        inside = f"{what}, element {number}"
+        if isinstance(part, TensorMap) and len(found) % MAP_ALIGNMENT:
+            raise BindError(
+                f"{inside}: at byte {len(found)}, and a tensor map lies at a multiple of"
+                f" {MAP_ALIGNMENT} (CUtensorMap)"
+            )
+        found += _encoded(inside, f"{name}[{number}]", part, memory)
+    if not found:
+        raise BindError(f"{what}: a ptx.Pointer to nothing; pass None for a null pointer")
+    return found
 
 
 def _struct(what: str, name: str, struct: Struct, memory: DeviceMemory) -> bytes:
