@@ -16,7 +16,7 @@ from tilepipe.machine.faults import root_causes as causes, tensor_memory as tens
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.rules import COMMIT_AT_EXIT, STORE_AT_EXIT
+from tilepipe.machine.rules import COMMIT_AT_EXIT, LOAD_AT_EXIT, STORE_AT_EXIT
 from tilepipe.machine.sites import Site
 
 
@@ -45,6 +45,9 @@ def check_exit(m: Machine) -> None:
                 if outside and not access.bit & known:
                     if m.world.program.addressed and _is_committed_store(m, access):
                         _advise_wait(m, cta, slot, access)
+                        continue
+                    if m.world.program.addressed and _is_own_load(cta, access):
+                        _advise_wait_for_load(m, cta, slot, access)
                         continue
                     raise ExitError(_message(m, cta, slot, access), access.site.loc)
         if cta.tmem is not None:
@@ -145,6 +148,28 @@ def _advise_wait(m: Machine, cta: Cta, slot: Slot, access: Access) -> None:
             access.site.loc,
             f"Call {cta.words['cp.async.bulk.wait_group 0']} in the thread that issued it, before"
             " it ends.",
+            ExitError,
+        )
+
+
+def _is_own_load(cta: Cta, access: Access) -> bool:
+    facts = access.site.facts
+    own = access.agent.cta is cta and access.asynchronous and access.is_write
+    return own and (facts.issues or facts.unit) is Unit.TMA
+
+
+def _advise_wait_for_load(m: Machine, cta: Cta, slot: Slot, access: Access) -> None:
+    """Hardware keeps the memory of a CTA that has exited until its own loads have landed. Of traced
+    programs the wait is asked for under both rule sets, and so is that for a peer's multicast.
+    """
+    if not m.world.advised(LOAD_AT_EXIT, access.site, access.site):
+        m.world.finding(
+            LOAD_AT_EXIT,
+            f"{_name(cta)} exits while a copy into {slot.name} can still land: {access.site.what},"
+            f" issued by {access.agent} at {access.site.loc.short}, and no role has waited for the"
+            " phase that it completes",
+            access.site.loc,
+            "Wait for it, or do not issue it",
             ExitError,
         )
 

@@ -122,6 +122,13 @@ STORE_AT_EXIT = Rule(
     "CUDA C++ Programming Guide, Tensor Memory Access: the thread that initiated the transfer waits"
     " until shared memory has been read; DeepGEMM's kernels for sm_90 exit without",
 )
+LOAD_AT_EXIT = Rule(
+    "load at exit",
+    "a wait for each copy that a CTA issues into its own shared memory, before the CTA exits",
+    "PTX ISA, cp.async.bulk: its completion is observed by a wait for the mbarrier; Gluon's tutorial"
+    " of persistent kernels issues a load that nothing awaits, and an H200 keeps the memory of a CTA"
+    " until its loads have landed",
+)
 COMMIT_AT_EXIT = Rule(
     "commit at exit",
     "a wait for each tcgen05.commit on an mbarrier of its own CTA, before the CTA exits",
@@ -178,7 +185,7 @@ SCOPE_OF_WAIT = Rule(
 ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA, FENCE_OF_WRITER,
-    STORE_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE,
+    STORE_AT_EXIT, LOAD_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE,
     OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK, SCOPE_OF_WAIT,
 )  # fmt: skip
 
