@@ -125,9 +125,9 @@ STORE_AT_EXIT = Rule(
 LOAD_AT_EXIT = Rule(
     "load at exit",
     "a wait for each copy that a CTA issues into its own shared memory, before the CTA exits",
-    "PTX ISA, cp.async.bulk: its completion is observed by a wait for the mbarrier; Gluon's tutorial"
-    " of persistent kernels issues a load that nothing awaits, and an H200 keeps the memory of a CTA"
-    " until its loads have landed",
+    "PTX ISA, cp.async.bulk: its completion is observed by a wait for the mbarrier; Gluon's"
+    " tutorial of persistent kernels issues a load that nothing awaits, and an H200 keeps the"
+    " memory of a CTA until its loads have landed",
 )
 COMMIT_AT_EXIT = Rule(
     "commit at exit",

@@ -54,7 +54,7 @@ def test_arguments_are_those_that_are_no_constants() -> None:
 
 
 def test_a_tensor_of_addresses_is_a_pointer() -> None:
-    """As the grouped GEMM of Triton's tutorials has it, which fills the tensor with `data_ptr()`."""
+    """As in the grouped GEMM of Triton's tutorials, which fills the tensor with `data_ptr()`."""
     groups = compiled(
         {"x": "*i64"},
         """.reg .b64 %rd<3>; .reg .b32 %r<3>; ld.param.u64 %rd1, [p0];

@@ -138,7 +138,8 @@ def _in_words(argument: Argument) -> str:
         case Beside(array):
             return str(_shape(array))
         case Pointer():
-            parts = map(_in_words, [argument.to] if isinstance(argument.to, Struct) else argument.to)
+            held = [argument.to] if isinstance(argument.to, Struct) else argument.to
+            parts = map(_in_words, held)
             return f"[{', '.join(part for part in parts if part)}]"
         case bytes() | bytearray() | memoryview() | ctypes.Structure():
             return ""
