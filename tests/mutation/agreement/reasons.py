@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,6 +33,15 @@ REASONS = (
         " fault in a program, advice in PTX if the store was committed, since shipped kernels end"
         " so ([rules.md](../reference/rules.md)).",
         lambda p: _missed(p) and "exits while a TMA store may still read" in p.traced.message,
+    ),
+    Reason(
+        "**Loads at the end.** A CTA ends while a copy that it has issued may still land in its"
+        " shared memory: a fault in a program, advice in PTX, since an H200 keeps the memory until"
+        " it has ([rules.md](../reference/rules.md)).",
+        lambda p: (
+            _missed(p)
+            and re.search("exits while a copy into .* can still land", p.traced.message) is not None
+        ),
     ),
     Reason(
         "**Elected lane.** A program is a fault if it is one for any lane that `elect.sync` may"
