@@ -55,7 +55,6 @@ class Beside:
     nbytes: int
 
 
-
 @dataclass(frozen=True, eq=False)
 class Pointer:
     """A pointer to global memory that itself holds addresses or tensor maps: the arrays of pointers
@@ -72,9 +71,7 @@ class Pointer:
     to: Sequence[Argument] | Struct
 
 
-Argument = (
-    HostArray | Beside | TensorMap | Struct | Pointer | Raw | int | float | np.generic | None
-)
+Argument = HostArray | Beside | TensorMap | Struct | Pointer | Raw | int | float | np.generic | None
 Arguments = Sequence[Argument] | Mapping[str, Argument]  # in order, or by name
 
 
