@@ -136,8 +136,7 @@ def _in_words(argument: Argument) -> str:
             return str(_shape(array))
         case Pointer():
             held = [argument.to] if isinstance(argument.to, Struct) else argument.to
-            parts = map(_in_words, held)
-            return f"[{', '.join(part for part in parts if part)}]"
+            return f"[{', '.join(filter(None, map(_in_words, held)))}]"
         case bytes() | bytearray() | memoryview() | ctypes.Structure():
             return ""
         case _:
