@@ -243,7 +243,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the verdict is "verified"."""
+        """True if the verdict is "verified"."""
         return self.verdict == "verified"
 
     def report(self) -> dict[str, Any]:

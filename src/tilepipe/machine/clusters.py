@@ -136,7 +136,7 @@ class _Place:
         return self.since + min(a.time for a in self.machine.requests.asking)
 
     def asks_without_effect(self, futile: Counter[Agent]) -> bool:
-        """Whether none of its agents can go on by itself: each that asks has been round its loop by
+        """True if none of its agents can go on by itself: each that asks has been round its loop by
         so many ops without effect that no op of the loop was another's.
         """
         m = self.machine

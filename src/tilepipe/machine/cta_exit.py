@@ -175,7 +175,7 @@ def _advise_wait_for_load(m: Machine, cta: Cta, slot: Slot, access: Access) -> N
 
 
 def _is_uncommitted(m: Machine, access: Access) -> bool:
-    """Whether the access is a TMA store's read, and no commit has closed the store's group."""
+    """True if the access is a TMA store's read, and no commit has closed the store's group."""
     queues = m.agents[access.agent.uid].stores.values()
     return any(unit.read is access for queue in queues for unit in queue.open)
 

@@ -120,7 +120,7 @@ class World:
                 yield from tensor.order.values.values()
 
     def looks_at(self, site: Site) -> bool:
-        """Whether strong accesses find what a reduction at this site does."""
+        """True if strong accesses find what a reduction at this site does."""
         return self.looks or site.tensor in self.looked_at
 
     def advise(self, text: str) -> None:
@@ -133,7 +133,7 @@ class World:
         return asks(self.rules, rule)
 
     def advised(self, rule: Rule, first: Site, second: Site) -> bool:
-        """Whether a finding between two ops is advice that has been given, or is not looked for:
+        """True if a finding between two ops is advice that has been given, or is not looked for:
         its text need not be made.
         """
         if self.asks(rule):

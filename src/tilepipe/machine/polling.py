@@ -72,7 +72,7 @@ class Looks:
         self, site: Site, mask: int, lanes: list[int], where: Any, found: Bytes,
         name: Callable[[], str],
     ) -> bool:  # fmt: skip
-        """Whether threads find what they found by their last look at the same bytes."""
+        """True if threads find what they found by their last look at the same bytes."""
         before = self.last.get(site.id)
         at = np.asarray(where).astype(np.int64)
         same = (
@@ -95,7 +95,7 @@ class Looks:
             look.mask = 0
 
     def back(self, state: Any) -> bool:
-        """Whether the body is where it was at an earlier such look; remembers this one."""
+        """True if the body is where it was at an earlier such look; remembers this one."""
         if state in self.rounds:
             return True
         if len(self.rounds) >= _ROUNDS:

@@ -152,7 +152,7 @@ def run_at_random(m: Machine, random: Random) -> int:
 
 
 def _all_poll(m: Machine) -> bool:
-    """Whether the last look of each agent that can take a step found nothing new, and no unit can
+    """True if the last look of each agent that can take a step found nothing new, and no unit can
     act; then all of them poll.
     """
     if m.pending or not all(agent.repeats for agent in m.ready):

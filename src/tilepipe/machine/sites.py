@@ -90,12 +90,12 @@ class Site:
 
     @property
     def crosses(self) -> bool:
-        """Whether the op reaches other CTAs."""
+        """True if the op reaches other CTAs."""
         return self.targets != OWN or self.multicast
 
     @property
     def fills(self) -> bool:
-        """Whether it is a TMA copy into shared memory, which credits its bytes to an mbarrier."""
+        """True if it is a TMA copy into shared memory, which credits its bytes to an mbarrier."""
         return self.facts.unit is Unit.TMA and Sync.CREDIT in self.sync
 
     @property
@@ -112,17 +112,17 @@ class Site:
 
     @property
     def stores(self) -> bool:
-        """Whether it is a TMA copy out of shared memory."""
+        """True if it is a TMA copy out of shared memory."""
         return self.facts.unit is Unit.TMA and self.facts.issues is Group.BULK
 
     @property
     def frees(self) -> bool:
-        """Whether it is a tcgen05.dealloc."""
+        """True if it is a tcgen05.dealloc."""
         return self.columns > 0 and self.facts.gives is Resource.TENSOR_MEMORY
 
     @property
     def is_arrival(self) -> bool:
-        """Whether it arrives on an mbarrier without announcing bytes: an arrive or a commit."""
+        """True if it arrives on an mbarrier without announcing bytes: an arrive or a commit."""
         return bool(self.barrier) and self.sync is Sync.ARRIVE
 
     def located(self, buffer: str, index: int, rect: tuple[int, int, int, int] | None) -> str:

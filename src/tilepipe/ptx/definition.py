@@ -196,7 +196,7 @@ class Modifiers:
         return ""
 
     def flag(self, name: str) -> bool:
-        """Whether the next modifier is this one."""
+        """True if the next modifier is this one."""
         return bool(self.take(name))
 
     def need(self, *choices: str) -> str:

@@ -496,7 +496,7 @@ def _shape(extents: Extents) -> str:
 
 
 def _releases(instruction: Instruction) -> bool:
-    """Whether it is an atomic operation that writes, whatever it finds, and releases by itself."""
+    """True if it is an atomic operation that writes, whatever it finds, and releases by itself."""
     words = set(instruction.modifiers)
     atomic = instruction.opcode in ("atom", "red") and "cas" not in words
     return atomic and not words.isdisjoint({"release", "acq_rel"})

@@ -72,7 +72,7 @@ class Listing:
 
     @property
     def modelled(self) -> bool:
-        """Whether every instruction is."""
+        """True if every instruction is."""
         return not any(entry.missing for entry in self.entries)
 
 

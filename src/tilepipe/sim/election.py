@@ -74,14 +74,14 @@ def _lanes_of_role(kernel: Kernel, role: Role) -> list[int]:
 
 
 def _moves_values(op: ops.Op) -> bool:
-    """Whether an op only gives values to names, or prints them."""
+    """True if an op only gives values to names, or prints them."""
     if op.acts or op.blocks or not op.uses or op.facts.scope is not facts.Scope.LANE:
         return False
     return all(isinstance(x, Variable | exprs.Expr | tuple) for x, _ in def_use.used(op))
 
 
 def _of_thread(op: ops.Op) -> bool:
-    """Whether an op counts for the thread that does it, and no other."""
+    """True if an op counts for the thread that does it, and no other."""
     group = op.facts.issues or op.facts.commits or op.facts.awaits
     return group is not None and group.scope is facts.Scope.LANE
 
@@ -134,7 +134,7 @@ class _Scan:
         return sorted(self.alike, key=lambda lanes: (-lanes.bit_count(), -lanes))
 
     def _has_elements(self, lane: int) -> bool:
-        """Whether a lane reaches, by its number, elements of what the elected lane reaches."""
+        """True if a lane reaches, by its number, elements of what the elected lane reaches."""
         return any(
             place in self.places and threads[..., lane::WARP].any()
             for place, threads in self.by_number

@@ -50,7 +50,7 @@ class LaneValues:
         return None if values is None else np.broadcast_to(values, self._shape)
 
     def is_numbered(self, x: Expr) -> bool:
-        """Whether the value of an expression depends on the number of the lane."""
+        """True if the value of an expression depends on the number of the lane."""
         if x.vary is not Vary.LANE:
             return False
         values = self.of_threads(x)
@@ -63,11 +63,11 @@ class LaneValues:
         return any(map(self.is_numbered, inner)) if inner else True
 
     def is_chosen(self, x: Expr) -> bool:
-        """Whether the value of an expression depends on whether the lane was elected."""
+        """True if the value of an expression depends on whether the lane was elected."""
         return any(isinstance(node, Local) and node in self.chosen for node in def_use.nodes(x))
 
     def by_data(self, op: ops.If) -> bool:
-        """Whether a branch tells lanes apart by what is not known before the kernel runs."""
+        """True if a branch tells lanes apart by what is not known before the kernel runs."""
         return op.cond.vary is Vary.LANE and self.of_threads(op.cond) is None
 
     def _block(self, block: ops.Block, apart: bool) -> None:

@@ -68,7 +68,7 @@ def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:
 
 
 def part_of_a_warp(mask: int) -> bool:
-    """Whether some threads of a warp are in `mask` and some are not."""
+    """True if some threads of a warp are in `mask` and some are not."""
     return any((mask >> shift) & 0xFFFFFFFF not in (0, 0xFFFFFFFF) for shift in (0, 32, 64, 96))
 
 

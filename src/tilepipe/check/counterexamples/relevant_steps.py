@@ -100,7 +100,7 @@ def _accesses_to_bytes(message: str, steps: list[RecordedStep]) -> list[int]:
 
 
 def _blocked_for_good(recorded: Sequence[RecordedStep], at: int) -> bool:
-    """Whether the agent of a blocked step performed nothing afterwards."""
+    """True if the agent of a blocked step performed nothing afterwards."""
     agent = recorded[at].agent
     return all(s.unit or s.agent is not agent for s in recorded[at + 1 :])
 
@@ -129,12 +129,12 @@ def _with_completions(steps: list[RecordedStep], chosen: list[RecordedStep]) -> 
 
 
 def _names(message: str, name: str) -> bool:
-    """Whether a message names a barrier or a tile."""
+    """True if a message names a barrier or a tile."""
     return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w\[])", message) is not None
 
 
 def _is_access_named(message: str, step: RecordedStep) -> bool:
-    """Whether the message of a race names a step as one of the two accesses to a tensor."""
+    """True if the message of a race names a step as one of the two accesses to a tensor."""
     site = step.site
     said = (f"{step.agent} {verb}: {site.what}" for verb in ("writes", "reads"))
     named = site.tensor >= 0 and any(words in message for words in said)

@@ -109,5 +109,5 @@ def perform_with_steps(
 
 
 def same_fault(a: SimFault | None, b: SimFault) -> bool:
-    """Whether two executions end in one fault: of the same kind, at the same line."""
+    """True if two executions end in one fault: of the same kind, at the same line."""
     return a is not None and type(a) is type(b) and a.loc == b.loc

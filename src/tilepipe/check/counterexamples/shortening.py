@@ -65,7 +65,7 @@ class _Search:
         return self.left <= 0 or time.perf_counter() > self.deadline
 
     def works(self, candidate: Schedule) -> bool:
-        """Whether a schedule ends in the fault; False if the search may perform nothing more."""
+        """True if a schedule ends in the fault; False if the search may perform nothing more."""
         if self.exhausted:
             return False
         self.left -= 1

@@ -229,7 +229,7 @@ class CausalOrder:
     def _follows_phase_before(
         self, record: BarrierRecord, phase: int, step: VisibleStep, known: int, kind: RaceKind
     ) -> bool:
-        """Whether a step knows all members of the phase before `phase`; each that it does not know
+        """True if a step knows all members of the phase before `phase`; each that it does not know
         is a race.
         """
         before = record.phases.get(max(phase - 1, -1))

@@ -268,7 +268,7 @@ class Execution:
 
     @property
     def over(self) -> bool:
-        """Whether every cluster has ended."""
+        """True if every cluster has ended."""
         return not self.machines and not self._ending
 
     def run_agent(
@@ -404,7 +404,7 @@ class Execution:
                 self.steps += 1
 
     def _is_looked_at(self, unit: TmaStoreUnit) -> bool:
-        """Whether it is a reduction of what strong accesses look at."""
+        """True if it is a reduction of what strong accesses look at."""
         return unit.reduction is not None and self.world.looks_at(unit.site)
 
     def _add_in_flight(self, who: AgentId, unit: TmaLoadUnit | UnitQueue | TmaStoreUnit) -> None:
@@ -441,7 +441,7 @@ class Execution:
     # -- choices -----------------------------------------------------------------------
 
     def _decide(self) -> bool:
-        """Whether a request that can be granted is granted."""
+        """True if a request that can be granted is granted."""
         granted = self.causal_order.current not in self._refused
         self.causal_order.set_outcome(granted)
         return granted

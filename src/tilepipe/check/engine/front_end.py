@@ -62,7 +62,7 @@ class FrontEnd(Protocol):
 
     @property
     def has_tests(self) -> bool:
-        """Whether it has a try_wait that does not count as a wait."""
+        """True if it has a try_wait that does not count as a wait."""
 
     def possible_guards(self) -> Guards:
         """The tests that count as waits, as far as the text of the program says."""

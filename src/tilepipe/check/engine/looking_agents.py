@@ -100,7 +100,7 @@ class PollingAgents:
         self._watchers: dict[Cell, list[AgentId]] = {}
 
     def any_of_cluster(self, cluster: int) -> bool:
-        """Whether an agent of a cluster is parked until another agent adds to an element."""
+        """True if an agent of a cluster is parked until another agent adds to an element."""
         return any(who[0] == cluster for watching in self._watchers.values() for who in watching)
 
     def performed(
@@ -186,7 +186,7 @@ class PollingAgents:
         return False
 
     def repeats(self, m: Machine, agent_id: AgentId, agent: Agent, site: Site) -> bool:
-        """Whether an agent is parked now because it goes round a loop that changes nothing, and
+        """True if an agent is parked now because it goes round a loop that changes nothing, and
         performs no visible op.
         """
         poll = self._polls.setdefault(agent_id, Poll())
@@ -213,7 +213,7 @@ class PollingAgents:
             m.ready.remove(agent)
 
     def _again(self, m: Machine, agent: Agent, site: Site, poll: Poll) -> bool:
-        """Whether an agent polls in a state in which it had done so before.
+        """True if an agent polls in a state in which it had done so before.
 
         Raises:
             ExecutionLimitError: it has polled too often, each time in another state.

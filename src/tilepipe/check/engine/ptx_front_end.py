@@ -91,7 +91,7 @@ class PtxFrontEnd:
 
     @property
     def has_tests(self) -> bool:
-        """Whether it has a try_wait that does not count as a wait."""
+        """True if it has a try_wait that does not count as a wait."""
         return not self._tests <= self.guards.tests.keys()
 
     def possible_guards(self) -> Guards:
@@ -152,7 +152,7 @@ def _kind(instruction: Instruction, perform: Perform) -> Kind:
 
 
 def _only_adds(instruction: Instruction, perform: Perform, read: Set[Operand]) -> bool:
-    """Whether an instruction adds to memory, and nothing reads its result. What it acquires cannot
+    """True if an instruction adds to memory, and nothing reads its result. What it acquires cannot
     be relied on then, since no thread knows which value it has found: it acquires nothing where
     executions are explored.
     """

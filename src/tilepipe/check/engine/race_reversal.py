@@ -267,7 +267,7 @@ class Explorer:
         return out
 
     def has_fault_of_order(self, execution: Execution) -> bool:
-        """Whether its steps can come in another order in a way that is a fault, which is kept in
+        """True if its steps can come in another order in a way that is a fault, which is kept in
         `found`: one warp of an agent ahead of another, two groups mixed at a named barrier.
         """
         error = execution.causal_order.fault()

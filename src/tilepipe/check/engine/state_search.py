@@ -33,12 +33,12 @@ class BranchOnVisible:
     """Branch on all visible steps."""
 
     def op(self, request: Request) -> bool:
-        """Whether to branch on the op that an agent is about to perform."""
+        """True to branch on the op that an agent is about to perform."""
         site: Site = request[1][0]
         return site.facts.noticed
 
     def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
-        """Whether to branch on the action of a unit, when `others` can act as well."""
+        """True to branch on the action of a unit, when `others` can act as well."""
         return True
 
 
@@ -63,7 +63,7 @@ class BranchOnTests(BranchOnVisible):
         return site.id in self._branches
 
     def _is_tested(self, bar: Mbarrier) -> bool:
-        """Whether a test may be of this barrier; of one that is named by address, any."""
+        """True if a test may be of this barrier; of one that is named by address, any."""
         return bar.array in self._tested or "" in self._tested
 
     def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
@@ -81,7 +81,7 @@ class BranchOnTests(BranchOnVisible):
 
 
 def _reduces(unit: TmaLoadUnit) -> bool:
-    """Whether strong accesses may find what it does."""
+    """True if strong accesses may find what it does."""
     if isinstance(unit, CopyIn):
         return unit.reduction is not None
     return isinstance(unit, RemoteStoreUnit) and unit.combine is not None

@@ -346,7 +346,7 @@ class _Alone:
                 slot.data[...] = 0
 
     def apart(self) -> bool:
-        """Whether no element that is written is accessed in two segments; nor, if one cluster
+        """True if no element that is written is accessed in two segments; nor, if one cluster
         stands for all, in a segment that each cluster has.
         """
         each = (

@@ -110,7 +110,7 @@ class TracedFrontEnd(KernelFrontEnd):
 
     @property
     def has_tests(self) -> bool:
-        """Whether the kernel has a try_wait that is not treated as a wait."""
+        """True if the kernel has a try_wait that is not treated as a wait."""
         return not self._tests <= self.guards.tests.keys()
 
     def possible_guards(self) -> Guards:
@@ -122,7 +122,7 @@ class TracedFrontEnd(KernelFrontEnd):
         return error
 
     def _looks(self, op: ops.Op) -> bool:
-        """Whether a strong access may change nothing, and what it finds can come to decide
+        """True if a strong access may change nothing, and what it finds can come to decide
         something.
         """
         match op:
@@ -178,7 +178,7 @@ class TracedFrontEnd(KernelFrontEnd):
         return kinds
 
     def _only_adds(self, op: ops.Op | None) -> bool:
-        """Whether an op adds to an element, and what it finds there decides nothing."""
+        """True if an op adds to an element, and what it finds there decides nothing."""
         match op:
             case ops.Atomic(operation="add"):
                 return op.result not in self.things
@@ -187,7 +187,7 @@ class TracedFrontEnd(KernelFrontEnd):
         return False
 
     def _is_looked_at(self, site: OpSite) -> bool:
-        """Whether strong accesses find what the reduction of a fragment at this site does."""
+        """True if strong accesses find what the reduction of a fragment at this site does."""
         return isinstance(site.op, ops.FragmentReduceGlobal) and site.tensor in self.looked_at
 
     def given(self, number: int) -> np.ndarray:

@@ -212,7 +212,7 @@ def _drain(kernel: Kernel) -> Iterator[Mutant]:
 
 
 def only_waits(op: ops.Op) -> bool:
-    """Whether the ops in an op do nothing but wait."""
+    """True if the ops in an op do nothing but wait."""
     every = rewriting.everything(op)
     return all(not x.acts or SUBJECTS.get(type(x)) == "wait" for x in every)
 

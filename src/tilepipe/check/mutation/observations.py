@@ -65,7 +65,7 @@ class Observations:
         return self._of.get(id(op), Observed())
 
     def awaited(self, op: ops.Op) -> bool:
-        """Whether any agent waited for one of the phases in which an op arrived."""
+        """True if any agent waited for one of the phases in which an op arrived."""
         return bool(self.of(op).phases & self._waited)
 
     def _listening(self, body: StartBody) -> StartBody:
@@ -130,7 +130,7 @@ def _knowledge(ag: Agent) -> tuple[list[int], tuple[int, bool]]:
 def _grew(
     before: tuple[list[int], tuple[int, bool]], now: tuple[list[int], tuple[int, bool]]
 ) -> bool:
-    """Whether an op between two states had any effect."""
+    """True if an op between two states had any effect."""
     pairs = zip_longest(before[0], now[0], fillvalue=0)
     return before[1] != now[1] or any(b & ~a for a, b in pairs)
 

@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def caught(self) -> bool:
-        """Whether the mutant is distinguished from the kernel."""
+        """True if the mutant is distinguished from the kernel."""
         return self.fate in ("refused", "fault", "numbers")
 
     @property

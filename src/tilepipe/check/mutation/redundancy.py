@@ -117,7 +117,7 @@ def _unobserved(q: Question) -> bool:
 
 
 def in_drain(place: Place) -> bool:
-    """Whether an op is one of the waits at the end of its role."""
+    """True if an op is one of the waits at the end of its role."""
     if place.role is None:
         return False
     index = place.parents[0][1] if place.parents else place.index
@@ -141,12 +141,12 @@ def _before_the_first(q: Question) -> bool:
 
 
 def _of_stores(op: ops.Op) -> bool:
-    """Whether an op is about the groups of a thread's stores."""
+    """True if an op is about the groups of a thread's stores."""
     return facts.Group.BULK in (op.facts.issues, op.facts.commits, op.facts.awaits)
 
 
 def _frees(q: Question) -> bool:
-    """Whether the fence stands before the tensor memory is freed, or handed on to be freed."""
+    """True if the fence stands before the tensor memory is freed, or handed on to be freed."""
     rest = q.mutant.place.block.ops[q.mutant.place.index + 1 :]
     match q.op, next((x for op in rest for x in rewriting.everything(op) if x.acts), None):
         case ops.Tcgen05FenceAfter(), ops.TmemDealloc():
@@ -157,7 +157,7 @@ def _frees(q: Question) -> bool:
 
 
 def _waits_by(kernel: Kernel, cursor: Cursor) -> bool:
-    """Whether any wait takes its phase from this cursor."""
+    """True if any wait takes its phase from this cursor."""
     every = [place.op for place in rewriting.places(kernel)]
     phases = {op.phase for op in every if isinstance(op, ops.CursorRead) and op.cursor is cursor}
     return any(
@@ -166,7 +166,7 @@ def _waits_by(kernel: Kernel, cursor: Cursor) -> bool:
 
 
 def _freed_after(kernel: Kernel, bar: BarrierRef) -> bool:
-    """Whether a wait for this barrier is the last one before tensor memory is freed."""
+    """True if a wait for this barrier is the last one before tensor memory is freed."""
     for place in rewriting.places(kernel):
         if isinstance(place.op, ops.TmemDealloc):
             before = [op for op in place.block.ops[: place.index] if isinstance(op, ops.MbarWait)]

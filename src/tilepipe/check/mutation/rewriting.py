@@ -123,7 +123,7 @@ def substituted(x: T, old: object, new: object) -> T:
 
 
 def acts(op: ops.Op) -> bool:
-    """Whether an op, or one inside it, synchronises or touches memory or an asynchronous unit."""
+    """True if an op, or one inside it, synchronises or touches memory or an asynchronous unit."""
     return any(x.acts for x in everything(op))
 
 

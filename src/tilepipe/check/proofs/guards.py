@@ -85,7 +85,7 @@ class Answer(tuple[int, int, int, int]):
         return False
 
     def allows(self, bar: int, phase: int, mask: int) -> bool:
-        """Whether a wait by the threads of `mask` is the one for which the test stands."""
+        """True if a wait by the threads of `mask` is the one for which the test stands."""
         _, asked, of, threads = self
         return (not CONDITIONS.phases or (asked, of) == (bar, phase)) and (
             not CONDITIONS.threads or not mask & ~threads
@@ -93,7 +93,7 @@ class Answer(tuple[int, int, int, int]):
 
 
 def too_early(known: bool) -> bool:
-    """Whether a test cannot be treated as a wait. `known`: it follows the completion of the phase
+    """True if a test cannot be treated as a wait. `known`: it follows the completion of the phase
     before.
     """
     return CONDITIONS.before and not known
@@ -219,7 +219,7 @@ class _Flow:
         return name if isinstance(name, Local) and alone else None
 
     def _only_waits(self, block: ops.Block) -> bool:
-        """Whether a block computes the operands of one wait, and performs it."""
+        """True if a block computes the operands of one wait, and performs it."""
         if not block.ops:
             return False
         *before, last = block.ops

@@ -59,14 +59,14 @@ class Poll:
     strange: int = 0
 
     def again(self, state: bytes) -> bool:
-        """Whether the agent has polled in this state before; records the state."""
+        """True if the agent has polled in this state before; records the state."""
         if state in self.seen:
             return True
         self.seen.add(state)
         return False
 
     def repeats(self, site: int, state: Callable[[], bytes]) -> bool:
-        """Whether a silent round has come back to the kept state."""
+        """True if a silent round has come back to the kept state."""
         if self.site != site and self.site >= 0 and self.strange < SILENT_OPS:
             self.strange += 1
             return False

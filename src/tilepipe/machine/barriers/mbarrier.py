@@ -359,7 +359,7 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
 
 
 def _is_near(m: Machine, site: Site) -> bool:
-    """Whether a wait acquires only what threads of its own CTA have released: where it says so, or
+    """True if a wait acquires only what threads of its own CTA have released: where it says so, or
     by the letter where it names no scope.
     """
     return site.near and (not site.unscoped or m.world.asks(SCOPE_OF_WAIT))
@@ -419,7 +419,7 @@ def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
 
 
 def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int) -> bool:
-    """Whether phase `phase` is complete; if it is, acquires what it released."""
+    """True if phase `phase` is complete; if it is, acquires what it released."""
     b = ag.cta.bars[bar]
     outcome = b.state != LIVE or phase != b.phase
     if m.journal is not None and b.state == LIVE:

@@ -224,7 +224,7 @@ def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
 
 
 def _made(bar: Mbarrier, ag: Agent, mask: int) -> bool:
-    """Whether the thread that initialised a barrier is one of these."""
+    """True if the thread that initialised a barrier is one of these."""
     uid, lanes = bar.initialiser
     return uid == ag.uid and lanes & ~mask == 0
 

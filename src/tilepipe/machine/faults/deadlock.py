@@ -155,7 +155,7 @@ class _Report:
         return lines
 
     def _unused(self, on: object) -> bool:
-        """Whether it is a barrier named by address that nothing has used: which ops of the kernel
+        """True if it is a barrier named by address that nothing has used: which ops of the kernel
         are for it is not known.
         """
         addressed = self.m.world.program.addressed

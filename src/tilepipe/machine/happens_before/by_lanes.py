@@ -15,7 +15,7 @@ Meeting = tuple[int, int]  # lanes of an earlier access, and of a later one, at 
 
 
 def ordered(m: Machine, old: Fenceable, new: Actor, meetings: Iterable[Meeting]) -> bool:
-    """Whether every lane of the later access, by `new`, comes after those lanes of `old` which
+    """True if every lane of the later access, by `new`, comes after those lanes of `old` which
     touched what it touches: it knows the access, or their parts, or is that lane itself.
     """
     if not m.order.shares:

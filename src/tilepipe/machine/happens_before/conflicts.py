@@ -58,7 +58,7 @@ def _both_strong(m: Machine, old: Access, new: Access) -> bool:
 
 
 def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
-    """Whether program order suffices: one agent, and the same single lane touches each common
+    """True if program order suffices: one agent, and the same single lane touches each common
     element. `slot`, `place`: the slots of `new` and `old`.
     """
     if old.agent is not new.agent or old.asynchronous:
@@ -71,7 +71,7 @@ def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
 
 
 def _after_lanes(m: Machine, slot: Slot, place: Slot, old: Access, new: Access) -> bool:
-    """Whether each lane of `new` comes after those lanes of `old` that touched the same bytes."""
+    """True if each lane of `new` comes after those lanes of `old` that touched the same bytes."""
     if old.asynchronous or new.asynchronous or not m.order.shares:
         return False
     if slot is place:
@@ -163,7 +163,7 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _succeeds(new: Access, old: Access, known: int) -> bool:
-    """Whether the read `new` is known only together with the read `old` of the same agent: same
+    """True if the read `new` is known only together with the read `old` of the same agent: same
     proxy, and ordered one after the other.
     """
     if new.asynchronous != old.asynchronous:

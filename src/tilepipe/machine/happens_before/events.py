@@ -109,7 +109,7 @@ class Event:
         return self.box or (), tuple(sorted(self.points.items())), self.layout or ()
 
     def by_same_lanes(self, old: Event, common: set[int] | bool) -> bool:
-        """Whether each of the elements in `common` is touched by one and the same lane in both
+        """True if each of the elements in `common` is touched by one and the same lane in both
         events.
         """
         if old.box is not None:
@@ -129,7 +129,7 @@ class Event:
         return ((old.points[p], self.points[p]) for p in old.points.keys() & self.points.keys())
 
     def covers(self, old: Event) -> bool:
-        """Whether every element of `old` is one of this event's."""
+        """True if every element of `old` is one of this event's."""
         if self.box is None:
             return old.box is None and old.points.keys() <= self.points.keys()
         return old.box is not None and all(

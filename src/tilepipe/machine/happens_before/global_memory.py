@@ -421,7 +421,7 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
 
 
 def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
-    """Whether program order settles it: one agent, and each common element is touched by one and
+    """True if program order settles it: one agent, and each common element is touched by one and
     the same lane.
     """
     if old.agent_uid != new.agent_uid:
@@ -432,7 +432,7 @@ def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
 
 
 def _after_lanes(m: Machine, old: Event, new: Event) -> bool:
-    """Whether each lane of an event comes after those lanes of `old` that touched the same."""
+    """True if each lane of an event comes after those lanes of `old` that touched the same."""
     if old.asynchronous or new.asynchronous or not m.order.shares:
         return False
     meetings = new.lanes_at_common(old)

@@ -44,7 +44,7 @@ class Scope(IntEnum):
     SYS = 3
 
     def reaches(self, here: Place, there: Place) -> bool:
-        """Whether it includes, for a thread of the CTA `here`, those of the CTA `there`."""
+        """True if it includes, for a thread of the CTA `here`, those of the CTA `there`."""
         return here == there or self >= Scope.GPU or (self is Scope.CLUSTER and here[0] == there[0])
 
 
@@ -70,7 +70,7 @@ RELAXED = Strong()
 
 
 def morally_strong(a: Strong | None, here: Place, b: Strong | None, there: Place) -> bool:
-    """Whether two accesses to common bytes by different threads do not race. `here`, `there`: the
+    """True if two accesses to common bytes by different threads do not race. `here`, `there`: the
     CTAs of the threads.
     """
     if a is None or b is None:
@@ -108,7 +108,7 @@ class Value:
     releasing: dict[tuple[Scope, Place], tuple[Site, str]] = field(default_factory=dict)
 
     def meets(self, here: Place, strong: Strong) -> bool:
-        """Whether the scopes of the write, and of a strong access by a thread of the CTA `here`,
+        """True if the scopes of the write, and of a strong access by a thread of the CTA `here`,
         include each other's thread.
         """
         return strong.scope.reaches(here, self.place) and self.strong.scope.reaches(
@@ -179,7 +179,7 @@ class Fence:
     mark: int
 
     def like(self, other: Fence) -> bool:
-        """Whether both are fences of the same kind by the same threads."""
+        """True if both are fences of the same kind by the same threads."""
         return (self.uid, self.mask, self.scope, self.restricted) == (
             other.uid, other.mask, other.scope, other.restricted,
         )  # fmt: skip

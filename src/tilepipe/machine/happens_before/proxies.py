@@ -1,4 +1,4 @@
-"""Whether the fences stand between two conflicting accesses that synchronisation has ordered: proxy
+"""The check that fences stand between two conflicting accesses that synchronisation has ordered: proxy
 fences, and those of tcgen05 in tensor memory.
 """
 
@@ -97,7 +97,7 @@ def check_tensor_fences(m: Machine, tm: TensorMemory, old: Access, new: Access, 
 
 
 def _pipelined(old: Access, new: Access) -> bool:
-    """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its
+    """True if the PTX ISA promises that an op of the tensor core comes after an earlier one of its
     thread (tcgen05 memory consistency model, pipelined instructions): an MMA after a copy, or
     after an MMA of the same accumulator, shape and kind.
     """

@@ -399,7 +399,7 @@ def _in_order(
 
 
 def _is_response(space: ByteSpace, touched: ByteSet) -> bool:
-    """Whether some of the bytes are of a response to clusterlaunchcontrol.try_cancel."""
+    """True if some of the bytes are of a response to clusterlaunchcontrol.try_cancel."""
     return any(
         written.is_write
         and written.site.facts.unit is Unit.LAUNCH_CONTROL

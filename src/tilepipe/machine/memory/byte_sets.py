@@ -54,7 +54,7 @@ class ByteSet:
 
     @property
     def is_span(self) -> bool:
-        """Whether the bytes are consecutive."""
+        """True if the bytes are consecutive."""
         return not self.mask & (self.mask + 1)
 
     def _from(self, lo: int) -> int:
@@ -67,11 +67,11 @@ class ByteSet:
         return self._from(lo) & other._from(lo)
 
     def meets(self, other: ByteSet) -> bool:
-        """Whether the sets have a byte in common."""
+        """True if the sets have a byte in common."""
         return self.lo < other.hi and other.lo < self.hi and bool(self.common(other))
 
     def within(self, other: ByteSet) -> bool:
-        """Whether every byte is one of `other`."""
+        """True if every byte is one of `other`."""
         return self.lo >= other.lo and not self.mask & ~other._from(self.lo)
 
     def moved(self, by: int) -> ByteSet:
@@ -115,7 +115,7 @@ class LaneBytes(ByteSet):
 
 
 def one_lane_each(a: ByteSet, b: ByteSet) -> bool:
-    """Whether each byte in both sets is touched by one and the same lane in both."""
+    """True if each byte in both sets is touched by one and the same lane in both."""
     if not isinstance(a, LaneBytes) or not isinstance(b, LaneBytes):
         return False
     lo = max(a.lo, b.lo)

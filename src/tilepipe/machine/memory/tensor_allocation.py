@@ -164,7 +164,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
 
 
 def waits_for_the_peer(twin: Allocation, known: int) -> bool:
-    """Whether the alloc of a pair's odd CTA is not known to have returned."""
+    """True if the alloc of a pair's odd CTA is not known to have returned."""
     return not twin.through & known
 
 
@@ -183,7 +183,7 @@ def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:
 
 
 def _is_given(tm: TensorMemory, call: Call) -> bool:
-    """Whether an alloc gets the columns that the leader of a pair has allocated."""
+    """True if an alloc gets the columns that the leader of a pair has allocated."""
     return call.group == 2 and bool(tm.cta.rank & 1)
 
 

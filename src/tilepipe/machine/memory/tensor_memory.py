@@ -130,7 +130,7 @@ class TensorMemory(Slot):
         self.full = {rect for rect in self.full if rect[3] <= column or column + columns <= rect[2]}
 
     def allocated(self, column: int, end: int) -> bool:
-        """Whether columns [column, end) lie inside one live allocation."""
+        """True if columns [column, end) lie inside one live allocation."""
         held = self.allocations.values()
         return any(a.column <= column and end <= a.column + a.columns for a in held)
 

@@ -139,7 +139,7 @@ class Slot:
     # -- which accesses touch what -----------------------------------------------------
 
     def points_meet(self, a: Access, b: Access) -> bool:
-        """Whether two accesses touch a common element; at least one is of single elements."""
+        """True if two accesses touch a common element; at least one is of single elements."""
         mine, theirs = a.elements, b.elements
         if mine is not None and theirs is not None:
             return not mine.keys().isdisjoint(theirs)
@@ -149,7 +149,7 @@ class Slot:
         return any(r0 <= p >> 32 < r1 and c0 <= p & 0xFFFFFFFF < c1 for p in points)
 
     def one_lane_each(self, a: Access, b: Access) -> bool:
-        """Whether each element that two accesses have in common is touched by one and the same
+        """True if each element that two accesses have in common is touched by one and the same
         lane.
         """
         mine, theirs = a.elements, b.elements
@@ -168,7 +168,7 @@ class Slot:
         return ((before[p], after[p]) for p in before.keys() & after.keys())
 
     def covers(self, new: Access, old: Access) -> bool:
-        """Whether every element of `old` is one of `new`."""
+        """True if every element of `old` is one of `new`."""
         mine, theirs = new.elements, old.elements
         if mine is not None:
             return theirs is not None and theirs.keys() <= mine.keys()

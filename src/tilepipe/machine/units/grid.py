@@ -32,7 +32,7 @@ LATENCY = cost.TMA_LATENCY  # of either: there and back
 
 
 def may_act(m: Machine, ag: Agent) -> bool:
-    """Whether an agent performs an op now that depends on other clusters; else it asks the grid."""
+    """True if an agent performs an op now that depends on other clusters; else it asks the grid."""
     requests, clusters = m.requests, m.world.clusters
     if requests.granted is ag:
         requests.granted = None

@@ -105,7 +105,7 @@ def with_return(function: Function) -> Function:
 
 
 def ends(instruction: Instruction) -> bool:
-    """Whether lanes that execute it leave the function."""
+    """True if lanes that execute it leave the function."""
     return instruction.opcode in _ENDS
 
 

@@ -122,7 +122,7 @@ def _operands(instruction: Instruction, op: Operation) -> Iterator[str]:
 
 
 def _fits(register: Register, kind: str, instruction: Instruction, op: Operation) -> bool:
-    """Whether a register has the width of the type in which it is used. Those of accesses and
+    """True if a register has the width of the type in which it is used. Those of accesses and
     conversions may be wider (PTX ISA, "Operand Size Exceeding Instruction-Type Size").
     """
     if isinstance(op, Perform) or instruction.opcode in _MAY_BE_WIDER or register.type == "pred":

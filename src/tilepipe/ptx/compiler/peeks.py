@@ -106,7 +106,7 @@ class _Flow:
         return [leaf.number for leaf in _read_as_values(op) if isinstance(leaf, Register)]
 
     def _copies(self, number: int, op: Operation) -> bool:
-        """Whether an instruction hands an answer on, and adds nothing to it."""
+        """True if an instruction hands an answer on, and adds nothing to it."""
         return (
             isinstance(op, Compute)
             and (self._votes(number) or self.flow.instructions[number].opcode in _COPIES)

@@ -123,7 +123,7 @@ def _way(instruction: Instruction, op: Compute) -> Way:
 
 
 def _changes_numbers(instruction: Instruction, kinds: list[str]) -> bool:
-    """Whether bits of a result depend on other bits than those they come from."""
+    """True if bits of a result depend on other bits than those they come from."""
     if instruction.opcode == "cvt":
         return not all(map(is_integer, kinds)) or instruction.modifiers[0] not in TYPES
     return instruction.opcode == "lop3" and instruction.modifiers[0] in ("and", "or")

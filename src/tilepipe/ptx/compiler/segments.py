@@ -83,7 +83,7 @@ class RequestSite:
 
     @property
     def spins(self) -> bool:
-        """Whether it is a test that is a wait."""
+        """True if it is a test that is a wait."""
         return self.retries is not None
 
 
@@ -257,7 +257,7 @@ def _contents(operations: list[Operation], uniform: Uniformity) -> dict[int, np.
 
 
 def _names_all(members: Operand) -> bool:
-    """Whether a mask of lanes is a constant that names all of them."""
+    """True if a mask of lanes is a constant that names all of them."""
     return isinstance(members, Integer) and ~members.value & 0xFFFFFFFF == 0
 
 

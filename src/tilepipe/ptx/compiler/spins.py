@@ -71,7 +71,7 @@ class Spins:
         return None
 
     def _asks_the_same(self, test: int, other: int, path: Sequence[int]) -> bool:
-        """Whether another instruction is the same test, of the same phase. `path`: from the one to
+        """True if another instruction is the same test, of the same phase. `path`: from the one to
         the other.
         """
         if other >= len(self._operations):
@@ -89,7 +89,7 @@ class Spins:
         return asked == [way.of(operand) for operand, _ in two.sources]
 
     def _alike(self, test: int, other: int, tells: set[Operand]) -> bool:
-        """Whether the ways from two tests that have succeeded meet, and no register tells there
+        """True if the ways from two tests that have succeeded meet, and no register tells there
         which of them it was. `tells`: those that tell that the first one had failed.
         """
         one, two = (_Way(self._flow, self._operations, n, True) for n in (test, other))
@@ -102,12 +102,12 @@ class Spins:
         )
 
     def _live(self, at: int, registers: set[Operand]) -> bool:
-        """Whether one of these registers may be read from an instruction on."""
+        """True if one of these registers may be read from an instruction on."""
         live = self._liveness().before(at)
         return any(isinstance(r, Register) and live >> r.number & 1 for r in registers)
 
     def _same_again(self, path: Sequence[int], test: int) -> bool:
-        """Whether what stands in the block of the test gives the same values each time, and nothing
+        """True if what stands in the block of the test gives the same values each time, and nothing
         else shows afterwards that the test has failed.
 
         An instruction gives the same values where it reads nothing that the way changes, but for
@@ -219,7 +219,7 @@ def _destinations(op: Operation) -> set[Operand]:
 
 
 def _executes(instruction: Instruction, known: dict[Operand, Any]) -> bool | None:
-    """Whether the guard lets it run; None where that depends on more than the failed test."""
+    """True if the guard lets it run; None where that depends on more than the failed test."""
     if instruction.guard is None:
         return True
     value = known.get(instruction.guard.register)

@@ -42,7 +42,7 @@ class ThreadValues:
             more = len(self._known) > before
 
     def differ(self, register: int) -> bool | None:
-        """Whether a register has different values in the lanes of some warp; None if it is not
+        """True if a register has different values in the lanes of some warp; None if it is not
         known.
         """
         found = self._known.get(register)

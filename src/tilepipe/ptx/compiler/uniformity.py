@@ -40,7 +40,7 @@ class Uniformity:
     divergent: frozenset[int]
 
     def of(self, operand: Operand) -> bool:
-        """Whether an operand has one value for all lanes."""
+        """True if an operand has one value for all lanes."""
         return not any(_varies(leaf, self.varying) for leaf in leaves(operand))
 
 

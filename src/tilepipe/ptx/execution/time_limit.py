@@ -49,7 +49,7 @@ class RepeatedState:
         self._state: Any = None
 
     def is_back(self, state: Callable[[], Any]) -> bool:
-        """Whether the state equals the one that was kept; after a few calls only."""
+        """True if the state equals the one that was kept; after a few calls only."""
         self._looks += 1
         if self._looks < _LOOKS:
             return False

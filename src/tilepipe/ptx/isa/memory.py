@@ -77,7 +77,7 @@ class Access(NamedTuple):
 
     @property
     def watches(self) -> bool:
-        """Whether a load may see what other clusters write during the launch."""
+        """True if a load may see what other clusters write during the launch."""
         return self.space in ("", "global") and self.order != "weak"
 
     @property
@@ -105,7 +105,7 @@ def strong(order: str, scope: str, kind: str) -> Strong:
 
 
 def wide(access: Strong) -> bool:
-    """Whether the scope of an access has threads of other clusters."""
+    """True if the scope of an access has threads of other clusters."""
     return access.scope >= Scope.GPU
 
 

@@ -85,7 +85,7 @@ def type_of(name: str) -> Type:
 
 
 def is_integer(name: str) -> bool:
-    """Whether a type holds one integer, or bits."""
+    """True if a type holds one integer, or bits."""
     return name in TYPES and TYPES[name].kind in ("unsigned", "signed", "bits")
 
 

@@ -180,7 +180,7 @@ class DecidingData:
         return self._left_out[function]
 
     def fragment(self, fragment: object) -> bool:
-        """Whether the contents of a fragment decide."""
+        """True if the contents of a fragment decide."""
         return fragment in self.things
 
     def slot(self, slot: Slot) -> bytes:
@@ -216,7 +216,7 @@ def _faulting(x: Expr) -> set[Thing]:
 
 
 def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
-    """Whether an index of a store differs between any two threads of an agent: the lane of a warp,
+    """True if an index of a store differs between any two threads of an agent: the lane of a warp,
     or the thread of a role, plus what is the same for all of them.
     """
     match index:
@@ -280,7 +280,7 @@ def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
 
 
 def _steps(block: ops.Block) -> bool:
-    """Whether a block performs a step whatever branches it takes: an op that is handed to the
+    """True if a block performs a step whatever branches it takes: an op that is handed to the
     machine, and counted.
     """
     for op in block.ops:

@@ -9,7 +9,7 @@ _IDENTITY = {"warp", "thread", "warpgroup"}
 
 
 def interchangeable(role: Role, setup: ops.Block) -> bool:
-    """Whether all agents of a role do the same: no op in it depends on which of them performs
+    """True if all agents of a role do the same: no op in it depends on which of them performs
     it.
     """
     if role.agents < 2 or role.agents > 4:

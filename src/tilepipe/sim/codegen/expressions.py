@@ -129,7 +129,7 @@ class Expressions:
         return 0 if self.warp is None else 32 * self.warp
 
     def varies(self, vary: e.Vary) -> bool:
-        """Whether a scalar that varies over `vary` is an array here."""
+        """True if a scalar that varies over `vary` is an array here."""
         return vary == e.Vary.LANE or (
             vary == e.Vary.WARP and self.threads > 32 and self.warp is None
         )
@@ -147,7 +147,7 @@ class Expressions:
         return self._hoisted[key]
 
     def constant_for_life(self, x: e.Expr) -> bool:
-        """Whether a scalar stays the same for the whole life of the agent, and cannot fail: it may
+        """True if a scalar stays the same for the whole life of the agent, and cannot fail: it may
         be hoisted.
         """
         return self._invariant(x) and not ranges.checked(x)
@@ -356,7 +356,7 @@ class Expressions:
 
     @staticmethod
     def _exact(x: e.Expr) -> bool:
-        """Whether arrays of Python's integers are needed: a sum or product of int64 may not fit
+        """True if arrays of Python's integers are needed: a sum or product of int64 may not fit
         NumPy's int64.
         """
         return x.dtype.bits == 64 and ranges.grows(x)

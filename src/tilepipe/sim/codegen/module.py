@@ -255,7 +255,7 @@ class _Module:
 
 
 def _orders_clusters(op: ops.Op) -> bool:
-    """Whether an op is of those by which one cluster can come after another."""
+    """True if an op is of those by which one cluster can come after another."""
     match op:
         case ops.StrongLoad() | ops.StrongStore() | ops.Fence():
             return True
@@ -300,7 +300,7 @@ def _views(buffers: Sequence[SmemBuffer]) -> tuple[tuple[int, ...], ...]:
 
 
 def _quiet(op: ops.Op) -> bool:
-    """Whether the idle warps may leave this set-up op out: one lane of the CTA does it, or it has
+    """True if the idle warps may leave this set-up op out: one lane of the CTA does it, or it has
     no effect outside.
     """
     if isinstance(op, ops.Elect):
