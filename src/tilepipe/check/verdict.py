@@ -321,7 +321,7 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def too_small(verdicts: Sequence[Verdict]) -> str:
-    """What the instances do not reach, one line for each problem; empty if they are large enough.
+    """The problems of instances that are too small, one line for each; empty if they are not.
 
     The size is measured in the executions, so that this works for any kernel: an mbarrier array
     stands for a ring, and the phases that its barriers complete for the laps. A mistake in a phase

@@ -14,7 +14,7 @@ from tilepipe.machine.wording import Wording
 
 
 class Arriver(NamedTuple):
-    """What arrives on barriers of other CTAs: the threads of agent `uid`, where `lane` is -1, or
+    """A source of arrivals at barriers of peers: the threads of agent `uid`, where `lane` is -1, or
     the commits that one of its lanes issues.
     """
 

@@ -25,7 +25,7 @@ class AgentPlan:
 # Named tuples, like other plain records of the machine: the first run imports them, and defining a
 # frozen dataclass takes 0.8 ms, a named tuple 0.1 ms.
 class RingSide(NamedTuple):
-    """What the mbarriers of a ring of stages are for, one for each stage. `fills`: their phases are
+    """The purpose of the mbarriers of a ring, one for each stage. `fills`: their phases are
     fills of the stage, not releases. `ring`: its name, by which the other side is found; "" where
     no other side is known.
     """

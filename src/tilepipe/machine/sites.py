@@ -100,7 +100,7 @@ class Site:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for others, or tests whether it would have to. Where the threads of a
+        """True if it waits for others, or tests whether it would have to. Where the threads of a
         warp, or all at the end of the set-up, meet, none waits for the work of another role.
         """
         return (

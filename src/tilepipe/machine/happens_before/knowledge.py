@@ -34,7 +34,7 @@ class Fenceable(Protocol):
 
 
 class Shares(Protocol):
-    """What hands out bits for the parts that some lanes have of accesses (`accesses.Share`)."""
+    """The source of bits for the parts that some lanes have of accesses (`accesses.Share`)."""
 
     def share(self, owner: Knowledge, bits: int, lanes: int) -> int: ...
 
@@ -132,7 +132,7 @@ class Knowledge:
         return out
 
     def _of_lanes(self, entry: Pending, lanes: int, among: int = -1) -> int:
-        """What some lanes know or made of an entry: its bits, or, of accesses that other lanes made
+        """The part of an entry that some lanes know: its bits, or, of accesses that other lanes made
         as well, the bit of their share.
         """
         mine, bits = entry.mask & lanes, entry.bits & among

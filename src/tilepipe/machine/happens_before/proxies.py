@@ -1,5 +1,5 @@
-"""The check that fences stand between two conflicting accesses that synchronisation has ordered: proxy
-fences, and those of tcgen05 in tensor memory.
+"""Checks of fences between two conflicting accesses that synchronisation has ordered: proxy fences,
+and those of tcgen05 in tensor memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a reduction makes of the elements of a tensor and of those given (PTX ISA, red,
+"""The results of a reduction of the elements of a tensor and of those given (PTX ISA, red,
 cp.reduce.async.bulk.tensor).
 """
 

@@ -43,7 +43,7 @@ def truncated(x: Array) -> Array:
 
 
 def narrow_sum(total: Array, dtype: DType, *, saturates: bool) -> Array:
-    """What an accumulator of float16 or int32 gets: an exact sum, rounded once. `saturates`: one of
+    """An exact sum as accumulators of float16 or int32 hold it, rounded once. `saturates`: one of
     integers is clamped, and otherwise wraps.
     """
     if dtype is float16:

@@ -162,7 +162,7 @@ class TensorMemory(Slot):
 
 
 def elements(words: Array, dtype: DType) -> Array:
-    """What words by columns, (columns, ...), hold: (rows, cols) elements in storage form."""
+    """The elements in words by columns, (columns, ...): (rows, cols), in storage form."""
     by_row = np.ascontiguousarray(words.reshape(len(words), -1).T)
     return by_row.view(dtype.numpy).astype(storage(dtype))
 

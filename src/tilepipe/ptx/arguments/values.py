@@ -247,7 +247,7 @@ def _encoded(what: str, name: str, argument: Argument, memory: DeviceMemory) -> 
 
 
 def _cure(argument: object) -> str:
-    """What to pass instead of a list: arrays in it are meant by their addresses."""
+    """The advice against a list: arrays in it are meant by their addresses."""
     if not isinstance(argument, list | tuple):
         return ""
     numbers = all(isinstance(each, int | float | np.generic) for each in argument)

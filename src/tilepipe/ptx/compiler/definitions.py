@@ -1,4 +1,4 @@
-"""What a function uses that nothing defines: names that no declaration has, addresses that the
+"""Operands of a function that nothing defines: names that no declaration has, addresses that the
 reader has not, and operands that hold no value.
 """
 

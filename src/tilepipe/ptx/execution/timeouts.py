@@ -22,7 +22,7 @@ Undecided = Callable[[Machine, list[Agent], dict[Mbarrier, list[Site]]], NotMode
 
 
 def undecided(code: CompiledFunction) -> Undecided:
-    """What to say instead of a deadlock in which an agent polls in a loop that reads a clock."""
+    """The message instead of a deadlock in which an agent polls in a loop that reads a clock."""
     clocks = _clocks_of_loops(code)
 
     def explained(
