@@ -132,8 +132,8 @@ class Knowledge:
         return out
 
     def _of_lanes(self, entry: Pending, lanes: int, among: int = -1) -> int:
-        """The part of an entry that some lanes know: its bits, or, of accesses that other lanes made
-        as well, the bit of their share.
+        """The part of an entry that lanes know or made: its bits, or, of accesses that other lanes
+        made as well, the bit of their share.
         """
         mine, bits = entry.mask & lanes, entry.bits & among
         if not mine or not bits:
