@@ -136,7 +136,7 @@ def peer_of(what: str, program: programs.Made, number: int = 0) -> Peer:
 
 
 def _takes_arguments(function: Callable[..., Any], program: tp.Program) -> bool:
-    """Whether its arguments are those of the kernel: arrays, and not settings."""
+    """True if its arguments are those of the kernel: arrays, and not settings."""
     asked = inspect.signature(function).parameters.values()
     needed = [p.name for p in asked if p.default is p.empty]
     return bool(needed) and all(name in program.launch_args.args for name in needed)

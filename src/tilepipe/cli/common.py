@@ -165,7 +165,7 @@ def print_json_error(error: object, message: str) -> None:
 
 
 def wants_json() -> bool:
-    """Whether the command line asks for JSON: also where it cannot be parsed."""
+    """True if the command line asks for JSON: also where it cannot be parsed."""
     words = sys.argv[1:]
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 

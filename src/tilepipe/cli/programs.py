@@ -105,7 +105,7 @@ def shipped_kernel(what: str) -> KernelSpec:
 
 
 def names_file(what: str) -> bool:
-    """Whether a target is FILE.py:NAME, or should be, and not a shipped kernel."""
+    """True if a target is FILE.py:NAME, or should be, and not a shipped kernel."""
     return what.endswith(".py") or ".py:" in what or os.sep in what
 
 

@@ -89,7 +89,7 @@ class Place:
 
     @property
     def swizzled(self) -> bool:
-        """Whether a line is as long as the swizzle, so that the swizzle permutes each line."""
+        """True if a line is as long as the swizzle, so that the swizzle permutes each line."""
         return self.buffer.swizzle > 0 and self.line == self.buffer.swizzle
 
     def split(self, row: Expr, col: Expr) -> tuple[Expr, Expr]:

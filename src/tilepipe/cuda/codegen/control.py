@@ -169,7 +169,7 @@ def _(op: ops.If, ctx: Context) -> None:
 
 
 def _needs_mask(body: ops.Block) -> bool:
-    """Whether a block contains an op that needs the mask of the lanes that execute it."""
+    """True if a block contains an op that needs the mask of the lanes that execute it."""
     return any(op.facts.active_lanes for op in walk(body))
 
 

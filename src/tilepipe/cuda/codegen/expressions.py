@@ -275,5 +275,5 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
 
 
 def _truncating(x: e.Binary) -> bool:
-    """Whether C++'s truncating division gives the same as Python's division."""
+    """True if C++'s truncating division gives the same as Python's division."""
     return x.a.dtype.kind in ("uint", "phase", "bool") or (x.a.nonneg and x.b.nonneg)

@@ -151,7 +151,7 @@ def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], 
 
 
 def _pairs_together(t: Tile) -> bool:
-    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they are neighbours at a
+    """True if one access takes columns 2 j and 2 j + 1 of a rectangle: they are neighbours at a
     multiple of two elements, and no small floats of 8 bits. The swizzle, which moves 16-byte
     chunks, does not separate them.
     """
@@ -165,7 +165,7 @@ def _pairs_together(t: Tile) -> bool:
 
 
 def _integer_pair(t: DType) -> bool:
-    """Whether two integers of this dtype make one access, of 16 or 64 bits."""
+    """True if two integers of this dtype make one access, of 16 or 64 bits."""
     return t.is_integer and t.bits in (8, 32)
 
 

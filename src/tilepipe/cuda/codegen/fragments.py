@@ -101,7 +101,7 @@ _PACKED = ("add", "sub", "mul")
 
 
 def _holds_pairs(x: Expr, dtype: DType) -> bool:
-    """Whether registers hold pairs of a value, or of what it is computed from in its own dtype."""
+    """True if registers hold pairs of a value, or of what it is computed from in its own dtype."""
     if x.dtype is not dtype or not x.shape:
         return False
     if isinstance(x, e.FragmentRead):
@@ -155,7 +155,7 @@ def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
 
 
 def _matters(layout: str, rows: int) -> bool:
-    """Whether the layout says which elements a value of so many rows holds: of 64 rows or one, all
+    """True if the layout says which elements a value of so many rows holds: of 64 rows or one, all
     but "rows:T" are the same.
     """
     return rows > 64 or row_threads(layout) > 0
@@ -238,7 +238,7 @@ def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: in
 
 
 def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
-    """Whether assigning a value to columns [col, col + cols) of a fragment overwrites columns that
+    """True if assigning a value to columns [col, col + cols) of a fragment overwrites columns that
     the value reads for another column. It then needs a copy.
     """
     moved = [x for x in nodes(value) if isinstance(x, e.Bitcast | e.Interleave)]

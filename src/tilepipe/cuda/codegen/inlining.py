@@ -43,7 +43,7 @@ def inlinable(block: ops.Block) -> set[Local]:
 
 
 def reads_through(block: ops.Block, at: int) -> bool:
-    """Whether the values read at `block.ops[at]` can be printed as the cursor or variable itself,
+    """True if the values read at `block.ops[at]` can be printed as the cursor or variable itself,
     because no use of them follows a write to it.
     """
     read = block.ops[at]

@@ -56,7 +56,7 @@ def withheld(*every: type[ops.Op], by_warp: bool = False) -> Callable[[AnEmit], 
 
 
 def _synchronises(op: type[ops.Op]) -> bool:
-    """Whether a delay before an op can change the order of agents: the op signals or awaits a
+    """True if a delay before an op can change the order of agents: the op signals or awaits a
     barrier, draws on something that CTAs contend for, commits or awaits a group, or is a TMA copy.
     """
     facts = op.facts

@@ -109,5 +109,5 @@ def small_float(t: DType) -> str | None:
 
 
 def is_packed(t: DType, cols: int) -> bool:
-    """Whether a fragment of this dtype keeps two columns in one register."""
+    """True if a fragment of this dtype keeps two columns in one register."""
     return t in (dtypes.float16, dtypes.bfloat16) and cols > 1

@@ -79,7 +79,7 @@ def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
 
 
 def _reads_after_commit(ctx: Context, bar: BarrierRef) -> bool:
-    """Whether a commit by another CTA signals the barrier, and this role reads shared memory."""
+    """True if a commit by another CTA signals the barrier, and this role reads shared memory."""
     if ctx.role is None or bar.array not in ctx.module.committed_remotely:
         return False
     loads = (op for op in walk(ctx.role.body) if isinstance(op, ops.FragmentLoad | ops.Load))

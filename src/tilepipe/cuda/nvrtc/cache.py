@@ -92,7 +92,7 @@ def _digest(name: str, body: bytes) -> bytes:
 
 
 def _private(where: Path) -> bool:
-    """Whether no other user can write to a directory."""
+    """True if no other user can write to a directory."""
     try:
         found = where.stat()
     except OSError:

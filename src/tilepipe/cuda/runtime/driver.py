@@ -222,6 +222,6 @@ def launch_configuration(
 
 
 def is_current(ordinal: int) -> bool:
-    """Whether the device's context is current in this thread."""
+    """True if the device's context is current in this thread."""
     _, now = api().cuCtxGetCurrent()
     return int(now) == int(primary_context(ordinal))

@@ -28,7 +28,7 @@ class DeviceView:
 
 
 def is_device_array(x: Any) -> bool:
-    """Whether `x` lies in the memory of a CUDA device."""
+    """True if `x` lies in the memory of a CUDA device."""
     if isinstance(x, np.ndarray | np.generic):
         return False
     if is_torch(x):
@@ -39,7 +39,7 @@ def is_device_array(x: Any) -> bool:
 
 
 def is_torch(x: Any) -> bool:
-    """Whether `x` is a PyTorch tensor; does not import PyTorch."""
+    """True if `x` is a PyTorch tensor; does not import PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 

@@ -63,7 +63,7 @@ class MmaOp:
         self._ctx.mma_commit(mbar, mask)
 
     def _in_a_loop(self) -> bool:
-        """Whether this is inside a loop of the block that acquired the accumulator."""
+        """True if this is inside a loop of the block that acquired the accumulator."""
         for scope in self._ctx.tracer.scope.outward:
             if any(isinstance(handle, MmaStage) for handle in scope.handles):
                 return False

@@ -95,7 +95,7 @@ class FA4Config:
 
     @property
     def is_blackwell(self) -> bool:
-        """Whether sums are in tensor memory."""
+        """True if sums are in tensor memory."""
         return self.chip.arch.startswith("sm_10")
 
     @property
@@ -259,7 +259,7 @@ class FA4Config:
         return 2 * self.BN + 2 * self.padded_ov_depth if self.is_blackwell else 0
 
     def supported(self) -> bool:
-        """Whether a kernel of this shape can run; `broken_rule` says why not."""
+        """True if a kernel of this shape can run; `broken_rule` says why not."""
         return self.broken_rule() is None
 
     def broken_rule(self) -> str | None:

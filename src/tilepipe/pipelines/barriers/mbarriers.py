@@ -107,7 +107,7 @@ class SharedMemBarrier(View):
         return self._ref
 
     def __eq__(self, other: object) -> bool:
-        """Whether two pointers are known to name one barrier: the same array and CTA, and the same
+        """True if two pointers are known to name one barrier: the same array and CTA, and the same
         constant or traced index.
         """
         if not isinstance(other, SharedMemBarrier):
