@@ -367,3 +367,26 @@ def test_a_counter_in_shared_memory_is_reset_by_its_last() -> None:
     run(text.replace("LAST", "1"), zeros(1), block=64)
     with pytest.raises(RaceError):
         run(text.replace("LAST", "0"), zeros(1), block=64)
+
+
+def test_a_flag_that_the_reader_wrote_last_is_not_blamed_on_the_reader() -> None:
+    """Each CTA writes a word, counts itself by a relaxed addition, and reads the other's word once
+    both are counted: the addition of the other CTA is to release, at the scope of the GPU.
+    """
+    text = """
+        mov.u32 %r1, %ctaid.x;
+        mad.wide.u32 %rd1, %r1, 4, %b0;
+        st.global.u32 [%rd1], %r1;
+        atom.relaxed.gpu.global.add.u32 %r2, [%b1], 1;
+        WAIT: ld.acquire.gpu.global.u32 %r3, [%b1];
+        setp.lt.u32 %p1, %r3, 2;
+        @%p1 bra WAIT;
+        xor.b32 %r4, %r1, 1;
+        mad.wide.u32 %rd2, %r4, 4, %b0;
+        ld.global.u32 %r5, [%rd2];
+        """
+    arrays = np.zeros(2, np.uint32), np.zeros(1, np.uint32)
+    launch = kernel(text, 2).bind(arrays, grid=2, block=1, cooperative=True)
+    said = r"follows the first access releases it: write atom\.release\.gpu"
+    with pytest.raises(RaceError, match=said):
+        launch.run()

@@ -52,6 +52,9 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
         by, who = value.releasing.get(narrow[-1], (by, who))
     places = [place for _, place in released] or [value.place]
     scope = max((_needed(seen.place, place) for place in places), key=_WIDTHS.index)
+    own = not released and value.place == seen.place and value.thread[0] == seen.uid
+    if own:  # its own read-modify-write came last; what it found there had to be released
+        scope = "gpu" if m.num_clusters > 1 else "cluster" if len(m.ctas) > 1 else "cta"
     write = f"{by.what} by {who}, at {by.loc.short}"
     read = f"{seen.site.what}, at {seen.site.loc.short}"
     release, acquire = (
@@ -60,7 +63,12 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
     words = m.world.program.words
     fence = words.get("a fence at a scope", "fence.acq_rel.{}").format(scope)
     found = []
-    if not released:
+    if own:
+        found.append(
+            f"no write of the flag {value.name} that follows the first access releases it: write"
+            f" {release}, or {fence} before it, in the thread that hands it on"
+        )
+    elif not released:
         found.append(
             f"the flag {value.name} is written relaxed ({write}): write {release},"
             f" or {fence} before it"
