@@ -199,8 +199,16 @@ def test_a_cta_does_not_exit_before_its_copy_has_landed() -> None:
             if request[1][0] is not SITES["mbar_wait"]:
                 yield request
 
-    with pytest.raises(ExitError, match="a copy into shared memory can still land: tma_load"):
-        t.run(body)
+    said = "a copy into shared memory can still land: tma_load"
+    world = t.world(body)
+    one_after_another(world, [0], None, lambda m: None)
+    (advice,) = world.advice
+    assert advice.startswith("load at exit")
+    assert said in advice
+    world = t.world(body)
+    world.rules = "strict"
+    with pytest.raises(ExitError, match=f"strict rules, load at exit: .*{said}"):
+        one_after_another(world, [0], None, lambda m: None)
 
 
 @pytest.mark.parametrize(
