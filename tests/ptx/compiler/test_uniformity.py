@@ -182,16 +182,16 @@ def _agrees(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     inputs = np.random.default_rng(seed).integers(0, 9, 17).astype(np.int32)
     kept = 0
 
-    def counted(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
+    def counted(flow: ControlFlow, operations: Sequence[Operation], read_first: int = 0) -> Uniformity:
         nonlocal kept
-        found = uniformity(flow, operations)
+        found = uniformity(flow, operations, read_first)
         kept = len(all_varying(flow, operations).varying) - len(found.varying)
         return found
 
     with monkeypatch.context() as patched:
         patched.setattr(_ANALYSIS, counted)
         found = _run(program.text, inputs.copy(), program.stored)
-        patched.setattr(_ANALYSIS, all_varying)
+        patched.setattr(_ANALYSIS, lambda flow, operations, _: all_varying(flow, operations))
         expected = _run(program.text, inputs.copy(), program.stored)
     np.testing.assert_array_equal(found, expected, err_msg=program.text)
     return kept

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ptx.isa.programs import run
+from tests.ptx.isa.programs import kernel, run
+from tilepipe.check import check
 from tilepipe.errors import PoisonError
 
 
@@ -51,3 +52,25 @@ def test_poison_that_is_dropped_is_no_fault(text: str, expected: int) -> None:
 def test_poison_that_decides_or_leaves_is_a_fault(text: str, register: str) -> None:
     with pytest.raises(PoisonError, match=f"{register} is read, and nothing has written it"):
         run(text, np.zeros(64, np.uint32))
+
+
+@pytest.mark.parametrize("some", ["@%p1 mov.u32 %r1, 5;", "@!%p1 bra OVER; mov.u32 %r1, 5; OVER:"])
+def test_lanes_that_have_not_written_a_constant_do_not_hold_it(some: str) -> None:
+    text = f"""
+        setp.lt.u32 %p1, %t, 4;
+        {some}
+        mad.wide.u32 %a0, %t, 4, %b0;
+        st.global.u32 [%a0], %r1;"""
+    verdict = check(kernel(text, 1).bind([np.zeros(32, np.int32)], grid=1, block=32))
+    assert [fault.kind for fault in verdict.faults] == ["PoisonError"]
+    only = text.replace("st.global", "@%p1 st.global")
+    assert check(kernel(only, 1).bind([np.zeros(32, np.int32)], grid=1, block=32)).ok
+
+
+@pytest.mark.parametrize(
+    "instruction", ["bar.warp.sync %r9", "vote.sync.any.pred %p2, %p1, %r9", "elect.sync _|%p2, %r9"]
+)
+def test_a_mask_that_nothing_has_written_is_a_fault(instruction: str) -> None:
+    text = f"setp.eq.u32 %p1, %t, 0; {instruction};"
+    verdict = check(kernel(text, 0).bind([], grid=1, block=32))
+    assert [fault.kind for fault in verdict.faults] == ["PoisonError"]

@@ -64,6 +64,20 @@ class ControlFlow:
             return set()
         return {other for other in after if number in self._after(self.blocks[other])}
 
+    def reached(self, start: int, without: int) -> set[int]:
+        """The blocks that can be reached from one, itself among them, by ways that do not lead
+        through the block `without`.
+        """
+        if start == without:
+            return set()
+        seen, work = {start}, [start]
+        while work:
+            for number in self.blocks[work.pop()].successors:
+                if number not in (EXIT, without) and number not in seen:
+                    seen.add(number)
+                    work.append(number)
+        return seen
+
     def _after(self, block: Block) -> set[int]:
         seen: set[int] = set()
         work = list(block.successors)

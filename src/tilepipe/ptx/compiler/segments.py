@@ -215,7 +215,7 @@ def prepared(function: Function, functions: Mapping[str, Function] | None = None
         PtxError: a call cannot be inlined.
     """
     function = with_condition_code(with_return(with_calls_inlined(function, functions or {})))
-    return replace(function, instructions=with_constants(function.instructions))
+    return replace(function, instructions=with_constants(function))
 
 
 def compiled(
@@ -229,7 +229,8 @@ def compiled(
     function = prepared(function, functions)
     operations = operations_of(function, functions or {})
     flow = ControlFlow(function)
-    return CompiledFunction(function, flow, operations, uniformity(flow, operations))
+    read_first = Liveness(flow, operations).before(0)
+    return CompiledFunction(function, flow, operations, uniformity(flow, operations, read_first))
 
 
 def _contents(operations: list[Operation], uniform: Uniformity) -> dict[int, np.dtype[Any]]:
@@ -355,26 +356,30 @@ class _Writer:
 
     # -- instructions ------------------------------------------------------------------
 
+    def gather(self, instruction: Instruction, op: Compute | Perform, named_lanes: Operand) -> None:
+        """Lines that wait for the lanes which an instruction names."""
+        if instruction.guard is None and not isinstance(named_lanes, Integer):
+            members = self.read(named_lanes, "u32")
+            self.line(f"parked = w.divide({members}, {self.following()}, {self.number})")
+            self.line("if parked is not None: return parked")
+        if instruction.guard is None and not _names_all(named_lanes):
+            named = self.constant(instruction)
+            self.line(f"w.must_be_named({self.read(named_lanes, 'u32')}, {named})")
+        if self.partial:
+            members = self.read(named_lanes, "u32")
+            match op.anywhere if isinstance(op, Perform) else "":
+                case "warp":
+                    meet = f"gather_anywhere({self.following()}"
+                case "mask" if instruction.guard is None:
+                    meet = f"gather_by_mask({members}, {self.following()}"
+                case _:
+                    meet = f"gather({members}"
+            self.line(f"parked = w.{meet}, {self.number})")
+            self.line("if parked is not None: return parked")
+
     def instruction(self, instruction: Instruction, op: Operation) -> None:
         if isinstance(op, Compute | Perform) and op.members is not None:
-            if instruction.guard is None and not isinstance(op.members, Integer):
-                members = self.read(op.members, "u32")
-                self.line(f"parked = w.divide({members}, {self.following()}, {self.number})")
-                self.line("if parked is not None: return parked")
-            if instruction.guard is None and not _names_all(op.members):
-                named = self.constant(instruction)
-                self.line(f"w.must_be_named({self.read(op.members, 'u32')}, {named})")
-            if self.partial:
-                members = self.read(op.members, "u32")
-                match op.anywhere if isinstance(op, Perform) else "":
-                    case "warp":
-                        meet = f"gather_anywhere({self.following()}"
-                    case "mask" if instruction.guard is None:
-                        meet = f"gather_by_mask({members}, {self.following()}"
-                    case _:
-                        meet = f"gather({members}"
-                self.line(f"parked = w.{meet}, {self.number})")
-                self.line("if parked is not None: return parked")
+            self.gather(instruction, op, op.members)
         unfenced = self.made.unfenced
         if self.at in unfenced.accesses and self.at not in unfenced.names:
             accesses = self.constant(unfenced.accesses[self.at])
@@ -680,6 +685,11 @@ class _TrackingWriter(_Writer):
     """The source of a segment that keeps track of poison: before each instruction stands a call
     that says which bits of its results are poison, or that poison decides something there.
     """
+
+    def gather(self, instruction: Instruction, op: Compute | Perform, named_lanes: Operand) -> None:
+        if not isinstance(named_lanes, Integer):
+            self.check(instruction, op)
+        super().gather(instruction, op, named_lanes)
 
     def compute(self, instruction: Instruction, op: Compute) -> None:
         flow = Flow.of(instruction, op, self.made.uniform.varying)

@@ -94,8 +94,16 @@ def all_varying(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformit
     return Uniformity(registers, frozenset(range(len(flow.blocks))))
 
 
-def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity:
-    """Analyses a function. `operations`: of its instructions."""
+def uniformity(
+    flow: ControlFlow, operations: Sequence[Operation], read_first: int = 0
+) -> Uniformity:
+    """Analyses a function.
+
+    Args:
+        operations: of its instructions.
+        read_first: bit n set where some path reads register n before it writes it. What only some
+            lanes have written such a register with is not what the others hold.
+    """
     writers: dict[int, int] = {}
     read_at: dict[int, list[int]] = {}
     for number, (instruction, op) in enumerate(zip(flow.instructions, operations, strict=True)):
@@ -107,7 +115,7 @@ def uniformity(flow: ControlFlow, operations: Sequence[Operation]) -> Uniformity
                 read_at.setdefault(leaf.number, []).append(number)
     varying: set[int] = set()
     divergent: set[int] = set()
-    fixed = _fixed(operations, writers)
+    fixed = {n for n in _fixed(operations, writers) if not read_first >> n & 1}
     turns = _turns(flow, operations)
     ends = {register: (min(at), max(at)) for register, at in read_at.items()}
     split: set[int] = set()  # blocks whose branch has been looked at
