@@ -182,7 +182,9 @@ def _agrees(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     inputs = np.random.default_rng(seed).integers(0, 9, 17).astype(np.int32)
     kept = 0
 
-    def counted(flow: ControlFlow, operations: Sequence[Operation], read_first: int = 0) -> Uniformity:
+    def counted(
+        flow: ControlFlow, operations: Sequence[Operation], read_first: int = 0
+    ) -> Uniformity:
         nonlocal kept
         found = uniformity(flow, operations, read_first)
         kept = len(all_varying(flow, operations).varying) - len(found.varying)

@@ -68,7 +68,8 @@ def test_lanes_that_have_not_written_a_constant_do_not_hold_it(some: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "instruction", ["bar.warp.sync %r9", "vote.sync.any.pred %p2, %p1, %r9", "elect.sync _|%p2, %r9"]
+    "instruction",
+    ["bar.warp.sync %r9", "vote.sync.any.pred %p2, %p1, %r9", "elect.sync _|%p2, %r9"],
 )
 def test_a_mask_that_nothing_has_written_is_a_fault(instruction: str) -> None:
     text = f"setp.eq.u32 %p1, %t, 0; {instruction};"
