@@ -100,6 +100,8 @@ def test_every_public_function_is_called() -> None:
         "attention",
         "gated_matmul",
         "grouped_matmul",
+        "prepare_weights",
+        "quantised_matmul",
         "rms_norm",
         "scaled_matmul",
     ):

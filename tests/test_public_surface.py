@@ -124,6 +124,8 @@ def test_public_members() -> None:
         "grouped_matmul",
         "attention",
         "matmul",
+        "prepare_weights",
+        "quantised_matmul",
         "rms_norm",
         "scaled_matmul",
     }
@@ -181,7 +183,7 @@ _version errors files host_arguments ir kernels lang ops pipelines program publi
 """
 IMPORTED_OF = {
     "kernels": "attention common gemm",
-    "ops": "arrays attention calls gated grouped matmul rms_norm scaled",
+    "ops": "arrays attention calls gated grouped matmul quantised rms_norm scaled",
 }
 # Of the standard library: each costs milliseconds, and few want it.
 HEAVY = {

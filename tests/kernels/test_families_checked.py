@@ -12,6 +12,7 @@ from tests.gpu.gemms import FAMILIES
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
 from tests.kernels.gemm_gated.families import FAMILIES as GATED
 from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
+from tests.kernels.gemm_quantised.families import FAMILIES as QUANTISED
 from tilepipe import check
 from tilepipe.check.verdict import too_small
 from tilepipe.registry.catalog import find
@@ -41,6 +42,7 @@ BLOCKWISE: list[dict[str, Any]] = [
 CASES: list[Case] = [
     *(("gemm", family) for family in FAMILIES.values()),
     *(("gemm_gated", family) for family in GATED.values()),
+    *(("gemm_quantised", family) for family in QUANTISED.values()),
     *(("gemm_grouped", family) for family in GROUPED.values()),
     *(
         ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})

@@ -114,6 +114,17 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "ping-pong": _TWO | {"bm": 64, "bn": 64, "schedule": "pingpong"},
         "cluster, gelu": _SMALL | {"cluster": 2, "activation": "gelu"},
     },
+    "gemm_quantised": {
+        "one consumer": {"bm": 64, "bn": 16, "stages": 2, "consumers": 1, "k_group_size": 1},
+        "shared K": {
+            "bm": 64,
+            "bn": 16,
+            "stages": 2,
+            "consumers": 1,
+            "k_group_size": 1,
+            "split_k": 2,
+        },
+    },
     "gemm_grouped": {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},

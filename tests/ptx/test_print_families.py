@@ -26,6 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gemm_blockwise": {"m": 264, "n": 296, "k": 272},
     "gemm_block_scaled": {"m": 264, "n": 200, "k": 352},
     "gemm_gated": {"m": 264, "n": 200, "k": 208},
+    "gemm_quantised": {"m": 40, "n": 200, "k": 392},
     "gemm_grouped": {"m": 420, "n": 136, "k": 200, "experts": 5},
     "attention": {"s_q": 200, "s_kv": 300},
 }

@@ -31,6 +31,8 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
     ("gemm_gated", {}),
     ("gemm_gated", {"cluster": 2, "activation": "gelu"}),
+    ("gemm_quantised", {}),
+    ("gemm_quantised", {"bits": 8, "group": 64, "split_k": 2}),
     ("gemm_grouped", {}),
     ("gemm_grouped", {"cluster": 2}),
     ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),

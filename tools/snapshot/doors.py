@@ -37,6 +37,7 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("block_scaled_gemm", {}, "sm_100a"),
     ],
     "gated.sm90": [("gemm_gated", {}, "sm_90a")],
+    "quantised.sm90": [("gemm_quantised", {}, "sm_90a")],
     "grouped.sm90": [("gemm_grouped", {}, "sm_90a"), ("grouped_gemm", {}, "sm_90a")],
     "attention.sm90": [("attention", {}, "sm_90a"), ("attention_forward", {}, "sm_90a")],
     "attention.sm100": [

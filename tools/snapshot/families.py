@@ -215,6 +215,26 @@ GROUPED: dict[str, Settings] = {
     "float16": {"dtype": "float16", "out_dtype": "float16"},
     "float32 out, B columns first": {"out_dtype": "float32", "b_order": "col"},
 }
+QUANTISED: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"consumers": 1, "bm": 64, "bn": 16, "k_group_size": 4},
+    "three consumers": {"consumers": 3, "bm": 192, "bn": 32, "k_group_size": 1, "stages": 4},
+    "tall": {"bm": 256, "bn": 32, "activation": "gelu"},
+    "shared K": {"split_k": 2, "bn": 32, "store_slots": 1},
+    "four share K": {"split_k": 4, "consumers": 1, "bm": 64, "bn": 32},
+    "groups of 64": {"group": 64, "bn": 32},
+    "groups of 32, float16": {"group": 32, "bn": 16, "dtype": "float16"},
+    "groups of 256, float32 out": {"group": 256, "out_dtype": "float32", "bn": 32},
+    "8 bits": {"bits": 8, "bn": 32},
+    "8 bits, groups of 32, float16": {
+        "bits": 8,
+        "group": 32,
+        "bn": 16,
+        "dtype": "float16",
+        "out_dtype": "float16",
+        "activation": "silu",
+    },
+}
 _ATTENTION_SM90: dict[str, Settings] = {
     f"d {d}{' causal' if causal else ''} {order} {store} {schedule}": {
         "d": d,
@@ -274,6 +294,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "grouped.sm90": {
         name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
+    "quantised.sm90": {n: {"m": 40, "n": 200, "k": 392} | s for n, s in QUANTISED.items()},
     "attention.sm90": _ATTENTION_SM90,
     "attention.sm100": _ATTENTION_SM100,
 }
@@ -295,6 +316,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "block_scaled.sm100": ("mxfp8 default", "nvfp4 narrow pair"),
     "gated.sm90": ("default", "cluster"),
     "grouped.sm90": ("default", "ping-pong cluster"),
+    "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
     "attention.sm100": ("default", "d 64 causal"),
 }
@@ -337,6 +359,7 @@ RUN: dict[str, dict[str, Settings]] = {
         },
     },
     "gated.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
+    "quantised.sm90": {"default": {"m": 40, "n": 200, "k": 392}},
     "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
     "attention.sm90": {
         "default": {"s_q": 200, "s_kv": 300},

@@ -4,7 +4,20 @@ from tilepipe.ops.attention.public import attention as attention
 from tilepipe.ops.gated.public import gated_matmul as gated_matmul
 from tilepipe.ops.grouped.public import grouped_matmul as grouped_matmul
 from tilepipe.ops.matmul.public import matmul as matmul
+from tilepipe.ops.quantised.public import (
+    prepare_weights as prepare_weights,
+    quantised_matmul as quantised_matmul,
+)
 from tilepipe.ops.rms_norm.public import rms_norm as rms_norm
 from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 
-__all__ = ["attention", "gated_matmul", "grouped_matmul", "matmul", "rms_norm", "scaled_matmul"]
+__all__ = [
+    "attention",
+    "gated_matmul",
+    "grouped_matmul",
+    "matmul",
+    "prepare_weights",
+    "quantised_matmul",
+    "rms_norm",
+    "scaled_matmul",
+]

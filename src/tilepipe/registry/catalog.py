@@ -9,6 +9,7 @@ from tilepipe.registry.gemm_block_scaled import GEMM_BLOCK_SCALED
 from tilepipe.registry.gemm_blockwise import GEMM_BLOCKWISE
 from tilepipe.registry.gemm_gated import GEMM_GATED
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
+from tilepipe.registry.gemm_quantised import GEMM_QUANTISED
 from tilepipe.registry.instances import Instance as Instance
 from tilepipe.registry.rows import CROSS_ENTROPY, LAYER_NORM, RMS_NORM, SOFTMAX
 from tilepipe.registry.settings import Setting as Setting
@@ -22,6 +23,7 @@ KERNELS: dict[str, KernelSpec] = {
         GEMM_BLOCK_SCALED,
         GEMM_GROUPED,
         GEMM_GATED,
+        GEMM_QUANTISED,
         ATTENTION,
         RMS_NORM,
         LAYER_NORM,

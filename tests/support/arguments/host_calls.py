@@ -25,6 +25,9 @@ from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_quantised import sm90 as gemm_quantised
+from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
+from tilepipe.kernels.gemm_quantised.layout import pack
 
 NUMBERS = {"-1", "0", "3", "2**31", "2**34", "2**70", "1.5", "2.0", "np.int64(3)", "np.float32(2)"}
 # arrays, too
@@ -119,6 +122,19 @@ def _gated() -> Any:
     return gemm_gated.bind, {"a": a, "gate": gate, "up": up, "c": c, "cfg": GatedGemmConfig()}
 
 
+def _quantised() -> Any:
+    a, c = matrices((64, 128), (64, 128))
+    scales = np.ones((1, 128), np.float32)
+    return gemm_quantised.bind, {
+        "a": a,
+        "words": pack(np.zeros((128, 128), np.int8)),
+        "scales": scales,
+        "c": c,
+        "cfg": QuantisedGemmConfig(),
+        "group": 128,
+    }
+
+
 def _grouped() -> Any:
     a, b, c = matrices((64, 32), (2, 64, 32), (64, 64))
     return gemm_grouped.bind, {
@@ -172,6 +188,25 @@ def _ops_gated() -> Any:
         "gate": gate,
         "up": up,
         "activation": "silu",
+        "out": None,
+        "out_dtype": None,
+        "seed": 0,
+        "progress": None,
+    }
+
+
+def _ops_prepare() -> Any:
+    return tp.ops.prepare_weights, {"weights": np.zeros((8, 16), np.int8), "bits": 4}
+
+
+def _ops_quantised() -> Any:
+    (a,) = matrices((8, 16))
+    return tp.ops.quantised_matmul, {
+        "a": a,
+        "weights": pack(np.zeros((8, 16), np.int8)),
+        "scales": np.ones((1, 8), np.float32),
+        "group": 128,
+        "activation": "none",
         "out": None,
         "out_dtype": None,
         "seed": 0,
@@ -393,6 +428,7 @@ CALLS: dict[str, Call] = {
         },
     ),
     "gemm_gated.bind": Call(_gated),
+    "gemm_quantised.bind": Call(_quantised),
     "gemm_grouped.bind": Call(_grouped),
     "ops.matmul": Call(
         _matmul,
@@ -417,6 +453,8 @@ CALLS: dict[str, Call] = {
         },
     ),
     "ops.gated_matmul": Call(_ops_gated, _OP),
+    "ops.prepare_weights": Call(_ops_prepare),
+    "ops.quantised_matmul": Call(_ops_quantised, _OP),
     "ops.grouped_matmul": Call(_ops_grouped, _OP),
     "ops.rms_norm": Call(
         _ops_rms_norm, _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}}

@@ -1,0 +1,73 @@
+"""Which configuration of the GEMM of quantised weights for which product. Figures in
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tilepipe as tp
+from tilepipe.kernels.gemm.model import BARRIERS, SLOT_BYTES
+from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
+from tilepipe.kernels.gemm_quantised.layout import BLOCK
+
+MAX_ROWS = 64  # of A in a tile
+MAX_STAGES = 12
+# (MMA warpgroups, rows of W in a tile), CTAs that share K
+_TILES, _SPLITS = ((2, 128), (1, 64)), (1, 2, 4, 8)
+
+
+@functools.lru_cache(maxsize=4096)
+def best(m: int, n: int, k: int, bits: int, chip: tp.Chip = tp.H200) -> QuantisedGemmConfig:
+    """The configuration that gives each SM the least work; of equals, the one of fewer CTAs that
+    share K, then of larger tiles. Stages are of as many K tiles as find room twice.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    found = [
+        (_work(cfg, m, n, k, chip), cfg.split_k, -cfg.bm, cfg)
+        for consumers, bm in _TILES
+        for split_k in _SPLITS
+        if (cfg := _fitted(m, k, consumers, bm, split_k, bits, chip)) is not None
+    ]
+    if not found:
+        raise tp.LimitError(
+            f"no configuration of gemm_quantised fits {chip.name}, whose CTAs have"
+            f" {chip.smem_per_cta:,} bytes of shared memory"
+        )
+    return min(found, key=lambda item: item[:3])[-1]
+
+
+def _work(cfg: QuantisedGemmConfig, m: int, n: int, k: int, chip: tp.Chip) -> int:
+    """Rows of W times K tiles that the busiest CTA takes."""
+    tiles = -(-n // cfg.bm) * -(-m // cfg.bn)
+    waves = -(-tiles // chip.resident_clusters(cfg.cluster_size))
+    return waves * cfg.bm * -(-k // (BLOCK * cfg.split_k))
+
+
+def _fitted(
+    m: int, k: int, consumers: int, bm: int, split_k: int, bits: int, chip: tp.Chip
+) -> QuantisedGemmConfig | None:
+    """The configuration with as many K tiles in flight as the chip has room for; None where there
+    is no cluster, or no room.
+    """
+    if not chip.resident_clusters(split_k):
+        return None
+    bn = min(max(-(-m // 16) * 16, 8 * split_k, 16), MAX_ROWS)
+    each = bm * BLOCK * bits // 8 + bn * BLOCK * 2 + bm * 4 * 4  # scales of 32 elements at most
+    fixed = consumers * SLOT_BYTES + BARRIERS + (bm * bn * 4 if split_k > 1 else 0)
+    tiles = (chip.smem_per_cta - fixed) // each
+    wanted = -(-k // (BLOCK * split_k))
+    group = next((count for count in (4, 2, 1) if 2 * count <= tiles and count <= wanted), 0)
+    if not group:
+        return None
+    return QuantisedGemmConfig(
+        bm=bm,
+        bn=bn,
+        consumers=consumers,
+        split_k=split_k,
+        k_group_size=group,
+        stages=min(tiles // group, MAX_STAGES),
+        store_slots=1,
+    )

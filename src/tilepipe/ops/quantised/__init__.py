@@ -1,0 +1,3 @@
+"""`ops.quantised_matmul` and `ops.prepare_weights`: NumPy arrays, and tensors of PyTorch on the
+CPU, on the simulated GPU; CUDA tensors on their GPU.
+"""
