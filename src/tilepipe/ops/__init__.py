@@ -9,15 +9,23 @@ from tilepipe.ops.quantised.public import (
     quantised_matmul as quantised_matmul,
 )
 from tilepipe.ops.rms_norm.public import rms_norm as rms_norm
+from tilepipe.ops.rows.public import (
+    cross_entropy as cross_entropy,
+    layer_norm as layer_norm,
+    softmax as softmax,
+)
 from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 
 __all__ = [
     "attention",
+    "cross_entropy",
     "gated_matmul",
     "grouped_matmul",
+    "layer_norm",
     "matmul",
     "prepare_weights",
     "quantised_matmul",
     "rms_norm",
     "scaled_matmul",
+    "softmax",
 ]

@@ -240,6 +240,24 @@ def _ops_rms_norm() -> Any:
     }
 
 
+def _ops_layer_norm() -> Any:
+    (x,) = matrices((8, 16))
+    given = {"x": x, "weight": None, "bias": None, "eps": 1e-6, "seed": 0, "progress": None}
+    return tp.ops.layer_norm, given
+
+
+def _ops_softmax() -> Any:
+    (x,) = matrices((8, 16))
+    return tp.ops.softmax, {"x": x, "seed": 0, "progress": None}
+
+
+def _ops_cross_entropy() -> Any:
+    (x,) = matrices((8, 16))
+    labels = np.zeros(8, np.int32)
+    given = {"x": x, "labels": labels, "ignore_index": -100, "seed": 0, "progress": None}
+    return tp.ops.cross_entropy, given
+
+
 def _ops_scaled() -> Any:
     a, b = matrices((8, 16), (16, 8), dtype=tp.float8_e4m3.numpy)
     scale = np.ones(1, np.float32)
@@ -458,6 +476,14 @@ CALLS: dict[str, Call] = {
     "ops.grouped_matmul": Call(_ops_grouped, _OP),
     "ops.rms_norm": Call(
         _ops_rms_norm, _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}}
+    ),
+    "ops.layer_norm": Call(
+        _ops_layer_norm,
+        _OP | {"x": {"array"}, "weight": {"None"}, "bias": {"None"}, "eps": NUMBERS - {"-1"}},
+    ),
+    "ops.softmax": Call(_ops_softmax, _OP | {"x": {"array"}}),
+    "ops.cross_entropy": Call(
+        _ops_cross_entropy, _OP | {"x": {"array"}, "ignore_index": INTEGERS | {"-1"}}
     ),
     "ops.scaled_matmul": Call(_ops_scaled, _OP | {"bias": {"None"}}),
     "Chip.resident_clusters": Call(

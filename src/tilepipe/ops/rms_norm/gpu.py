@@ -1,5 +1,5 @@
 """rms_norm of CUDA tensors: its prepared launches, and the operator `tilepipe::rms_norm`, which
-PyTorch's compiler sees. It has no gradient.
+PyTorch's compiler and autograd see.
 """
 
 from __future__ import annotations
@@ -7,20 +7,23 @@ from __future__ import annotations
 import torch
 
 import tilepipe as tp
+from tilepipe.errors import BindError
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels.rms_norm import sm90
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.rms_norm import simulated
 from tilepipe.ops.rms_norm.call import checked, config
 from tilepipe.ops.rms_norm.public import NAME, NormCall
+from tilepipe.ops.rows.operators import Context, keep_norm, rms_norm_gradients
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
+    library,
     observed,
-    refuse_gradient,
     register,
     settings_of,
     settings_text,
+    wants_gradient,
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
@@ -36,8 +39,14 @@ SCHEMA = (
 
 def rms_norm(call: Call) -> torch.Tensor:
     """`ops.rms_norm` of PyTorch tensors, with all its options."""
-    refuse_gradient(NAME, call.x, call.weight, call.out)
-    if not is_tracing() and not observed(call.x, call.x, call.weight, call.out):
+    differentiate = wants_gradient(call.x, call.weight, call.out)
+    if differentiate and call.out is not None:
+        raise BindError(
+            f"{NAME}: out= has no gradient, and an operand requires one; leave out= away, or call"
+            " it under torch.no_grad()"
+        )
+    plain = not is_tracing() and not observed(call.x, call.x, call.weight, call.out)
+    if plain and not differentiate:
         return plans.run(call)
     _checked_tensors(call)
     dtype = None if call.out is None else call.out.dtype
@@ -119,3 +128,17 @@ def _fake(
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)
+
+
+def _setup(ctx: Context, inputs: tuple[object, ...], output: object) -> None:
+    x, weight, eps, out_dtype = inputs[:4]
+    if out_dtype not in (None, getattr(x, "dtype", None)):
+        raise BindError(f"tilepipe::{NAME} with another out_dtype has no gradient")
+    keep_norm(ctx, x, weight, None, eps)  # type: ignore[arg-type]
+
+
+def _backward(ctx: Context, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    return (*rms_norm_gradients(ctx, dy), None, None, None)
+
+
+torch.library.register_autograd(f"tilepipe::{NAME}", _backward, setup_context=_setup, lib=library)

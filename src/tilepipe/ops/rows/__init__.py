@@ -1,0 +1,3 @@
+"""`ops.layer_norm`, `ops.softmax`, `ops.cross_entropy`, and the gradients of these and of
+`ops.rms_norm`.
+"""
