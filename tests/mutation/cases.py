@@ -125,6 +125,7 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "split_k": 2,
         },
     },
+    "gemm_stream_k": {"one consumer": _SMALL},
     "gemm_grouped": {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},

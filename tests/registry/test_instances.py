@@ -51,7 +51,9 @@ BLACKWELL: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"arch": "sm100"}),
     ("attention", {"arch": "sm100", "causal": True, "d": 64}),
 ]
-FETCHED: list[tuple[str, dict[str, Any]]] = [  # explored: who gets which tile is open
+# explored: who gets which tile is open, or who comes first to a flag
+FETCHED: list[tuple[str, dict[str, Any]]] = [
+    ("gemm_stream_k", {}),
     ("gemm", {"arch": "sm100"}),
     ("gemm", {"arch": "sm100", "cta_group": 2, "cluster": 2}),
     ("gemm_blockwise", {"arch": "sm100"}),

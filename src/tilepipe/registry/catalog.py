@@ -10,6 +10,7 @@ from tilepipe.registry.gemm_blockwise import GEMM_BLOCKWISE
 from tilepipe.registry.gemm_gated import GEMM_GATED
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
 from tilepipe.registry.gemm_quantised import GEMM_QUANTISED
+from tilepipe.registry.gemm_stream_k import GEMM_STREAM_K
 from tilepipe.registry.instances import Instance as Instance
 from tilepipe.registry.rows import CROSS_ENTROPY, LAYER_NORM, RMS_NORM, SOFTMAX
 from tilepipe.registry.settings import Setting as Setting
@@ -24,6 +25,7 @@ KERNELS: dict[str, KernelSpec] = {
         GEMM_GROUPED,
         GEMM_GATED,
         GEMM_QUANTISED,
+        GEMM_STREAM_K,
         ATTENTION,
         RMS_NORM,
         LAYER_NORM,
