@@ -106,7 +106,7 @@ def test_layouts(layout: str, side: int, batch: int) -> None:
     assert all(torch.equal(x, y) for x, y in zip(operands, kept, strict=True))
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "gelu_erf"])
 @pytest.mark.parametrize("shape", [(200, 300, 136), (3, 72, 40, 50)], ids=str)
 def test_epilogue(shape: tuple[int, ...], activation: str | None) -> None:
     *batch, m, n, k = shape
@@ -313,7 +313,7 @@ def test_devices_that_do_not_fit() -> None:
         matmul(tensor(8, 8).float(), tensor(8, 8).float())
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "gelu_erf"])
 @pytest.mark.parametrize(
     ("left", "right"),
     [

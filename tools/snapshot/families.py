@@ -195,6 +195,7 @@ GATED: dict[str, Settings] = {
         "b_order": "col",
         "out_dtype": "float32",
     },
+    "gelu by erf": {"activation": "gelu_erf", "schedule": "pingpong", "bn": 192, "store_slots": 1},
     "bilinear, float16": {"activation": "none", "dtype": "float16", "out_dtype": "float16"},
 }
 GROUPED: dict[str, Settings] = {

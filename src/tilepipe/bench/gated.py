@@ -45,8 +45,8 @@ def activated(x: torch.Tensor, name: str) -> torch.Tensor:
     """An activation of each element."""
     if name == "none":
         return x
-    if name == "gelu":
-        return torch.nn.functional.gelu(x, approximate="tanh")
+    if name in ("gelu", "gelu_erf"):
+        return torch.nn.functional.gelu(x, approximate="tanh" if name == "gelu" else "none")
     return torch.nn.functional.silu(x) if name == "silu" else torch.relu(x)
 
 

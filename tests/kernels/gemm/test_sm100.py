@@ -249,7 +249,7 @@ def test_what_is_done_with_the_sums(name: str, settings: dict[str, Any]) -> None
     np.testing.assert_allclose(problem.c, want, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "gelu_erf"])
 def test_activations(activation: str) -> None:
     for out in (BF16, np.float32):
         problem = Problem(136, 72, 64, out=out, activation=activation)

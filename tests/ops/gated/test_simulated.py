@@ -18,7 +18,7 @@ def operands(m: int = 70, k: int = 40, n: int = 24) -> list[Any]:
     return [rng.standard_normal(s).astype(np.float16) for s in ((m, k), (k, n), (k, n))]
 
 
-@pytest.mark.parametrize("activation", ["silu", "gelu", "relu", "none"])
+@pytest.mark.parametrize("activation", ["silu", "gelu", "relu", "none", "gelu_erf"])
 def test_numpy(activation: str) -> None:
     a, gate, up = operands()
     c = gated_matmul(a, gate, up, activation=activation, out_dtype="float32", seed=2)
@@ -50,8 +50,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"up": UP[:, :8]}, "gate and up must have one shape; they have (40, 24) and (40, 8)"),
     ({"a": A[:, :8]}, "a is 70×8, gate and up are 40×24; 8 columns against 40 rows"),
     ({"a": A.astype(np.float32)}, "the same for a, gate and up; got float32, float16, float16"),
-    ({"activation": "swish"}, "activation must be one of none, relu, gelu, silu, got 'swish'"),
-    ({"activation": []}, "activation must be one of none, relu, gelu, silu, got []"),
+    (
+        {"activation": "swish"},
+        "activation must be one of none, relu, gelu, silu, gelu_erf, got 'swish'",
+    ),
+    ({"activation": []}, "activation must be one of none, relu, gelu, silu, gelu_erf, got []"),
     ({"out": np.zeros((3, 3), np.float16)}, "out must have shape (70, 24), it has (3, 3)"),
     ({"bnn": 64}, "does not know the setting bnn"),
     ({"up": 3}, "up must be a NumPy array"),

@@ -131,7 +131,7 @@ def test_a_batch_of_transposed_matrices_is_not_folded_and_not_copied(gpu: Emulat
     assert gpu.bound[0]["a"].data_ptr() == x.data_ptr()
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "gelu_erf"])
 @pytest.mark.parametrize("batch", [(), (2, 3)], ids=["one", "batch"])
 def test_epilogue(gpu: Emulator, activation: str | None, batch: tuple[int, ...]) -> None:
     a, b = tensor(*batch, 16, 24), tensor(*batch, 24, 8, seed=1)

@@ -63,7 +63,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"scales": SCALES.astype(np.float16)}, "scales must be float32 (⌈k / group⌉, n); they are"),
     ({"group": 128}, "scales must be (⌈k / group⌉, n) = (2, 24) for k = 200, group = 128"),
     ({"group": 100}, "group must be 32, 64 or a multiple of 128"),
-    ({"activation": "swish"}, "activation must be one of none, relu, gelu, silu, got 'swish'"),
+    (
+        {"activation": "swish"},
+        "activation must be one of none, relu, gelu, silu, gelu_erf, got 'swish'",
+    ),
     ({"out": np.zeros((3, 3), np.float16)}, "out must have shape (20, 24), it has (3, 3)"),
     ({"bnn": 64}, "does not know the setting bnn"),
     ({"weights": 3}, "weights must be a NumPy array"),

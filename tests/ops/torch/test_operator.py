@@ -73,7 +73,7 @@ def test_gradients_of_transposed_and_unfolded_batches(exact: Emulator) -> None:
     torch.autograd.gradcheck(lambda a, b: matmul(a.mT, b.T), (a, b), fast_mode=True)
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "gelu_erf"])
 def test_training_gives_what_torch_gives(gpu: Emulator, activation: str | None) -> None:
     x, w, bias = (
         leaf(*shape, dtype=BF16, seed=i) for i, shape in enumerate([(6, 16), (8, 16), (8,)])

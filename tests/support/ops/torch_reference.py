@@ -18,8 +18,9 @@ TANH = 2.0**-10
 
 
 def activated(z: Any, activation: str | None) -> Any:
-    if activation == "gelu":
-        return torch.nn.functional.gelu(z, approximate="tanh")
+    if activation in ("gelu", "gelu_erf"):
+        form = "tanh" if activation == "gelu" else "none"
+        return torch.nn.functional.gelu(z, approximate=form)
     return z if activation is None else getattr(torch.nn.functional, activation)(z)
 
 
@@ -58,7 +59,7 @@ def check(
     bound = (constant * eps * k**0.5 + 2 * inputs) * spread * 1.13 + 1.01 * OUTPUT_EPS[
         name
     ] * want.abs()
-    if activation in ("gelu", "silu"):
+    if activation in ("gelu", "silu", "gelu_erf"):
         bound = bound + TANH * z.abs()
     error = (got.double() - want).abs()
     worst = float((error / bound.clamp_min(1e-30)).max()) if error.numel() else 0.0

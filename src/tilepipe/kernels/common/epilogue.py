@@ -14,6 +14,7 @@ from tilepipe.kernels.common.tiling import OutputTiling, store_width
 Place = tuple[tp.Value, tp.Value]  # (row, column) of C
 # sqrt(2 / pi), and the cubic term of gelu's tanh form
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
+SQRT_HALF = 0.7071067811865476
 
 
 def activate(name: str, x: tp.Fragment) -> tp.FragmentValue:
@@ -24,6 +25,8 @@ def activate(name: str, x: tp.Fragment) -> tp.FragmentValue:
         return x / (1 + (-x).apply("exp"))
     if name == "gelu":
         return 0.5 * x * (1 + (GELU_SCALE * (x + GELU_CUBE * x * x * x)).apply("tanh"))
+    if name == "gelu_erf":
+        return 0.5 * x * (1 + (SQRT_HALF * x).apply("erf"))
     return x
 
 

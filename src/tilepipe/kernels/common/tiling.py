@@ -18,7 +18,7 @@ TMEM_COLUMNS = 512  # of an SM's tensor memory
 LINE = 128  # bytes of a row of a store slot, where the columns allow
 RASTERS = ("grouped", "rows", "columns")
 SCHEDULES = ("cooperative", "pingpong")
-ACTIVATIONS = ("none", "relu", "gelu", "silu")
+ACTIVATIONS = ("none", "relu", "gelu", "silu", "gelu_erf")
 SCHEDULERS = ("clc", "static")
 SWAPS = ("none", "ab")
 ACCUMULATES = ("fast", "promote")
@@ -51,7 +51,8 @@ class Sm90Tiling(Settings):
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
         accumulate: "fast": in the tensor core's registers over all of K. "promote": each stage's
             sum is added to float32 registers, for fp8, whose tensor-core sums keep about 14 bits.
-        activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
+        activation: of the output: "none", "relu", "gelu" (tanh form), "silu" or
+            "gelu_erf" (GELU itself).
     """
 
     bm: int = 128
@@ -182,7 +183,8 @@ class Sm100Tiling(Settings):
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
             "grouped" band.
         store_slots: buffers of bm rows × 128 bytes for stores.
-        activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
+        activation: of the output: "none", "relu", "gelu" (tanh form), "silu" or
+            "gelu_erf" (GELU itself).
     """
 
     bm: int = 128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tilepipe as tp
 from tilepipe.kernels.common.epilogue import GELU_CUBE, GELU_SCALE
 
 Array = npt.NDArray[Any]
+_erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def compare(
@@ -39,4 +41,6 @@ def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
         result = z * 0.5 * (1 + np.tanh(0.5 * z))
     elif name == "gelu":
         result = z * 0.5 * (1 + np.tanh(GELU_SCALE * (z + GELU_CUBE * z**3)))
+    elif name == "gelu_erf":
+        result = z * 0.5 * (1 + _erf(z * math.sqrt(0.5)).astype(np.float64))
     return result

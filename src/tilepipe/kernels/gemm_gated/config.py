@@ -22,7 +22,8 @@ class GatedGemmConfig(Sm90Tiling):
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
             "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
-        activation: of the gate: "silu" (SwiGLU), "gelu" (GeGLU, tanh form), "relu" (ReGLU), "none".
+        activation: of the gate: "silu" (SwiGLU), "gelu" (GeGLU, tanh form), "gelu_erf" (GeGLU
+            itself), "relu" (ReGLU), "none".
     """
 
     # There is no choice of what the plain GEMM may set.

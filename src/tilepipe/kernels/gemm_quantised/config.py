@@ -26,7 +26,8 @@ class QuantisedGemmConfig(Sm90Tiling):
         split_k: CTAs that each take a part of K of the same tile; they exchange sums through
             distributed shared memory and add them in one fixed order.
         store_slots: buffers of 64 columns of C for each consumer's stores.
-        activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
+        activation: of the output: "none", "relu", "gelu" (tanh form), "silu" or
+            "gelu_erf" (GELU itself).
     """
 
     bn: int = 64

@@ -47,8 +47,8 @@ def gated_matmul(
             tensors on the CPU, or NumPy arrays, which run on the simulated GPU. Read where they lie
             if each is row- or column-major, gate and up alike (weights (n, k) are passed
             transposed), and the other strides are multiples of 16 bytes; copied first if not.
-        activation: "silu" (SwiGLU), "gelu" (GeGLU, the tanh form), "relu" (ReGLU), "none"
-            (bilinear).
+        activation: "silu" (SwiGLU), "gelu" (GeGLU, the tanh form), "gelu_erf" (GeGLU itself),
+            "relu" (ReGLU), "none" (bilinear).
         out: where to write the result (m, n), its dtype and device.
         out_dtype: bfloat16, float16 or float32; that of the operands unless given.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.

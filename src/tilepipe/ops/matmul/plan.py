@@ -148,8 +148,9 @@ def _without_product(call: Call, shape: Shape) -> torch.Tensor:
 
 def activate(z: torch.Tensor, activation: str | None) -> torch.Tensor:
     """The kernel's activations, by PyTorch's functions."""
-    if activation == "gelu":
-        return torch.nn.functional.gelu(z, approximate="tanh")
+    if activation in ("gelu", "gelu_erf"):
+        form = "tanh" if activation == "gelu" else "none"
+        return torch.nn.functional.gelu(z, approximate=form)
     return z if activation is None else getattr(torch.nn.functional, activation)(z)
 
 

@@ -43,7 +43,7 @@ def matmul(
             device; any layout. What the kernel cannot write in place, or what overlaps an operand,
             goes through a temporary.
         bias: (n,), added to each row: of the operands' dtype, the result's, or float32.
-        activation: None, "relu", "gelu" (its tanh form) or "silu".
+        activation: None, "relu", "gelu" (its tanh form), "silu" or "gelu_erf" (GELU itself).
         source: added to the product, as `input` of `torch.addmm`: of the result's dtype, of a shape
             that broadcasts to the result's. It may be `out`, which then accumulates.
         alpha, beta: scales of the product and of `source`; beta is 1 unless given, and with 0

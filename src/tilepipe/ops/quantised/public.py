@@ -72,7 +72,7 @@ def quantised_matmul(
         weights: what `prepare_weights` made of weights (n, k) of 4 or 8 bits.
         scales: float32 (⌈k / group⌉, n): what the weights of a group are multiplied by.
         group: neighbours along k that share a scale: 32, 64, or a multiple of 128.
-        activation: "none", "relu", "gelu" (the tanh form), "silu".
+        activation: "none", "relu", "gelu" (the tanh form), "silu", "gelu_erf" (GELU itself).
         out: where to write the result (m, n), its dtype and device.
         out_dtype: bfloat16, float16 or float32; that of a unless given.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
