@@ -42,5 +42,5 @@ def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
     elif name == "gelu":
         result = z * 0.5 * (1 + np.tanh(GELU_SCALE * (z + GELU_CUBE * z**3)))
     elif name == "gelu_erf":
-        result = z * 0.5 * (1 + _erf(z * math.sqrt(0.5)).astype(np.float64))
+        result = z * 0.5 * (1 + np.asarray(_erf(z * math.sqrt(0.5)), np.float64))
     return result
