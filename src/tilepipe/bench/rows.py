@@ -82,6 +82,7 @@ class RowOperands:
             self.x = [torch.softmax(x.float(), -1).to(dtype) for x in self.x]  # y, in truth
         self.lse = [torch.logsumexp(x.float(), -1) for x in self.x] if self._entropy else []
         self.results: dict[str, list[Results]] = {}
+        self._held: dict[str, list[torch.Tensor]] = {}
 
     @property
     def _entropy(self) -> bool:
@@ -146,6 +147,7 @@ class RowOperands:
         if count:
             programs.append(column_sums.bind(views["parts"], views["out"]))
         launches = [in_turn(program.launcher(), named) for program in programs]
+        self._held = named  # the launches know addresses alone
         self.results[OURS] = [tuple(results) for results in mine]
 
         def launch(i: int) -> None:
