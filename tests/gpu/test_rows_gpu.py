@@ -4,6 +4,8 @@ of PyTorch tensors.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.kernels.rows.test_problems import PROBLEMS, ROWS, case
@@ -30,7 +32,7 @@ def test_gradients_of_tensors(columns: int) -> None:
     x = torch.randn(300, columns, device="cuda", dtype=torch.bfloat16)
     weight, bias = (torch.randn(columns, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     labels = torch.randint(0, columns, (300,), device="cuda")
-    for ours, theirs, inputs in (
+    calls: list[tuple[Any, Any, tuple[Any, ...]]] = [
         (ops.rms_norm, lambda x, w: functional.rms_norm(x, (columns,), w, 1e-6), (x, weight)),
         (
             ops.layer_norm,
@@ -43,7 +45,8 @@ def test_gradients_of_tensors(columns: int) -> None:
             lambda x: functional.cross_entropy(x, labels, reduction="none"),
             (x,),
         ),
-    ):
+    ]
+    for ours, theirs, inputs in calls:
         narrow = [v.detach().requires_grad_() for v in inputs]
         wide = [v.double().requires_grad_() for v in inputs]
         y, want = ours(*narrow), theirs(*wide)

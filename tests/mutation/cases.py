@@ -126,6 +126,19 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         },
     },
     "gemm_stream_k": {"one consumer": _SMALL},
+    **{
+        kernel: {
+            f"{kernel}, {'backward' if backward else 'forward'}": {
+                "threads": 128,
+                "warpgroups": 2,
+                "parts": 2,
+                "cluster": 2,
+                "backward": backward,
+            }
+            for backward in (False, True)
+        }
+        for kernel in ("rms_norm", "layer_norm", "softmax", "cross_entropy")
+    },
     "gemm_grouped": {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},

@@ -38,6 +38,10 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     ],
     "gated.sm90": [("gemm_gated", {}, "sm_90a")],
     "quantised.sm90": [("gemm_quantised", {}, "sm_90a")],
+    "rms_norm.sm90": [("rms_norm", {}, "sm_90a")],
+    "layer_norm.sm90": [("layer_norm", {}, "sm_90a")],
+    "softmax.sm90": [("softmax", {}, "sm_90a")],
+    "cross_entropy.sm90": [("cross_entropy", {}, "sm_90a")],
     "grouped.sm90": [("gemm_grouped", {}, "sm_90a"), ("grouped_gemm", {}, "sm_90a")],
     "attention.sm90": [("attention", {}, "sm_90a"), ("attention_forward", {}, "sm_90a")],
     "attention.sm100": [

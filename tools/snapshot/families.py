@@ -178,6 +178,18 @@ _BLOCK_SCALED: dict[str, Settings] = {
     for kind in ("mxfp8", "mxfp4", "nvfp4")
     for name, settings in _BLOCK_SCALED_SHAPES.items()
 }
+_ALONE: Settings = {"threads": 128, "warpgroups": 1, "parts": 1, "cluster": 1}
+_ROW_KERNELS = "rms_norm.sm90", "layer_norm.sm90", "softmax.sm90", "cross_entropy.sm90"
+ROWS: dict[str, Settings] = {
+    f"{name}{', backward' if backward else ''}": settings | {"backward": backward}
+    for name, settings in {
+        "default": {},
+        "parts": _ALONE | {"warpgroups": 4, "parts": 2},
+        "cluster": _ALONE | {"warpgroups": 2, "parts": 2, "cluster": 2},
+        "eight threads": _ALONE | {"threads": 8},
+    }.items()
+    for backward in (False, True)
+}
 GATED: dict[str, Settings] = {
     "default": {},
     "one consumer": {"consumers": 1, "bm": 64, "bn": 64},
@@ -292,6 +304,10 @@ FAMILIES: dict[str, dict[str, Settings]] = {
         name: _MNK | s for name, s in {**_BLOCK_SCALED, **_ALL_CLUSTERS}.items()
     },
     "gated.sm90": {name: {"m": 264, "n": 200, "k": 208} | s for name, s in GATED.items()},
+    **{
+        kernel: {name: {"m": 5, "n": 100} | x for name, x in ROWS.items()}
+        for kernel in _ROW_KERNELS
+    },
     "grouped.sm90": {
         name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
@@ -316,6 +332,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "blockwise.sm100": ("default", "cluster 2x1 group 2 clc"),
     "block_scaled.sm100": ("mxfp8 default", "nvfp4 narrow pair"),
     "gated.sm90": ("default", "cluster"),
+    **dict.fromkeys(_ROW_KERNELS, ("default", "default, backward", "cluster, backward")),
     "grouped.sm90": ("default", "ping-pong cluster"),
     "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
@@ -327,6 +344,10 @@ _SMALL: Settings = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
 _SMALL_SM100: Settings = {"bm": 128, "bn": 32, "bk": 32, "stages": 2}
 _RAGGED: Settings = {"m": 264, "n": 296, "k": 200}
 RUN: dict[str, dict[str, Settings]] = {
+    **{
+        kernel: {name: {"m": 5, "n": 100} | ROWS[name] for name in ("default", "cluster, backward")}
+        for kernel in _ROW_KERNELS
+    },
     "gemm.sm90": {
         "default": _RAGGED,
         "ping-pong in clusters": _RAGGED | GEMM_SM90["ping-pong in clusters"],
