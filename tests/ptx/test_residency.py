@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.isa.programs import kernel
-from tilepipe.check import check
+from tilepipe.check import Bounds, check
 from tilepipe.errors import BindError, DeadlockError
 
 # Each CTA sets its flag, and then waits for that of CTA ctaid + {step}, where there is one.
@@ -64,3 +64,10 @@ def test_a_cooperative_launch_that_does_not_fit_is_refused() -> None:
         chain(1, 5000, cooperative=True)
     with pytest.raises(BindError, match="cooperative is True or False, got 1"):
         chain(1, cooperative=1)
+
+
+def test_a_search_that_ends_early_says_how_many_clusters_ran_at_once() -> None:
+    verdict = check(chain(-1, 6), bounds=Bounds(traces=1))
+    assert verdict.verdict == "undecided"
+    assert "of 6 clusters running at once" in verdict.bound
+    assert "say cooperative=True if the launch promises that all run" in verdict.bound

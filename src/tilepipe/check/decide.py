@@ -90,6 +90,12 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
                 pass
         except BoundError as hit:
             bound = str(hit)
+            if len(front_end.residents) > 1:
+                bound += (
+                    f"; this was with {front_end.resident} of {front_end.clusters} clusters running"
+                    " at once. Clusters may wait for each other, so every number of them is tried:"
+                    " check fewer, or say cooperative=True if the launch promises that all run"
+                )
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
