@@ -390,3 +390,48 @@ def test_a_flag_that_the_reader_wrote_last_is_not_blamed_on_the_reader() -> None
     said = r"follows the first access releases it: write atom\.release\.gpu"
     with pytest.raises(RaceError, match=said):
         launch.run()
+
+
+# Warp 0 releases the flag and later writes it again, relaxed; warp 1 writes it in between, or not.
+PATTERN = """
+    shr.u32 %r1, %t, 5;
+    setp.ne.u32 %p1, %l, 0;
+    @%p1 ret;
+    setp.eq.u32 %p2, %r1, 1;
+    @%p2 bra SECOND;
+    setp.eq.u32 %p2, %r1, 2;
+    @%p2 bra READER;
+    st.global.u32 [%b0], 7;
+    st.{release}.gpu.global.u32 [%b0+4], 1;
+    LOOK: ld.relaxed.gpu.global.u32 %r2, [%b0+4];
+    setp.ne.u32 %p3, %r2, {seen};
+    @%p3 bra LOOK;
+    st.relaxed.gpu.global.u32 [%b0+4], 3;
+    ret;
+    SECOND: ld.relaxed.gpu.global.u32 %r2, [%b0+4];
+    setp.eq.u32 %p3, %r2, 0;
+    @%p3 bra SECOND;
+    {between}
+    ret;
+    READER: ld.acquire.gpu.global.u32 %r2, [%b0+4];
+    setp.ne.u32 %p3, %r2, 3;
+    @%p3 bra READER;
+    ld.global.u32 %r3, [%b0];
+"""
+WRITES = "st.relaxed.gpu.global.u32 [%b0+4], 2;"
+
+
+@pytest.mark.parametrize(
+    ("release", "between", "seen", "verdict"),
+    [
+        ("release", "", 1, "verified"),
+        ("release", WRITES, 2, "verified"),
+        ("relaxed", WRITES, 2, "fault"),
+    ],
+)
+def test_a_release_pattern_holds_whatever_others_write_in_between(
+    release: str, between: str, seen: int, verdict: str
+) -> None:
+    text = PATTERN.format(release=release, between=between, seen=seen)
+    launch = kernel(text, 1).bind([np.zeros(2, np.int32)], grid=1, block=96)
+    assert check(launch).verdict == verdict

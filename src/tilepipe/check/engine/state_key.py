@@ -438,10 +438,13 @@ def _value(value: Value, bits: _Bits) -> Hashable:
     chain = bits(value.chain)
     # a write with a wide scope reaches every thread, but a narrow read may leave out its own
     place = value.place if chain or value.strong.scope < Scope.GPU else ()
-    own = ((int(scope), bits(known)) for (scope, _), known in value.own.items())
-    uid, lane = value.thread
-    thread = (value.place, bits.rename.get(uid, uid), lane) if value.own else ()
-    return place, _strong(value.strong), tuple(sorted(parts)), thread, tuple(sorted(own)), chain
+    own = (
+        (cta, bits.rename.get(uid, uid), lane, int(scope), bits(known))
+        for (cta, uid, lane), released in value.own.items()
+        for scope, known in released.items()
+        if bits(known)
+    )
+    return place, _strong(value.strong), tuple(sorted(parts)), tuple(sorted(own)), chain
 
 
 def _strong(strong: Strong) -> Hashable:

@@ -44,8 +44,11 @@ def wrote(
     place, known = place_of(m, ag), ag.publish(lane)
     before = values.get(at)
     new = Value(site, place, str(ag), strong, name, {}, known, shared, (ag.uid, lane))
-    if before is not None and (before.thread, before.place) == (new.thread, place):
-        for (scope, _), bits in before.own.items():  # a release, then a write of the same thread
+    if before is not None:
+        new.own = before.own
+        # a release, and in program order a write by the same thread (PTX ISA, Release and Acquire
+        # Patterns), whatever others have written there in between
+        for scope, bits in list(new.own.get((place, *new.thread), {}).items()):
             new.release(min(scope, strong.scope), bits)
     if access is not None:
         new.chain = access.bit | access.release_bit

@@ -79,6 +79,10 @@ def morally_strong(a: Strong | None, here: Place, b: Strong | None, there: Place
     return same and a.scope.reaches(here, there) and b.scope.reaches(there, here)
 
 
+Thread = tuple[Place, int, int]  # a CTA, the number of an agent, a lane as a mask
+Releases = dict[Thread, dict[Scope, int]]
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """A value that a strong write has left in memory.
@@ -90,8 +94,8 @@ class Value:
         all: what is known to the threads that wrote it, and the values before it, released or not.
         shared: it is in shared memory.
         chain: the write, and those that it follows in a chain of read-modify-writes.
-        thread: the agent, and the lane as a mask, that wrote it. own: what this thread has released
-            to the location, in its writes since another thread wrote there.
+        thread: the agent, and the lane as a mask, that wrote it. own: what each thread has released
+            to the location, by scope; one dictionary for all values of the location.
     """
 
     site: Site
@@ -103,7 +107,7 @@ class Value:
     all: int
     shared: bool
     thread: tuple[int, int] = (0, 0)
-    own: dict[tuple[Scope, Place], int] = field(default_factory=dict)
+    own: Releases = field(default_factory=dict)
     chain: int = 0
     releasing: dict[tuple[Scope, Place], tuple[Site, str]] = field(default_factory=dict)
 
@@ -131,14 +135,17 @@ class Value:
     def release(self, scope: Scope, bits: int) -> None:
         """A release with this scope by the thread that writes it."""
         self.add(scope, self.place, bits)
-        self.own[scope, self.place] = self.own.get((scope, self.place), 0) | bits
+        mine = self.own.setdefault((self.place, *self.thread), {})
+        mine[scope] = mine.get(scope, 0) | bits
 
     def forget(self, dead: int) -> None:
         self.all &= ~dead
         self.chain &= ~dead
-        for parts in (self.parts, self.own):
-            for key in parts:
-                parts[key] &= ~dead
+        for key in self.parts:
+            self.parts[key] &= ~dead
+        for mine in self.own.values():
+            for scope in mine:
+                mine[scope] &= ~dead
 
 
 @dataclass(eq=False, slots=True)
