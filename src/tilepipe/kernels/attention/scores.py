@@ -153,7 +153,7 @@ def check_of_heads(name: str, x: Any, heads: int) -> None:
     """
     if x is None:
         return
-    dtype = str(getattr(x, "dtype", type(x).__name__)).removeprefix("torch.")
+    dtype = str(getattr(x, "dtype", shown(x))).removeprefix("torch.")
     if dtype != "float32" or tuple(x.shape) != (heads,):
         shape = tuple(getattr(x, "shape", ()))
         raise tp.BindError(
