@@ -16,7 +16,7 @@ from tilepipe.lang.arguments.annotations import (
     Swizzle,
 )
 from tilepipe.lang.context.context import Context
-from tilepipe.pipelines.rings.payloads import TilePayload
+from tilepipe.pipelines.rings.payloads import PayloadOfArrays
 from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D
 
 
@@ -38,7 +38,7 @@ class TileOperand:
     swizzle: Swizzle | None = None
 
 
-class OperandTilePayload(TilePayload):
+class OperandTilePayload(PayloadOfArrays):
     """Tiles of the operands that are named: `OperandTilePayload(a=TileOperand(...), gate=...,
     up=...)`. `get_tile` gives one tile of each, in the order in which they are named; all of them
     share the barriers of the stage, and `tile_bytes` counts all of them.

@@ -38,6 +38,26 @@ class TilePayload(ABC):
     def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
         """The payload with `num_pipeline_stages` tiles of each operand in shared memory."""
 
+    @abstractmethod
+    def get_tile(
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
+    ) -> tuple[SmemTile, ...]:
+        """One tile of each operand."""
+
+    @property
+    @abstractmethod
+    def tile_bytes(self) -> int:
+        """Bytes of one tile of every operand."""
+
+
+class PayloadOfArrays(TilePayload):
+    """A payload of one array for each operand."""
+
     def get_tile(
         self,
         stage: Value | int,
@@ -77,7 +97,7 @@ class TilePayload(ABC):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StandardTilePayload(TilePayload):
+class StandardTilePayload(PayloadOfArrays):
     """A and B tiles. `get_tile` gives (A, B).
 
     Attributes:
