@@ -21,7 +21,7 @@ PROBLEMS: dict[str, dict[str, int | str]] = {
     "odd rows of a few threads": {"m": 35, "n": 37, "dtype": "float16"},
     "odd columns": {"m": 7, "n": 1031},
     "a warpgroup's row": {"m": 3, "n": 3000, "dtype": "float32"},
-    "parts of a row": {"m": 5, "n": 2500, **SHARED},
+    "parts of a row": {"m": 5, "n": 2000, **SHARED},
     "a part that is outside": {"m": 5, "n": 1000, **SHARED},
     "a cluster's row": {"m": 3, "n": 4090, **CLUSTER},
     "parts of a cluster that are outside": {"m": 3, "n": 1025, **CLUSTER},

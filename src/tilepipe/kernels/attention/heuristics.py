@@ -34,9 +34,11 @@ def choose_sm90(
             AttentionConfig(bn=bn, schedule="single", group=4) if causal else AttentionConfig(bn=bn)
         )
     found = _measured(widest, causal, s_kv)
+    fewer = (48 if found.consumers == 3 else 16) if changed else 0
     # Parts of a K tile, and a tile of the output, have whole spans of the swizzle.
     return replace(
         found,
+        bn=found.bn - fewer,
         qk_stages=found.qk_stages if d > SPAN else 1,
         store=found.store if d_v % SPAN == 0 else "registers",
     )
