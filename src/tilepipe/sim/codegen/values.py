@@ -102,9 +102,13 @@ def _(f: Function, op: ops.FragmentSet) -> None:
 
 @defines(ops.FragmentReduce)
 def _(f: Function, op: ops.FragmentReduce) -> None:
-    # fmaxf: a NaN gives way to a number
-    reduce = "np.add" if op.op == "add" else "np.fmax"
-    _set(f, op, op.dst, f"{reduce}.reduce({f.x(op.value)[0]}, axis=1, keepdims=True)", 0, 1)
+    # fmaxf, from -inf on: a NaN gives way to a number, and a row of NaNs alone gives -inf. A
+    # single column is copied.
+    reduce, start = ("np.add", "") if op.op == "add" else ("np.fmax", ", initial=-np.inf")
+    if op.value.dtype.is_integer or op.value.shape[1] == 1:
+        start = ""
+    text = f"{reduce}.reduce({f.x(op.value)[0]}, axis=1, keepdims=True{start})"
+    _set(f, op, op.dst, text, 0, 1)
 
 
 def _set(f: Function, op: ops.Op, fragment: Fragment, text: str, col: int, width: int) -> None:
