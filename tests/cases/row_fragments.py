@@ -225,33 +225,36 @@ PARTS = {
     "parts_in_warps": sum_parts(16, 0, (4, 128)),
 }
 
+
 @tp.kernel(grid=1)
-def largest_of_rows(ctx: tp.Context, a: Any, out: Any, *, layout: str) -> None:
+def largest_of_rows(
+    ctx: tp.Context, a: Any, out: Any, *, shape: tuple[int, int], layout: str
+) -> None:
     """out = the maximum of each row of a."""
 
     @ctx.role("largest", warpgroups=1)
     def largest() -> None:
-        x = ctx.load_global(a, (0, 0), (64, 1024), layout=layout)
+        x = ctx.load_global(a, (0, 0), shape, layout=layout)
         ctx.store_global(out, (0,), x.max())
 
 
-def largest_among_nans(layout: str) -> Callable[[Rng], Made]:
+def largest_among_nans(layout: str, shape: tuple[int, int]) -> Callable[[Rng], Made]:
     """Rows with some NaNs, of NaNs alone, and of -inf alone."""
 
     def make(rng: Rng) -> Made:
-        a = matrix(rng, (64, 1024), "float32")
+        a = matrix(rng, shape, "float32")
         a[:, 1::2] = np.nan
         a[3], a[5] = np.nan, -np.inf
-        out = np.zeros(64, np.float32)
+        out = np.zeros(shape[0], np.float32)
         want = np.fmax.reduce(a, axis=1, initial=-np.inf)
-        return largest_of_rows.bind(a, out, layout=layout), out, want, 0
+        return largest_of_rows.bind(a, out, shape=shape, layout=layout), out, want, 0
 
     return make
 
 
 LARGEST = {
-    f"largest_among_nans_{layout.replace(':', '_')}": largest_among_nans(layout)
-    for layout in ("wgmma", "rows:8", "rows:128")
+    f"largest_among_nans_{layout.replace(':', '_')}": largest_among_nans(layout, shape)
+    for layout, shape in (("wgmma", (64, 64)), ("rows:8", (16, 128)), ("rows:128", (8, 1024)))
 }
 
 CASES = [
@@ -260,5 +263,9 @@ CASES = [
         for name, make in SCALES.items()
         for sums in (False, True)
     ),
-    *(Case(name, make) for table in (CUTS, IN_PLACE, PARTS, LARGEST) for name, make in table.items()),
+    *(
+        Case(name, make)
+        for table in (CUTS, IN_PLACE, PARTS, LARGEST)
+        for name, make in table.items()
+    ),
 ]
