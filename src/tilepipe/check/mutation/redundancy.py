@@ -255,6 +255,24 @@ _REASONS: tuple[tuple[str | Callable[[Question], str], Callable[[Question], obje
         ),
     ),
     (
+        (
+            "each warp stores the same value to the flag, or waits for the same: a store that comes"
+            " late is seen by the next launch alone"
+        ),
+        lambda q: (
+            q.operator == "elect scope"
+            and all(isinstance(x, ops.StrongStore | ops.StrongLoad | ops.Assign) for x in q.acting)
+        ),
+    ),
+    (
+        "set-up initialises no barrier, and nothing follows its end",
+        lambda q: (
+            q.verb == "drop"
+            and isinstance(q.op, ops.SetupBarrier)
+            and not any(isinstance(x, ops.MbarInit) for x in q.kernel.setup.ops)
+        ),
+    ),
+    (
         "release publishes more than relaxed does",
         lambda q: q.operator == "arrive order" and getattr(q.op, "sem", "") == "relaxed",
     ),

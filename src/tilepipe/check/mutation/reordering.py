@@ -61,6 +61,11 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         ),
     ),
     (
+        (ops.WgmmaWait,),
+        (ops.SyncWarp,),
+        "the lanes of a warp execute wgmma.wait_group together, and so converge at either",
+    ),
+    (
         WAITS,
         (ops.WgmmaFence,),
         "wgmma.fence orders accesses to registers, and the wait orders accesses to memory",

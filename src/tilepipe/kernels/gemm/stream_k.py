@@ -185,9 +185,8 @@ class Exchange:
                         place = (number, first_row + i * BLOCK_ROWS, col)
                         part = ctx.load_global(self._parts, place, (BLOCK_ROWS, width))
                         acc.set(acc.cols(x, width) + part, col=x)
-            ctx.sync_warpgroup()  # all of them have seen the flag
             with ctx.elect_one("warpgroup"):
-                ctx.store(flag, 0, order="relaxed")
+                ctx.store(flag, 0, order="relaxed")  # which no other thread has looked at
             other.set(number + 1)
             more.set(share.begin_of(number + 1) < end)
 
