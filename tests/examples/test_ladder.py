@@ -16,8 +16,8 @@ from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tilepipe.machine import scheduler
 
 
-def test_there_are_ten_rungs() -> None:
-    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 11)]
+def test_the_rungs_are_numbered() -> None:
+    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 13)]
 
 
 @pytest.mark.sampled(9)
@@ -41,7 +41,7 @@ def test_every_phase_that_is_filled_is_freed(name: str) -> None:
         if barriers.endswith((".full", ".empty"))
     ]
     if not sides:
-        assert set(run.completions) in ({"ready"}, {"full", "free"})
+        assert set(run.completions) in ({"ready"}, {"full", "free"}, set())
         return
     # the full barriers of inputs, and the empty ones of outputs, are the even CTA's
     paired = name.startswith("09")

@@ -28,6 +28,7 @@ BY_HAND, PIPELINED, GROUPS, CLUSTER = (
     "07_cluster_multicast",
 )
 TMEM, PAIR, ASKING = "08_tensor_memory", "09_a_pair_of_ctas", "10_asking_before_waiting"
+TURNED, CONVERTED = "11_transposition", "12_conversion"
 
 EXPECT = "stage.expect_bytes(inputs.stage_bytes)"
 NOT_ANNOUNCED = (
@@ -71,6 +72,20 @@ class Mistake:
 
 
 MISTAKES = {
+    "11 nobody frees the slot": Mistake(
+        TURNED,
+        "with ring.consume() as stage:",
+        "with ring.consume_explicit() as stage:",
+        CountError,
+        ("no role arrives on 'ring.empty'", "release"),
+    ),
+    "12 fewer rows than warps": Mistake(
+        CONVERTED,
+        "(ROWS, COLUMNS)",
+        "(ROWS // 2, COLUMNS)",
+        TraceError,
+        ("rows",),
+    ),
     "01 no arrive": Mistake(
         ONE,
         "ready.arrive()",
@@ -506,6 +521,8 @@ def test_at_least_one_mistake_for_each_example() -> None:
         TMEM,
         PAIR,
         ASKING,
+        TURNED,
+        CONVERTED,
     }
 
 
