@@ -226,7 +226,7 @@ def test_demo_shows_what_each_role_did() -> None:
             ["run", "attention", "-s", "heads=3", "-s", "kv_heads=2"],
             ["heads=3 must be a multiple of kv_heads=2"],
         ),
-        (["run", "attention", "-s", "d=96"], ["d must be 64 or 128, got 96"]),
+        (["run", "attention", "-s", "d=100"], ["d must be a multiple of 8 up to 256, got 100"]),
         (["run", "attention", "-s", "s_q=0"], ["s_q must be at least 1, got 0"]),
         (
             ["run", "attention", "-s", "dtype=float32"],

@@ -28,6 +28,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "gemm_gated": {"m": 264, "n": 200, "k": 208},
     "gemm_quantised": {"m": 40, "n": 200, "k": 392},
     "gemm_grouped": {"m": 420, "n": 136, "k": 200, "experts": 5},
+    "gemm_stream_k": {"m": 264, "n": 200, "k": 208},
+    "rms_norm": {"m": 5, "n": 100},
+    "layer_norm": {"m": 5, "n": 100},
+    "softmax": {"m": 5, "n": 100},
+    "cross_entropy": {"m": 5, "n": 100},
     "attention": {"s_q": 200, "s_kv": 300},
 }
 

@@ -37,6 +37,7 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("block_scaled_gemm", {}, "sm_100a"),
     ],
     "gated.sm90": [("gemm_gated", {}, "sm_90a")],
+    "stream_k.sm90": [("gemm_stream_k", {}, "sm_90a")],
     "quantised.sm90": [("gemm_quantised", {}, "sm_90a")],
     "rms_norm.sm90": [("rms_norm", {}, "sm_90a")],
     "layer_norm.sm90": [("layer_norm", {}, "sm_90a")],

@@ -311,6 +311,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "grouped.sm90": {
         name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
+    "stream_k.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "quantised.sm90": {n: {"m": 40, "n": 200, "k": 392} | s for n, s in QUANTISED.items()},
     "attention.sm90": _ATTENTION_SM90,
     "attention.sm100": _ATTENTION_SM100,
@@ -334,6 +335,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "gated.sm90": ("default", "cluster"),
     **dict.fromkeys(_ROW_KERNELS, ("default", "default, backward", "cluster, backward")),
     "grouped.sm90": ("default", "ping-pong cluster"),
+    "stream_k.sm90": ("default",),
     "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
     "attention.sm100": ("default", "d 64 causal"),
@@ -381,6 +383,7 @@ RUN: dict[str, dict[str, Settings]] = {
         },
     },
     "gated.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
+    "stream_k.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "quantised.sm90": {"default": {"m": 40, "n": 200, "k": 392}},
     "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
     "attention.sm90": {

@@ -97,7 +97,7 @@ def test_every_wrapper_has_a_row() -> None:
     """A new wrapper needs a row in tests/support/cuda/signatures.py: its syntax as the PTX ISA has
     it.
     """
-    assert set(ASM) - {"keep_register"} == set(TABLE)
+    assert set(ASM) - {"keep_register", "unpack_again"} == set(TABLE)  # two for the compiler
     assert all(signature.section for signature in TABLE.values())
 
 

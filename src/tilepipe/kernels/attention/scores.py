@@ -153,7 +153,7 @@ def check_of_heads(name: str, x: Any, heads: int) -> None:
     """
     if x is None:
         return
-    dtype = str(getattr(x, "dtype", shown(x))).removeprefix("torch.")
+    dtype = str(x.dtype if hasattr(x, "dtype") else shown(x)).removeprefix("torch.")
     if dtype != "float32" or tuple(x.shape) != (heads,):
         shape = tuple(getattr(x, "shape", ()))
         raise tp.BindError(
