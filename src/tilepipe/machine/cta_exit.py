@@ -230,5 +230,5 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     return (
         f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
         "  Order a peer's access before the exit: let both CTAs pass a cluster barrier before the"
-        " roles end."
+        f" roles end.{words.get('a relaxed arrive', '')}"
     )

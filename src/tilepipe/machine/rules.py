@@ -166,6 +166,12 @@ EXITED_WARPS = Rule(
     "PTX ISA, bar: without a number, all threads of the CTA take part; the CUDA documentation"
     " (Volta Tuning Guide) counts those alone that have not exited",
 )
+EXITED_LANES = Rule(
+    "exited lanes",
+    "every thread of the warp comes to a bar.sync, or to another barrier that is .aligned",
+    "PTX ISA, bar, barrier.cluster: .aligned instructions are executed by all threads of the warp;"
+    " the CUDA documentation (Volta Tuning Guide) counts those threads alone that have not exited",
+)
 RELAXED_HAND_BACK = Rule(
     "relaxed hand-back",
     "an arrive that releases at the scope of the cluster, between an arrival on another CTA's"
@@ -186,7 +192,7 @@ ALL_RULES = (
     READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
     TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA, FENCE_OF_WRITER,
     STORE_AT_EXIT, LOAD_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE,
-    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, RELAXED_HAND_BACK, SCOPE_OF_WAIT,
+    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, EXITED_LANES, RELAXED_HAND_BACK, SCOPE_OF_WAIT,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ PTX = Wording(
         "a predicate": "a predicate (@p)",
         "elect.sync in a warp": "a branch on elect.sync",
         "mbarrier.arrive on a peer": "mbarrier.arrive.shared::cluster at an address from mapa",
+        "a relaxed arrive": " One whose arrive is .relaxed orders no access before it.",
         "mov of 0": "mov 0",
         "scale-d false": "a false scale-d (wgmma) or enable-input-d (tcgen05.mma)",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ptx.isa.wgmma_programs import FENCE, launch, mma
-from tilepipe.errors import RaceError
+from tilepipe.errors import RaceError, SimFault
 
 _COMMIT, _USE = "wgmma.commit_group.sync.aligned;", "add.u32 %r30, %r21, 1;"
 _ANOTHER = mma(d="{%r24, %r25, %r26, %r27}")
@@ -33,3 +33,22 @@ def test_a_register_is_used_before_the_wait(before: str, remedy: str) -> None:
     assert f"second: {_USE.rstrip(';')} (PTX line {line})" in said
     assert "first:  wgmma.mma_async" in said
     assert remedy in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("setp.lt.u32 %p9, %t, 64; @%p9 add.u64 %rd1, %rd1, 0;", ""),
+        ("setp.lt.u32 %p9, %t, 64; @%p9 add.u64 %rd1, %rd1, 1;", "another matrix descriptor of B"),
+        ("setp.lt.u32 %p1, %t, 64;", "another scale-d"),
+    ],
+)
+def test_the_warps_of_a_warpgroup_execute_one_wgmma(changed: str, said: str) -> None:
+    made = launch(changed, FENCE, mma(), "wgmma.commit_group.sync.aligned;"
+                  "wgmma.wait_group.sync.aligned 0;")  # fmt: skip
+    if not said:
+        made.run()
+        return
+    with pytest.raises(SimFault, match=f"gives {said} than warp") as caught:
+        made.run()
+    assert "one instruction of the four warps" in str(caught.value)

@@ -79,6 +79,11 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
         ),
     ),
     (
+        (ops.TmemRelinquish,),
+        (ops.Load,),
+        "relinquishing the permit to allocate orders nothing, and the load reads shared memory",
+    ),
+    (
         (ops.MbarWait,),
         (ops.Tcgen05FenceAfter,),
         "no access to tensor memory follows this wait but its deallocation, which needs no fence",

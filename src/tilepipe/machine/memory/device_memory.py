@@ -85,6 +85,11 @@ class DeviceMemory:
         return found.start + int(array.__array_interface__["data"][0]) - low
 
     def _allocate(self, name: str, owner: npt.NDArray[Any], nbytes: int) -> Allocation:
+        if not owner.nbytes:
+            raise BindError(
+                f"the array of '{name}' has no elements, and so no address: bind one of at least an"
+                " element, or None for a null pointer"
+            )
         flat = owner.reshape(-1, order="A") if owner.flags.forc else None
         if flat is None or not np.shares_memory(flat, owner):
             raise BindError(f"the array of '{name}' is no contiguous buffer, nor a view of one")

@@ -258,6 +258,8 @@ def _commit_part(m: Machine, ag: Agent, site: Site, mask: int) -> None:
             " warpgroup execute the same wgmma (PTX ISA, wgmma.mma_async).",
             site.loc,
         )
+    if others:
+        _check_alike(ag, site, group)
     group.add(ag, ag.wgmma_open)
     ag.wgmma_open = []
     ag.wgmma_groups.append(group)
@@ -269,6 +271,34 @@ def _commit_part(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     if complete:
         queue.open.remove(group)
         m.issue(queue, group)
+
+
+def _check_alike(ag: Agent, site: Site, group: WgmmaGroup) -> None:
+    """Raises SimFault where a warp commits other wgmma than the first one of its warpgroup did."""
+    first = group.agents[0]
+    theirs = (unit for by, unit in group.units if by is first)
+    for mine, other in zip(ag.wgmma_open, theirs, strict=True):
+        for what, a, b in (
+            ("another instruction", mine.site, other.site),
+            ("another scale-d", mine.adds, other.adds),
+            ("another matrix descriptor of A", _descriptor(mine.a), _descriptor(other.a)),
+            ("another matrix descriptor of B", _descriptor(mine.b), _descriptor(other.b)),
+        ):
+            if a != b:
+                raise SimFault(
+                    f"{mine.site.what}: {ag} gives {what} than {first}, at {other.site.loc.short}:"
+                    " a wgmma is one instruction of the four warps of a warpgroup, and its operands"
+                    " are the same in all of them (PTX ISA, wgmma.mma_async, Matrix descriptor"
+                    " format)",
+                    mine.site.loc,
+                )
+
+
+def _descriptor(source: Source) -> object:
+    """The descriptor of an operand in shared memory; None of one in registers."""
+    if isinstance(source, Frag) or not isinstance(source[1], MatrixOperand):
+        return None
+    return source[1].descriptor
 
 
 def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Blocked | None:

@@ -427,6 +427,8 @@ class _Writer:
         return "", f"(w.active & {'~' if guard.negated else ''}{register})"
 
     def compute(self, instruction: Instruction, op: Compute) -> None:
+        if not op.results:
+            return  # that its lanes meet is all that it does
         condition, lanes = self.guard(instruction)
         indent = 1
         if condition:

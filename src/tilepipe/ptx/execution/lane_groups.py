@@ -15,6 +15,9 @@ import numpy as np
 
 from tilepipe.errors import DeadlockError, PtxError, SimFault
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.machine import World
+from tilepipe.machine.rules import EXITED_LANES
+from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_from_mask
@@ -52,7 +55,7 @@ class LaneGroups:
 
     Attributes:
         mask, active: the lanes of the group that runs. region: where these meet others.
-        live: the lanes that have not left. chosen: those that a guard let make the last request.
+        started: the lanes that the warp has. live: those that have not left. chosen: those that a guard let make the last request.
         groups: those that can run while another does. parked: those that wait for lanes that an
             instruction names. halfway: groups waiting at a non-aligned barrier, each with the
             segment where it resumes. apart: groups waiting at a bar.warp.sync, each with that
@@ -60,11 +63,13 @@ class LaneGroups:
         gives_way: the running group does so at its next branch.
     """
 
+    world: World
+
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
         self.code = code
         self.agent = agent
         self.launch = launch
-        self.live = self.mask = self.met = live
+        self.started = self.live = self.mask = self.met = live
         self.active: Lanes = lanes_from_mask(live)
         self.chosen: Lanes = self.active
         self.region: Region | None = None
@@ -214,6 +219,8 @@ class LaneGroups:
         """Waits for the lanes that an instruction names; None once they are here, or the segment to
         run instead.
         """
+        if self.live != self.started:
+            self._must_be_whole(self._at(at))
         wanted = self.named(members, self._at(at)) & self.live
         if wanted & ~self.mask == 0:
             return None
@@ -228,6 +235,33 @@ class LaneGroups:
             self.parked.remove(group)
         self._run(mask, self.region)
         return None
+
+    def _must_be_whole(self, instruction: Instruction) -> None:
+        """Looks at an instruction for the whole warp (PTX ISA, .aligned) of which some lanes have
+        left: barriers take the others in practice.
+
+        Raises:
+            SimFault: it is no barrier, or the rules are strict.
+        """
+        barrier = instruction.opcode in ("bar", "barrier") and "warp" not in instruction.modifiers
+        if "aligned" not in instruction.modifiers and not (barrier and instruction.opcode == "bar"):
+            return
+        gone = self.started & ~self.live
+        said = (
+            f"{where(instruction)}: {instruction}: the lanes {self.live:#x} of {self.agent} execute"
+            f" it, and {gone:#x} have left without: it is for the whole warp (PTX ISA, .aligned)"
+        )
+        at = self.launch.location(instruction)
+        if not barrier:
+            raise SimFault(
+                f"{said}, and undefined for a part of it.\n  Let all lanes come to it, and guard"
+                " what only some of them are to do after it.",
+                at,
+            )
+        site = Site(-1 - instruction.line, at, what=str(instruction))
+        if not self.world.advised(EXITED_LANES, site, site):
+            cure = "Let all threads of the warp come to it before any of them returns."
+            self.world.finding(EXITED_LANES, said, at, cure, SimFault)
 
     def gather_anywhere(self, following: int, at: int) -> int | None:
         """Waits for all lanes of the warp at an instruction that they may execute in several

@@ -239,7 +239,7 @@ class Warp(LaneGroups):
     def _choose_table(self) -> None:
         """The segments for the lanes that run; they track poison where registers hold some."""
         code = self.code.tracking if self._tracks else self.code
-        self._table = code.whole if self.mask == self.live else code.part
+        self._table = code.whole if self.mask == self.live == self.started else code.part
 
     def _track(self) -> None:
         """Begins to keep which registers hold poison, or ends it where none that can still be read

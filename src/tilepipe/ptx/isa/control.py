@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.ptx.definition import (
+    Compute,
     Jump,
     Leave,
     Modifiers,
@@ -13,8 +14,9 @@ from tilepipe.ptx.definition import (
     not_modelled,
     operands,
 )
+from tilepipe.ptx.lanes import FULL
 from tilepipe.ptx.numerics.types import Unsupported
-from tilepipe.ptx.syntax.nodes import Instruction
+from tilepipe.ptx.syntax.nodes import Instruction, Integer
 
 
 @defines("bra")
@@ -76,7 +78,9 @@ def _pmevent(instruction: Instruction) -> Operation:
 
 @defines("setmaxnreg")
 def _setmaxnreg(instruction: Instruction) -> Operation:
-    """Register counts decide nothing here; the count must be one that the hardware takes."""
+    """Register counts decide nothing here; the count must be one that the hardware takes, and the
+    whole warp executes it.
+    """
     modifiers = Modifiers(instruction)
     modifiers.need("inc", "dec")
     modifiers.need("sync")
@@ -87,4 +91,4 @@ def _setmaxnreg(instruction: Instruction) -> Operation:
     registers = constant(instruction, count)
     if registers % 8 or not 24 <= registers <= 256:
         not_modelled(instruction, f"{registers} registers (a multiple of 8 in 24..256)")
-    return Nothing()
+    return Compute((), (), "", (), members=Integer(FULL))
