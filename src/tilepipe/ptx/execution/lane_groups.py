@@ -55,7 +55,8 @@ class LaneGroups:
 
     Attributes:
         mask, active: the lanes of the group that runs. region: where these meet others.
-        started: the lanes that the warp has. live: those that have not left. chosen: those that a guard let make the last request.
+        started: the lanes that the warp has. live: those that have not left. chosen: those that a
+            guard let make the last request.
         groups: those that can run while another does. parked: those that wait for lanes that an
             instruction names. halfway: groups waiting at a non-aligned barrier, each with the
             segment where it resumes. apart: groups waiting at a bar.warp.sync, each with that
