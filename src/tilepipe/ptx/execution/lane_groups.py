@@ -64,8 +64,6 @@ class LaneGroups:
         gives_way: the running group does so at its next branch.
     """
 
-    world: World
-
     def __init__(self, code: CompiledFunction, live: int, launch: Launch, agent: Agent) -> None:
         self.code = code
         self.agent = agent
@@ -81,6 +79,11 @@ class LaneGroups:
         self.gives_way = False
         self._left = False
         self._join = -2
+
+    @property
+    def world(self) -> World:
+        """What all clusters of the launch share."""
+        raise NotImplementedError
 
     def _choose_table(self) -> None:
         """Another group runs: chooses the segments for its lanes."""
