@@ -71,3 +71,37 @@ def test_a_search_that_ends_early_says_how_many_clusters_ran_at_once() -> None:
     assert verdict.verdict == "undecided"
     assert "of 6 clusters running at once" in verdict.bound
     assert "say cooperative=True if the launch promises that all run" in verdict.bound
+
+
+# As this_grid().sync() of cooperative groups: one thread of each CTA counts, and waits for the flip.
+GRID_SYNC = """
+    .reg .b32 %hi, %lo, %old, %now;
+    mov.u32 %hi, %envreg1;
+    mov.u32 %lo, %envreg2;
+    mov.b64 %rd1, {%lo, %hi};
+    mov.u32 %r1, %ctaid.x;
+    mad.wide.u32 %rd2, %r1, 4, %b0;
+    st.global.u32 [%rd2], 1;
+    bar.sync 0;
+    setp.eq.u32 %p1, %r1, 0;
+    selp.b32 %r2, 0x7fffffff, 1, %p1;
+    atom.add.release.gpu.u32 %old, [%rd1+4], %r2;
+    LOOK: ld.acquire.gpu.u32 %now, [%rd1+4];
+    xor.b32 %r3, %old, %now;
+    setp.ge.s32 %p2, %r3, 0;
+    @%p2 bra LOOK;
+    {after}
+    xor.b32 %r4, %r1, 1;
+    mad.wide.u32 %rd2, %r4, 4, %b0;
+    ld.global.u32 %r5, [%rd2];
+"""
+
+
+def test_the_barrier_of_a_grid_counts_in_the_workspace_of_a_cooperative_launch() -> None:
+    def verdict(text: str) -> str:
+        bound = kernel(text, 1).bind([np.zeros(2, np.int32)], grid=2, block=1, cooperative=True)
+        return check(bound).verdict
+
+    text = GRID_SYNC.replace("{after}", "")
+    assert verdict(text) == "verified"
+    assert verdict(text.replace("add.release", "add.relaxed")) == "fault"

@@ -184,6 +184,8 @@ class Launch:
     def __post_init__(self) -> None:
         module, function = self.kernel.module, self.kernel.code.function
         self.placed = Placement(module, function, self.args, self.smem, self.chip.smem_per_cta)
+        if self.cooperative:
+            self.placed.add_workspace()
 
     @property
     def memory(self) -> DeviceMemory:
@@ -482,6 +484,8 @@ class Launch:
             "%dynamic_smem_size": self.smem, "%total_smem_size": smem_bytes, "WARP_SZ": WARP,
             "%aggr_smem_size": smem_bytes, "%reserved_smem_offset_begin": 0,
             "%reserved_smem_offset_end": SYSTEM_SMEM, "%reserved_smem_offset_cap": SYSTEM_SMEM,
+            "%envreg1": self.placed.workspace >> 32,
+            "%envreg2": self.placed.workspace & 0xFFFFFFFF,
             ELECTED: m.world.elected,
         }  # fmt: skip
         warp.special_by_lane = lane_values(self.block, agent.first_warp)

@@ -24,6 +24,7 @@ from tilepipe.ptx.syntax.nodes import (
     Variable,
 )
 
+_WORKSPACE = 16  # bytes: its size, a counter
 _MOST_LOCAL = 512 << 10  # bytes of each thread (PTX ISA, "Local State Space"; CUDA's limit)
 _MOST_PARAMETERS = 32764  # bytes (CUDA C++ Programming Guide, "Kernel parameters")
 _MOST_CONSTANT = 64 << 10  # bytes of constant memory of a module (PTX ISA, "Constant State Space")
@@ -53,9 +54,17 @@ class Placement:
         self.memory = DeviceMemory(GLOBAL_START)
         self.addresses: dict[Variable, int] = {}
         self.local_bytes = 0
+        self.workspace = 0
         self._place_shared(smem, room)
         self._place_variables()
         self._place_parameters(args)
+
+    def add_workspace(self) -> None:
+        """Memory in which the CTAs of a cooperative launch count who has come to a barrier of the
+        grid. The driver gives it, zeroed.
+        """
+        space = np.zeros(_WORKSPACE, np.uint8)
+        self.workspace = self.memory.address_of("the workspace of the grid", space)
 
     def _place_shared(self, smem: int, room: int) -> None:
         """Static variables first, in their order; dynamic ones after them, all at one address."""

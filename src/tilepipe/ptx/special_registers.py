@@ -34,6 +34,9 @@ MODELLED = LANE_REGISTERS | CLOCKS | OF_DIMENSIONS | {
     "%is_explicit_cluster", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size",
     "%reserved_smem_offset_begin", "%reserved_smem_offset_end", "%reserved_smem_offset_cap",
     "WARP_SZ",
+    # the address of the workspace of a cooperative launch, upper half first: what this_grid().sync()
+    # of cooperative groups counts arrivals in (cooperative_groups/details/driver_abi.h)
+    "%envreg1", "%envreg2",
 }  # fmt: skip
 ELECTED = "the elected lane"  # no register of PTX: what elect.sync asks the machine
 _WIDTHS = {
@@ -50,7 +53,7 @@ def widths(name: str) -> tuple[int, ...]:
 # Those that a debugger, a profiler, the driver or a graph sets.
 _NOT_MODELLED = (
     {"%current_graph_exec"}
-    | {f"%envreg{i}" for i in range(32)}
+    | {f"%envreg{i}" for i in range(32) if i not in (1, 2)}
     | {f"%pm{i}{wide}" for i in range(8) for wide in ("", "_64")}
 )
 DECLARED = MODELLED | _NOT_MODELLED

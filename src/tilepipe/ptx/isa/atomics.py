@@ -42,8 +42,11 @@ def _atom(instruction: Instruction) -> Operation:
     returns = instruction.opcode == "atom"
     modifiers = Modifiers(instruction)
     orders = ("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
-    order, scope, space = modifiers.in_any_order(orders, tuple(SCOPES), ("global", *SHARED))
-    name = modifiers.need(*(n for n in ATOMIC if returns or n not in ("cas", "exch")))
+    names = tuple(n for n in ATOMIC if returns or n not in ("cas", "exch"))
+    order, scope, space, name = modifiers.in_any_order(  # cooperative groups name the operation first
+        orders, tuple(SCOPES), ("global", *SHARED), names
+    )
+    name = name or modifiers.need(*names)
     unflushed = modifiers.flag("noftz")
     hinted = modifiers.flag("L2::cache_hint")
     count = VECTORS.get(modifiers.take(*VECTORS), 1)
