@@ -73,7 +73,7 @@ def test_a_search_that_ends_early_says_how_many_clusters_ran_at_once() -> None:
     assert "say cooperative=True if the launch promises that all run" in verdict.bound
 
 
-# As this_grid().sync() of cooperative groups: one thread of each CTA counts, and waits for the flip.
+# As this_grid().sync() of cooperative groups: a thread of each CTA counts, and waits for the flip.
 GRID_SYNC = """
     .reg .b32 %hi, %lo, %old, %now;
     mov.u32 %hi, %envreg1;

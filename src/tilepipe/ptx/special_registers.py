@@ -34,8 +34,8 @@ MODELLED = LANE_REGISTERS | CLOCKS | OF_DIMENSIONS | {
     "%is_explicit_cluster", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size",
     "%reserved_smem_offset_begin", "%reserved_smem_offset_end", "%reserved_smem_offset_cap",
     "WARP_SZ",
-    # the address of the workspace of a cooperative launch, upper half first: what this_grid().sync()
-    # of cooperative groups counts arrivals in (cooperative_groups/details/driver_abi.h)
+    # the address of the workspace of a cooperative launch, upper half first, in which
+    # this_grid().sync() counts arrivals (CUDA, cooperative_groups/details/driver_abi.h)
     "%envreg1", "%envreg2",
 }  # fmt: skip
 ELECTED = "the elected lane"  # no register of PTX: what elect.sync asks the machine

@@ -43,7 +43,7 @@ def _atom(instruction: Instruction) -> Operation:
     modifiers = Modifiers(instruction)
     orders = ("relaxed", "release", *(("acquire", "acq_rel") if returns else ()))
     names = tuple(n for n in ATOMIC if returns or n not in ("cas", "exch"))
-    order, scope, space, name = modifiers.in_any_order(  # cooperative groups name the operation first
+    order, scope, space, name = modifiers.in_any_order(  # CUDA may name the operation first
         orders, tuple(SCOPES), ("global", *SHARED), names
     )
     name = name or modifiers.need(*names)
