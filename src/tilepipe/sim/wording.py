@@ -45,6 +45,7 @@ TRACER = Wording(
         "wgmma.wait_group 0": "ctx.wgmma_wait(0)",
         # sentences about the library
         "smem=": "",
+        "a relaxed arrive": "",
         "a cooperative launch": " Other work on the GPU may leave room for fewer of them, unless"
         " the launch is cooperative: @tp.kernel(..., cooperative=True).",
         "draining a ring": "Call producer.drain() at the end of the role that waits on this"
