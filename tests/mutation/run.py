@@ -40,7 +40,7 @@ from tilepipe.check.mutation.redundancy import ADVISED, explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir.program import Kernel, Launch
 
-BOUNDS = Bounds(traces=20_000, seconds=60.0, steps=6_000)
+BOUNDS = Bounds(traces=20_000, seconds=80.0, steps=6_000)
 LIMIT = 90  # seconds for one mutant, whatever it does
 PARTS = 4  # tasks of a case
 

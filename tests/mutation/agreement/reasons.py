@@ -29,6 +29,15 @@ REASONS = (
         lambda p: _missed(p) and "a load from tensor memory" in p.traced.message,
     ),
     Reason(
+        "**Plain arrives.** A program's relaxed arrive on another CTA's barrier is printed without"
+        " an order, as CUTLASS does. In PTX that form hands on loads from tensor memory that are"
+        " over, in practice; in a program a relaxed arrive needs the fence before it"
+        " ([rules.md](../reference/rules.md), tcgen05 fences).",
+        lambda p: (
+            _missed(p) and "race on tensor memory" in p.traced.message and "sem=relaxed" in p.what
+        ),
+    ),
+    Reason(
         "**Stores at the end.** A CTA ends while its bulk store may still read shared memory: a"
         " fault in a program, advice in PTX if the store was committed, since shipped kernels end"
         " so ([rules.md](../reference/rules.md)).",
