@@ -69,7 +69,7 @@ class Line:
 
     @property
     def unit(self) -> str:
-        """Of the rate."""
+        """The unit of the rate."""
         return "TB/s" if self.contest.moves else "TFLOP/s"
 
     def rate(self, side: str) -> float:

@@ -107,7 +107,7 @@ class RowOperands:
         return tuple(torch.func.vjp(function, x, *more)[1](dy))
 
     def _more(self, wide: bool = False) -> Results:
-        """What a call takes beside x and dy."""
+        """The arguments of a call beside x and dy."""
         if self.kernel == "softmax":
             return ()
         if self._entropy:

@@ -19,6 +19,7 @@ from tilepipe.kernels.attention.config import (
 )
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
 from tilepipe.kernels.attention.reference import Options, compare_attention
+from tilepipe.kernels.attention.scores import Terms
 from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
 from tilepipe.registry.instances import Sizes, attention_sizes
 from tilepipe.registry.products import check_sizes
@@ -77,7 +78,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     found = extents(settings)
     if settings["arch"] == "sm90":
         on_right = options(settings).seen.right is not None
-        changed = bool(settings["softcap"] or settings["slopes"])
+        changed = Terms(settings["softcap"] != 0, settings["slopes"]).any
         chosen = choose(found.d, found.d_v, on_right, found.s_kv, changed=changed)
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])

@@ -64,11 +64,17 @@ class Options:
 
     @property
     def seen(self) -> Window:
-        """Which keys a query sees."""
+        """The keys that queries see."""
         return Window.of(self.causal, self.window)
 
+    @property
+    def changes(self) -> bool:
+        """True if more than the scaled product makes a score, or its weight."""
+        others = self.slopes, self.sinks, self.score
+        return self.softcap != 0 or any(x is not None for x in others)
+
     def factor(self, d: int) -> float:
-        """What products of heads of d elements are multiplied with."""
+        """The factor of products of heads of d elements."""
         return 1 / float(np.sqrt(d)) if self.scale is None else self.scale
 
     def scores(self, x: Doubles, query: Array, place: Array, h: int) -> Doubles:
@@ -115,7 +121,10 @@ def head(
     first, stop = (ends[query] for ends in options.seen.seen(s_q, len(k)))
     sink = -np.inf if options.sinks is None else float(options.sinks[h])
     x = options.scores(scale * (q @ k.T), query[:, None], place[:, None], h)
-    largest = np.abs(x, where=np.isfinite(x), out=np.zeros_like(x)).max(1, initial=0, keepdims=True)
+    changing = np.zeros((len(x), 1))  # the error of what changes scores
+    if options.changes:
+        sizes = np.abs(x, where=np.isfinite(x), out=np.zeros_like(x))
+        changing = 4 * eps * (options.softcap + sizes.max(1, initial=0, keepdims=True))
     key, seen = np.arange(len(k)), stop - first
     x[(key < first[:, None]) | (key >= stop[:, None])] = -np.inf
     top = np.maximum(x.max(1, initial=-np.inf, keepdims=True), sink)
@@ -131,7 +140,7 @@ def head(
     t = (
         each * np.linalg.norm(k, axis=1).max(initial=0.0)
         + EXP
-        + 4 * eps * (options.softcap + largest)
+        + changing
         + c * eps * np.sqrt(np.maximum(seen, 1))[:, None]
     )
     sizes = p @ np.abs(v)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.host_arguments import plain_bool, plain_int, shown
+from tilepipe.kernels.attention.validation import NAME
 
-NAME = "attention"
 LARGEST_BOUND = 2**30  # places of a bound, added to those of queries and keys, fit in an int32
 
 ScoreFunction = Callable[
@@ -59,7 +59,7 @@ class Window:
 
     @property
     def sides(self) -> tuple[bool, bool]:
-        """Whether there is a bound on the left, and on the right."""
+        """True on the left, and on the right, where there is a bound."""
         return self.left is not None, self.right is not None
 
     @property
@@ -108,12 +108,12 @@ class Terms:
 
     @property
     def any(self) -> bool:
-        """Whether scores are changed at all."""
+        """True if scores are changed at all."""
         return self.softcap or self.slopes or self.function is not None
 
     def factors(self, scale: float, cap: float) -> tuple[float, float, float]:
-        """What the kernel multiplies with: products before they are changed; the tangent; and the
-        changed scores, which makes exponentials powers of two.
+        """The factors of the kernel: of products before they are changed, of the tangent,
+        and of the changed scores, which makes exponentials powers of two.
 
         Without anything between, neighbouring factors are one. The first holds what the tangent
         needs: twice its argument, to base 2.

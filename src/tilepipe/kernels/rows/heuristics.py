@@ -75,36 +75,36 @@ def _clustered(halves: int, most: int, cfg: RowConfig) -> RowConfig:
 
 
 def norm(columns: int, nbytes: int) -> RowConfig:
-    """Of the RMS norm."""
+    """The configuration of the RMS norm."""
     return _chosen(_NORM, columns, nbytes)
 
 
 def layer_norm(columns: int, nbytes: int) -> RowConfig:
-    """Of the layer norm."""
+    """The configuration of the layer norm."""
     if columns * nbytes // 2 > 16384:  # with half of the elements, it does not spill
         return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=4, parts=4))
     return _chosen(_LAYER_NORM, columns, nbytes)
 
 
 def softmax(columns: int, nbytes: int) -> RowConfig:
-    """Of the softmax."""
+    """The configuration of the softmax."""
     return _chosen(_SOFTMAX, columns, nbytes)
 
 
 def softmax_backward(columns: int, nbytes: int) -> RowConfig:
-    """Of the gradient of the softmax."""
+    """The configuration of the gradient of the softmax."""
     if columns * nbytes // 2 > 16384:
         return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=4, parts=4))
     return _chosen(_SOFTMAX_BACKWARD, columns, nbytes)
 
 
 def cross_entropy(columns: int, nbytes: int) -> RowConfig:
-    """Of the cross entropy and its gradient."""
+    """The configuration of the cross entropy and its gradient."""
     return _chosen(_CROSS_ENTROPY, columns, nbytes)
 
 
 def norm_backward(columns: int, nbytes: int) -> RowConfig:
-    """Of the gradients of the RMS norm."""
+    """The configuration of the gradients of the RMS norm."""
     if columns * nbytes // 2 > 8192:
         ahead = RowConfig(warpgroups=2, parts=2, ahead=2 if nbytes == 2 else 1)
         return _clustered(columns * nbytes // 2, 32, ahead)
@@ -112,7 +112,7 @@ def norm_backward(columns: int, nbytes: int) -> RowConfig:
 
 
 def layer_norm_backward(columns: int, nbytes: int) -> RowConfig:
-    """Of the gradients of the layer norm."""
+    """The configuration of the gradients of the layer norm."""
     if columns * nbytes // 2 > 8192:
         return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=2, parts=2))
     return _chosen(_LAYER_NORM_BACKWARD, columns, nbytes)

@@ -12,6 +12,7 @@ from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
 from tilepipe.kernels.attention.scores import (
     ScoreFunction,
+    Terms,
     Window,
     check_of_heads,
     check_softcap,
@@ -67,7 +68,7 @@ class AttentionCall(Generic[ArrayT]):
 
     @property
     def seen(self) -> Window:
-        """Which keys a query sees."""
+        """The keys that queries see."""
         return Window.of(self.causal, self.window)
 
 
@@ -115,12 +116,7 @@ def result_shape(found: Extents, layout: str) -> tuple[int, int, int, int]:
 
 def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
-    on_right, changed = call.seen.right is not None, call.softcap != 0 or call.score is not None
-    chosen = choose(
-        found.d,
-        found.d_v,
-        on_right,
-        found.s_kv,
-        changed=changed or call.slopes is not None,
-    )
+    on_right = call.seen.right is not None
+    changed = Terms(call.softcap != 0, call.slopes is not None, call.score).any
+    chosen = choose(found.d, found.d_v, on_right, found.s_kv, changed=changed)
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen
