@@ -238,9 +238,9 @@ def test_states_that_differ_by_the_names_of_warps_are_one() -> None:
     [
         (Bounds(traces=3), "3 executions"),
         (Bounds(traces=1), "1 execution"),
-        (Bounds(seconds=0), "0 seconds"),
-        (Bounds(steps=10), "10 steps of one execution"),
-        (Bounds(steps=1), "1 step of one execution"),
+        (Bounds(seconds=0), "0 seconds (Bounds(seconds=), 600 by default)"),
+        (Bounds(steps=10), "10 steps of one execution (Bounds(steps=))"),
+        (Bounds(steps=1), "1 step of one execution (Bounds(steps=))"),
     ],
     ids=["executions", "execution", "seconds", "steps", "step"],
 )

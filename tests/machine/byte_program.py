@@ -307,5 +307,8 @@ class Launch:
     def tensor(self, tensor: GlobalTensor) -> bytes:
         return b""
 
+    def standing(self, agent: Agent) -> str:
+        return ""
+
     def interchangeable(self) -> Sequence[str]:
         return ()

@@ -56,7 +56,60 @@ def test_an_assertion() -> None:
 def test_an_endless_loop_of_arithmetic_ends_with_the_time(explore: bool) -> None:
     endless = PTX.replace(ARRIVE, "MORE:\n    add.u32 %r4, %r4, 1;\n    bra MORE;\n")
     verdict = launch(endless).check(explore=explore, bounds=Bounds(seconds=0.2))
-    assert (verdict.verdict, verdict.bound) == ("undecided", "0.2 seconds")
+    assert verdict.verdict == "undecided"
+    first = endless[: endless.index("MORE:")].count("\n") + 2
+    assert verdict.bound.startswith("0.2 seconds (Bounds(seconds=), 600 by default). Still going: ")
+    assert f"in the loop of PTX lines {first}-{first + 1}, at PTX line " in verdict.bound
+
+
+# A loop of line 7 inside one of line 5; what the inner one does stands in line 8.
+NESTED = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.file 1 "spin.cu"
+.visible .entry spin(.param .u64 flag) {
+    .reg .b64 %flag; .reg .b32 %n, %seen; .reg .pred %p;
+    ld.param.u64 %flag, [flag];
+OUTER:
+    .loc 1 6 0
+    mov.u32 %n, 0;
+INNER:
+    .loc 1 8 0
+    {inner}
+    .loc 1 7 0
+    setp.ne.u32 %p, %n, 0x7fffffff;
+    @%p bra INNER;
+    .loc 1 5 0
+    bra OUTER;
+}
+"""
+COUNTS = {
+    "arithmetic": "add.u32 %n, %n, 1;",
+    "an atomic addition": "atom.global.add.u32 %n, [%flag], 2;",
+    "a poll that counts": "ld.volatile.global.u32 %seen, [%flag]; add.u32 %n, %n, 1;",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", COUNTS.values(), ids=COUNTS.keys())
+def test_an_undecided_verdict_names_the_loop_that_kept_going(inner: str) -> None:
+    made = ptx.load(NESTED.replace("{inner}", inner)).only()
+    flag = [np.zeros(1, np.int32)]
+    verdict = made.bind(flag, grid=1, block=32).check(bounds=Bounds(seconds=0.2))
+    assert verdict.verdict == "undecided"
+    assert (
+        "Still going: warp 0 in the loop at spin.cu:7 (PTX lines 14-17), inside the one at"
+        " spin.cu:5 (PTX lines 11-19), at spin.cu:"
+    ) in verdict.bound
+
+
+def test_steps_that_run_out_name_the_argument_and_the_loop() -> None:
+    made = ptx.load(NESTED.replace("{inner}", COUNTS["an atomic addition"])).only()
+    launch = made.bind([np.zeros(1, np.int32)], grid=1, block=32)
+    bound = launch.check(bounds=Bounds(steps=100)).bound
+    assert bound.startswith("100 steps of one execution (Bounds(steps=)). Still going: warp 0 in")
+    assert bound.endswith("at spin.cu:8 (PTX line 14): atom.global.add.u32 %n, [%flag], 2")
 
 
 def test_what_is_not_modelled_on_the_way_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.rendezvous import returned
 from tilepipe.machine.barriers.state import TmaLoadUnit
 from tilepipe.machine.clusters import explained, finish
+from tilepipe.machine.faults.view import together
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, OutOfTimeError
@@ -39,6 +40,7 @@ _INTERNAL = (TypeError, AttributeError, ValueError, OverflowError, IndexError)
 _CLOCK_MASK = 63  # the clock is read when the number of an op has none of these bits
 # ops after which other agents have their turn, so that a loop that polls cannot starve them
 _TIME_SLICE = 1 << 14
+_MOST_NAMED = 4  # places at which agents were going round loops, in a message
 
 
 @dataclass(eq=False, slots=True)
@@ -104,6 +106,7 @@ class Execution:
         self._ending: list[int] = []
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
+        self._latest: Agent | None = None
         self._refused: set[tuple[AgentId, int]] = set()
         self._guards = front_end.guards
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
@@ -263,7 +266,8 @@ class Execution:
             except StopIteration:
                 pass
             except OutOfTimeError:
-                raise ExecutionLimitError("") from None
+                self._latest = agent
+                raise ExecutionLimitError() from None
         return agent.request
 
     @property
@@ -283,6 +287,7 @@ class Execution:
         m.ready.remove(agent)
         who = (cluster, agent.uid)
         self._polling.resume(who, agent)
+        self._latest = agent
         try:
             with explained(m):
                 moved = self._advance(m, who, agent, until, pause)
@@ -296,7 +301,8 @@ class Execution:
             self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + 1))
             raise
         except OutOfTimeError:
-            raise ExecutionLimitError("") from None
+            agent.request = None  # it has been performed; the agent is somewhere after it
+            raise ExecutionLimitError() from None
         # counting the op at which it blocks
         self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + agent.blocked))
         self._end_clusters(cluster)
@@ -309,6 +315,7 @@ class Execution:
         ag.parked = False
         silent = 0
         done = start = self.performed.get(who, 0)
+        until = min(until, start + self.limit - self.steps + 1)  # one op more is too many
         try:
             if ag.request is None:
                 ag.request = body.send(None)
@@ -336,7 +343,7 @@ class Execution:
                 done += 1
                 self.performed[who] = done
                 if not done & _CLOCK_MASK and time.perf_counter() > self.deadline:
-                    raise ExecutionLimitError("")
+                    raise ExecutionLimitError()
                 m.world.counts[site.id] += 1
                 if self.watcher is not None:
                     self.watcher.performed(result, m.pending)
@@ -380,9 +387,10 @@ class Execution:
         if self.steps > self.limit:
             raise ExecutionLimitError(
                 f"{self.limit:,} step{'' if self.limit == 1 else 's'} of one execution"
+                " (Bounds(steps=))"
             )
         if time.perf_counter() > self.deadline:
-            raise ExecutionLimitError("")
+            raise ExecutionLimitError()
 
     def _collect(self, m: Machine, who: AgentId) -> None:
         """Registers the units that the last op has issued; those whose action no agent can observe
@@ -437,6 +445,21 @@ class Execution:
         self._polling.wake(self.causal_order.changed)
         self._count_steps(1)
         self._end_clusters(cluster)
+
+    def kept_going(self) -> str:
+        """The agents that poll, or are in a loop, when a limit cuts the execution off: the one that
+        ran last comes first. "" where there are none.
+        """
+        agents = [a for m in self.machines.values() for a in m.agents if not a.done]
+        agents.sort(key=lambda agent: agent is not self._latest)
+        doing: dict[str, list[Agent]] = {}
+        for agent in agents:
+            standing = "" if agent.blocked else self.front_end.standing(agent)
+            if standing:
+                doing.setdefault(standing, []).append(agent)
+        said = [f"{together(who)} {where}" for where, who in doing.items()]
+        more = [f"and {len(said) - _MOST_NAMED} more places"] if len(said) > _MOST_NAMED else []
+        return "; ".join(said[:_MOST_NAMED] + more)
 
     # -- choices -----------------------------------------------------------------------
 

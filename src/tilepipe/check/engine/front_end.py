@@ -77,6 +77,11 @@ class FrontEnd(Protocol):
         such as an operand that nothing has written; or the error itself.
         """
 
+    def standing(self, agent: Agent) -> str:
+        """The loop in which an agent is, and its place there, in words that follow its name; ""
+        where it is in none, or where that is not known.
+        """
+
     # -- states ------------------------------------------------------------------------
 
     def world(self, journal: Journal | None) -> World:

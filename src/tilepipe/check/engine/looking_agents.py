@@ -225,7 +225,7 @@ class PollingAgents:
                 f"{agent} has tested {MAX_FAILED_LOOKS} times in a row at {site.loc.short}"
                 " without success, and counts its attempts in a value that later decides; the"
                 " check follows no more of them. Check an instance with a limit below"
-                f" {MAX_FAILED_LOOKS}, or wait on the barrier"
+                f" {MAX_FAILED_LOOKS}, or let the loop wait without counting"
             )
         return False
 

@@ -24,6 +24,7 @@ from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
 from tilepipe.ptx.execution.apart import WatchedWarp
 from tilepipe.ptx.execution.time_limit import TimeLimit
+from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
 from tilepipe.ptx.syntax.nodes import Instruction, Operand
@@ -105,6 +106,11 @@ class PtxFrontEnd:
     def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
         """The use of a register that nothing has written, or the error itself."""
         return self.launch.explained_at(error, agent.body, site)
+
+    def standing(self, agent: Agent) -> str:
+        """The loop in which a warp is, and its place there; "" where it is in none."""
+        body = agent.body
+        return body.standing() if isinstance(body, Warp) else ""
 
     def interchangeable(self) -> Sequence[str]:
         """No warps are known to do the same: which warp it is decides what a kernel does."""

@@ -120,7 +120,14 @@ class Explorer:
     @property
     def time_bound(self) -> str:
         """The time limit in words, for a verdict."""
-        return f"{self.bounds.seconds:g} second{_s(self.bounds.seconds)}"
+        given = f"{self.bounds.seconds:g} second{_s(self.bounds.seconds)}"
+        return f"{given} (Bounds(seconds=), {Bounds().seconds:g} by default)"
+
+    def exceeded(self, error: ExecutionLimitError, execution: Execution) -> BoundError:
+        """The bound that an execution has hit, and what kept it going."""
+        bound = str(error) or self.time_bound
+        going = execution.kept_going()
+        return BoundError(f"{bound}. Still going: {going}" if going else bound)
 
     def check_deadline(self) -> None:
         """Raises BoundError after the deadline."""
@@ -149,7 +156,7 @@ class Explorer:
             self.found.fault, self.found.schedule = error, tuple(execution.schedule)
             self.found.states += len(execution.causal_order.steps)
         except ExecutionLimitError as error:
-            raise BoundError(str(error) or self.time_bound) from None
+            raise self.exceeded(error, execution) from None
         if execution.world.incomplete and self.found.fault is None:
             raise BoundError(execution.world.incomplete)
         for text in execution.world.advice:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.race_reversal import EXPECTED_RACES, BoundError, Explorer
+from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer
 from tilepipe.check.engine.state_search import BranchOnTests, settle
 from tilepipe.check.engine.steps import AgentId
 from tilepipe.check.engine.traced_front_end import TracedFrontEnd
@@ -216,7 +216,7 @@ class _Alone:
                 self._find(cluster, done)
                 return
             except ExecutionLimitError as error:
-                raise BoundError(str(error) or self.explorer.time_bound) from None
+                raise self.explorer.exceeded(error, run.execution) from None
             self._orderly(run.execution)
             if len(seen) > LIMIT:
                 raise _UnsuitedError

@@ -121,6 +121,17 @@ class TracedFrontEnd(KernelFrontEnd):
         """The error itself: every operand of a traced kernel has a value."""
         return error
 
+    def standing(self, agent: Agent) -> str:
+        """The innermost loop around the op that an agent performs next, and that op; "" where it is
+        in no loop, and in a loop that performs no op.
+        """
+        if agent.request is None:
+            return ""
+        op = self.sites[agent.request[1][0].id].op
+        loops = (at for at in all_ops(self.launch.kernel) if isinstance(at, ops.For | ops.While))
+        around = [at for at in loops if any(inside is op for inside in walk(at.body))]
+        return f"in the loop at {around[-1].loc.short}, at {op.loc}" if around else ""
+
     def _looks(self, op: ops.Op) -> bool:
         """True if a strong access may change nothing, and what it finds can come to decide
         something.

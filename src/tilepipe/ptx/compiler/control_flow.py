@@ -64,6 +64,25 @@ class ControlFlow:
             return set()
         return {other for other in after if number in self._after(self.blocks[other])}
 
+    def nest(self, at: int) -> list[list[Block]]:
+        """The loops around an instruction, the innermost first, each as its blocks in the order of
+        the text. A loop is a set of blocks that all come after each other; the loops inside it are
+        what is left of it without the blocks by which it is entered.
+        """
+        loops: list[list[Block]] = []
+        here, inside = self.of_instruction[at], set(range(len(self.blocks)))
+        while here in inside:
+            after = self._after(self.blocks[here], inside)
+            if here not in after:
+                break
+            loop = {n for n in after if here in self._after(self.blocks[n], inside)}
+            loops.insert(0, [self.blocks[n] for n in sorted(loop)])
+            entered = {
+                n for n in loop if n == 0 or not loop.issuperset(self.blocks[n].predecessors)
+            }
+            inside = loop - entered
+        return loops
+
     def reached(self, start: int, without: int) -> set[int]:
         """The blocks that can be reached from one, itself among them, by ways that do not lead
         through the block `without`.
@@ -78,12 +97,15 @@ class ControlFlow:
                     work.append(number)
         return seen
 
-    def _after(self, block: Block) -> set[int]:
+    def _after(self, block: Block, inside: set[int] | None = None) -> set[int]:
+        """The blocks that may come after one, by ways that stay `inside` a set of blocks."""
         seen: set[int] = set()
         work = list(block.successors)
         while work:
             number = work.pop()
-            if number != EXIT and number not in seen:
+            if number == EXIT or (inside is not None and number not in inside):
+                continue
+            if number not in seen:
                 seen.add(number)
                 work.extend(self.blocks[number].successors)
         return seen

@@ -22,6 +22,7 @@ from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.execution.lane_groups import Group, LaneGroups
 from tilepipe.ptx.execution.poison import PoisonedRegisters
+from tilepipe.ptx.execution.rounds import standing
 from tilepipe.ptx.execution.time_limit import SEGMENTS, RepeatedState, TimeLimit
 from tilepipe.ptx.execution.wgmma_registers import WgmmaRegisters
 from tilepipe.ptx.lanes import WARP, Array, spread
@@ -122,17 +123,24 @@ class Warp(LaneGroups):
             raise self._endless(at)
         until = None if time_limit.world is None else time_limit.world.deadline
         if until is not None and time.perf_counter() > until:
+            self.at = at
             raise OutOfTimeError
         if time.thread_time() <= time_limit.deadline:
             return
         here = self._first_of(at)
+        self.at, self.agent.request = at, None
+        loop = self.standing()
         looks = "" if self.agent.looks is None else str(self.agent.looks)
         polls = f"; {self.agent} {looks}" if looks else ""
         raise UnfinishedError(
             f"{named_kernel(self.code.function.name)} has not ended after {time_limit.seconds:g} s:"
-            " it loops without end, or needs longer (timeout=). A warp is at"
-            f" {where(here)}: {here}{polls}"
+            f" it loops without end, or needs longer (timeout=). {self.agent} is"
+            f" {loop or f'at {where(here)}: {here}'}{polls}"
         )
+
+    def standing(self) -> str:
+        """The loops that it is in, and its place there; "" where it is in none."""
+        return standing(self.code, self.at, self.agent, self.launch.location)
 
     def _first_of(self, at: int) -> Instruction:
         """The first instruction of a segment."""
