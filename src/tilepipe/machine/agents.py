@@ -16,7 +16,7 @@ from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.poison import Loaded, Origin
-from tilepipe.machine.polling import Looks
+from tilepipe.machine.polling import Look, Looks, Writers
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import (
     StoreQueue,
@@ -34,7 +34,8 @@ class Spin:
     Attributes:
         site: the op that looks. bar, phase: the phase of an mbarrier. name, value: an element of a
             tensor, and what it holds; both empty where the loop looks at nothing that others may
-            change.
+            change. writers: what has written the bytes that it looks at, in all that the launch has
+            executed so far, where that is known.
     """
 
     site: Site
@@ -42,6 +43,14 @@ class Spin:
     phase: int = 0
     name: str = ""
     value: str = ""
+    writers: Callable[[], Writers] | None = None
+
+    @classmethod
+    def at(cls, site: Site, look: Look | None) -> Spin:
+        """A loop that repeats a look; None: one that looks at nothing."""
+        if look is None:
+            return cls(site)
+        return cls(site, name=look.name(), value=look.value, writers=look.writers)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -120,14 +129,14 @@ class Agent(Actor):
 
 def looked(
     ag: Agent, site: Site, mask: int, lanes: list[int], where: Any, found: Any,
-    name: Callable[[], str],
+    name: Callable[[], str], writers: Callable[[], Writers] | None = None,
 ) -> None:  # fmt: skip
     """Notes what threads have found by a strong load, or by an atomic operation that has changed
-    nothing. `where`, `found`: of all threads.
+    nothing. `where`, `found`: of all threads. `name`, `writers`: as of a `Look`.
     """
     if ag.looks is None:
         ag.looks = Looks()
-    ag.repeats = ag.looks.again(site, mask, lanes, where, found, name)
+    ag.repeats = ag.looks.again(site, mask, lanes, where, found, name, writers)
 
 
 def tensor_state(ag: Agent) -> TensorState:

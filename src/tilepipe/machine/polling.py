@@ -18,13 +18,14 @@ import numpy.typing as npt
 from tilepipe.machine.sites import Site
 
 Bytes = npt.NDArray[np.uint8]
+Writers = frozenset[tuple[int, int, int]]  # (cluster, agent, site) of each write
 _ROUNDS = 64  # states of a body that are kept, to find that it is back at one of them
 
 
 @dataclass(eq=False, slots=True)
 class Look:
     """The last look of an agent at some bytes by one op: which threads looked where, and what they
-    found. `name`: of what it looks at.
+    found. `name`: of what it looks at. `writers`: what has written these bytes, where known.
     """
 
     mask: int
@@ -32,6 +33,7 @@ class Look:
     found: Bytes
     name: Callable[[], str]
     lane: int
+    writers: Callable[[], Writers] | None = None
 
     @property
     def of_lanes(self) -> tuple[npt.NDArray[np.int64], Bytes]:
@@ -70,7 +72,7 @@ class Looks:
 
     def again(
         self, site: Site, mask: int, lanes: list[int], where: Any, found: Bytes,
-        name: Callable[[], str],
+        name: Callable[[], str], writers: Callable[[], Writers] | None = None,
     ) -> bool:  # fmt: skip
         """True if threads find what they found by their last look at the same bytes."""
         before = self.last.get(site.id)
@@ -86,7 +88,7 @@ class Looks:
             self.polled = site, before
             return True
         self.polled = None
-        self.last[site.id] = Look(mask, at, found, name, lanes[0])
+        self.last[site.id] = Look(mask, at, found, name, lanes[0], writers)
         return False
 
     def forget(self) -> None:

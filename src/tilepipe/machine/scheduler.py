@@ -226,7 +226,7 @@ def _spin(ag: Agent, op: Callable[..., Any], args: tuple[Any, ...]) -> Spin:
     if op in TESTS:
         return Spin(site, ag.cta.bars[args[2]], phase_asked(ag, args))
     look = ag.looks.last.get(site.id) if ag.looks is not None else None
-    return Spin(site) if look is None else Spin(site, name=look.name(), value=look.value)
+    return Spin.at(site, look)
 
 
 def part_ways(ag: Agent) -> bool:

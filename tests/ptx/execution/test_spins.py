@@ -84,7 +84,7 @@ def test_a_look_that_nobody_answers_is_a_deadlock(seed: int, pause: str) -> None
     text = f"WAIT: ld.acquire.gpu.global.u32 %r1, [%b0+4]; {pause}"
     text += "setp.eq.u32 %p1, %r1, 5; @%p1 bra WAIT;"
     with pytest.raises(
-        DeadlockError, match=r"polls 'array0'\[\+4\].*which no running agent can change"
+        DeadlockError, match=r"polls 'array0'\[\+4\].*which no other instruction has written"
     ):
         run(text, np.full(2, 5, np.int32), seed=seed, grid=2, block=64)
 
@@ -208,3 +208,57 @@ def test_a_loop_that_changes_nothing_is_a_deadlock_at_once(loop: str) -> None:
 )
 def test_a_long_loop_without_requests_ends(loop: str) -> None:
     run(loop, block=32)
+
+
+# Warp 0 polls a flag; warp 1 stores to something else, and, where a branch is taken, to the flag.
+POLLED = """
+    .shared .align 8 .b32 flag[2]; .shared .b32 data[2];
+    setp.eq.u32 %p3, %t, 0;
+    {clear}
+    bar.sync 0;
+    setp.ge.u32 %p1, %t, 32;
+    @%p1 bra OTHER;
+    POLL: ld.acquire.gpu{flag} %r1, [{at}];
+    setp.eq.u32 %p1, %r1, {until};
+    @%p1 bra POLL;
+    bra DONE;
+    OTHER: setp.ne.u32 %p1, %t, 32;
+    @%p1 bra DONE;
+    mov.u32 %r9, 7;
+    st{data} [{elsewhere}], %r9;
+    st{flag} [{at}+4], %r9;
+    setp.eq.u32 %p1, %r9, {taken};
+    @!%p1 bra DONE;
+    st.release.gpu{flag} [{at}], %r9;
+    DONE:
+"""
+GLOBAL = {"flag": ".global.u32", "data": ".global.u32", "at": "%b0", "elsewhere": "%b1"}
+SHARED = {"flag": ".shared.u32", "data": ".shared.u32", "at": "flag", "elsewhere": "data"}
+SHARED |= {"clear": "mov.u32 %r9, 0; @%p3 st.shared.u32 [flag], %r9;"}
+
+
+def polled(where: dict[str, str], until: int, taken: int) -> list[str]:
+    """What the report of the deadlock says could end the wait."""
+    text = POLLED.format(**{"clear": "", **where, "until": until, "taken": taken})
+    with pytest.raises(DeadlockError) as hang:
+        run(text, np.zeros(2, np.int32), np.zeros(2, np.int32), block=64)
+    told = str(hang.value).split("what could end the wait:\n")[1].split("\n\n")[0]
+    return [line.strip() for line in told.split("\n")]
+
+
+@pytest.mark.parametrize("where", [GLOBAL, SHARED], ids=["global", "shared"])
+def test_only_stores_to_the_polled_bytes_could_end_the_wait(where: dict[str, str]) -> None:
+    told = polled(where, 7, 7)  # the flag comes, and the loop wants yet another value
+    (brings,) = (line for line in told if "warp 1 " in line)
+    assert ": st.release.gpu" in brings
+    assert brings.endswith(", executed 1 time — warp 1 has returned")
+    assert not any("nothing that has run" in line for line in told)
+
+
+def test_a_flag_that_nothing_has_written_is_said_to_be_so() -> None:
+    nothing, unrun = polled(GLOBAL, 0, 0)
+    assert nothing == "'array0': nothing that has run has written these bytes"
+    assert unrun.startswith("never executed, wherever it writes: st.release.gpu.global.u32 at ")
+    zeroed, unrun = polled(SHARED, 0, 0)
+    assert "the same agent would have to write it after its own wait" in zeroed
+    assert unrun.startswith("never executed, wherever it writes: st.release.gpu.shared.u32 at ")

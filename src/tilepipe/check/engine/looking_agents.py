@@ -148,8 +148,8 @@ class PollingAgents:
         if not self._again(m, agent, site, poll):
             return False
         look = agent.looks.last[site.id] if agent.looks is not None else None
-        name, value = (look.name(), look.value) if look is not None else ("memory", "")
-        self._park(agent_id, agent, poll, Spin(site, name=name, value=value))
+        spin = Spin(site, name="memory") if look is None else Spin.at(site, look)
+        self._park(agent_id, agent, poll, spin)
         return True
 
     def wake(self, things: Mapping[Cell, bool], by: AgentId | None = None) -> None:

@@ -31,6 +31,7 @@ from tilepipe.machine.sites import OWN, Site
 from tilepipe.machine.units.in_flight import WgmmaGroup
 
 _MAX_ROWS = 24
+_MAX_UNRUN = 4  # stores that have not run, of those that a loop may wait for
 
 
 def report(m: Machine) -> DeadlockError | NotModelledError:
@@ -129,6 +130,9 @@ class _Report:
                 lines.append(f"    {name}")
                 continue
             sources = view.sources(self.m, on)
+            if isinstance(on, Spin) and on.writers is not None:
+                lines += self._writers(on, sources, wait)
+                continue
             if not sources:
                 verb = "changes" if isinstance(on, Spin) else "arrives on"
                 lines.append(f"    {name}: nothing in the kernel {verb} it")
@@ -152,6 +156,25 @@ class _Report:
                     f" {'landed' if u.landed else 'in flight'}, {u.site.loc.short}"
                     for u in on.copies
                 ]
+        return lines
+
+    def _writers(self, spin: Spin, sources: list[Site], wait: Wait) -> list[str]:
+        """The stores that have written the bytes that a loop looks at, and those that have not run:
+        where these would write is not known.
+        """
+        lines = [f"    {spin.name}: {text}" for text in self._sources(sources, wait)]
+        if not sources:
+            lines.append(f"    {spin.name}: nothing that has run has written these bytes")
+        counts, others = self.m.world.counts, self.m.world.program.sites
+        unrun = [
+            s for s in others if s.writes and s.tensor == spin.site.tensor and not counts[s.id]
+        ]
+        lines += [
+            f"      never executed, wherever it writes: {s.kind} at {s.loc.short}"
+            for s in unrun[:_MAX_UNRUN]
+        ]
+        if len(unrun) > _MAX_UNRUN:
+            lines.append(f"      ... and {len(unrun) - _MAX_UNRUN} more stores")
         return lines
 
     def _unused(self, on: object) -> bool:
@@ -178,9 +201,11 @@ class _Report:
             who = list(dict.fromkeys(every))
             states = self._states(who)
             if who == [waiting]:
-                own = ": the same agent would have to arrive after its own wait"
+                verb = "write it" if isinstance(wait.on, Spin) else "arrive"
+                own = f": the same agent would have to {verb} after its own wait"
                 states = [self._state(waiting) + own]
-            doing = "; ".join(sorted(states)[:4]) or role
+            elsewhere = isinstance(wait.on, Spin) and wait.on.writers is not None
+            doing = "; ".join(sorted(states)[:4]) or ("other clusters" if elsewhere else role)
             lines.append(f"{ran} — {doing}")
         return lines
 
@@ -384,10 +409,15 @@ class _Report:
                 f"{agent.cta.words.get('a cooperative launch', '')}"
             )
         if m.world.program.addressed:
+            polls = f"{agent} polls {spin.name} at {where}, which holds {spin.value} and which"
+            if spin.writers is not None and not view.sources(m, spin):
+                return (
+                    f"{polls} no other instruction has written. Check that the store which is to"
+                    " end the loop is executed, and that it and the loop use one address."
+                )
             return (
-                f"{agent} polls {spin.name} at {where}, which holds {spin.value} and which no"
-                " running agent can change. Check that it is written often enough and at the right"
-                " address, and that it is reset before each launch."
+                f"{polls} no running agent can change. Check that it is written often enough and"
+                " at the right address, and that it is reset before each launch."
             )
         return (
             f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"

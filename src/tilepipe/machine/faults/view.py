@@ -76,6 +76,11 @@ def agents_of(m: Machine, site: Site, on: Waited, near: Agent) -> list[Agent]:
         seen = {agent.uid for agent, used in users(on) if used is site}
         if seen:
             return [a for a in m.agents if a.uid in seen]
+    if isinstance(on, Spin) and on.writers is not None:
+        seen = {
+            uid for cluster, uid, by in on.writers() if (cluster, by) == (m.cluster_id, site.id)
+        }
+        return [a for a in m.agents if a.uid in seen]
     return [a for a in m.agents if a.role_name == site.role and (a.cta is near.cta or site.crosses)]
 
 
@@ -92,6 +97,8 @@ def _brings(m: Machine, site: Site, on: Waited) -> bool:
         case Mbarrier():
             this = site.barrier == on.array or (m.world.program.addressed and not site.named)
             return this and bool(site.sync & (BRINGS if on.pending else Sync.CREDIT))
+        case Spin(writers=writers) if writers is not None:
+            return site is not on.site and any(writer[2] == site.id for writer in writers())
         case Spin():
             return site.writes and site.tensor == on.site.tensor and site is not on.site
         case TensorMemory():

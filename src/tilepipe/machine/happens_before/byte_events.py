@@ -170,6 +170,16 @@ class ByteOrder(GlobalOrder):
         self.nbytes = nbytes
         super().__init__(name, (-(-nbytes // COARSEST),), read_too=True, mixed=True)
 
+    def writers_of(self, touched: Runs) -> Iterator[tuple[int, int, int]]:
+        """(cluster, agent, site) of the writes to some of the bytes, by the launch so far."""
+        begin, end = touched.merged
+        for event in self.history:
+            assert isinstance(event, ByteEvent)
+            if event.is_write and event.lo < touched.hi and touched.lo < event.hi:
+                starts, ends = event.merged
+                if (np.searchsorted(ends, begin, "right") < np.searchsorted(starts, end)).any():
+                    yield event.cluster, event.agent_uid, event.site.id
+
     def where(self, touched: Runs) -> Offsets:
         """The entries of the maps for what an access touches."""
         if touched.grain < self.grain:

@@ -33,6 +33,7 @@ from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.polling import Writers
 from tilepipe.machine.rules import ONE_VALUE
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in, warps_of
@@ -74,6 +75,9 @@ def _checked(
             continue
         if slot.base < touched.hi and touched.lo < slot.end:
             space.join(slot)
+    if is_write:
+        writer = ag.uid, site.id
+        space.writers[writer] = space.writers.get(writer, 0) | touched.mask << touched.lo
     exact = isinstance(touched, LaneBytes) or not touched.is_span
     return (0, 1, touched.lo, touched.hi), touched if exact else None
 
@@ -132,7 +136,16 @@ def load_bytes(
             for at in strong.locations(int(addresses[lane]), nbytes):
                 m.in_turn((m.cluster_id, space.cta.rank, at), 1 << lane, False)
                 flags.observed(m, ag, site, 1 << lane, space.values.get(at), strong)
-        looked(ag, site, mask, active, addresses, out, lambda: _name(space, int(where[0])))
+        looked(
+            ag,
+            site,
+            mask,
+            active,
+            addresses,
+            out,
+            lambda: _name(space, int(where[0])),
+            lambda: _writers(m, space, where.tolist(), nbytes),
+        )
     return out
 
 
@@ -277,7 +290,11 @@ def atomic_bytes(
         ag.repeats = False
     else:
         first = int(addresses[active[0]])
-        looked(ag, site, mask, active, addresses, out, lambda: _name(space, first))
+        places = [int(addresses[lane]) for lane in active]
+        looked(
+            ag, site, mask, active, addresses, out, lambda: _name(space, first),
+            lambda: _writers(m, space, places, nbytes),
+        )  # fmt: skip
     return out
 
 
@@ -304,6 +321,16 @@ def _written(space: ByteSpace, lane: int, locations: int) -> Access | None:
     """
     latest = space.accesses[-1]
     return latest if latest.mask == lane and locations == 1 else None
+
+
+def _writers(m: Machine, space: ByteSpace, places: Sequence[int], nbytes: int) -> Writers:
+    """What has written some of the bytes that threads look at, `nbytes` at each of `places`."""
+    wanted = 0
+    for place in places:
+        wanted |= ((1 << nbytes) - 1) << place
+    return frozenset(
+        (m.cluster_id, *writer) for writer, bytes_ in space.writers.items() if bytes_ & wanted
+    )
 
 
 def _name(space: ByteSpace, at: int) -> str:

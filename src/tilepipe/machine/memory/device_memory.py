@@ -24,6 +24,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import Addresses, Combine, check_one_value
 from tilepipe.machine.memory.byte_sets import Bytes
 from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
+from tilepipe.machine.polling import Writers
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in
 
@@ -280,6 +281,7 @@ def load_global(
             addresses,
             out,
             lambda: allocation.element(int(offsets[0])),
+            lambda: _writers(ag, site, mask, memory, addresses, nbytes),
         )
     return out
 
@@ -374,6 +376,7 @@ def atomic_global(
             addresses,
             out,
             lambda: allocation.element(int(offsets[0])),
+            lambda: _writers(ag, site, mask, memory, addresses, nbytes),
         )
     return out
 
@@ -392,6 +395,16 @@ def _observe(
             readers[at] = readers.get(at, 0) | 1 << lane
     for at, mask in readers.items():
         flags.observed(m, ag, site, mask, kept.get(at), strong)
+
+
+def _writers(
+    ag: Agent, site: Site, mask: int, memory: DeviceMemory, addresses: Addresses, nbytes: int
+) -> Writers:
+    """What has written some of the bytes that threads look at."""
+    found = _by_allocation(ag, site, mask, memory, addresses, nbytes)
+    return frozenset(
+        writer for at, _, offsets in found for writer in at.order.writers_of(Runs(offsets, nbytes))
+    )
 
 
 def check_writable(ag: Agent, site: Site, allocation: Allocation) -> None:

@@ -203,11 +203,12 @@ class ByteSpace(Slot):
         memory: what they hold. present: which of them have been written.
         size: how many there are. values: what strong writes have left, by address.
         carried: address of a byte to which poison has been stored -> where it was read.
+        writers: (agent, site) -> the bytes that it has written, as a mask from byte 0.
     """
 
     axes = ("row", "byte")
     unit = "bytes"
-    __slots__ = ("carried", "memory", "present", "size", "values")
+    __slots__ = ("carried", "memory", "present", "size", "values", "writers")
 
     def __init__(self, cta: CtaPlace, size: int) -> None:
         super().__init__(cta, OneTile("shared memory", dtypes.uint8, 1, size), 0)
@@ -222,6 +223,7 @@ class ByteSpace(Slot):
         self.present: npt.NDArray[np.bool_] = self.filled[0]
         self.values: dict[int, Value] = {}
         self.carried: dict[int, Origin] = {}
+        self.writers: dict[tuple[int, int], int] = {}
 
     def overwritten(self) -> None:
         """A write through a typed tile leaves its bytes here."""
