@@ -172,8 +172,8 @@ def _refuse_small(verdicts: Sequence[Verdict]) -> None:
     if problem:
         raise BindError(
             f"too small to say much of the kernel:\n{problem}\n"
-            "Give it more K steps or tiles, on two CTAs at least; or check it as it is with"
-            " --small."
+            "Give each CTA more work (rounds of the loops that use these rings, or tiles), on two"
+            " CTAs at least; or check it as it is with --small."
         )
 
 

@@ -105,8 +105,8 @@ def _failure(verdict: Verdict) -> str:
             f"undecided: {verdict.instance} ({looked}).\n"
             f"  The bound that was hit: {verdict.bound}. What was seen has no fault; that is no"
             " proof.\n"
-            "  Check a smaller instance (fewer tiles, steps or CTAs), or allow more: check(program,"
-            " bounds=tilepipe.check.Bounds(...))."
+            "  Check a smaller instance (fewer rounds of its loops, tiles or CTAs), or allow more:"
+            " check(program, bounds=tilepipe.check.Bounds(...))."
         )
     lines = [f"fault: {verdict.instance} ({looked})."]
     for fault in verdict.faults:

@@ -354,7 +354,7 @@ class _Report:
             )
             return (
                 f"every {those} that arrives on {bar.where} has returned, {bar.pending} of"
-                f" {bar.count} arrivals short: trip counts of the roles differ, or the count is"
+                f" {bar.count} arrivals short: trip counts of the {those}s differ, or the count is"
                 f" too high.{untaken if never else ''}"
             )
         if not who and bar.pending == bar.count:
