@@ -100,7 +100,7 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "no threads": (f"{HEAD}.visible .entry k() .reqntid 0 {{ ret; }}\n", "block is one to three"),
     "version": (HEAD.replace("8.7", "0f3F800000"), "line 1: expected a version such as 8.7"),
     "half a version": (HEAD.replace("8.7", "8."), "line 1: expected a version such as 8.7"),
-    "file": (f"{HEAD}.file 99999999999999999999 x\n", "expected a path"),
+    "file": (f"{HEAD}.file 9999999999999999999 x\n", "expected a path"),
 }  # fmt: skip
 
 

@@ -172,7 +172,16 @@ def test_comments_sections_and_pragmas_are_passed_over() -> None:
         (f"{HEAD}.global .texref x;", "type .texref is not read"),
         (f"{HEAD}.entry k() {{ \x01 }}", "begins nothing that PTX has"),
         (".version 8.0\n.target sm_90a\n.address_size 32\n", "only 64 is read"),
-        (f"{HEAD}.shared .b8 x[{'9' * 5000}];", "a number of 5000 digits"),
+        (f"{HEAD}.shared .b8 x[{'9' * 5000}];", "PTX line 4: the constant 9{40}... is above"),
+        # what ptxas 13.0 calls "Constant overflow", or takes modulo 2^64
+        (f"{HEAD}.shared .b8 x[99999999999999999999];", "constants have 64 bits"),
+        (f"{HEAD}.entry k() {{ mov.b64 a, 18446744073709551616; }}", "the constant 184467"),
+        (f"{HEAD}.entry k() {{ mov.b64 a, -0x10000000000000000U; }}", "the constant 0x1000"),
+        (f"{HEAD}.entry k() {{ mov.b64 a, 02000000000000000000000; }}", "the constant 0200"),
+        (f"{HEAD}.entry k() {{ mov.b64 a, 0b1{'0' * 64}; }}", "the constant 0b1000"),
+        (f"{HEAD}.entry k() {{ ld.global.b32 a, [b+99999999999999999999]; }}", "64 bits"),
+        # what ptxas 13.0 calls "syntax error"
+        (f"{HEAD}.entry k() {{ mov.b64 a, 018; }}", "'018' begins with 0, which makes it octal"),
         (f"{HEAD}.entry k() {{ {'{' * 5000}", "blocks in each other"),
         (f"{HEAD}.entry k() {{ mov.b32 {'[' * 5000}", "brackets"),
         (f"{HEAD}.entry k() {{ brx.idx 0, list; }}", "no such list of labels"),
@@ -193,3 +202,22 @@ def test_a_range_of_registers_costs_nothing_until_they_are_named() -> None:
 def test_an_oversized_text_is_refused_unread() -> None:
     with pytest.raises(PtxError, match="at most"):
         parse(" " * ((64 << 20) + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("18446744073709551615", (1 << 64) - 1),
+        ("0xFFFFFFFFFFFFFFFFU", (1 << 64) - 1),
+        ("01777777777777777777777", (1 << 64) - 1),
+        (f"0b{'1' * 64}", (1 << 64) - 1),
+        ("-18446744073709551615", 1 - (1 << 64)),
+        ("0", 0),
+        ("00", 0),
+    ],
+)
+def test_constants_of_64_bits_are_read(text: str, value: int) -> None:
+    (function,) = parse(
+        f"{HEAD}.entry k() {{ .reg .b64 a; mov.b64 a, {text}; }}"
+    ).functions.values()
+    assert function.instructions[0].operands[1] == Integer(value)

@@ -540,12 +540,25 @@ class _Parser:
             )
 
     def integer(self) -> int:
+        """A constant, which has 64 bits (PTX ISA, Integer Constants). ptxas refuses most of those
+        that need more ("Constant overflow"), and takes others for the number modulo 2^64.
+        """
+        line = self.token.line
         text = self.of_kind("integer", "a number").rstrip("U")
-        if len(text) > _MOST_DIGITS:
-            raise PtxError(f"PTX line {self.token.line}: a number of {len(text)} digits")
-        if text[:1] == "0" and text.isdigit():
-            return int(text, 8) if not set(text) & {"8", "9"} else int(text)
-        return int(text, 0)
+        octal = text[0] == "0" and text.isdigit()
+        if octal and not set(text).isdisjoint("89"):
+            raise PtxError(
+                f"PTX line {line}: '{text[:40]}' begins with 0, which makes it octal, and octal"
+                " numbers have no digits 8 and 9"
+            )
+        long = len(text) > _MOST_DIGITS  # which may also be long because of its zeros
+        value = 1 << 64 if long else int(text, 8 if octal else 0)
+        if value >> 64:
+            raise PtxError(
+                f"PTX line {line}: the constant {text[:40]}{'...' * (len(text) > 40)} is above"
+                f" {(1 << 64) - 1}: integer constants have 64 bits"
+            )
+        return value
 
 
 def _unbound(text: str) -> Operand:
