@@ -2,6 +2,9 @@
 
 The groups of a diverged warp run one at a time, in one order, which an exploration does not vary.
 The order is irrelevant as long as only one group performs a visible step before they reconverge.
+Lanes that have met again count as one group, whatever parts of it did before: of a lock that lanes
+try in rounds, and meet after each, every round is the step of one group. Lanes that go on while
+others of their warp poll (`LaneGroups.part_ways`) do not meet these again.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ class WatchedWarp(Warp):
         super().__init__(*given)
         # for each region that lanes are in, the groups that have done something, and where
         self._done: dict[int, tuple[Region, list[tuple[int, Site]]]] = {}
+        self._whole = Region(-1, 0, 0, None)  # around all lanes
 
     def send(self, answer: Any, /) -> Any:
         """The next request, as `Warp.send`."""
@@ -31,13 +35,20 @@ class WatchedWarp(Warp):
         request = super().send(answer)
         if together and self.mask != self.live and self.agent.looks is not None:
             self.agent.looks.forget()  # what a group finds does not depend on what was before
-        if self.region is not None:
+        if self.mask != self.live:
             site = request[1][0]
             if site.facts.noticed:
-                self._note(site)
+                self._note(site, self.mask, self.region)
         elif self._done:
             self._done.clear()
         return request
+
+    def part_ways(self) -> bool:
+        """Lets lanes go on, as `LaneGroups.part_ways`; the others have acted, if they poll."""
+        parts = super().part_ways()
+        if parts and self.agent.spins is not None:
+            self._note(self.agent.spins.site, self.mask, self.groups[-1].region)
+        return parts
 
     def past(self, regions: Iterable[Region]) -> Hashable:
         """The state, besides the positions of the groups, that decides which group continues and
@@ -52,20 +63,25 @@ class WatchedWarp(Warp):
             for site, look in sorted(last.items(), key=lambda one: one[0])
             if look.mask
         )
-        acted = (self._done.get(id(region), (region, []))[1] for region in regions)
+        around = (*regions, self._whole)
+        acted = (self._done.get(id(region), (region, []))[1] for region in around)
         done = tuple(tuple((mask, site.id) for mask, site in group) for group in acted)
         return self.gives_way, looks, done
 
-    def _note(self, site: Site) -> None:
-        region = self.region
+    def _note(self, site: Site, mask: int, region: Region | None) -> None:
+        """Lanes act in a region: for the regions around it, the lanes that are to meet in it do."""
         while region is not None:
-            _, done = self._done.setdefault(id(region), (region, []))
-            other = next((s for mask, s in done if not mask & self.mask), None)
-            if other is not None:
-                self._say(other, site)
-            if not any(mask == self.mask for mask, _ in done):
-                done.append((self.mask, site))
-            region = region.outer
+            self._acted(site, mask, region)
+            mask, region = region.expected, region.outer
+        self._acted(site, mask, self._whole)
+
+    def _acted(self, site: Site, group: int, region: Region) -> None:
+        _, done = self._done.setdefault(id(region), (region, []))
+        other = next((s for mask, s in done if not mask & group), None)
+        if other is not None:
+            self._say(other, site)
+        if not any(mask == group for mask, _ in done):
+            done.append((group, site))
 
     def _say(self, first: Site, second: Site) -> None:
         world = self.time_limit.world
