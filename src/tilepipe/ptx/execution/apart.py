@@ -35,7 +35,7 @@ class WatchedWarp(Warp):
         request = super().send(answer)
         if together and self.mask != self.live and self.agent.looks is not None:
             self.agent.looks.forget()  # what a group finds does not depend on what was before
-        if self.mask != self.live:
+        if self.region is not None or self.mask != self.live:
             site = request[1][0]
             if site.facts.noticed:
                 self._note(site, self.mask, self.region)
