@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.ptx.isa.programs import kernel
 from tilepipe import ptx
+from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
@@ -23,9 +25,9 @@ HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
     ],
 )
 def test_absurd_sizes_are_refused(before: str, inside: str, smem: int, message: str) -> None:
-    kernel = ptx.load(f"{HEAD}{before}\n.visible .entry k() {{ {inside} ret; }}")["k"]
+    made = ptx.load(f"{HEAD}{before}\n.visible .entry k() {{ {inside} ret; }}")["k"]
     with pytest.raises(tp.BindError, match=message):
-        kernel.bind([], grid=1, block=32, smem=smem)
+        made.bind([], grid=1, block=32, smem=smem)
 
 
 def test_a_cut_off_text_gives_one_error() -> None:
@@ -133,3 +135,25 @@ def test_variables_begin_with_numbers_and_addresses() -> None:
     ptx.load(text).only().bind([out], grid=1, block=1).run()
     assert out[0] == 3
     assert out[1:].view(np.float32)[0] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "adds"),
+    [
+        ("red.global.add.u32 [%b0], %r1;", "integers"),
+        ("atom.global.add.s32 %r2, [%b0], %r1;", "integers"),
+        ("red.global.add.f32 [%b0], %f1;", "floats"),
+        ("atom.global.add.noftz.f16x2 %r2, [%b0], %r1;", "floats"),
+        ("red.global.add.noftz.bf16x2 [%b0], %r1;", "floats"),
+        ("red.global.max.s32 [%b0], %r1;", ""),
+        ("atom.global.exch.b32 %r2, [%b0], %r1;", ""),
+        ("st.relaxed.gpu.global.u32 [%b0], %r1;", ""),
+    ],
+)
+def test_what_an_instruction_adds_to_memory(text: str, adds: str) -> None:
+    """The checker takes additions to commute, and warns of float ones, by this alone."""
+    before = "mov.u32 %r1, 0; .reg .f32 %f1; mov.f32 %f1, 0f00000000; "
+    launch = kernel(before + text, 1).bind([np.zeros(4, np.int32)], grid=1, block=1)
+    (site,) = launch.sites
+    assert site.adds == adds
+    assert PtxFrontEnd(launch, "practice").adds == (frozenset({site.id}) if adds else frozenset())

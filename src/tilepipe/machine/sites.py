@@ -7,6 +7,7 @@ also holds the op, and hands it over with every request to perform that op.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.facts import Facts, Group, Resource, Sync, Unit
@@ -52,7 +53,8 @@ class Site:
             accumulator. place_a: A of an MMA, where it is in tensor memory.
         scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
         shape: of an MMA (rows, columns, dtype of B).
-        adds_floats: it adds floating-point numbers to memory atomically.
+        adds: what it adds to memory atomically, or by a reduction: "integers", whose sum no order
+            changes, or "floats"; "" where it adds nothing.
         releases: an atomic operation that writes, whatever it finds, and releases by itself.
     """
 
@@ -85,7 +87,7 @@ class Site:
     place_a: Matrix | None = None
     scales: tuple[Scales, ...] = ()
     shape: tuple[int, int, DType] | None = None
-    adds_floats: bool = False
+    adds: Literal["", "integers", "floats"] = ""
     releases: bool = False
 
     @property

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
 _NAMED_BARRIERS = 16
 _AXES = "xyz"
-_ADDS_FLOATS = re.compile(r"\.add\..*b?f(16|32|64)")  # atom, red, cp.reduce
+_FLOATS = re.compile(r"\.b?f(16|32|64)")
 
 
 @dataclass(frozen=True)
@@ -421,7 +421,7 @@ class Launch:
             perform.facts, Sync.TEST if tests else perform.sync, relaxed=perform.relaxed,
             **{
                 "parity": True,
-                "adds_floats": bool(_ADDS_FLOATS.search(instruction.name)),
+                "adds": _added(instruction),
                 "releases": _releases(instruction),
                 **dict(perform.site),
             },
@@ -497,6 +497,14 @@ def _shape(extents: Extents) -> str:
     """`4`, `4×2`: without the ones at the end."""
     x, y, z = extents
     return "×".join(map(str, (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)))
+
+
+def _added(instruction: Instruction) -> str:
+    """What an atomic operation or a reduction adds to memory (`Site.adds`)."""
+    words = instruction.modifiers
+    if "add" not in words or not (instruction.opcode in ("atom", "red") or "reduce" in words):
+        return ""
+    return "floats" if _FLOATS.search(instruction.name) else "integers"
 
 
 def _releases(instruction: Instruction) -> bool:

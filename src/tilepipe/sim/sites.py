@@ -13,7 +13,6 @@ from tilepipe.ir.memory import (
     BarrierRef,
     Element,
     NamedBarrier,
-    TensorParam,
     Tile,
     Tmem,
     TmemScales,
@@ -66,10 +65,11 @@ def describe(
         facts |= {"flops": 2 * group * rows * cols * op.b.cols, "shape": shape}
     if isinstance(op, ops.Atomic | ops.TmaReduce | ops.FragmentReduceGlobal):
         to = op.dst.base if isinstance(op, ops.Atomic) else op.tensor
-        adds = op.operation == "add"
         if isinstance(op, ops.Atomic):
             facts["releases"] = op.operation != "cas" and op.order in ("release", "acq_rel")
-        facts["adds_floats"] = adds and isinstance(to, TensorParam) and to.dtype.is_float
+        if op.operation == "add":
+            dtype = (to.buffer if isinstance(to, Tile) else to).dtype
+            facts["adds"] = "floats" if dtype.is_float else "integers"
     bar = getattr(op, "bar", None)
     if isinstance(bar, BarrierRef):
         facts |= {"barrier": bar.array.name, "by_parity": bar.array.name in by_parity}

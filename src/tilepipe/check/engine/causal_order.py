@@ -503,7 +503,7 @@ class CausalOrder:
                 continue
             for first, second in pairwise(record.turns):
                 site, apart = second.site, first.agent_id != second.agent_id
-                if site is None or not site.adds_floats:
+                if site is None or site.adds != "floats":
                     continue
                 if apart and not first.bit & second.past:
                     places[site] += 1

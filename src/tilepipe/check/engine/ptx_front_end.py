@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence
 from math import prod
 
 from tilepipe.check.key_encoding import digest
@@ -27,7 +27,7 @@ from tilepipe.ptx.execution.time_limit import TimeLimit
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.launch import Launch
 from tilepipe.ptx.states import Places
-from tilepipe.ptx.syntax.nodes import Instruction, Operand
+from tilepipe.ptx.syntax.nodes import Instruction
 
 
 class PtxFrontEnd:
@@ -59,8 +59,12 @@ class PtxFrontEnd:
         self._tests = {s.id for s in self.sites if Sync.TEST in s.sync}
         self.kinds: Sequence[Kind] = [_kind(s.instruction, s.perform) for s in code.sites.values()]
         read = {r for op in code.operations for r in reads(op)}
+        # What an addition acquires cannot be relied on where nothing reads its result, since no
+        # thread knows which value it has found: it acquires nothing where executions are explored.
         self.adds = frozenset(
-            s.number for s in code.sites.values() if _only_adds(s.instruction, s.perform, read)
+            s.number
+            for s in code.sites.values()
+            if self.sites[s.number].adds and not any(r in read for r in results(s.perform))
         )
         self._looks = any(
             kind is Kind.STRONG and number not in self.adds
@@ -155,15 +159,3 @@ def _kind(instruction: Instruction, perform: Perform) -> Kind:
     if perform.strong:
         return Kind.STRONG
     return Kind.NOTICED if perform.facts.noticed else Kind.OTHER
-
-
-def _only_adds(instruction: Instruction, perform: Perform, read: Set[Operand]) -> bool:
-    """True if an instruction adds to memory, and nothing reads its result. What it acquires cannot
-    be relied on then, since no thread knows which value it has found: it acquires nothing where
-    executions are explored.
-    """
-    return (
-        (instruction.opcode in ("atom", "red") or "reduce" in instruction.modifiers)
-        and "add" in instruction.modifiers
-        and not any(r in read for r in results(perform))
-    )

@@ -82,10 +82,10 @@ class TracedFrontEnd(KernelFrontEnd):
         self.looked_at = frozenset(
             site.tensor
             for site in self.sites
-            if isinstance(site.op, _STRONG) and not self._only_adds(site.op)
+            if isinstance(site.op, _STRONG) and not self._only_adds(site)
         )
         self.kinds = self._kinds()
-        self.adds = frozenset(s.id for s in self.sites if self._only_adds(s.op))
+        self.adds = frozenset(s.id for s in self.sites if self._only_adds(s))
         setup = _written(launch.kernel.setup) & self.things
         self._written = {
             role.name: setup | (_written(role.body) & self.things) for role in launch.kernel.roles
@@ -188,14 +188,10 @@ class TracedFrontEnd(KernelFrontEnd):
             kinds.append(kind)
         return kinds
 
-    def _only_adds(self, op: ops.Op | None) -> bool:
-        """True if an op adds to an element, and what it finds there decides nothing."""
-        match op:
-            case ops.Atomic(operation="add"):
-                return op.result not in self.things
-            case ops.TmaReduce(operation="add") | ops.FragmentReduceGlobal(operation="add"):
-                return True
-        return False
+    def _only_adds(self, site: OpSite) -> bool:
+        """True if an op adds to elements, and what it finds there decides nothing."""
+        decides = isinstance(site.op, ops.Atomic) and site.op.result in self.things
+        return bool(site.adds) and not decides
 
     def _is_looked_at(self, site: OpSite) -> bool:
         """True if strong accesses find what the reduction of a fragment at this site does."""

@@ -56,5 +56,5 @@ def reduced(m: Machine, site: Site, mask: int, box: Sequence[tuple[int, int]]) -
     if m.world.looks_at(site):
         for where in product(*(range(first, end) for first, end in box)):
             m.in_turn((site.tensor, *where), mask, True)
-    elif site.adds_floats:
+    elif site.adds == "floats":
         m.in_turn((site.tensor, *chain.from_iterable(box)), mask, True)
