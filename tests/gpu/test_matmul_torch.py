@@ -116,6 +116,7 @@ def test_epilogue(shape: tuple[int, ...], activation: str | None) -> None:
         {"bias": tensor(n, dtype=torch.float32, seed=2), "alpha": 0.5},
         {"bias": tensor(n + 1, seed=2)[1:], "source": tensor(*batch, m, n, seed=3), "beta": -2.0},
         {"source": tensor(m, 1, seed=3)},
+        {"bias": tensor(m, 1, seed=2)},
     ):
         check(
             matmul(a, b, activation=activation, **options), a, b, activation=activation, **options

@@ -191,6 +191,7 @@ def test_operands_contiguous_along_m_and_n(orders: str, cluster: tuple[int, int,
 EXTRAS: dict[str, dict[str, Any]] = {
     "alpha": {"alpha": -0.5},
     "bias": {"bias": (1, np.float32)},
+    "bias of rows": {"bias": (2, np.float32)},
     "source": {"source": (2, BF16), "beta": 0.75},
     "one scale": {"a_scale": (0, 1), "b_scale": (0, 1)},
     "scales of rows": {"a_scale": (0, 0), "b_scale": (0, 0)},
@@ -210,7 +211,8 @@ def made(extras: dict[str, Any], m: int, n: int) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     found = dict(extras)
     if "bias" in extras:
-        found["bias"] = rng.standard_normal(n).astype(extras["bias"][1])
+        shape = n if extras["bias"][0] == 1 else (m, 1)
+        found["bias"] = rng.standard_normal(shape).astype(extras["bias"][1])
     if "source" in extras:
         found["source"] = rng.standard_normal((m, n)).astype(extras["source"][1])
     if "a_scale" in extras:
@@ -346,7 +348,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         {"c": np.zeros((128, 128), E4M3)},
         "gemm writes bfloat16, float16, float32; C is float8_e4m3",
     ),
-    ({"bias": half(64)}, "bias must have shape (128,), it has (64,)"),
+    ({"bias": half(64)}, "bias must have shape (128,), one value a column"),
     ({"beta": 1.0}, "beta=1.0 scales source, which is not given"),
     ({"source": half(64, 128), "beta": 1.0}, "source has shape (64, 128), C (128, 128)"),
     ({"a_scale": np.ones(1, np.float32)}, "a_scale and b_scale have shapes (1,) and None"),

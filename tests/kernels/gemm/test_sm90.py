@@ -347,6 +347,22 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("swap", ["none", "ab"])
+def test_a_bias_of_rows(swap: str) -> None:
+    """Right in the simulator and from its own PTX, and safe in every interleaving."""
+    a, b, bias = half(136, 64), half(128, 64), half(136, 1)
+    a[:], b[:], bias[:] = 0.25, 0.5, np.arange(136)[:, None]
+    want = np.broadcast_to(8 + bias, (136, 128))
+    c = half(136, 128)
+    made = gemm.bind(a, b, c, GemmConfig(swap=swap), bias=bias)
+    made.run()
+    assert np.array_equal(c, want)
+    assert made.check().ok
+    c[:] = 0
+    made.ptx().run()
+    assert np.array_equal(c, want)
+
+
 @pytest.mark.parametrize(("options", "words"), BAD_OPTIONS, ids=[words for _, words in BAD_OPTIONS])
 def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> None:
     arguments = {

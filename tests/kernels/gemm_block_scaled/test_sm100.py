@@ -227,6 +227,14 @@ def test_what_is_done_with_the_sums() -> None:
     np.testing.assert_allclose(problem.c, want, rtol=2e-5, atol=1e-4)
 
 
+def test_a_bias_of_rows() -> None:
+    bias = np.random.default_rng(3).standard_normal((200, 1)).astype(np.float32)
+    problem = Problem(200, 136, 160, out=np.float32, extras={"bias": bias})
+    problem.program.run(seed=2)
+    product = dequantize(problem.a, problem.sfa) @ dequantize(problem.b, problem.sfb).T
+    np.testing.assert_allclose(problem.c, product + bias, rtol=2e-5, atol=1e-4)
+
+
 def test_scales_in_any_shape() -> None:
     """As PyTorch has them: a vector, or a matrix of as many; or their bytes."""
     problem = Problem(136, 136, 160)
@@ -339,7 +347,7 @@ NVFP4 = BlockScaledGemmConfig(kind="nvfp4", bk=256)
             " (tilepipe.kernels.gemm_block_scaled.layout.to_blocked makes them)",
         ),
         ({"sfa": e8m0(2, 1024)[:, ::2]}, "sfa: "),
-        ({"bias": np.zeros(63, np.float32)}, "bias must have shape (64,), it has (63,)"),
+        ({"bias": np.zeros(63, np.float32)}, "bias must have shape (64,), one value a column"),
         ({"a_scale": np.ones(1, np.float32)}, "a_scale and b_scale have shapes (1,) and None"),
     ],
     ids=lambda x: x[:40] if isinstance(x, str) else "",

@@ -90,6 +90,33 @@ def test_bias_activation_and_source(activation: str | None) -> None:
     check(a, b, activation=activation, source=array(70, 90, seed=3), beta=-2.0, alpha=3)
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((70, 40), (40, 90)),
+        ((1, 40), (40, 24)),
+        ((2, 3, 20, 40), (40, 24)),
+        ((2, 20, 40), (2, 40, 24)),
+        ((20, 0), (0, 24)),
+        ((2, 20, 0), (0, 24)),
+    ],
+    ids=str,
+)
+def test_a_bias_of_rows(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    a, b, column = array(*left), array(*right, seed=1), array(left[-2], 3, seed=2)
+    check(a, b, bias=column[:, 1:2], activation="relu", source=array(right[-1], seed=3))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"swap": "ab"}, {"split_k": 2}, {"schedule": "pingpong", "bm": 64}]
+)
+def test_a_bias_of_rows_in_every_form_of_the_kernel(settings: dict[str, Any]) -> None:
+    a, b, bias = array(150, 130), array(130, 150, seed=1), array(150, 1, seed=2)
+    got = tp.ops.matmul(a, b, bias=bias, out_dtype="float32", **settings)
+    want = a.astype(np.float64) @ b.astype(np.float64) + bias.astype(np.float64)
+    assert np.allclose(got, want, atol=1e-3)
+
+
 def test_a_batch_with_everything() -> None:
     a, b = array(2, 3, 20, 40), array(2, 3, 40, 24, seed=1)
     check(

@@ -140,6 +140,8 @@ def test_epilogue(gpu: Emulator, activation: str | None, batch: tuple[int, ...])
         {"bias": tensor(8, dtype=torch.float32, seed=2), "alpha": 0.5},
         {"source": tensor(*batch, 16, 8, seed=3), "beta": -2.0},
         {"source": tensor(16, 1, seed=3), "bias": tensor(16, seed=2)[::2]},
+        {"bias": tensor(16, 1, seed=2)},
+        {"bias": tensor(16, 3, dtype=torch.float32, seed=2)[:, 1:2], "alpha": 0.5},
         {"alpha": 3},
     ):
         check(
@@ -148,6 +150,19 @@ def test_epilogue(gpu: Emulator, activation: str | None, batch: tuple[int, ...])
     assert gpu.bound[0]["cfg"] == (
         GemmConfig(activation=activation) if activation else GemmConfig()
     )
+
+
+@pytest.mark.parametrize("k", [0, 24])
+def test_a_bias_of_rows_of_a_batch_that_is_folded(gpu: Emulator, k: int) -> None:
+    for rows in (1, 5):
+        a, b, bias = tensor(2, 3, rows, k), tensor(k, 8, seed=1), tensor(rows, 1, seed=2)
+        check(matmul(a, b, bias=bias), a, b, bias=bias)
+
+
+def test_without_products_a_bias_of_an_operand_of_one_dimension_remains(gpu: Emulator) -> None:
+    bias, one = tensor(4, 1, seed=1), tensor(1, seed=2)
+    assert torch.equal(matmul(tensor(4, 0), tensor(0), bias=bias), bias[:, 0])
+    assert torch.equal(matmul(tensor(0), tensor(0), bias=one), one[0])
 
 
 def test_a_source_scaled_by_zero_is_not_read(gpu: Emulator) -> None:

@@ -199,6 +199,12 @@ def test_every_interleaving_gives_the_same_numbers(seed: int) -> None:
         ),
         (
             matrix((2, 2)),
+            matrix((2, 3)),
+            {"bias": matrix((3, 1))},
+            ["(3,), one value a column of the product, or (2, 1), one value a row", "(3, 1)"],
+        ),
+        (
+            matrix((2, 2)),
             matrix((2, 2)),
             {"bias": matrix((2,), np.float64)},
             ["bias is float64", "float32"],

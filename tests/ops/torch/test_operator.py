@@ -68,6 +68,17 @@ def test_gradients_of_the_epilogue(exact: Emulator, activation: str | None) -> N
     torch.autograd.gradcheck(run, (a, b, bias, source), fast_mode=True)
 
 
+@pytest.mark.parametrize("case", ["recorded", "operator"])
+@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5))])
+def test_gradients_of_a_bias_of_rows(
+    exact: Emulator, monkeypatch: pytest.MonkeyPatch, shapes: Any, case: str
+) -> None:
+    if case == "operator":
+        monkeypatch.setattr(gpu_side, "observed", lambda *_: True)
+    operands = leaf(*shapes[0]), leaf(*shapes[1], seed=1), leaf(3, 1, seed=2)
+    torch.autograd.gradcheck(lambda a, b, bias: matmul(a, b, bias=bias), operands, fast_mode=True)
+
+
 def test_gradients_of_transposed_and_unfolded_batches(exact: Emulator) -> None:
     a, b = leaf(2, 4, 3), leaf(5, 4, seed=1)
     torch.autograd.gradcheck(lambda a, b: matmul(a.mT, b.T), (a, b), fast_mode=True)
@@ -139,6 +150,7 @@ def test_both_ways_of_a_gradient_are_one_formula(
         ({"activation": "tanh"}, "relu, gelu, silu"),
         ({"source": torch.ones(3, 8, dtype=BF16)}, "does not broadcast"),
         ({"bias": torch.ones(3, dtype=BF16)}, "bias must have shape"),
+        ({"bias": torch.ones(3, 1, dtype=BF16)}, "bias must have shape"),
         ({"out_dtype": "int8"}, "not int8"),
         ({"bn": 100}, "bn must be a multiple of"),
         ({"beta": 1}, "source=out"),

@@ -36,6 +36,7 @@ class Terms:
     does not have.
 
     `scales`: what `a_scale` and `b_scale` are of: "none", the whole "tensor", or each "row".
+    `bias`: one value a column of the product, (n,), or one value a row, (1, m).
     """
 
     bias: tp.GlobalTensor | None = None
@@ -246,10 +247,13 @@ class Epilogue:
         if self._terms.scales == "row" and b_scale is not None:
             where = (tile.batch, col)[-b_scale.rank :]
             loaded["b_scale"] = ctx.load_global(b_scale, where, (1, width))
-        if bias is not None and self._cfg.swap == "ab":  # C is Cᵀ, so that its bias is of rows
-            loaded["bias"] = ctx.load_global(bias, (row,), (self._rows, 1), layout=self._layout)
-        elif bias is not None:
-            loaded["bias"] = ctx.load_global(bias, (col,), (1, width), layout=self._layout)
+        if bias is not None:
+            of_columns = bias.rank == 1
+            if self._cfg.swap == "ab":  # C is Cᵀ
+                of_columns = not of_columns
+            start, shape = (col, (1, width)) if of_columns else (row, (self._rows, 1))
+            at = (0, start)[-bias.rank :]
+            loaded["bias"] = ctx.load_global(bias, at, shape, layout=self._layout)
         return loaded
 
     def _row_scales(

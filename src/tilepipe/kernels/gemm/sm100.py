@@ -98,7 +98,8 @@ def bind(
     those of a B200.
 
     Args:
-        bias: (n,), added to every row. source: like c, added times beta.
+        bias: (n,), added to every row, or (m, 1), added to every column. source: like c, added
+            times beta.
         a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for
             each row.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for

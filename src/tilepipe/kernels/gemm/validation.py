@@ -31,9 +31,11 @@ class Extras:
         of no source.
         """
         bias, source, beta = self.bias, self.source, self.beta
-        if bias is not None and tuple(bias.shape) != shape[-1:]:
+        m, n = shape[-2:]
+        if bias is not None and tuple(bias.shape) not in ((n,), (m, 1)):
             raise tp.BindError(
-                f"gemm: bias must have shape ({shape[-1]},), it has {tuple(bias.shape)}"
+                f"gemm: bias must have shape ({n},), one value a column of C, or ({m}, 1), one"
+                f" value a row; it has {tuple(bias.shape)}"
             )
         if source is not None and tuple(source.shape) != shape:
             raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {shape}")
@@ -56,9 +58,12 @@ class Extras:
         return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
 
     def operands(self) -> tuple[Array | float | None, ...]:
-        """What the kernel is bound with: nothing for a factor of 1, or for a source times 0."""
+        """What the kernel is bound with: nothing for a factor of 1, or for a source times 0; a bias
+        of rows as (1, m), which loads of fragments take along the last dimension.
+        """
+        bias = self.bias
         return (
-            self.bias,
+            bias if bias is None or len(bias.shape) == 1 else bias.swapaxes(-1, -2),
             self.a_scale,
             self.b_scale,
             self.source if self.beta else None,

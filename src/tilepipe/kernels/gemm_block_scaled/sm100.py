@@ -139,7 +139,8 @@ def bind(
             (for 16), as `layout.to_blocked` lays out those of (m, k blocks) and (n, k
             blocks); any shape with as many elements. Padding must be no NaN. The sign of a scale of
             float8_e4m3 is not looked at by the hardware.
-        bias: (n,), added to every row. source: like c, added times beta.
+        bias: (n,), added to every row, or (m, 1), added to every column. source: like c, added
+            times beta.
         a_scale, b_scale: float32, both of one element, as NVFP4 has them for the whole tensor, or
             (m,) and (n,), for each row.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for

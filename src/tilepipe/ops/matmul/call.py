@@ -135,7 +135,12 @@ def check_epilogue(call: MatmulCall[ArrayT]) -> None:
 def _check_addends(call: MatmulCall[ArrayT], shapes: Product, inputs: DType, out: DType) -> None:
     """Raises BindError for a bias or a source of another shape or dtype than the kernel adds."""
     if call.bias is not None:
-        check_shape(NAME, "bias", call.bias, (shapes.n,))
+        found, m, n = tuple(call.bias.shape), shapes.m, shapes.n
+        if found != ((n,) if len(found) == 1 else (m, 1)):
+            raise BindError(
+                f"matmul: bias must have shape ({n},), one value a column of the product, or"
+                f" ({m}, 1), one value a row; it has {found}"
+            )
         bias = array_dtype(call.bias)
         if bias not in (inputs, out, dtypes.float32):
             raise BindError(

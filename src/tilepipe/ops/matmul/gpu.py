@@ -2,9 +2,9 @@
 through `tilepipe::matmul`, the operator that its dispatcher, compiler and autograd see.
 
 The operator takes what the kernel takes: a (m, k) or (batch, m, k), b (k, n) or (batch, k, n),
-where one may be a matrix for the whole batch; bias (n,), source of the result's shape. `ops.matmul`
-brings its arguments into that form with view operations, which PyTorch differentiates by itself.
-Importing this module registers the operator, as `torch.ops.tilepipe.matmul`.
+where one may be a matrix for the whole batch; bias (n,) or (m, 1), source of the result's shape.
+`ops.matmul` brings its arguments into that form with view operations, which PyTorch differentiates
+by itself. Importing this module registers the operator, as `torch.ops.tilepipe.matmul`.
 """
 
 from __future__ import annotations
@@ -126,12 +126,14 @@ class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
 
     Attributes:
         scales: alpha and beta. dtypes: of bias and source, None where there is none.
+        row_bias: the bias is (m, 1), one value a row of the product.
     """
 
     saved_tensors: tuple[torch.Tensor, torch.Tensor]
     needs_input_grad: tuple[bool, ...]
     scales: tuple[float, float]
     dtypes: tuple[torch.dtype | None, torch.dtype | None]
+    row_bias: bool
     precision: str | None
 
 
@@ -154,13 +156,15 @@ def _keep(ctx: Context, call: MatmulCall[torch.Tensor]) -> None:
     ctx.scales = call.alpha, 1.0 if call.beta is None else call.beta
     bias, source = call.bias, call.source
     ctx.dtypes = None if bias is None else bias.dtype, None if source is None else source.dtype
+    ctx.row_bias = bias is not None and bias.dim() == 2
     ctx.precision = call.precision
 
 
 def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
-    """dA = alpha · dC · Bᵀ, dB = alpha · Aᵀ · dC, dbias = sum over rows of dC, dsource = beta · dC;
-    made of operators that have gradients themselves. dA and dB are laid out as A and B, so that a
-    transposed weight gets a gradient in its own layout.
+    """dA = alpha · dC · Bᵀ, dB = alpha · Aᵀ · dC, dbias = sum over rows of dC, over columns
+    and the batch where it is (m, 1), dsource = beta · dC; made of operators that have gradients
+    themselves. dA and dB are laid out as A and B, so that a transposed weight gets a gradient in
+    its own layout.
     """
     a, b = ctx.saved_tensors
     alpha, beta = ctx.scales
@@ -179,7 +183,9 @@ def _backward(ctx: Context, grad: torch.Tensor) -> tuple[Gradient, ...]:
             left, right = (a, g) if b.dim() >= a.dim() else (a.flatten(0, 1), g.flatten(0, 1))
             db = _times(left.transpose(-1, -2), right, b, alpha, ctx.precision)
     if need_bias:
-        dbias = grad.sum(tuple(range(grad.dim() - 1)), dtype=torch.float32).to(bias_dtype)
+        summed = [i for i in range(grad.dim()) if i != grad.dim() - (2 if ctx.row_bias else 1)]
+        dbias = grad.sum(summed, dtype=torch.float32).to(bias_dtype)
+        dbias = dbias.unsqueeze(-1) if ctx.row_bias else dbias
     if need_source:
         dsource = (grad if beta == 1 else grad * beta).to(source_dtype)
     return (da, db, dbias, dsource, *(None,) * (INPUTS - 4))
@@ -259,12 +265,17 @@ def _recorded(call: Call) -> torch.Tensor:
     """
     _refuse_out(call)
     check_epilogue(call)
-    shapes, source = product(tuple(call.a.shape), tuple(call.b.shape), tuple(call.a.stride())), None
-    if call.source is not None:
+    shapes = product(tuple(call.a.shape), tuple(call.b.shape), tuple(call.a.stride()))
+    bias, source = call.bias, call.source
+    row_bias = isinstance(bias, torch.Tensor) and bias.dim() == 2
+    if source is not None or row_bias:
         checked_tensors(call)
-        source = shapes.like_output(call.source, _expand)
+    if source is not None:
+        source = shapes.like_output(source, _expand)
+    if bias is not None and row_bias:
+        bias = shapes.added(bias, _expand)
     a, b = shapes.left(call.a, _expand), shapes.right(call.b, _expand)
-    c = Recorded.apply(a, b, call.bias, source, call)
+    c = Recorded.apply(a, b, bias, source, call)
     return activate(
         c if shapes.output == shapes.result else c.reshape(shapes.result), call.activation
     )
@@ -281,7 +292,7 @@ def _dispatched(call: Call) -> torch.Tensor:
     c = operator(
         shapes.left(call.a, _expand),
         shapes.right(call.b, _expand),
-        call.bias,
+        None if call.bias is None else shapes.added(call.bias, _expand),
         None if call.source is None else shapes.like_output(call.source, _expand),
         None if differentiate else call.activation,
         float(call.alpha),

@@ -15,7 +15,6 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.arrays import tma_order
-from tilepipe.ops.calls import Shape
 from tilepipe.ops.matmul import simulated
 from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
 from tilepipe.ops.matmul.shapes import Product
@@ -84,7 +83,7 @@ def _prepare(call: Call) -> ProductPlan:
     operands = [
         Operand(("a",), call.a, lambda x: shapes.left(x, expand)),
         Operand(("b",), call.b, lambda x: shapes.right(x, expand).transpose(-1, -2)),
-        Operand(("bias",), call.bias, matrix=False),
+        Operand(("bias",), call.bias, lambda x: shapes.added(x, expand), matrix=False),
         Operand(("source",), source, lambda x: shapes.like_output(x, expand)),
     ]
     return products.prepare(
@@ -132,18 +131,19 @@ def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
         return plan.launch((call.a, call.b, call.bias, call.source), call.out)
     c = plan.new_result() if call.out is None else call.out
     if c.numel():
-        c.copy_(_without_product(call, plan.shape))
+        c.copy_(_without_product(call))
     return c
 
 
-def _without_product(call: Call, shape: Shape) -> torch.Tensor:
+def _without_product(call: Call) -> torch.Tensor:
     """What remains where k is 0, computed in float32."""
-    z = torch.zeros((), dtype=torch.float32, device=call.a.device)
+    shapes, expand = checked_tensors(call)[0], torch.Tensor.expand
+    z = torch.zeros(shapes.output, dtype=torch.float32, device=call.a.device)
     if call.source is not None and call.source_scale:
-        z = call.source_scale * call.source.float()
+        z = z + call.source_scale * shapes.like_output(call.source, expand).float()
     if call.bias is not None:
-        z = z + call.bias.float()
-    return activate(z, call.activation).expand(shape)
+        z = z + shapes.added(call.bias, expand).float()
+    return activate(z, call.activation).reshape(shapes.result)
 
 
 def activate(z: torch.Tensor, activation: str | None) -> torch.Tensor:

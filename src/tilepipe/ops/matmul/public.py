@@ -42,7 +42,8 @@ def matmul(
         out: where to write the result: its shape, dtype (also that of `out_dtype`, if given) and
             device; any layout. What the kernel cannot write in place, or what overlaps an operand,
             goes through a temporary.
-        bias: (n,), added to each row: of the operands' dtype, the result's, or float32.
+        bias: (n,), added to each row of the product, or (m, 1), added to each column, the same for
+            the whole batch: of the operands' dtype, the result's, or float32.
         activation: None, "relu", "gelu" (its tanh form), "silu" or "gelu_erf" (GELU itself).
         source: added to the product, as `input` of `torch.addmm`: of the result's dtype, of a shape
             that broadcasts to the result's. It may be `out`, which then accumulates.

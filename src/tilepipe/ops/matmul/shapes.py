@@ -72,6 +72,14 @@ class Product(NamedTuple):
         full = x if tuple(x.shape) == self.result else expand(x, self.result)
         return full.reshape(self.output)
 
+    def added(self, bias: ArrayT, expand: Expand[ArrayT]) -> ArrayT:
+        """A bias (n,), or (m, 1), as the kernel adds it: of all rows of C where the batch of a is
+        taken as more rows.
+        """
+        if len(bias.shape) == 1 or not self.fold:
+            return bias
+        return expand(bias, (self.matrices, self.m, 1)).reshape((self.matrices * self.m, 1))
+
 
 def _batched(x: ArrayT, shape: Shape, count: int, expand: Expand[ArrayT]) -> ArrayT:
     full = x if tuple(x.shape) == shape else expand(x, shape)

@@ -28,7 +28,7 @@ def matmul(call: MatmulCall[Array], seed: int, progress: Progress | None) -> Arr
         if call.source is not None and call.source_scale:
             source = acceptable(shapes.like_output(call.source, np.broadcast_to))
         if call.bias is not None:
-            bias = np.ascontiguousarray(call.bias)
+            bias = np.ascontiguousarray(shapes.added(call.bias, np.broadcast_to))
         alpha, beta = float(call.alpha), call.source_scale
         program = gemm.bind(left, right, c, cfg, bias=bias, source=source, alpha=alpha, beta=beta)
         program.run(seed=seed, progress=progress)
@@ -44,6 +44,6 @@ def _without_product(call: MatmulCall[Array], shapes: Product, dtype: DType) -> 
         source = shapes.like_output(call.source, np.broadcast_to)
         z += np.float32(call.source_scale) * source.astype(np.float32)
     if call.bias is not None:
-        z += call.bias.astype(np.float32)
+        z += shapes.added(call.bias, np.broadcast_to).astype(np.float32)
     made: Array = activated(z, call.activation).astype(dtype.numpy)
     return made

@@ -66,7 +66,9 @@ class Operand(NamedTuple):
             else y.is_contiguous()
         )
         taken = taken and (self.order is None or order_of(y) == self.order)
-        return y if taken and y.data_ptr() & MISALIGNED == 0 else _padded_copy(y)
+        if taken and y.data_ptr() & MISALIGNED == 0:
+            return y
+        return _padded_copy(y) if self.matrix else y.clone(memory_format=torch.contiguous_format)
 
 
 def order_of(x: torch.Tensor) -> str | None:
