@@ -61,6 +61,11 @@ class Bounds:
         object.__setattr__(self, "seconds", seconds)
 
 
+def steps_bound(steps: int) -> str:
+    """The beginning of `Verdict.bound` where an execution has taken more steps than it may."""
+    return f"{steps:,} step{'' if steps == 1 else 's'} of one execution (Bounds(steps=))"
+
+
 class ExecutionLimitError(Exception):
     """An execution goes on for longer than the bounds allow. The message says which bound; it is
     empty for the deadline.

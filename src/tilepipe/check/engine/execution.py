@@ -21,7 +21,7 @@ from tilepipe.check.engine.looking_agents import PollingAgents, WaitingTests
 from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.engine.steps import CLUSTER_END, AgentId, VisibleStep
 from tilepipe.check.proofs.polling import SILENT_OPS, Kind
-from tilepipe.check.verdict import UNLIMITED, ExecutionLimitError, ScheduleStep
+from tilepipe.check.verdict import UNLIMITED, ExecutionLimitError, ScheduleStep, steps_bound
 from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Request
 from tilepipe.machine.agents import Agent
@@ -385,10 +385,7 @@ class Execution:
     def _count_steps(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self.limit:
-            raise ExecutionLimitError(
-                f"{self.limit:,} step{'' if self.limit == 1 else 's'} of one execution"
-                " (Bounds(steps=))"
-            )
+            raise ExecutionLimitError(steps_bound(self.limit))
         if time.perf_counter() > self.deadline:
             raise ExecutionLimitError()
 

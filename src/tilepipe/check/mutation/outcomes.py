@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tilepipe.check.verdict import Bounds, Verdict
+from tilepipe.check.verdict import Bounds, Verdict, steps_bound
 
 Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
-STEPS = "steps of one execution"  # the end of the bound that an endless loop hits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def outcome_of(verdict: Verdict, bounds: Bounds) -> Outcome:
         return Outcome("fault", fault.kind, fault.loc, fault.message, advice, states, traces)
     if verdict.ok:
         return Outcome("redundant", advice=advice, states=states, traces=traces)
-    if verdict.bound.endswith(STEPS):
+    if verdict.bound.startswith(steps_bound(bounds.steps)):
         return Outcome(
             "fault",
             "Endless",
