@@ -12,7 +12,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
 from tilepipe.ir.fragment import VECTOR, row_threads
 from tilepipe.ir.location import caller
-from tilepipe.lang.fragments.layouts import broken_layout_rule, partials_of
+from tilepipe.lang.fragments.layouts import broken_layout_rule
+from tilepipe.lang.fragments.reductions import Reductions
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
 from tilepipe.lang.tracing.scopes import Scope
@@ -45,7 +46,7 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
     return expr
 
 
-class FragmentValue(Operators["FragmentValue"]):
+class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
     """A fragment-shaped expression: the result of arithmetic on fragments. It is consumed by a
     fragment's `set`, a store or a reduction, before any fragment that it reads is written again.
     Shapes broadcast: (m, n) with (m, 1), one value a row, and with (1, n), one value a column.
@@ -190,54 +191,8 @@ class FragmentValue(Operators["FragmentValue"]):
             )
         return self._unary(function)
 
-    def sum(self) -> Fragment:
-        """The sum of each row, as a new (rows, 1) fragment."""
-        return self._reduce("add")
-
-    def max(self) -> Fragment:
-        """The maximum of each row, as a new (rows, 1) fragment."""
-        return self._reduce("max")
-
-    def any(self) -> Value:
-        """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
-        in all its lanes, so that `ctx.when` may use it.
-
-        Raises:
-            TraceError: outside per_warp, or the expression is no condition.
-        """
-        self._require_together("any()")
-        x = self.ir()
-        if x.dtype is not dtypes.boolean:
-            raise TraceError(
-                f"any() is of a condition, such as `(f > 0).any()`; this value is {x.dtype}",
-                caller(),
-            )
-        if not self._tracer.scope.inside("per_warp"):
-            raise TraceError(
-                "any() asks the lanes of one warp: put it, and what depends on it, under `with"
-                " ctx.per_warp():`",
-                caller(),
-            )
-        result = self._tracer.local("any", dtypes.boolean)
-        self._tracer.emit(ops.FragmentAny(caller(), result, x))
-        return traced_value(self._tracer, result)
-
-    def _reduce(self, op: str) -> Fragment:
-        self._require_together("a reduction of a fragment")
-        x = self.ir()
-        threads = row_threads(self.layout)
-        if x.shape[0] == 1 and not threads:
-            raise TraceError(
-                f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one"
-                " value a column: its rows are shared by all. Combine it with a fragment of m rows"
-                " first.",
-                caller(),
-            )
-        result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row", self.layout)
-        partials = partials_of(self._tracer, self.layout, x.shape)
-        self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op, partials))
-        result.written()
-        return result
+    def _vector(self, shape: tuple[int, int], dtype: DType, name: str) -> Fragment:
+        return Fragment.define(self._tracer, shape, dtype, name, self.layout)
 
     def __repr__(self) -> str:
         rows, cols = self.shape

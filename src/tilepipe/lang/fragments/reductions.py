@@ -1,0 +1,97 @@
+"""Reductions of fragments: of each row, and of a condition over what a warp holds."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, fragment as registers, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import Expr
+from tilepipe.ir.fragment import row_threads
+from tilepipe.ir.location import caller
+from tilepipe.lang.fragments.layouts import partials_of
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, traced_value
+
+
+class Place(Protocol):
+    """A fragment, as a reduction needs it to write its result."""
+
+    def operand(self) -> registers.Fragment: ...
+    def written(self) -> None: ...
+
+
+F = TypeVar("F", bound=Place)
+
+
+class Reductions(Generic[F]):
+    """The reductions of a fragment expression. `F`: the class of their results."""
+
+    _tracer: Tracer
+
+    @property
+    def layout(self) -> str:
+        """The layout of the value."""
+        raise NotImplementedError
+
+    def ir(self) -> Expr:
+        """The expression."""
+        raise NotImplementedError
+
+    def _require_together(self, what: str) -> None:
+        """Raises TraceError unless all threads that hold the value execute this block."""
+        raise NotImplementedError
+
+    def _vector(self, shape: tuple[int, int], dtype: DType, name: str) -> F:
+        """Creates a fragment of the layout of the value."""
+        raise NotImplementedError
+
+    def sum(self) -> F:
+        """The sum of each row, as a new (rows, 1) fragment."""
+        return self._reduce("add")
+
+    def max(self) -> F:
+        """The maximum of each row, as a new (rows, 1) fragment."""
+        return self._reduce("max")
+
+    def any(self) -> Value:
+        """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
+        in all its lanes, so that `ctx.when` may use it.
+
+        Raises:
+            TraceError: outside per_warp, or the expression is no condition.
+        """
+        self._require_together("any()")
+        x = self.ir()
+        if x.dtype is not dtypes.boolean:
+            raise TraceError(
+                f"any() is of a condition, such as `(f > 0).any()`; this value is {x.dtype}",
+                caller(),
+            )
+        if not self._tracer.scope.inside("per_warp"):
+            raise TraceError(
+                "any() asks the lanes of one warp: put it, and what depends on it, under `with"
+                " ctx.per_warp():`",
+                caller(),
+            )
+        result = self._tracer.local("any", dtypes.boolean)
+        self._tracer.emit(ops.FragmentAny(caller(), result, x))
+        return traced_value(self._tracer, result)
+
+    def _reduce(self, op: str) -> F:
+        self._require_together("a reduction of a fragment")
+        x = self.ir()
+        threads = row_threads(self.layout)
+        if x.shape[0] == 1 and not threads:
+            raise TraceError(
+                f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one"
+                " value a column: its rows are shared by all. Combine it with a fragment of m rows"
+                " first.",
+                caller(),
+            )
+        result = self._vector((x.shape[0], 1), x.dtype, "row")
+        partials = partials_of(self._tracer, self.layout, x.shape)
+        self._tracer.emit(ops.FragmentReduce(caller(), result.operand(), x, op, partials))
+        result.written()
+        return result
