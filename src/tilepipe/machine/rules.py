@@ -60,10 +60,9 @@ ALLOCATION_REFILL = Rule(
 ONE_VALUE = Rule(
     "one value",
     "order between ordinary stores of several warps to shared memory, even where one store"
-    " instruction writes what is there already",
+    " instruction writes the same value for all",
     "PTX ISA, Memory Consistency Model: conflicting stores that nothing orders are a data race,"
     " whatever they write; Triton's warp-specialised kernels store the state of their warps so",
-    "silent",
 )
 INIT_FENCE = Rule(
     "mbarrier-init fence",

@@ -48,7 +48,7 @@ from typing import Protocol
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.knowledge import Fenceable, Knowledge
 from tilepipe.machine.happens_before.memory_order import Strong
-from tilepipe.machine.memory.byte_sets import ByteSet, LaneBytes
+from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, LaneBytes
 from tilepipe.machine.sites import Site
 
 COMPACT_AT = 64  # retired bits that are worth a pass over the holders
@@ -80,6 +80,10 @@ class Access:
         strong: how strong it is: an atomic operation, or a relaxed, acquiring, releasing or
             volatile access; None: it is weak.
         mask: threads of the agent that made it.
+        stored: of an ordinary store by address, what each lane of `points` stored: (lanes, bytes);
+            None for other accesses.
+        superseded: a later store covers it that stored other values, and some threads know of
+            neither (`one_value.keeps`).
     """
 
     __slots__ = (
@@ -97,7 +101,9 @@ class Access:
         "rect",
         "release_bit",
         "site",
+        "stored",
         "strong",
+        "superseded",
     )
 
     def __init__(
@@ -125,6 +131,8 @@ class Access:
         self.release_bit = 0
         self.after: int | None = None
         self.strong: Strong | None = None
+        self.stored: Bytes | None = None
+        self.superseded = False
         self.by_proxy = asynchronous
 
     @property
@@ -143,6 +151,8 @@ class Access:
             points = (self.points.mask,)
         elif self.points is not None:
             points = tuple(sorted(self.points.items()))
+        if self.superseded and self.stored is not None:  # memory no longer holds what it stored
+            points = points, self.stored.tobytes()
         return self.site.id, self.mask, self.rect, self.is_write, self.asynchronous, points
 
 

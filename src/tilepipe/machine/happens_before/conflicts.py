@@ -10,12 +10,12 @@ from __future__ import annotations
 from tilepipe.ir.facts import Group
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import poison, races
-from tilepipe.machine.happens_before import by_lanes
+from tilepipe.machine.happens_before import by_lanes, one_value
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_proxy, check_tensor_fences
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.byte_sets import ByteSet, lanes_at_common, one_lane_each
+from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, lanes_at_common, one_lane_each
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
@@ -41,6 +41,7 @@ def _check_order(
             _same_lanes(slot, place, old, new)
             or _both_strong(m, old, new)
             or _after_lanes(m, slot, place, old, new)
+            or one_value.excused(m, old, new)
         ):
             races.race(m, slot, old, new, view)
     elif old.release_bit and not (old.release_bit & known or _same_lanes(slot, place, old, new)):
@@ -104,7 +105,7 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
                 if old.release_bit or old.fenced or not old.bit & known:
                     _check_order(m, slot, old, new, known)
                 need |= old.bit
-                if is_write and slot.covers(new, old):
+                if is_write and slot.covers(new, old) and not _remains(m, old, new, known):
                     m.order.retire(old)
                     gone.add(old)
             elif (
@@ -120,6 +121,15 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
         slot.accesses = [old for old in slot.accesses if old not in gone]
     slot.accesses = [*slot.accesses, new]
     return need
+
+
+def _remains(m: Machine, old: Access, new: Access, known: int) -> bool:
+    """True if an access stays live although `new` covers it: a store of the same value that is not
+    ordered before `new`, or one of another value (`one_value.keeps`).
+    """
+    if old.stored is None or old.site is not new.site or new.stored is None:
+        return False
+    return (old.agent is not new.agent and not old.bit & known) or one_value.keeps(m, old, new)
 
 
 def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
@@ -201,24 +211,24 @@ def _used_at_once(m: Machine, origin: Origin, new: Access) -> None:
 
 def ordinary(
     m: Machine, ag: Agent, site: Site, lanes: int, slot: Slot, rect: Rect, is_write: bool,
-    points: dict[int, int] | ByteSet | None = None, *, converged: bool = False, known: int = 0,
+    points: dict[int, int] | ByteSet | None = None, *, converged: bool = False,
     strong: Strong | None = None, reads: bool = False, response: bool = False,
+    stored: Bytes | None = None,
 ) -> None:  # fmt: skip
     """An access through the generic proxy by lanes of one warp; `converged`: by an aligned op, so
-    that the whole warp knows of it. `known`: accesses that need no order, besides those known.
-    `strong`: as in `Access`. `reads`: a write that reads as well. `response`: it reads one: unlike
-    other reads, this one needs a proxy fence after it.
+    that the whole warp knows of it. `strong`, `stored`: as in `Access`. `reads`: a write that reads
+    as well. `response`: it reads one: unlike other reads, this one needs a proxy fence after it.
     """
     new = Access(ag, site, lanes, rect, is_write, False, m.order.new_bit(), points)
-    new.strong = strong
+    new.strong, new.stored = strong, stored
     if is_write or response or m.world.asks(READ_REFILL):
         m.order.add_fences(new, slot.cta.rank)
     if m.world.program.commits:
         m.order.add_release_bit(new)
     if is_write and not reads:
-        need = access(m, slot, new, ag.known(lanes) | known)
+        need = access(m, slot, new, ag.known(lanes))
     else:
-        need = read(m, slot, new, ag.known(lanes) | known, None if is_write else ag)
+        need = read(m, slot, new, ag.known(lanes), None if is_write else ag)
     if response:
         new.after = need
     ag.made(lanes, new.bit | new.release_bit, converged)

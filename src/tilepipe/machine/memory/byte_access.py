@@ -34,7 +34,6 @@ from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.polling import Writers
-from tilepipe.machine.rules import ONE_VALUE
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in, warps_of
 
@@ -167,11 +166,9 @@ def store_bytes(
     nbytes = values.shape[1]
     active = lanes_in(mask)
     where = np.asarray([addresses[lane] for lane in active], np.int64)[:, None] + np.arange(nbytes)
-    repeated = _repeated(m, ag, site, space, where, values[active])
     _in_order(
-        m, ag, site, mask, space, addresses, nbytes, is_write=True, unordered=repeated,
-        strong=strong,
-    )  # fmt: skip
+        m, ag, site, mask, space, addresses, nbytes, is_write=True, strong=strong, stored=values
+    )
     space.put(where, values[active])
     if strong is None:
         if space.values:
@@ -203,28 +200,6 @@ def check_one_value(
             f" {int(addresses[lane]):#x} in one instruction; which value wins is undefined",
             site.loc,
         )
-
-
-def _repeated(
-    m: Machine,
-    ag: Agent,
-    site: Site,
-    space: ByteSpace,
-    where: npt.NDArray[np.int64],
-    values: Bytes,
-) -> int:
-    """The stores by the same instruction that this one may race with in practice: of other warps,
-    where it changes no byte.
-    """
-    earlier = [a for a in space.accesses if a.site is site and a.agent is not ag]
-    if not earlier or not m.world.advised(ONE_VALUE, site, site):
-        return 0
-    if not np.array_equal(space.memory.take(where, mode="clip"), values):
-        return 0
-    found = 0
-    for access in earlier:
-        found |= access.bit | access.release_bit
-    return found
 
 
 def zero_bytes(
@@ -395,12 +370,12 @@ def _in_order(
     nbytes: int,
     *,
     is_write: bool,
-    unordered: int = 0,
     strong: Strong | None = None,
     reads: bool = False,
+    stored: Bytes | None = None,
 ) -> list[int]:
-    """Orders one access for each warp; returns the active threads. `unordered`: the accesses that
-    need not come before it.
+    """Orders one access for each warp; returns the active threads. `stored`: what each thread of
+    the agent stores, where it does nothing else.
 
     Raises:
         SimFault: an address is no multiple of the size of the access (PTX ISA, ld, st), or out of
@@ -419,8 +394,8 @@ def _in_order(
         rect, points = _checked(m, ag, site, space, touched, is_write)
         response = m.world.program.hands_on and not is_write and _is_response(space, touched)
         ordinary(
-            m, ag, site, lanes, space, rect, is_write, points, known=unordered, strong=strong,
-            reads=reads, response=response,
+            m, ag, site, lanes, space, rect, is_write, points, strong=strong, reads=reads,
+            response=response, stored=None if stored is None else stored[lanes_in(lanes)],
         )  # fmt: skip
     return active
 

@@ -1,0 +1,99 @@
+"""Stores of one value by several warps that nothing orders: excused by what each stores, in
+whatever order they come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilepipe.check import check
+from tilepipe.errors import RaceError
+from tilepipe.ptx import Launch, load
+
+# The first lane of each of three warps stores its values in turn, %r3 to %r4, by one instruction.
+STORES = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry stores(.param .u64 out) .reqntid 96 {
+  .shared .b32 word;
+  .reg .b32 %r<8>; .reg .b64 %rd<4>; .reg .pred %p<4>;
+  mov.u32 %r0, %tid.x;
+  shr.u32 %r1, %r0, 5;
+  and.b32 %r2, %r0, 31;
+  setp.ne.u32 %p0, %r2, 0;
+  FIRST
+LOOP:
+  @!%p0 st.shared.b32 [word], %r3;
+  add.u32 %r3, %r3, 1;
+  BETWEEN
+  setp.le.u32 %p1, %r3, %r4;
+  @%p1 bra LOOP;
+  BEFORE
+  bar.sync 0;
+  ld.shared.b32 %r5, [word];
+  ld.param.u64 %rd1, [out];
+  mul.wide.u32 %rd2, %r0, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.b32 [%rd3], %r5;
+  ret;
+}
+"""
+
+
+def stores(*ranges: tuple[int, int], between: str = "", before: str = "") -> Launch:
+    """Warp i stores all values of `ranges[i]`, both ends included."""
+    choose = []
+    for warp, (first, last) in enumerate(ranges):
+        choose += [f"setp.eq.u32 %p2, %r1, {warp};", f"@%p2 mov.u32 %r3, {first};"]
+        choose += [f"@%p2 mov.u32 %r4, {last};"]
+    text = STORES.replace("FIRST", "\n".join(choose)).replace("BETWEEN", between)
+    (kernel,) = load(text.replace("BEFORE", before)).values()
+    return kernel.bind([np.zeros(96, np.uint32)], grid=1)
+
+
+def test_equal_values_are_excused_with_one_line_of_advice() -> None:
+    verdict = check(stores((7, 7), (7, 7), (7, 7)))
+    assert verdict.ok
+    (advice,) = verdict.advice
+    assert "one value" in advice and "st.shared.b32 [word], %r3" in advice
+    assert "np.arange" in advice
+
+
+def test_equal_values_race_by_the_strict_rules() -> None:
+    (fault,) = check(stores((7, 7), (7, 7), (7, 7)), rules="strict").faults
+    assert fault.kind == "RaceError"
+
+
+@pytest.mark.parametrize("ranges", [((1, 2), (2, 2)), ((2, 2), (1, 2)), ((1, 3), (3, 3))])
+def test_an_earlier_value_of_another_warp_is_compared(ranges: tuple[tuple[int, int], ...]) -> None:
+    """Memory holds the same value when the second warp stores, and it did not always."""
+    launch = stores(*ranges, ranges[1])
+    (fault,) = check(launch).faults
+    assert fault.kind == "RaceError"
+    for seed in range(4):
+        with pytest.raises(RaceError, match="nothing orders the second access"):
+            launch.run(seed)
+
+
+def test_values_that_everyone_knows_of_are_not_compared() -> None:
+    """All warps meet between the stores of 1 and those of 2."""
+    assert check(stores((1, 2), (1, 2), (1, 2), between="bar.sync 0;")).ok
+
+
+def test_a_store_of_one_value_hides_no_other_store() -> None:
+    """Warps 0 and 1 store 7; warp 2 is ordered after warp 1 alone and stores 8 by another
+    instruction, which the store of warp 0 may overwrite.
+    """
+    later = """
+      setp.eq.u32 %p2, %r1, 0;
+      @%p2 bra DONE;
+      bar.sync 1, 64;
+      setp.eq.u32 %p2, %r0, 64;
+      @%p2 st.shared.b32 [word], 8;
+    DONE:
+    """
+    launch = stores((7, 7), (7, 7), (7, 7), before=later)
+    (fault,) = check(launch).faults
+    assert fault.kind == "RaceError" and "[word], 8" in fault.message
