@@ -49,6 +49,15 @@ READ_REFILL = Rule(
     " of clusterlaunchcontrol.try_cancel fences a read",
     "silent",
 )
+COPIES_OF_CTAS = Rule(
+    "copies of two CTAs",
+    "fence.proxy.async between accesses to the same global memory by copies (TMA, bulk) of two CTAs"
+    " that flags or barriers order",
+    "PTX ISA, Causality order: accesses through one proxy other than the generic one are ordered"
+    " where the same CTA makes both; both copies reach global memory through L2, which is one for"
+    " all CTAs",
+    "silent",
+)
 ALLOCATION_REFILL = Rule(
     "allocation refill",
     "fence.proxy.async between the write of the address by tcgen05.alloc and an asynchronous write"
@@ -147,6 +156,14 @@ OWN_LANES = Rule(
     "PTX ISA, tcgen05.ld: a warp of a warpgroup reaches its quarter of the lanes; the kernels of"
     " DeepGEMM for sm_100 give lane 0 in all four warps, and each gets its own lanes",
 )
+LOCKSTEP = Rule(
+    "lockstep",
+    "bar.warp.sync between volatile accesses of different lanes of a warp to the same bytes of"
+    " shared memory",
+    "PTX ISA, A Set of SIMT Multiprocessors; CUDA C++ Programming Guide, Independent Thread"
+    " Scheduling: lanes do not execute in lockstep, and code that relies on it must use"
+    " __syncwarp()",
+)
 READ_ONLY = Rule(
     "read-only loads",
     "no write by the launch to bytes that it loads by ld.global.nc",
@@ -188,10 +205,10 @@ SCOPE_OF_WAIT = Rule(
     "silent",
 )
 ALL_RULES = (
-    READER_FENCE, READ_REFILL, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE, COMMIT_RELEASE,
-    TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA, FENCE_OF_WRITER,
-    STORE_AT_EXIT, LOAD_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE,
-    OWN_LANES, READ_ONLY, PARITY, EXITED_WARPS, EXITED_LANES, RELAXED_HAND_BACK, SCOPE_OF_WAIT,
+    READER_FENCE, READ_REFILL, COPIES_OF_CTAS, ALLOCATION_REFILL, ONE_VALUE, INIT_FENCE,
+    COMMIT_RELEASE, TENSOR_FENCES, TENSOR_ORDER, LOADED_REGISTERS, COPIES_BEFORE_WGMMA,
+    FENCE_OF_WRITER, STORE_AT_EXIT, LOAD_AT_EXIT, COMMIT_AT_EXIT, ELECTED_LANE, OWN_LANES, LOCKSTEP,
+    READ_ONLY, PARITY, EXITED_WARPS, EXITED_LANES, RELAXED_HAND_BACK, SCOPE_OF_WAIT,
 )  # fmt: skip
 
 

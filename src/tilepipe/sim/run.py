@@ -237,10 +237,9 @@ def _arguments(launch: Launch, compiled: Compiled) -> tuple[list[GlobalTensor], 
                 arg.array is not t and np.may_share_memory(arg.array, t) for t in targets
             )
             writes = p.name in written or shared or any(arg.array is t for t in targets)
-            mixed = p.name in by_tma and p.name in ordinary
-            tensors.append(
-                GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared), mixed)
-            )
+            reads = p.name in read or shared
+            fenced = p.name in by_tma and (p.name in ordinary or reads)
+            tensors.append(GlobalTensor(p, arg.array, writes, writes and reads, fenced))
             params.update({(p.name, axis): n for axis, n in enumerate(arg.shape)})
         else:
             if isinstance(arg, TensorArg) or arg is None:

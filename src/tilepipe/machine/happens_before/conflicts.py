@@ -19,7 +19,7 @@ from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, lanes_at_common, o
 from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
-from tilepipe.machine.rules import READ_REFILL
+from tilepipe.machine.rules import LOCKSTEP, READ_REFILL
 from tilepipe.machine.sites import Site
 
 _WGMMA, _TCGEN05 = Group.WGMMA, Group.TCGEN05  # looked up once: this is an inner loop
@@ -39,8 +39,8 @@ def _check_order(
     if not old.bit & known:
         if not (
             _same_lanes(slot, place, old, new)
-            or _both_strong(m, old, new)
             or _after_lanes(m, slot, place, old, new)
+            or _both_strong(m, old, new)
             or one_value.excused(m, old, new)
         ):
             races.race(m, slot, old, new, view)
@@ -55,7 +55,29 @@ def _check_order(
 
 def _both_strong(m: Machine, old: Access, new: Access) -> bool:
     here, there = ((m.cluster_id, access.agent.cta.rank) for access in (old, new))
-    return morally_strong(old.strong, here, new.strong, there)
+    if not morally_strong(old.strong, here, new.strong, there):
+        return False
+    if old.agent is new.agent:
+        _check_lockstep(m, old, new)
+    return True
+
+
+def _check_lockstep(m: Machine, old: Access, new: Access) -> None:
+    """Advises against volatile accesses by which lanes of a warp exchange data as if they executed
+    all instructions together.
+    """
+    if not (old.strong and old.strong.volatile and new.strong and new.strong.volatile):
+        return
+    if m.world.advised(LOCKSTEP, old.site, new.site):
+        return
+    m.world.finding(
+        LOCKSTEP,
+        f"{new.site.what}: lanes of {new.agent} {'write' if new.is_write else 'read'} what other"
+        f" lanes {'wrote' if old.is_write else 'read'} at {old.site.loc}, and nothing orders them:"
+        " volatile makes this no race, but which of them is first is not promised",
+        new.site.loc,
+        "Put bar.warp.sync (__syncwarp()) between the two.",
+    )
 
 
 def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:

@@ -160,8 +160,8 @@ class GlobalOrder:
         presents: of all clusters that have started, where one may be ordered after another; else
             None.
         values: what strong writes have left, by flat index, or by offset of bytes.
-        mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the
-            strict rules, reads), so that proxy fences matter.
+        mixed: proxy fences matter: the kernel reaches the tensor both by TMA and by ordinary
+            writes (or, under the strict rules, ordinary reads, or TMA both reads and writes it).
     """
 
     __slots__ = (

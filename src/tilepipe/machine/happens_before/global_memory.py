@@ -32,7 +32,7 @@ from tilepipe.machine.happens_before.events import (
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.rules import READ_ONLY, READ_REFILL
+from tilepipe.machine.rules import COPIES_OF_CTAS, READ_ONLY, READ_REFILL
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import WARP_MASK
 
@@ -334,7 +334,8 @@ def _record(m: Machine, order: GlobalOrder, event: Event, where: Index) -> None:
         _sweep(m, order)
     event.bit = m.order.new_bit()
     refilled = event.is_write or m.world.asks(READ_REFILL)
-    if order.mixed and not event.asynchronous and refilled:
+    fences = m.world.asks(COPIES_OF_CTAS) if event.asynchronous else refilled
+    if order.mixed and fences:
         m.order.add_fences(event, GLOBAL)
     if m.world.program.commits and not event.asynchronous:
         m.order.add_release_bit(event)

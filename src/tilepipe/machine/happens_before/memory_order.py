@@ -53,13 +53,15 @@ class Strong(NamedTuple):
 
     Attributes:
         scope: of the access. nbytes: of each element; 0: not known, and taken for the same as the
-            other's. acquires, releases: it does so by itself.
+            other's. acquires, releases: it does so by itself. volatile: it is of the volatile form
+            of PTX, which is relaxed.
     """
 
     scope: Scope = Scope.GPU
     nbytes: int = 0
     acquires: bool = False
     releases: bool = False
+    volatile: bool = False
 
     def locations(self, offset: int, nbytes: int) -> range:
         """Where the elements of an access of `nbytes` at an offset begin: each is a location."""

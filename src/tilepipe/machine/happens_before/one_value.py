@@ -64,7 +64,8 @@ def _equal(old: Access, new: Access) -> bool:
 
 def _bytes_of(store: Access) -> tuple[npt.NDArray[np.int64], Bytes]:
     """Address and value of each byte that a store by lanes stores."""
-    assert isinstance(store.points, LaneBytes) and store.stored is not None
+    assert isinstance(store.points, LaneBytes)
+    assert store.stored is not None
     first = np.asarray([address for _, address, _ in store.points.lanes], np.int64)
     nbytes = store.stored.shape[1]
     return (first[:, None] + np.arange(nbytes)).reshape(-1), store.stored.reshape(-1)

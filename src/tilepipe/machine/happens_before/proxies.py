@@ -51,9 +51,13 @@ def check_global_proxy(
     m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int
 ) -> None:
     """Raises RaceError unless a fence.proxy.async stands between an ordinary access to global
-    memory and a later one by TMA.
+    memory and a later one by TMA; by the strict rules also between copies of two CTAs.
     """
     if old.fenced & known:
+        return
+    if old.asynchronous:
+        if old.agent.cta is not ag.cta or old.cluster != m.cluster_id:
+            _check_copies(m, tensor, old, ag, site, known)
         return
     words, place = ag.cta.words, f"tensor '{tensor}'"
     fence = words["fence.proxy.async.global"]
@@ -67,6 +71,22 @@ def check_global_proxy(
     )
     form = words.get("the shared fence", "fence.proxy.async.shared::cta")
     races.proxy_race(place, old, lines, site, fence, f" {form} orders shared memory only.")
+
+
+def _check_copies(m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int) -> None:
+    """Raises RaceError unless a proxy fence stands between copies of two CTAs, by the strict rules:
+    on either side of what orders them.
+    """
+    if old.reader_fenced & known or m.world.advised(rules.COPIES_OF_CTAS, old.site, site):
+        return
+    m.world.finding(
+        rules.COPIES_OF_CTAS,
+        f"{site.what}: {ag} accesses elements of '{tensor}' by a copy, after a copy of another CTA"
+        f" ({old.who}: {old.site.what}, at {old.site.loc}), and no proxy fence stands between",
+        site.loc,
+        f"Put {ag.cta.words['fence.proxy.async.global']} between the wait for the flag, or the"
+        " barrier, that orders them and the second copy.",
+    )
 
 
 # -- tcgen05 fences --------------------------------------------------------------------

@@ -100,7 +100,7 @@ def strong(order: str, scope: str, kind: str) -> Strong:
     """
     return Strong(
         SCOPES[scope or "sys"], TYPES[kind].bits // 8, order in ("acquire", "acq_rel"),
-        order in ("release", "acq_rel"),
+        order in ("release", "acq_rel"), order == "volatile",
     )  # fmt: skip
 
 
