@@ -57,7 +57,8 @@ def test_equal_values_are_excused_with_one_line_of_advice() -> None:
     verdict = check(stores((7, 7), (7, 7), (7, 7)))
     assert verdict.ok
     (advice,) = verdict.advice
-    assert "one value" in advice and "st.shared.b32 [word], %r3" in advice
+    assert "one value" in advice
+    assert "st.shared.b32 [word], %r3" in advice
     assert "np.arange" in advice
 
 
@@ -96,4 +97,5 @@ def test_a_store_of_one_value_hides_no_other_store() -> None:
     """
     launch = stores((7, 7), (7, 7), (7, 7), before=later)
     (fault,) = check(launch).faults
-    assert fault.kind == "RaceError" and "[word], 8" in fault.message
+    assert fault.kind == "RaceError"
+    assert "[word], 8" in fault.message

@@ -1,4 +1,4 @@
-"""Proxy fences between copies, and volatile accesses of lanes: what only the strict rules refuse."""
+"""Proxy fences between copies, and volatile accesses of lanes, which strict rules alone refuse."""
 
 from __future__ import annotations
 
