@@ -17,6 +17,7 @@ from tests.cases import (
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
+    powers as power_cases,
     row_fragments,
     scalars as scalar_cases,
     synchronisation as sync_cases,
@@ -37,6 +38,7 @@ CASES = [
     *row_fragments.CASES,
     *bit_cases.CASES,
     *dequantised_cases.CASES,
+    *power_cases.CASES,
 ]
 
 

@@ -19,6 +19,7 @@ from tests.cases import (
     grid as grid_cases,
     mma as mma_cases,
     numbers as number_cases,
+    powers as power_cases,
     row_fragments,
     scalars as scalar_cases,
     synchronisation as sync_cases,
@@ -37,6 +38,7 @@ OWN = [
     *row_fragments.CASES,
     *bit_cases.CASES,
     *dequantised_cases.CASES,
+    *power_cases.CASES,
 ]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 

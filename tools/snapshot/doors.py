@@ -72,6 +72,7 @@ CASES: dict[str, list[str]] = {
     "number": ["tests.cases.numbers", "tests.number_cases"],
     "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
     "bits": ["tests.cases.bits"],
+    "power": ["tests.cases.powers"],
     "dequantised": ["tests.cases.dequantised"],
     "mma": ["tests.cases.mma", "tests.mma_cases"],
     "tmem": ["tests.cases.tensor_memory", "tests.tmem_cases"],

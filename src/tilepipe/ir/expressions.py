@@ -107,10 +107,12 @@ class Unary(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Binary(Expr):
-    """`op` is one of: add sub mul div floordiv mod min max and or xor shl shr eq ne lt le gt ge.
+    """`op` is one of: add sub mul div floordiv mod min max and or xor shl shr eq ne lt le gt ge
+    pow.
 
-    Integer floordiv and mod are Python's (they floor). `and`/`or` are logical on booleans, bitwise
-    on integers.
+    `pow` has a constant, whole, `b` >= 0: a ** b is (a ** (b / 2))² for even b > 0,
+    a ** (b - 1) · a for odd b. Integer floordiv and mod are Python's (they floor). `and`/`or` are
+    logical on booleans, bitwise on integers.
     """
 
     op: str

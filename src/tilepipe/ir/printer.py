@@ -29,6 +29,7 @@ INFIX = {
     "div": "/",
     "floordiv": "//",
     "mod": "%",
+    "pow": "**",
     "and": "&",
     "or": "|",
     "xor": "^",

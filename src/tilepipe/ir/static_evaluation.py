@@ -24,6 +24,7 @@ BINARY: dict[str, Any] = {
     "div": np.true_divide,
     "floordiv": np.floor_divide,
     "mod": np.mod,
+    "pow": np.power,
     "min": np.minimum,
     "max": np.maximum,
     "and": np.bitwise_and,

@@ -27,6 +27,16 @@ def sigmoid(x: Array) -> Array:
     return found
 
 
+def power(x: Array, n: int) -> Array:
+    """x ** n for n >= 0, multiplied in the order of `ir.expressions.Binary`."""
+    if n == 0:
+        return np.ones_like(x)[()]
+    if n == 1:
+        return x
+    half = power(x, n // 2)
+    return half * half * x if n % 2 else half * half
+
+
 def rcp(x: Array) -> Array:
     """1 / x."""
     found: Array = np.asarray(x).dtype.type(1) / x

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -63,3 +65,44 @@ def test_only_shifts_that_may_leave_the_width_are_guarded(name: str) -> None:
 )
 def test_fractions_are_converted_by_ptx(source: str, target: str, want: str) -> None:
     assert want in printed(lambda ctx, x: x.to(target), source)
+
+
+@pytest.mark.parametrize(
+    ("power", "want"),
+    [
+        (2, {"mul": 1}),
+        (12, {"mul": 4}),
+        (-3, {"mul": 2, "rcp": 1}),
+        (-1, {"rcp": 1}),
+        (0.5, {"sqrt": 1}),
+        (-0.5, {"rsqrt": 1}),
+        (1.5, {"lg2": 1, "mul": 1, "ex2": 1}),
+    ],
+)
+def test_a_power_is_these_instructions(power: float, want: dict[str, int]) -> None:
+    @tp.kernel()
+    def raised(ctx: tp.Context, x: Any, out: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            ctx.store(out[ctx.lane], ctx.load(x[ctx.lane]) ** power)
+
+    x = np.zeros(32, np.float32)
+    ptx = cuda.compile(raised.bind(x, x.copy()).kernel, emit="ptx").data.decode()
+    found = Counter(re.findall(r"^\s*(\w+)\.[\w.]*f32\s", ptx, re.MULTILINE))
+    assert {name: found[name] for name in found if name in ARITHMETIC} == want
+
+
+ARITHMETIC = ("mul", "fma", "div", "rcp", "sqrt", "rsqrt", "lg2", "ex2")
+
+
+def test_squares_of_16_bits_are_taken_in_pairs() -> None:
+    @tp.kernel()
+    def squares(ctx: tp.Context, x: Any) -> None:
+        @ctx.role("one", warpgroups=1)
+        def one() -> None:
+            f = ctx.load_global(x, (0, 0), (64, 8))
+            f.set((f - 1) ** 2)
+            ctx.store_global(x, (0, 0), f)
+
+    program = squares.bind(np.zeros((64, 8), np.float16))
+    assert "= mul_f16x2(sub_f16x2(" in program.source()

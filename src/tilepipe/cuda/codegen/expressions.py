@@ -257,6 +257,8 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
     if x.op in ("min", "max"):
         function = f"f{x.op}{'' if t is dtypes.float64 else 'f'}" if t.is_float else x.op
         return f"{function}({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
+    if isinstance(x.b, e.Const) and x.op == "pow":
+        return f"{ctx.use('power')}<{int(x.b.value)}>({text(ctx, x.a, at)})", _ATOM
     if x.op in ("floordiv", "mod") and not _truncating(x):
         function = ctx.use("floor_div" if x.op == "floordiv" else "floor_mod")
         return f"{function}<{register_type(t)}>({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM

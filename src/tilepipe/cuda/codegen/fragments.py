@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import bits_of, literal, text
@@ -75,6 +76,7 @@ def packed(
     """
     while isinstance(value, e.Cast) and value.dtype is dtype:
         value = value.a  # packing rounds anyway
+    value = _as_product(value)
     if (
         isinstance(value, e.FragmentRead)
         and value.dtype is dtype
@@ -108,11 +110,19 @@ def _holds_pairs(x: Expr, dtype: DType) -> bool:
         return is_packed(dtype, x.fragment.cols)
     if isinstance(x, e.Bitcast):
         return x.a.dtype.bits == 32
+    x = _as_product(x)
     return (
         isinstance(x, e.Binary)
         and x.op in _PACKED
         and any(_holds_pairs(part, dtype) for part in (x.a, x.b))
     )
+
+
+def _as_product(x: Expr) -> Expr:
+    """A square as the product that it is, which pairs of 16 bits have an instruction for."""
+    if isinstance(x, e.Binary) and x.op == "pow" and isinstance(x.b, e.Const) and x.b.value == 2:
+        return replace(x, op="mul", b=x.a)
+    return x
 
 
 @contextmanager

@@ -28,6 +28,17 @@ __device__ __forceinline__ constexpr T floor_mod(T a, T b) {
     return a % b + ((a % b != 0 && (a < 0) != (b < 0)) ? b : 0);
 }
 
+// x to the power of n >= 0, by repeated squaring
+template <int n, typename T>
+__device__ __forceinline__ constexpr T power(T x) {
+    if constexpr (n < 2) {
+        return n ? x : T(1);
+    } else {
+        const T half = power<n / 2>(x);
+        return n % 2 ? half * half * x : half * half;
+    }
+}
+
 // a << n, which is 0 where n is negative or the width of T and more, as PTX's shl
 template <typename T>
 __device__ __forceinline__ constexpr T shift_left(T a, T n) {

@@ -19,6 +19,7 @@ from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
+from tilepipe.lang.values.powers import raised
 from tilepipe.lang.values.scalars import (
     FUNCTIONS,
     Value,
@@ -159,6 +160,8 @@ class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
         return FragmentValue(self._tracer, expr, _of_one_layout(reads))
 
     def _binary(self, op: str, other: object, swap: bool = False) -> FragmentValue:
+        if op == "**":
+            return raised(self, other, swap)
         a: Value = Value(self._tracer, self.ir())
         if isinstance(other, FragmentValue):
             b: object = Value(self._tracer, other.ir())

@@ -71,6 +71,12 @@ class Operators(Generic[R]):
     def __rmod__(self, o: object) -> R:
         return self._meet("mod", o, True)
 
+    def __pow__(self, o: object) -> R:
+        return self._meet("**", o)
+
+    def __rpow__(self, o: object) -> R:
+        return self._meet("**", o, True)
+
     def __and__(self, o: object) -> R:
         return self._meet("and", o)
 

@@ -16,6 +16,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
+from tilepipe.lang.values.powers import raised
 
 # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
 MAX_EXPRESSION = 24
@@ -41,6 +42,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "gt": operator.gt,
     "ge": operator.ge,
     "div": operator.truediv,
+    "pow": operator.pow,
 }
 _NONNEG_IF_BOTH = {
     "add",
@@ -141,6 +143,8 @@ class Value(Operators["Value"]):
         self._unknown("iteration")
 
     def _binary(self, op: str, other: object, swap: bool = False) -> Value:
+        if op == "**":
+            return raised(self, other, swap)
         return (
             binary(self._tracer, op, other, self) if swap else binary(self._tracer, op, self, other)
         )
@@ -312,12 +316,15 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
         return traced_value(tracer, a)
     if isinstance(a, Const) and (op, a.value) in (("add", 0), ("mul", 1)):
         return traced_value(tracer, b)
+    if isinstance(b, Const) and (op, b.value) == ("pow", 0) and not a.shape:
+        return traced_value(tracer, Const(a.dtype, nonneg=True, value=1))
     nonneg = (
         op in _COMPARE
         or (op in _NONNEG_IF_BOTH and a.nonneg and b.nonneg)
         or (op == "max" and (a.nonneg or b.nonneg))
     )
     nonneg = nonneg or (op == "mod" and b.nonneg)
+    nonneg = nonneg or (op == "pow" and isinstance(b, Const) and b.value % 2 == 0)
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
     vary, shape, size = max(a.vary, b.vary), _broadcast(a.shape, b.shape), a.size + b.size + 1
     return traced_value(tracer, Binary(dtype, vary, nonneg, shape, size, op=op, a=a, b=b))

@@ -11,7 +11,7 @@ from tilepipe.ir.memory import Variable
 from tilepipe.lang.tracing.convergence import divergence
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
-from tilepipe.lang.values.scalars import Value, binary, converted, to_expr, traced_value, unary
+from tilepipe.lang.values.scalars import Value, converted, to_expr, traced_value, unary
 
 
 def _update(op: str) -> Callable[[Var, object], Var]:
@@ -92,10 +92,7 @@ class Var(Operators[Value]):
         return bool(self.get())
 
     def _binary(self, op: str, other: object, swap: bool = False) -> Value:
-        now = self.get()
-        return (
-            binary(self._tracer, op, other, now) if swap else binary(self._tracer, op, now, other)
-        )
+        return self.get()._binary(op, other, swap)
 
     def _unary(self, op: str) -> Value:
         return unary(self._tracer, op, self.get())
@@ -107,6 +104,7 @@ class Var(Operators[Value]):
     __itruediv__ = _update("div")
     __ifloordiv__ = _update("floordiv")
     __imod__ = _update("mod")
+    __ipow__ = _update("**")
     __iand__ = _update("and")
     __ior__ = _update("or")
     __ixor__ = _update("xor")

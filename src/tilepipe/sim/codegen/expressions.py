@@ -30,7 +30,7 @@ from tilepipe.ir.printer import INFIX
 Text = tuple[str, bool]  # source, and whether its value is an array
 
 _RESERVED = {"m", "ag", "params", "np"}  # names in every function
-_WRAPS = ("add", "sub", "mul", "shl", "neg", "not")  # of unsigned integers
+_WRAPS = ("add", "sub", "mul", "pow", "shl", "neg", "not")  # of unsigned integers
 
 
 class Names:
@@ -338,6 +338,8 @@ class Expressions:
             return f"np.f{x.op}({a}, {b})", array
         if x.op in ("min", "max"):
             return (f"np.{x.op}imum({a}, {b})" if array else f"{x.op}({a}, {b})"), array
+        if isinstance(x.b, e.Const) and x.op == "pow":
+            return self._wrapped(x, f"power({a}, {int(x.b.value)})"), array
         if x.a.dtype.kind == "bool" and not array:
             word = {"and": "and", "or": "or", "xor": "!="}.get(x.op)
             if word:

@@ -51,6 +51,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     functions.erf,
     functions.sigmoid,
     functions.rcp,
+    functions.power,
     bits.bitcast,
     bits.interleaved,
     from_float,

@@ -1,0 +1,117 @@
+"""`**`: what an exponent becomes, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.support.tracing import evaluated, in_role, refused, role_from_text
+from tilepipe.ir import dtypes, expressions as exprs, printer
+
+
+def traced(text: str) -> exprs.Expr:
+    """The expression of `text`, of the float32 x, the bfloat16 h, the int32 i, the fragment f."""
+    found: list[Any] = []
+    role_from_text(
+        "i = ctx.block_id\nx = ctx.let(i.to('float32'), 'x')\nh = ctx.let(x.to('bfloat16'), 'h')\n"
+        f"f = ctx.fragment(shape=(64, 8))\nf.fill(0)\nfound.append({text})",
+        found=found,
+        four=np.float32(4),
+        warps="warpgroups=1",
+    )
+    expr: exprs.Expr = found[0]._expr
+    return expr
+
+
+@pytest.mark.parametrize(
+    ("text", "want", "dtype"),
+    [
+        ("x ** 2", "x ** 2.0", "float32"),
+        ("x ** 3.0", "x ** 3.0", "float32"),
+        ("x ** four", "x ** 4.0", "float32"),
+        ("x ** 1", "x", "float32"),
+        ("x ** -1", "rcp(x)", "float32"),
+        ("x ** -2", "rcp(x ** 2.0)", "float32"),
+        ("x ** 0.5", "sqrt(x)", "float32"),
+        ("h ** -0.5", "rsqrt(h)", "bfloat16"),
+        ("x ** 1.5", "exp2(log2(x) * 1.5)", "float32"),
+        ("x ** x", "exp2(log2(x) * x)", "float32"),
+        ("x ** i", "exp2(log2(x) * float32(block_id))", "float32"),
+        ("h ** 1.5", "bfloat16(exp2(log2(float32(h)) * 1.5))", "bfloat16"),
+        ("2 ** x", "exp2(x)", "float32"),
+        ("4.0 ** i", "exp2(float32(block_id) * 2.0)", "float32"),
+        ("i ** 2", "block_id * block_id", "int32"),
+        ("i ** 0", "1", "int32"),
+        ("i ** -1", "rcp(float32(block_id))", "float32"),
+        ("i ** 2.0", "float32(block_id) ** 2.0", "float32"),
+        ("i ** 0.5", "sqrt(float32(block_id))", "float32"),
+        ("f ** 64", "frag ** 64.0", "float32"),
+        ("f ** -0.5", "rsqrt(frag)", "float32"),
+        ("f ** f", "exp2(log2(frag) * frag)", "float32"),
+        ("x ** f", "exp2(frag * log2(x))", "float32"),
+        ("2.0 ** -f", "exp2(neg(frag))", "float32"),
+    ],
+)
+def test_an_exponent_becomes_the_instructions_that_suit_it(
+    text: str, want: str, dtype: str
+) -> None:
+    x = traced(text)
+    assert printer.expr(x) == want
+    assert x.dtype is dtypes.dtype(dtype)
+
+
+@pytest.mark.parametrize("n", range(65))
+def test_whole_powers_of_integers_are_exact(n: int) -> None:
+    def body(ctx: tp.Context) -> Any:
+        return (ctx.block_id.to("int64") - 2) ** (n % 63)
+
+    assert evaluated(body, np.int64) == (-2) ** (n % 63)
+
+
+@pytest.mark.parametrize("n", [*range(20), 63, 64])
+def test_whole_powers_of_floats(n: int) -> None:
+    got = evaluated(lambda ctx: (ctx.block_id.to("float32") - 1.25) ** n, np.float32)
+    assert math.isclose(got, (-1.25) ** n, rel_tol=1e-6)
+
+
+def test_a_variable_is_raised_in_place() -> None:
+    def body(ctx: tp.Context) -> Any:
+        v = ctx.var(2)
+        v **= 3
+        return v**2 + 2.0**v
+
+    assert evaluated(body, np.float32) == 8**2 + 2**8
+
+
+def test_the_overflow_of_a_power_is_a_fault() -> None:
+    def body(ctx: tp.Context, out: Any) -> None:
+        with ctx.elect_one():
+            ctx.store(out[0], (ctx.block_id + 50_000) ** 2)
+
+    with pytest.raises(tp.SimFault, match=r"overflow: 2,500,000,000 is outside"):
+        in_role(body).run()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x ** 65", ("x ** 65", "from -64 to 64", "2.0 ** (65 * y)")),
+        ("f ** -100.0", ("x ** -100", "from -64 to 64")),
+        ("i ** i", ("two integers", "x.to('float32') ** e", "1 << e")),
+        ("2 ** i", ("2 ** e of two integers", "int32", "`2.0 ** e`", "1 << e")),
+        ("0 ** x", ("0 ** x is computed as exp2(x * log2(0))", "above 0")),
+        ("(-2.5) ** x", ("-2.5 ** x", "above 0")),
+        ("(x > 0) ** 2", ("`**` is of numbers", "condition")),
+        ("2.0 ** (x > 0)", ("`**` is of numbers", "condition")),
+        ("x ** 'a'", ("expected a number", "str")),
+        ("f ** ctx.lane", ("varies by lane", "cannot be combined with a fragment")),
+        ("f.__ipow__(2)", ("updated in place by `+=`", "f.set(...)")),
+    ],
+)
+def test_refused_powers(text: str, words: tuple[str, ...]) -> None:
+    with refused(tp.TraceError, *words):
+        traced(text)
