@@ -7,7 +7,7 @@ import pytest
 
 from tests.ptx.isa.programs import kernel, run
 from tilepipe.check import check
-from tilepipe.errors import RaceError, SimFault
+from tilepipe.errors import DeadlockError, RaceError
 
 # Even and odd lanes store a word each, in arms of a branch, and read that of their neighbour.
 ARMS = """
@@ -63,8 +63,11 @@ def test_a_store_after_the_meeting_is_a_race() -> None:
 
 
 def test_lanes_that_name_others_do_not_meet() -> None:
-    message = r"wait for other lanes .*lanes 0x55555555 at .*bar.warp.sync -1"
-    with pytest.raises(SimFault, match=message):
+    message = (
+        r"bar.warp.sync -1 \(PTX line \d+\): the lanes 0x55555555 of warp 0 wait at it for the"
+        r" lanes 0xaaaaaaaa, .*: lanes 0xaaaaaaaa wait at PTX line \d+: bar.warp.sync 4294967294"
+    )
+    with pytest.raises(DeadlockError, match=message):
         run(text(odd="bar.warp.sync 0xfffffffe;"), np.zeros(32, np.int32))
 
 

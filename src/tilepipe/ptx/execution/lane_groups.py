@@ -13,15 +13,15 @@ from typing import NoReturn
 
 import numpy as np
 
-from tilepipe.errors import DeadlockError, PtxError, SimFault
+from tilepipe.errors import PtxError, SimFault
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import EXITED_LANES
 from tilepipe.machine.sites import Site
 from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.definition import where
+from tilepipe.ptx.execution.stuck_lanes import Wait, stuck
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_from_mask
-from tilepipe.ptx.names import named_kernel
 from tilepipe.ptx.syntax.nodes import Instruction
 from tilepipe.ptx.warp_protocol import Launch
 
@@ -43,11 +43,14 @@ class Region:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Lanes that run together, while another group runs."""
+    """Lanes that run together, while another group runs. `names`: the lanes that the instruction
+    names where they wait.
+    """
 
     at: int
     mask: int
     region: Region | None
+    names: int = 0
 
 
 class LaneGroups:
@@ -233,7 +236,7 @@ class LaneGroups:
         for group in here:
             mask |= group.mask
         if wanted & ~mask:
-            self.parked.append(Group(at, self.mask, self.region))
+            self.parked.append(Group(at, self.mask, self.region, wanted))
             return self._switch()
         for group in here:
             self.parked.remove(group)
@@ -276,7 +279,7 @@ class LaneGroups:
         for group, _ in self.halfway:
             met |= group.mask
         if met != self.live:
-            self.halfway.append((Group(at, self.mask, self.region), following))
+            self.halfway.append((Group(at, self.mask, self.region, self.live), following))
             return self._switch()
         self.groups += [Group(after, g.mask, g.region) for g, after in self.halfway]
         self.halfway = []
@@ -296,7 +299,7 @@ class LaneGroups:
             if group.at == at and group.region is self.region:
                 together |= group.mask
         if named & self.live & ~met:
-            self.apart.append((Group(at, self.mask, self.region), following, named))
+            self.apart.append((Group(at, self.mask, self.region, named), following, named))
             return self._switch()
         for one in others:
             self.apart.remove(one)
@@ -330,36 +333,12 @@ class LaneGroups:
         return self.parked + halfway + [group for group, _, _ in self.apart]
 
     def _stuck(self) -> NoReturn:
-        """Lanes wait for others of the warp that will not come.
-
-        Raises:
-            DeadlockError: where the whole warp must execute their instruction (PTX ISA, .aligned).
-            SimFault: of any other instruction for several lanes.
-        """
-        for group in self.parked:
-            instruction = self._at(group.at)
-            of_the_cta = instruction.opcode == "bar" and "warp" not in instruction.modifiers
-            if of_the_cta or "aligned" in instruction.modifiers:
-                at = self.launch.location(instruction)
-                raise DeadlockError(
-                    f"{instruction} (PTX line {instruction.line}): the lanes {group.mask:#x} of a"
-                    f" warp execute it, and {self.live & ~group.mask:#x} do not come to it: they"
-                    " took another branch. All lanes of a warp must execute it together"
-                    " (PTX ISA, .aligned); on hardware this hangs, or orders nothing.\n"
-                    "  Put it where all threads come to it: outside the branch, or in one whose"
-                    " condition is equal for all of them.",
-                    at,
-                )
-        waiting = "; ".join(self._place(group) for group in self.waiting)
-        raise SimFault(
-            f"{named_kernel(self.code.function.name)}: lanes of {self.agent} wait for other lanes"
-            f" that an instruction names, and these wait elsewhere, or have come to none: {waiting}"
-        )
-
-    def _place(self, group: Group) -> str:
-        """`lanes 0xffff at PTX line 12: shfl.sync...`."""
-        here = self._at(group.at)
-        return f"lanes {group.mask:#x} at {where(here)}: {here}"
+        """Lanes wait for others of the warp that will not come. Raises DeadlockError."""
+        waits = [
+            Wait(self._at(group.at), group.mask, group.names & self.live & ~group.mask)
+            for group in sorted(self.waiting, key=lambda group: group.mask & -group.mask)
+        ]
+        raise stuck(self.launch, self.agent, waits)
 
     def part_ways(self) -> bool:
         """Lets the lanes go on that have come to where a branch's lanes meet, and wait for others
