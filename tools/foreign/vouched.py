@@ -27,7 +27,7 @@ from tilepipe.machine.memory.matrix_operands import MatrixDescriptor
 from tilepipe.machine.memory.tensor_map import MAP_BYTES, SPANS, TensorMapFields, decode
 from tilepipe.ptx import definition
 from tilepipe.ptx.address_spaces import PARAM_WINDOW
-from tilepipe.ptx.compiler import definitions
+from tilepipe.ptx.compiler import undefined_operands
 from tilepipe.ptx.definition import Operation, Perform
 from tilepipe.ptx.syntax.nodes import Instruction
 from tools.snapshot import doors
@@ -152,7 +152,7 @@ def recorded(found: set[Mode]) -> Iterator[None]:
 
         return replace(operation, start=watched_start, waits=watched_wait if waits else None)
 
-    used = vars(definitions)
+    used = vars(undefined_operands)
     used["operation"] = watched
     try:
         yield

@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 
+from tilepipe.check.choose_front_end import AnyLaunch, front_end_of
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search, tickets
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Findings, Progress
-from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.proofs.polling import Kind
 from tilepipe.check.verdict import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilepipe.errors import PtxError
-from tilepipe.ptx.compiler.definitions import findings
 from tilepipe.ptx.compiler.segments import prepared
+from tilepipe.ptx.compiler.undefined_operands import findings
 from tilepipe.ptx.limits import wrong_target
 from tilepipe.ptx.loading import load
 from tilepipe.ptx.names import readable_name

@@ -18,7 +18,7 @@ from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
 from tilepipe.ir.location import Loc
 from tilepipe.machine.polling import Looks
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.execution.apart import WatchedWarp
+from tilepipe.ptx.execution.separated_lanes import WatchedWarp
 from tilepipe.registry.catalog import find
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe import cuda, sim
 from tilepipe.check import Bounds, check
-from tilepipe.check.front_ends import AnyLaunch
+from tilepipe.check.choose_front_end import AnyLaunch
 from tilepipe.check.mutation.outcomes import outcome_of
 from tilepipe.cuda.nvrtc import cache
 from tilepipe.cuda.nvrtc.compiler import nvrtc, nvrtc_version, options

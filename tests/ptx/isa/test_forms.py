@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.ptx.isa import forms
-from tilepipe.ptx.compiler.definitions import findings
+from tilepipe.ptx.compiler.undefined_operands import findings
 from tilepipe.ptx.syntax.parser import parse
 
 PTXAS = shutil.which("ptxas")

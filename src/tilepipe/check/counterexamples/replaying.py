@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Sequence
 
+from tilepipe.check.choose_front_end import AnyLaunch, front_end_of
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.recording import Recorder
-from tilepipe.check.front_ends import AnyLaunch, front_end_of
 from tilepipe.check.verdict import ExecutionLimitError, Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.machine.clusters import quiet_numbers

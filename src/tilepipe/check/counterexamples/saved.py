@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilepipe import files
-from tilepipe.check.front_ends import AnyLaunch, front_end_of
+from tilepipe.check.choose_front_end import AnyLaunch, front_end_of
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import BindError
 from tilepipe.machine.rules import Rules, require_rules

@@ -2,7 +2,7 @@
 
 - The program: `front_end` says what the engine asks of it; `traced_front_end` and `ptx_front_end`
   answer.
-- One execution: `execution`, `looking_agents`; its steps, recorded for a counterexample:
+- One execution: `execution`, `nonblocking_tests`; its steps, recorded for a counterexample:
   `recording`.
 - Whether two of its steps could be the other way round: `causal_order`, `steps`.
 - The search: over executions (`race_reversal`), over states (`state_search`, `state_key`), and, if

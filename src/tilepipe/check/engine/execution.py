@@ -17,7 +17,7 @@ from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.front_end import FrontEnd
-from tilepipe.check.engine.looking_agents import PollingAgents, WaitingTests
+from tilepipe.check.engine.nonblocking_tests import PollingAgents, WaitingTests
 from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.engine.steps import CLUSTER_END, AgentId, VisibleStep
 from tilepipe.check.proofs.polling import SILENT_OPS, Kind

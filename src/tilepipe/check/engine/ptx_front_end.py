@@ -22,7 +22,7 @@ from tilepipe.ptx.compiler.election import UNNAMED, lanes_to_elect
 from tilepipe.ptx.compiler.peeks import peeks
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Perform
-from tilepipe.ptx.execution.apart import WatchedWarp
+from tilepipe.ptx.execution.separated_lanes import WatchedWarp
 from tilepipe.ptx.execution.time_limit import TimeLimit
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.launch import Launch

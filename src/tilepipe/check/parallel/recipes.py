@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilepipe.check import front_ends
+from tilepipe.check import choose_front_end
+from tilepipe.check.choose_front_end import AnyLaunch, Made
 from tilepipe.check.decide import check
-from tilepipe.check.front_ends import AnyLaunch, Made
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.machine.rules import Rules
@@ -140,7 +140,7 @@ def launch_of(made: Made) -> AnyLaunch:
     Raises:
         BindError: the recipe has made something else.
     """
-    launch = front_ends.launch_of(made)
+    launch = choose_front_end.launch_of(made)
     if launch is None:
         raise BindError(
             f"a recipe gives a program, as kernel.bind(...) does; this one gave {made!r:.80}"

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
+from tilepipe.check.choose_front_end import front_end_of
 from tilepipe.check.decide import decide
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import Alternative, BoundError, Explorer, Outcome
-from tilepipe.check.front_ends import front_end_of
 from tilepipe.check.parallel.recipes import (
     CheckResult,
     Failure,

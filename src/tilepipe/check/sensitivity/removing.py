@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilepipe.check import front_ends
+from tilepipe.check import choose_front_end
+from tilepipe.check.choose_front_end import Made
 from tilepipe.check.decide import check
-from tilepipe.check.front_ends import Made
 from tilepipe.check.parallel.recipes import launch_of
 from tilepipe.check.sensitivity import traced_lines
 from tilepipe.check.sensitivity.results import Line, Sensitivity, Stages
@@ -46,7 +46,7 @@ def report(
         SimFault: the unchanged kernel ends in a fault.
         BindError: an argument has the wrong type.
     """
-    launch = front_ends.launch_of(program)
+    launch = choose_front_end.launch_of(program)
     if launch is None:
         raise BindError(
             "sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got"

@@ -23,11 +23,11 @@ from tilepipe.ptx.compiler.calls import with_calls_inlined
 from tilepipe.ptx.compiler.carries import with_condition_code
 from tilepipe.ptx.compiler.constants import with_constants
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow, with_return
-from tilepipe.ptx.compiler.definitions import operations_of
 from tilepipe.ptx.compiler.early_uses import EarlyUses, early_uses
 from tilepipe.ptx.compiler.liveness import Liveness
 from tilepipe.ptx.compiler.poison_flow import Flow
 from tilepipe.ptx.compiler.spins import Spins
+from tilepipe.ptx.compiler.undefined_operands import operations_of
 from tilepipe.ptx.compiler.unfenced import Unfenced, unfenced_registers
 from tilepipe.ptx.compiler.uniformity import (
     Uniformity,
@@ -643,7 +643,7 @@ class _Writer:
             case Not(inner):
                 value = self.read(inner, kind)
                 return f"(not {value})" if self.made.uniform.of(inner) else f"~{value}"
-        raise AssertionError(f"{operand} is not a value")  # which `definitions` has refused
+        raise AssertionError(f"{operand} is not a value")  # which `undefined_operands` has refused
 
     def typed_number(self, value: str, kind: str, bits: int) -> str:
         """The bits of a uniform register as a Python number of a type."""
