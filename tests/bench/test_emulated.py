@@ -53,11 +53,13 @@ class Machine:
         self.refuses: Callable[[GemmConfig], bool] = lambda config: False
         self.steps: list[str] = []
 
-    def bind(self, a: Any, b: Any, c: Any, config: GemmConfig, **scales: Any) -> Any:
+    def bind(
+        self, a: Any, b: Any, c: Any, config: GemmConfig, *, beta: float = 0.0, **arrays: Any
+    ) -> Any:
         if self.refuses(config):
             raise tp.LimitError("too large\n  in all its parts")
-        given = {name: x for name, x in scales.items() if x is not None}
-        return Launcher(self, {"a": a, "b": b, "c": c} | given, config)
+        given = {name: x for name, x in arrays.items() if x is not None}
+        return Launcher(self, {"a": a, "b": b, "c": c} | given, config, beta)
 
     def block(self, launch: Any, sets: int) -> Block:
         config = getattr(launch, "config", None)
@@ -67,8 +69,10 @@ class Machine:
 class Launcher:
     """A program and its launcher in one."""
 
-    def __init__(self, machine: Machine, bound: Mapping[str, Any], config: GemmConfig) -> None:
-        self.machine, self.bound, self.config = machine, bound, config
+    def __init__(
+        self, machine: Machine, bound: Mapping[str, Any], config: GemmConfig, beta: float = 0.0
+    ) -> None:
+        self.machine, self.bound, self.config, self.beta = machine, bound, config, beta
         self.tensors = tuple(bound)
 
     def launcher(self) -> Launcher:
@@ -82,7 +86,10 @@ class Launcher:
         a, b = (x[n].astype(np.float32) for n in "ab")
         if "a_scale" in x:
             a, b = a * x["a_scale"][:, None], b * x["b_scale"][:, None]
-        x["c"][...] = (a @ b.T).astype(x["c"].dtype)
+        sums = a @ b.T
+        if "source" in x:
+            sums = sums + self.beta * x["source"].astype(np.float32)
+        x["c"][...] = sums.astype(x["c"].dtype)
         self.machine.broken(self.config, x["c"])
 
 
@@ -149,6 +156,7 @@ def measured(
         Problem(72, 136, 264, a_order="col", b_order="col"),
         Problem(64, 64, 64, dtype=tp.float16, out_dtype=tp.float16),
         Problem(64, 72, 80, dtype=tp.float32, out_dtype=tp.float32),
+        Problem(64, 72, 80, extras=True, source=True),
     ],
     ids=str,
 )

@@ -60,6 +60,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),
+        (["bench", "gemm", "-s", "bias=row"], ["bias is not measured"]),
+        (
+            ["bench", "gemm", "-s", "source=yes", "-s", "dtype=float8_e4m3"],
+            ["source is not measured of float8_e4m3: `scaled_mm`"],
+        ),
         (["bench", "gemm", "-s", "m=0"], ["m must be at least 1, got 0"]),
         (["bench", "gemm", "-s", "depth=1"], ["no setting 'depth'"]),
         (["bench", "gemm", "--regime", "calm"], ["calm"]),

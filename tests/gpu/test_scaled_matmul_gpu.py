@@ -84,8 +84,9 @@ def test_out_and_its_dtype(recipe: str, out: Any) -> None:
 def test_bias_and_settings(recipe: str, settings: dict[str, Any]) -> None:
     x = operands(recipe, (300, 200, 1024))
     for dtype in (torch.bfloat16, torch.float32):
-        bias = torch.randn(200, device="cuda").to(dtype)
-        check(scaled_matmul(*tensors(x), bias=bias, **settings), x, bias)
+        for shape in ((200,), (300, 1)):
+            bias = torch.randn(shape, device="cuda").to(dtype)
+            check(scaled_matmul(*tensors(x), bias=bias, **settings), x, bias)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

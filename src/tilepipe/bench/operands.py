@@ -26,6 +26,7 @@ from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.ops.torch.tensors import TensorView
+from tilepipe.registry.products import BETA
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Operands:
     Attributes:
         a, b: of shapes (m, k) and (n, k), in the problem's orders. c, peer_c: (m, n), where we
             write and where the peer does. a_scale, b_scale: float32 of shapes (m,) and (n,), or
-            None. scale_names: of the kernel's arguments for these.
+            None. scale_names: of the kernel's arguments for these. source: (m, n), added times
+            BETA, or None.
     """
 
     scale_names = "a_scale", "b_scale"
@@ -57,7 +59,8 @@ class Operands:
     def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
         self.problem = problem
         m, n, k = problem.m, problem.n, problem.k
-        nbytes = (m + n) * k * problem.dtype.nbytes + m * n * problem.out_dtype.nbytes
+        written = m * n * problem.out_dtype.nbytes * (2 if problem.source else 1)
+        nbytes = (m + n) * k * problem.dtype.nbytes + written
         self.sets = sets or min(timing.sets_for(nbytes), MAX_SETS)
         generator = torch.Generator(DEVICE).manual_seed(seed)
         self.a = self._inputs((m, k), problem.a_order, generator)
@@ -65,6 +68,11 @@ class Operands:
         self.c, self.peer_c = (
             allocated((m, n), "row", problem.out_dtype, self.sets, math.nan) for _ in range(2)
         )
+        self.source: list[Any] | None = None
+        if problem.source:
+            self.source = allocated((m, n), "row", problem.out_dtype, self.sets)
+            for x in self.source:
+                x.normal_(generator=generator)
         self.a_scale = self.b_scale = None
         if problem.scales == "row":
             self.a_scale, self.b_scale = (
@@ -97,8 +105,12 @@ class Operands:
             scales = {"scale_a": self.a_scale[:, None], "scale_b": self.b_scale[None, :]}
             torch._scaled_mm(a, b, **scales, out_dtype=c.dtype, use_fast_accum=True, out=c)
             return
+        options = {} if a.dtype == c.dtype else {"out_dtype": c.dtype}
         with float32_products("high"):  # in tf32, as ours are
-            torch.mm(a, b, **({} if a.dtype == c.dtype else {"out_dtype": c.dtype}), out=c)
+            if self.source is None:
+                torch.mm(a, b, **options, out=c)
+            else:
+                torch.addmm(self.source[i], a, b, beta=BETA, **options, out=c)
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
@@ -106,6 +118,8 @@ class Operands:
         tensors = {"a": self.a, "b": self.b, "c": self.c} | {
             name: [x] * self.sets for name, x in scales
         }
+        if self.source is not None:
+            tensors["source"] = self.source
         return in_turn(launcher, tensors)
 
     def want(self, i: int) -> Any:
@@ -114,7 +128,8 @@ class Operands:
         if self.a_scale is not None and self.b_scale is not None:
             a, b = a * self.a_scale[:, None], b * self.b_scale[:, None]
         with float32_products("highest"):
-            return a @ b.t()
+            product = a @ b.t()
+        return product if self.source is None else product + BETA * self.source[i].float()
 
     def check(self, got: Sequence[Any], i: int = 0) -> Check:
         """Compares `got[i]` with the product of set `i`."""
@@ -260,7 +275,12 @@ def build(problem: Problem, config: Config) -> Launcher:
     left = right = None
     if problem.scales == "row":
         left, right = (TensorView(torch.empty(x, device=DEVICE)) for x in (problem.m, problem.n))
-    return gemm.bind(a, b, c, config, a_scale=left, b_scale=right).launcher()
+    source, beta = None, 0.0
+    if problem.source:
+        shape = problem.m, problem.n
+        source, beta = TensorView(allocated(shape, "row", problem.out_dtype, 1)[0]), BETA
+    bound = gemm.bind(a, b, c, config, a_scale=left, b_scale=right, source=source, beta=beta)
+    return bound.launcher()
 
 
 def matrices(problem: Problem) -> list[Any]:

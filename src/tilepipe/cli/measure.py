@@ -216,9 +216,17 @@ def product(spec: GemmSpec, given: Mapping[str, Setting]) -> Problem:
     """The product that settings state; fp8 has a scale for each row, unless the kernel says
     otherwise.
     """
-    if "activation" in given:
-        raise BindError("activation is not measured: cuBLAS has no such product to stand beside it")
+    for name in ("activation", "bias"):
+        if name in given:
+            raise BindError(
+                f"{name} is not measured: cuBLAS has no such product to stand beside it"
+            )
     problem = spec.problem(spec.settings | dict(given))
+    if problem.source and problem.dtype.bits == 8:
+        raise BindError(
+            f"source is not measured of {problem.dtype}: `scaled_mm`, which stands beside it, adds"
+            " no matrix"
+        )
     return (
         replace(problem, scales="row")
         if problem.dtype.bits == 8 and problem.scales == "none"

@@ -16,9 +16,11 @@ from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm.validation import INPUTS
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
 from tilepipe.registry.products import (
+    ADDENDS,
     BY_DEFAULT,
     EXTENTS,
     MNK,
+    Addends,
     check_extents,
     random_matrix,
     tiles_of,
@@ -27,13 +29,14 @@ from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, GemmSpec
 
 _CONFIGS = Configs({"sm90": GemmConfig, "sm100": Sm100GemmConfig})
-_WORK: dict[str, Setting] = {
+PRODUCT: dict[str, Setting] = EXTENTS | {
     "dtype": "bfloat16",
     "out_dtype": "bfloat16",
     "a_order": "row",
     "b_order": "row",
     "activation": "none",
 }
+_WORK = PRODUCT | ADDENDS
 
 
 def problem(settings: Mapping[str, Any]) -> Problem:
@@ -55,7 +58,9 @@ def problem(settings: Mapping[str, Any]) -> Problem:
         out_dtype=out,
         a_order=settings["a_order"],
         b_order=settings["b_order"],
-        extras=settings["activation"] != "none",
+        extras=settings["activation"] != "none"
+        or any(settings.get(name, x) != x for name, x in ADDENDS.items()),
+        source=bool(settings.get("source")),
     )
 
 
@@ -81,10 +86,14 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
     c = np.zeros((product.m, product.n), product.out_dtype.numpy)
     # fp8 that the tensor cores add up in fewer bits than float32 has
     rough = product.dtype.nbytes == 1 and getattr(cfg, "accumulate", "fast") == "fast"
-    verify = functools.partial(reference.compare, c, a, b, cfg.activation, rough=rough)
+    more = Addends.random(rng, settings, (product.m, product.n), product.out_dtype)
+    verify = functools.partial(
+        reference.compare, c, a, b, cfg.activation, added=more.added, rough=rough
+    )
     rows, cols = (product.m, product.n) if cfg.swap == "none" else (product.n, product.m)
     bind = sm90.bind if isinstance(cfg, GemmConfig) else sm100.bind
-    return Case(bind(a, b, c, cfg, chip=chip), c, verify, tiles_of(rows, cols, cfg.bm, cfg.bn))
+    program = bind(a, b, c, cfg, chip=chip, **more.operands())
+    return Case(program, c, verify, tiles_of(rows, cols, cfg.bm, cfg.bn))
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
@@ -104,7 +113,7 @@ GEMM = GemmSpec(
     "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, multicast; wgmma, or tcgen05.mma in"
     " CTA pairs (arch=sm100; never run on a GPU)",
     _CONFIGS,
-    EXTENTS | _WORK,
+    _WORK,
     MNK,
     _make,
     _choose,

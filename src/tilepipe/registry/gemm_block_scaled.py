@@ -17,14 +17,26 @@ from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig, til
 from tilepipe.kernels.gemm_block_scaled.layout import Kind, to_blocked
 from tilepipe.kernels.gemm_block_scaled.sm100 import bind
 from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
-from tilepipe.registry.products import EXTENTS, MNK, check_extents, tiles_of
+from tilepipe.registry.products import (
+    ADDENDS,
+    EXTENTS,
+    MNK,
+    Addends,
+    check_extents,
+    tiles_of,
+)
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
 ROW_BYTES = 16  # TMA's unit of the distance between rows
 _CONFIGS = Configs({"sm100": BlockScaledGemmConfig})
-_WORK: dict[str, Setting] = {"kind": "mxfp8", "activation": "none", "out_dtype": "bfloat16"}
+_WORK: dict[str, Setting] = EXTENTS | {
+    "kind": "mxfp8",
+    "activation": "none",
+    "out_dtype": "bfloat16",
+    **ADDENDS,
+}
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -71,12 +83,16 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
             "a_scale": np.array([a_scale], np.float32),
             "b_scale": np.array([b_scale], np.float32),
         }
+    more = Addends.random(rng, settings, (m, n), out)
 
     def verify() -> Comparison:
         left, right = reference.dequantize(a, sfa, a_scale), reference.dequantize(b, sfb, b_scale)
-        return compare_matmul(c, left, right.T, then=lambda z: activated(z, cfg.activation))
+        return compare_matmul(
+            c, left, right.T, then=lambda z: activated(more.added(z), cfg.activation)
+        )
 
-    program = bind(a, b, to_blocked(sfa), to_blocked(sfb), c, cfg, chip=chip, **wholes)
+    extras = wholes | more.operands()
+    program = bind(a, b, to_blocked(sfa), to_blocked(sfb), c, cfg, chip=chip, **extras)
     return Case(program, c, verify, tiles_of(m, n, cfg.bm, cfg.bn))
 
 
@@ -92,7 +108,7 @@ GEMM_BLOCK_SCALED = KernelSpec(
     "C = A · Bᵀ of MXFP8, MXFP4 or NVFP4 (kind=), a scale for each 32 or 16 along K; never run on a"
     " GPU",
     _CONFIGS,
-    EXTENTS | _WORK,
+    _WORK,
     MNK,
     _make,
     _choose,

@@ -12,7 +12,7 @@ import tilepipe as tp
 from tilepipe.kernels.gemm import reference, stream_k
 from tilepipe.kernels.gemm.config import StreamKConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.registry.gemm import GEMM, problem
+from tilepipe.registry.gemm import PRODUCT, problem
 from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
 from tilepipe.registry.products import MNK, random_matrix, tiles_of
 from tilepipe.registry.settings import Configs, Setting
@@ -62,7 +62,7 @@ GEMM_STREAM_K = KernelSpec(
     "gemm_stream_k",
     "C = A · Bᵀ whose CTAs share the K steps of all tiles equally, through flags in global memory",
     _CONFIGS,
-    GEMM.work,
+    PRODUCT,
     MNK,
     _make,
     _choose,

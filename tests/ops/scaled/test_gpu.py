@@ -149,6 +149,14 @@ def test_bias_and_dtypes(gpu: Emulator) -> None:
     assert {bound["cfg"].bn for bound in gpu.bound} == {64}
 
 
+def test_a_bias_of_rows(gpu: Emulator) -> None:
+    x, bias = operands("row", (64, 48, 96)), np.arange(128, dtype=np.float32).reshape(64, 2)
+    for column in (bias[:, :1].copy(), bias[:, 1:]):
+        check(product(x, bias=torch.from_numpy(column), out_dtype="float32"), x, column)
+    nothing, column = operands("row", (64, 48, 0)), torch.from_numpy(bias)[:, 1:]
+    assert torch.equal(product(nothing, bias=column, out_dtype="float32"), column.expand(64, 48))
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("shape", [(0, 4, 8), (4, 0, 8), (4, 4, 0)], ids=str)
 def test_zero_sizes(gpu: Emulator, recipe: str, shape: tuple[int, int, int]) -> None:
@@ -273,7 +281,7 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
             "out is float32 and out_dtype float16",
         ),
         ({"out_dtype": "int32"}, "scaled_matmul returns bfloat16, float16, float32, not int32"),
-        ({"bias": torch.ones(47)}, "bias must have shape (48,)"),
+        ({"bias": torch.ones(47)}, "bias must have shape (48,), one value a column"),
         ({"seed": 3}, "seed and progress belong to the simulator"),
         ({"bx": 3}, "does not know the setting bx"),
         ({"bn": [64]}, "bn must be an integer"),

@@ -92,6 +92,14 @@ def test_bias(recipe: str, dtype: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("recipe", ["tensor", "row"])
+def test_a_bias_of_rows(recipe: str) -> None:
+    x, bias = operands(recipe, (70, 40, 96)), np.arange(210, dtype=np.float32).reshape(70, 3)
+    check(x, bias=bias[:, 1:2], out_dtype="float32")
+    empty = scaled_matmul(*operands(recipe, (70, 40, 0)).all, bias=bias[:, :1])
+    assert (empty == bias[:, :1].astype(BF16)).all()
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_out(recipe: str) -> None:
     x = operands(recipe, (70, 40, 150))
@@ -202,10 +210,10 @@ def test_options_of_block_scaled(kind: str) -> None:
     out = np.zeros((40, 70), np.float32).T
     assert scaled_matmul(a, b, *scales, out=out, cta_group=2, cluster=2, bn=64) is out
     check_kind(out, given)
-    bias = np.arange(40, dtype=np.float32)
-    assert np.allclose(
-        scaled_matmul(a, b, *scales, out_dtype="float32", bias=bias), out + bias, atol=1e-4
-    )
+    for bias in (np.arange(40, dtype=np.float32), np.arange(70, dtype=np.float32)[:, None]):
+        assert np.allclose(
+            scaled_matmul(a, b, *scales, out_dtype="float32", bias=bias), out + bias, atol=1e-4
+        )
     layouts = (
         np.asfortranarray(a),
         np.ascontiguousarray(b),
@@ -349,11 +357,12 @@ def test_arguments_that_do_not_fit(arguments: tuple[Any, ...], words: str) -> No
             ROWS,
             {"bias": f32(47)},
             (
-                "bias must have shape (48,) and the dtype of the result, bfloat16, or "
-                "float32; it is 47 float32"
+                "bias must have shape (48,), one value a column of the product, or (32, 1), one"
+                " value a row, and the dtype of the result, bfloat16, or float32; it is 47 float32"
             ),
         ),
         (ROWS, {"bias": np.zeros(48, np.float16)}, "it is 48 float16"),
+        (ROWS, {"bias": f32(48, 1)}, "it is 48×1 float32"),
         (BLOCKS, {"bias": f32(48)}, "scales of blocks has no bias; add it to the result"),
         (
             ROWS,

@@ -22,7 +22,7 @@ class Problem:
     Attributes:
         dtype: of A and B. out_dtype: of C. a_order, b_order: "row" (K contiguous) or "col".
         scales: "none", "tensor" or "row". extras: bias, activation or source take registers in the
-            epilogue.
+            epilogue. source: a matrix like C is added.
     """
 
     m: int
@@ -35,6 +35,7 @@ class Problem:
     b_order: str = "row"
     scales: str = "none"
     extras: bool = False
+    source: bool = False
 
 
 def smem_bytes(cfg: Sm90Tiling, dtype: tp.DType) -> int:

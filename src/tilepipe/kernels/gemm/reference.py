@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,22 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def compare(
-    c: Array, a: Array, b: Array, activation: str = "none", *, rough: bool = False
+    c: Array,
+    a: Array,
+    b: Array,
+    activation: str = "none",
+    *,
+    added: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] = np.asarray,
+    rough: bool = False,
 ) -> tp.testing.Comparison:
-    """C (m, n) beside activation(A · Bᵀ) in float64: the bound of float32 sums.
+    """C (m, n) beside activation(added(A · Bᵀ)) in float64: the bound of float32 sums.
 
     Args:
+        added: gives the sums with what is added to them.
         rough: fp8 that the tensor cores add up in fewer bits than float32 has; it is judged by the
             error of the whole matrix.
     """
-    then = functools.partial(activated, name=activation)
-    found = tp.testing.compare_matmul(c, a, b.T, then=then)
+    found = tp.testing.compare_matmul(c, a, b.T, then=lambda z: activated(added(z), activation))
     if rough:
         return tp.testing.numerics.judged_by_the_whole(found, a.shape[1], c.dtype.name)
     return found

@@ -87,10 +87,11 @@ class Recipe:
             return
         if self.name == "block":
             raise BindError(f"{NAME} with scales of blocks has no bias; add it to the result")
-        if bias.shape != (self.n,) or bias.dtype not in (result, "float32"):
+        if bias.shape not in ((self.n,), (self.m, 1)) or bias.dtype not in (result, "float32"):
             raise BindError(
-                f"{NAME}: bias must have shape {(self.n,)} and the dtype of the result, {result},"
-                f" or float32; it is {bias}"
+                f"{NAME}: bias must have shape {(self.n,)}, one value a column of the product, or"
+                f" {(self.m, 1)}, one value a row, and the dtype of the result, {result}, or"
+                f" float32; it is {bias}"
             )
 
 

@@ -72,8 +72,8 @@ def scaled_matmul(
             wants it) and the other stride is a multiple of 16 bytes; copied first if not.
         scale_a, scale_b: any layout; a NaN makes its products NaN. With blocks, a column-major
             scale_a whose columns are 16 bytes apart is not copied.
-        out: where to write the result, its shape, dtype and device. bias: (n,), of the result's
-            dtype or float32, not with "block".
+        out: where to write the result, its shape, dtype and device. bias: (n,), added to each row,
+            or (m, 1), added to each column, of the result's dtype or float32; not with "block".
         out_dtype: bfloat16 (unless given), float16 or float32.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `GemmConfig`, of "block" `BlockwiseGemmConfig`, of mx and nv
