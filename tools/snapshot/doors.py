@@ -69,6 +69,7 @@ CASES: dict[str, list[str]] = {
     "grid": ["tests.cases.grid", "tests.grid_cases"],
     "between_ctas": ["tests.cases.between_ctas"],
     "row_fragment": ["tests.cases.row_fragments"],
+    "reduction": ["tests.cases.reductions"],
     "number": ["tests.cases.numbers", "tests.number_cases"],
     "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
     "bits": ["tests.cases.bits"],

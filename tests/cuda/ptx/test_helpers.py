@@ -31,7 +31,8 @@ NAMES: dict[str, Any] = {
     "remainder": lambda a, b: a - b * int(a / b),
     "__uint_as_float": lambda bits: float(np.uint32(bits).view(np.float32)),
     "from_f16": lambda bits: float(np.uint16(bits & 0xFFFF).view(np.float16)),
-    "fmaxf": np.maximum,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -39,6 +40,11 @@ def shuffled(mask: int, x: Any, other: int) -> Any:
     """shfl.sync.bfly over the lanes of a warp."""
     assert mask == 0xFFFFFFFF
     return x[LANES ^ other]
+
+
+def doubled(first: int, end: int) -> list[int]:
+    """What `for (int i = first; i < end; i *= 2)` goes through."""
+    return [1 << k for k in range(6) if first <= 1 << k < end]
 
 
 def _choice(text: str) -> str:
@@ -67,14 +73,19 @@ def python(code: str) -> Callable[..., Any]:
     parameters = [p.split()[-1] for p in found[2].split(",")]
     lines = []
     for line in found[3].splitlines():
+        if line.startswith("#pragma"):
+            continue
         text = line.strip().rstrip(";")
+        text = re.sub(
+            r"^for \(int i = (\w+); i < (\w+); i \*= 2\) ", r"for i in doubled(\1, \2): ", text
+        )
         if text.startswith("return ") and "?" in text:
             text = f"return ({text[7:]})"
         text = re.sub(r"static_cast<(\w+)>", r"\1", text).replace("&&", " and ")
         text = re.sub(r"\b(\w+) / (\w+)\b", r"quotient(\1, \2)", text)
         text = re.sub(r"\b(\w+) % (\w+)\b", r"remainder(\1, \2)", text)
         lines.append(f"    {_choice(text)}")
-    names = {**NAMES, "__shfl_xor_sync": shuffled}
+    names = {**NAMES, "__shfl_xor_sync": shuffled, "doubled": doubled}
     if "from_bf16(" in found[3]:
         names["from_bf16"] = python(SNIPPETS["from_bf16"].code)
     exec("\n".join([f"def helper({', '.join(parameters)}):", *lines]), names)
@@ -140,13 +151,19 @@ def unpacks(dtype: Any) -> Callable[[Callable[..., Any]], None]:
 
 
 def reduces(reduce: Any) -> Callable[[Callable[..., Any]], None]:
-    """Over the four lanes that hold a row: 4 r .. 4 r + 3."""
+    """Over four lanes that hold a row, 4 r .. 4 r + 3, over a warp, and over eight that hold a
+    column, l, l + 4, ... .
+    """
 
     def check(helper: Callable[..., Any]) -> None:
         x = np.random.default_rng(0).integers(-99, 99, 32).astype(np.float64)
-        np.testing.assert_array_equal(
-            helper(x.copy()), np.repeat(reduce(x.reshape(8, 4), axis=1), 4)
-        )
+        rows = x.reshape(8, 4)
+        for first, end, wanted in (
+            (1, 4, np.repeat(reduce(rows, axis=1), 4)),
+            (4, 32, np.tile(reduce(rows, axis=0), 8)),
+            (1, 32, np.repeat(reduce(x), 32)),
+        ):
+            np.testing.assert_array_equal(helper(x.copy(), first, end), wanted)
 
     return check
 
@@ -164,8 +181,9 @@ CHECKS: dict[str, Callable[[Callable[..., Any]], None]] = {
     "from_bf16": widens,
     "unpack_bf16": unpacks(ml_dtypes.bfloat16),
     "unpack_f16": unpacks(np.float16),
-    "row_add": reduces(np.sum),
-    "row_max": reduces(np.max),
+    "add_lanes": reduces(np.sum),
+    "max_lanes": reduces(np.max),
+    "min_lanes": reduces(np.min),
 }
 
 
@@ -195,8 +213,9 @@ def test_a_wait_polls_its_own_test(suffix: str) -> None:
         ("from_bf16", "16", "15"),
         ("unpack_bf16", "pair >> 16 : pair & 0xffff", "pair & 0xffff : pair >> 16"),
         ("unpack_f16", ">> 16", ">> 8"),
-        ("row_add", "x, 2", "x, 4"),
-        ("row_max", "x, 1", "x, 2"),
+        ("add_lanes", "x, i", "x, first"),
+        ("max_lanes", "i = first", "i = 1"),
+        ("min_lanes", "min(", "max("),
     ],
 )
 def test_a_planted_error_is_seen(name: str, old: str, new: str) -> None:

@@ -1,4 +1,4 @@
-"""Fragments as arrays of registers, elementwise loops over them, and reductions of rows."""
+"""Fragments as arrays of registers, and elementwise loops over them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tilepipe.cuda.codegen.context import Context, emit
-from tilepipe.cuda.codegen.expressions import bits_of, literal, text
+from tilepipe.cuda.codegen.expressions import bits_of, text
 from tilepipe.cuda.codegen.names import is_packed, register_type, small_float
 from tilepipe.cuda.codegen.registers import (
     At,
@@ -20,7 +20,6 @@ from tilepipe.cuda.codegen.registers import (
     registers_of,
     split_pair,
 )
-from tilepipe.cuda.codegen.row_reductions import reduce_rows
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, expressions as e, ops
 from tilepipe.ir.def_use import nodes
@@ -171,7 +170,8 @@ def _matters(layout: str, rows: int) -> bool:
     return rows > 64 or row_threads(layout) > 0
 
 
-def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
+def require_same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
+    """Raises CompileError where a value has another layout than the fragment that it goes to."""
     if not value.shape or not _matters(f.layout, value.shape[0]):
         return
     layout = layout_of(ctx, value, op)
@@ -204,7 +204,7 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
             " multiples of 8 inside it",
             op.loc,
         )
-    _same_layout(ctx, f, value, op)
+    require_same_layout(ctx, f, value, op)
     if not _shifts(f, value, col, cols):
         assign(ctx, f, name, value, col, cols)
         return
@@ -284,29 +284,3 @@ def _(op: ops.FragmentAny, ctx: Context) -> None:
         for at in elements:
             ctx.out(f"{x} |= {text(ctx, op.value, at)};")
     ctx.out(f"{x} = __any_sync(0xffffffff, {x});")
-
-
-@emit.register
-def _(op: ops.FragmentReduce, ctx: Context) -> None:
-    name = registers(ctx, op.dst)
-    rows, cols = op.value.shape
-    _same_layout(ctx, op.dst, op.value, op)
-    if register_type(op.value.dtype) != "float" or op.op not in ("add", "max"):
-        raise CompileError(
-            f"a row reduction is add or max of floats, not {op.op} of {op.value.dtype}", op.loc
-        )
-    if cols == 1:
-        assign_array(ctx, name, (rows, 1), op.value, op.dst.layout)
-        return
-    if row_threads(op.dst.layout):
-        reduce_rows(ctx, op, name)
-        return
-    loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
-    start = "0.0f" if op.op == "add" else literal(float("-inf"), dtypes.float32)
-    with loops.rows(ctx):
-        ctx.out(f"float {x} = {start};")
-        with loops.columns(ctx):
-            for at in (loops.at(0), loops.at(1)):
-                part = text(ctx, op.value, at)
-                ctx.out(f"{x} += {part};" if op.op == "add" else f"{x} = fmaxf({x}, {part});")
-        ctx.out(f"{name}[{loops.i}][{loops.h}] = {ctx.use(f'row_{op.op}')}({x});")

@@ -1,27 +1,27 @@
-"""Reductions of rows in layout "rows:T": in each thread, among the lanes of a warp by shuffles, and
-among the warps that share a row through shared memory.
+"""Reductions of rows: in each thread, by shuffles among the lanes of a warp that share a row, and
+in layout "rows:T" through shared memory among the warps that share one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tilepipe.cuda.codegen.addresses import tile
-from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.expressions import literal, text
+from tilepipe.cuda.codegen.combining import Combining
+from tilepipe.cuda.codegen.context import Context, emit
+from tilepipe.cuda.codegen.expressions import text
+from tilepipe.cuda.codegen.fragments import assign_array, require_same_layout
 from tilepipe.cuda.codegen.names import is_packed
+from tilepipe.cuda.codegen.partials import exchange
 from tilepipe.cuda.codegen.registers import (
+    Loops,
     RowLoops,
     group_of_thread,
     groups_of,
+    loop_index,
     registers,
     registers_of,
 )
-from tilepipe.cuda.codegen.synchronisation import barrier_name
-from tilepipe.errors import CompileError
-from tilepipe.ir import dtypes, ops
+from tilepipe.ir import ops
 from tilepipe.ir.def_use import nodes
-from tilepipe.ir.expressions import FragmentRead, const
+from tilepipe.ir.expressions import FragmentRead
 from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads
 from tilepipe.ir.program import walk
 
@@ -29,31 +29,43 @@ _WIDE = 16  # registers of a row in a thread, from which on it is unpacked again
 _CHAINS = 4  # sums of a thread that do not depend on each other
 
 
-def reduce_rows(ctx: Context, op: ops.FragmentReduce, name: str) -> None:
-    """Prints a reduction into the array `name`."""
+@emit.register
+def _(op: ops.FragmentReduce, ctx: Context) -> None:
+    name = registers(ctx, op.dst)
+    rows, cols = op.value.shape
+    require_same_layout(ctx, op.dst, op.value, op)
+    how = Combining.of(op.op, op.value.dtype, op.loc)
+    if cols == 1:
+        assign_array(ctx, name, (rows, 1), op.value, op.dst.layout)
+        return
+    if row_threads(op.dst.layout):
+        _reduce_vectors(ctx, op, name, how)
+        return
+    loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
+    with loops.rows(ctx):
+        ctx.out(f"{how.c_type} {x} = {how.start};")
+        with loops.columns(ctx):
+            for at in (loops.at(0), loops.at(1)):
+                ctx.out(how.into(x, text(ctx, op.value, at)))
+        whole = how.rounded(ctx, how.lanes(ctx, x, 1, 4))
+        ctx.out(f"{name}[{loops.i}][{loops.h}] = {whole};")
+
+
+def _reduce_vectors(ctx: Context, op: ops.FragmentReduce, name: str, how: Combining) -> None:
+    """Prints a reduction in layout "rows:T" into the array `name`."""
     layout, x = op.dst.layout, ctx.temporary("x")
     loops = RowLoops.over(ctx, op.value.shape, layout)
-    start = "0.0f" if op.op == "add" else literal(float("-inf"), dtypes.float32)
-
-    def joined(a: str, b: str) -> str:
-        return f"{a} + {b}" if op.op == "add" else f"fmaxf({a}, {b})"
-
-    lanes = ctx.use(f"row_{op.op}_lanes")
+    threads = row_threads(layout)
     with ctx.out.block(), loops.rows(ctx):
-        ctx.out(f"float {x}[{_CHAINS}] = {{{', '.join([start] * _CHAINS)}}};")
+        ctx.out(f"{how.c_type} {x}[{_CHAINS}] = {{{', '.join([how.start] * _CHAINS)}}};")
         with loops.columns(ctx):
             for low in range(VECTOR):
-                chain = f"{x}[{low % _CHAINS}]"
-                part = text(ctx, op.value, loops.at(low))
-                ctx.out(
-                    f"{chain} += {part};"
-                    if op.op == "add"
-                    else f"{chain} = fmaxf({chain}, {part});"
-                )
-        whole = joined(*(f"({joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
-        ctx.out(f"{name}[{loops.i}][0] = {lanes}({whole}, {min(row_threads(layout), WARP)});")
-    if row_threads(layout) > WARP:
-        _among_warps(ctx, op, name, joined)
+                ctx.out(how.into(f"{x}[{low % _CHAINS}]", text(ctx, op.value, loops.at(low))))
+        whole = how.joined(*(f"({how.joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
+        mine = how.lanes(ctx, whole, 1, min(threads, WARP))
+        ctx.out(f"{name}[{loops.i}][0] = {mine if threads > WARP else how.rounded(ctx, mine)};")
+    if threads > WARP:
+        _among_warps(ctx, op, name, how)
     _unpack_again(ctx, op)
 
 
@@ -85,42 +97,19 @@ def _read_packed(op: ops.FragmentReduce) -> list[Fragment]:
     return [f for f in read if is_packed(f.dtype, f.cols)]
 
 
-def _among_warps(
-    ctx: Context, op: ops.FragmentReduce, name: str, joined: Callable[[str, str], str]
-) -> None:
-    """Joins what the warps of a row have. The second barrier keeps the next reduction from
-    overwriting values that a warp has yet to read.
-    """
-    if op.partials is None:
-        raise CompileError("a reduction of rows among warps has no shared memory", op.loc)
-    layout, buffer, bar = op.dst.layout, op.partials.buffer, op.partials.barrier
+def _among_warps(ctx: Context, op: ops.FragmentReduce, name: str, how: Combining) -> None:
+    """Joins what the warps of a row have: for each row that a thread holds, a word of each warp."""
+    layout = op.dst.layout
     warps, blocks = row_threads(layout) // WARP, registers_of(ctx, op.value.shape, False, layout)[0]
-    at, i = ctx.temporary("partials"), ctx.temporary("i")
-    warpgroup = ctx.special("warpgroup") if bar.per_warpgroup > 1 else ""
-    group = f" + {4 * buffer.cols} * {warpgroup}" if warpgroup else ""
-    which = barrier_name(ctx, bar) + (f" + {warpgroup}" if warpgroup else "")
-    sync = f"{ctx.use('named_sync')}({which}, {bar.threads});"
-    index = "0" if blocks == 1 else i
+    index = str(loop_index(ctx, "i", blocks))
     warp, lane = ctx.special("warp_in_group"), ctx.special("lane")
     groups = groups_of(ctx, layout)
     mine = "" if groups == 1 else f" + {4 * warps} * ({group_of_thread(ctx, layout)})"
-    with ctx.out.block():
-        ctx.out(f"const u32 {at} = {tile(ctx, buffer, const(0))}{group};")
+    with exchange(ctx, op.partials, op.loc) as words:
         with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(index, blocks):
-            ctx.out(
-                f"{ctx.use('store_float')}({at} + 16 * {index} + 4 * {warp}, {name}[{index}][0]);"
-            )
-        ctx.out(sync)
+            words.store(ctx, f"16 * {index} + 4 * {warp}", how, f"{name}[{index}][0]")
+        ctx.out(words.sync)
         with ctx.out.loop(index, blocks):
-            parts = [f"part{w}" for w in range(warps)]
-            ctx.out(f"float {', '.join(parts)};")
-            for w in range(0, warps, 2):
-                ctx.out(
-                    f"{ctx.use('load_float2')}({at} + 16 * {index}{mine} + {4 * w},"
-                    f" {parts[w]}, {parts[w + 1]});"
-                )
-            whole = joined(parts[0], parts[1])
-            if warps == 4:
-                whole = joined(f"({whole})", f"({joined(parts[2], parts[3])})")
-            ctx.out(f"{name}[{index}][0] = {whole};")
-        ctx.out(sync)
+            places = [f"16 * {index}{mine} + {4 * w}" for w in range(0, warps, 2)]
+            whole = how.tree(words.load_pairs(ctx, how, places))
+            ctx.out(f"{name}[{index}][0] = {how.rounded(ctx, whole)};")

@@ -347,29 +347,27 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
     return pair;
 }
 
-// shfl.sync.bfly: over the four lanes that share a row of a fragment
-__device__ __forceinline__ float row_add(float x) {
-    x += __shfl_xor_sync(0xffffffff, x, 1);
-    return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
-
-// shfl.sync.bfly: over the four lanes that share a row of a fragment
-__device__ __forceinline__ float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
-}
-
-// shfl.sync.bfly: over the consecutive lanes, a power of two, that share a row of a fragment
-__device__ __forceinline__ float row_add_lanes(float x, int lanes) {
+// shfl.sync.bfly: of the lanes whose numbers differ in the bits `first` up to `end`, powers of two
+template <typename T>
+__device__ __forceinline__ T add_lanes(T x, int first, int end) {
 #pragma unroll
-    for (int i = 1; i < lanes; i *= 2) x += __shfl_xor_sync(0xffffffff, x, i);
+    for (int i = first; i < end; i *= 2) x += __shfl_xor_sync(0xffffffff, x, i);
     return x;
 }
 
-// shfl.sync.bfly: over the consecutive lanes, a power of two, that share a row of a fragment
-__device__ __forceinline__ float row_max_lanes(float x, int lanes) {
+// shfl.sync.bfly: of the lanes whose numbers differ in the bits `first` up to `end`, powers of two
+template <typename T>
+__device__ __forceinline__ T max_lanes(T x, int first, int end) {
 #pragma unroll
-    for (int i = 1; i < lanes; i *= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, i));
+    for (int i = first; i < end; i *= 2) x = max(x, __shfl_xor_sync(0xffffffff, x, i));
+    return x;
+}
+
+// shfl.sync.bfly: of the lanes whose numbers differ in the bits `first` up to `end`, powers of two
+template <typename T>
+__device__ __forceinline__ T min_lanes(T x, int first, int end) {
+#pragma unroll
+    for (int i = first; i < end; i *= 2) x = min(x, __shfl_xor_sync(0xffffffff, x, i));
     return x;
 }
 

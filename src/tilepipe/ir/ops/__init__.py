@@ -21,6 +21,7 @@ from tilepipe.ir.ops.copies import (
     TmaStoreWait,
 )
 from tilepipe.ir.ops.fragments import (
+    Combination,
     FragmentAny,
     FragmentDefine,
     FragmentLoad,
@@ -115,6 +116,7 @@ __all__ = [
     "ClcTryCancel",
     "ClusterArrive",
     "ClusterWait",
+    "Combination",
     "CursorDefine",
     "CursorRead",
     "CursorStep",

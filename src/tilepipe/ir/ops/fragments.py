@@ -30,6 +30,9 @@ class FragmentSet(Op):
     col: int = 0
 
 
+Combination = Literal["add", "max", "min"]
+
+
 @dataclass(frozen=True, slots=True)
 class Partials:
     """Where the warps that share a row leave what each has made of its columns, for no other op to

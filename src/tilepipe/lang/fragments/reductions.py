@@ -48,12 +48,23 @@ class Reductions(Generic[F]):
         raise NotImplementedError
 
     def sum(self) -> F:
-        """The sum of each row, as a new (rows, 1) fragment."""
+        """The sum of each row, as a new (rows, 1) fragment of the same dtype. Of 16-bit floats it
+        is a float32 sum, rounded once.
+
+        Raises:
+            TraceError: the value has a dtype that threads do not reduce.
+        """
         return self._reduce("add")
 
     def max(self) -> F:
-        """The maximum of each row, as a new (rows, 1) fragment."""
+        """The maximum of each row, as a new (rows, 1) fragment. A NaN gives way to a number, and
+        NaNs alone give -inf; -0 is less than +0 (PTX ISA, max).
+        """
         return self._reduce("max")
+
+    def min(self) -> F:
+        """The minimum of each row, as a new (rows, 1) fragment. See `max` of NaN."""
+        return self._reduce("min")
 
     def any(self) -> Value:
         """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
@@ -79,9 +90,10 @@ class Reductions(Generic[F]):
         self._tracer.emit(ops.FragmentAny(caller(), result, x))
         return traced_value(self._tracer, result)
 
-    def _reduce(self, op: str) -> F:
+    def _reduce(self, op: ops.Combination) -> F:
         self._require_together("a reduction of a fragment")
         x = self.ir()
+        _require_reducible(x.dtype)
         threads = row_threads(self.layout)
         if x.shape[0] == 1 and not threads:
             raise TraceError(
@@ -95,3 +107,15 @@ class Reductions(Generic[F]):
         self._tracer.emit(ops.FragmentReduce(caller(), result.operand(), x, op, partials))
         result.written()
         return result
+
+
+def _require_reducible(t: DType) -> None:
+    if (t.is_float and t.bits <= 32) or t in (dtypes.int32, dtypes.uint32):
+        return
+    instead = "float32" if t.is_float else "int32"
+    what = "a condition" if t is dtypes.boolean else str(t)
+    raise TraceError(
+        f"a reduction takes floats of up to 32 bits, int32 and uint32, not {what}: convert the"
+        f" value first, `f.to('{instead}')`",
+        caller(),
+    )

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.ir import expressions as e, ops
-from tilepipe.ir.fragment import Fragment
+from tilepipe.ir.fragment import Fragment, row_threads
 from tilepipe.ir.memory import Cursor
 from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.functions import Function, defines
+from tilepipe.sim.reductions import reduced_rows
 
 Array = npt.NDArray[Any]
 
@@ -100,14 +101,9 @@ def _(f: Function, op: ops.FragmentSet) -> None:
     _set(f, op, op.fragment, f.x(op.value)[0], op.col, width)
 
 
-@defines(ops.FragmentReduce)
+@defines(ops.FragmentReduce, reduced_rows)
 def _(f: Function, op: ops.FragmentReduce) -> None:
-    # fmaxf, from -inf on: a NaN gives way to a number, and a row of NaNs alone gives -inf. A
-    # single column is copied.
-    reduce, start = ("np.add", "") if op.op == "add" else ("np.fmax", ", initial=-np.inf")
-    if op.value.dtype.is_integer or op.value.shape[1] == 1:
-        start = ""
-    text = f"{reduce}.reduce({f.x(op.value)[0]}, axis=1, keepdims=True{start})"
+    text = f"reduced_rows({f.x(op.value)[0]}, {op.op!r}, {row_threads(op.dst.layout)})"
     _set(f, op, op.dst, text, 0, 1)
 
 

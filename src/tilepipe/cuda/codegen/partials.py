@@ -1,0 +1,66 @@
+"""What warps of a warpgroup leave for each other in shared memory while they reduce together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tilepipe.cuda.codegen.addresses import tile
+from tilepipe.cuda.codegen.combining import Combining
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.synchronisation import barrier_name
+from tilepipe.errors import CompileError
+from tilepipe.ir.expressions import const
+from tilepipe.ir.location import Loc
+from tilepipe.ir.ops import Partials
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The words of one warpgroup.
+
+    Attributes:
+        base: C++ of their address.
+        sync: the statement with which the warps await each other.
+    """
+
+    base: str
+    sync: str
+
+    def store(self, ctx: Context, at: str, how: Combining, value: str) -> None:
+        """Prints a store of a word, `at` bytes on."""
+        ctx.out(f"{ctx.use(f'store_{how.c_type}')}({self.base} + {at}, {value});")
+
+    def load_pairs(self, ctx: Context, how: Combining, places: list[str]) -> list[str]:
+        """Prints loads of two consecutive words at each of `places`, bytes; gives the C++ of each
+        word.
+        """
+        parts = [f"part{i}" for i in range(2 * len(places))]
+        signed = how.c_type == "i32"
+        ctx.out(f"{'u32' if signed else how.c_type} {', '.join(parts)};")
+        load = ctx.use("load_float2" if how.c_type == "float" else "load_u32x2")
+        for i, place in enumerate(places):
+            ctx.out(f"{load}({self.base} + {place}, {parts[2 * i]}, {parts[2 * i + 1]});")
+        return [f"static_cast<i32>({part})" for part in parts] if signed else parts
+
+
+@contextmanager
+def exchange(ctx: Context, partials: Partials | None, loc: Loc) -> Iterator[Exchange]:
+    """Prints a block in which warps leave words for each other. Its last barrier keeps the next
+    reduction from overwriting what a warp has yet to read.
+
+    Raises:
+        CompileError: the reduction has no shared memory.
+    """
+    if partials is None:
+        raise CompileError("a reduction among warps has no shared memory", loc)
+    buffer, bar, base = partials.buffer, partials.barrier, ctx.temporary("partials")
+    warpgroup = ctx.special("warpgroup") if bar.per_warpgroup > 1 else ""
+    group = f" + {4 * buffer.cols} * {warpgroup}" if warpgroup else ""
+    which = barrier_name(ctx, bar) + (f" + {warpgroup}" if warpgroup else "")
+    found = Exchange(base, f"{ctx.use('named_sync')}({which}, {bar.threads});")
+    with ctx.out.block():
+        ctx.out(f"const u32 {base} = {tile(ctx, buffer, const(0))}{group};")
+        yield found
+        ctx.out(found.sync)

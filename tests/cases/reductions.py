@@ -1,0 +1,151 @@
+"""Small kernels that reduce fragments, each with what NumPy says of it. Sums are wanted bit for
+bit: their references add element by element in the order that the language states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tests.cases.fragments import Array, Case, Made, Rng
+from tilepipe.ir.dtypes import dtype
+
+ZERO = np.float32(0)
+
+
+def values(rng: Rng, shape: tuple[int, int], kind: str) -> Array:
+    """Numbers whose sums are rounded; of integers, of all their bits."""
+    t = dtype(kind)
+    if t.is_integer:
+        info = np.iinfo(t.numpy)
+        return rng.integers(info.min, info.max, shape, t.numpy, endpoint=True)
+    return (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape)).astype(t.numpy)
+
+
+def in_turn(numbers: Array) -> Any:
+    """float32 additions from 0 on, one after the other."""
+    total = ZERO
+    for x in numbers:
+        total = np.float32(total + x)
+    return total
+
+
+def neighbours_first(numbers: list[Any]) -> Any:
+    """2^k numbers: each with its neighbour, the results with their neighbours, and so on."""
+    while len(numbers) > 1:
+        pairs = zip(numbers[::2], numbers[1::2], strict=True)
+        numbers = [np.float32(a + b) for a, b in pairs]
+    return numbers[0]
+
+
+def row_sum(row: Array, layout: str) -> Any:
+    """The sum of a row: of what each thread holds, then of the threads."""
+    columns = np.arange(len(row))
+    if not layout.startswith("rows:"):
+        return neighbours_first([in_turn(row[columns % 8 // 2 == t]) for t in range(4)])
+    threads = int(layout[5:])
+    sums = []
+    for t in range(threads):
+        mine = row[columns // 8 % threads == t]
+        chain = [in_turn(mine[np.arange(len(mine)) % 4 == c]) for c in range(4)]
+        sums.append(np.float32((chain[0] + chain[2]) + (chain[1] + chain[3])))
+    return neighbours_first(sums)
+
+
+def of_rows(a: Array, op: str, layout: str) -> Array:
+    """The reference: of each row, in the dtype of `a`."""
+    if op != "sum":
+        return a.max(axis=1) if op == "max" else a.min(axis=1)
+    if a.dtype.kind in "iu":
+        return a.sum(axis=1, dtype=a.dtype)  # wraps round, as the GPU's
+    return np.array([row_sum(row.astype(np.float32), layout) for row in a]).astype(a.dtype)
+
+
+@tp.kernel(grid=1)
+def rows_reduced(
+    ctx: tp.Context, a: Any, out: Any, *, op: str, shape: tuple[int, int], layout: str, warps: int
+) -> None:
+    """out = `op` of each row of a; two warps take turns of `shape`, a warpgroup has all."""
+
+    @ctx.role("reduce", **({"warps": warps} if warps else {"warpgroups": 1}))
+    def reduce() -> None:
+        first = ctx.warp * shape[0] if warps else 0
+        x = ctx.load_global(a, (first, 0), shape, layout=layout)
+        found = {"sum": x.sum, "max": x.max, "min": x.min}[op]()
+        ctx.store_global(out, (first,), found.to(out.dtype))
+
+
+def rows(
+    op: str, layout: str, shape: tuple[int, int], kind: str = "float32", warps: int = 0
+) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a = values(rng, (shape[0] * max(warps, 1), shape[1]), kind)
+        out = np.zeros(len(a), np.float32 if a.dtype.kind not in "iu" else a.dtype)
+        program = rows_reduced.bind(a, out, op=op, shape=shape, layout=layout, warps=warps)
+        return program, out, of_rows(a, op, layout).astype(out.dtype), 0
+
+    return make
+
+
+ROWS = {
+    "wgmma": ("wgmma", (64, 40), 0),
+    "tmem": ("tmem", (128, 24), 0),
+    "thread_a_row": ("rows:1", (32, 24), 2),
+    "eight_threads_a_row": ("rows:8", (16, 128), 0),
+    "warp_a_row": ("rows:32", (2, 512), 2),
+    "two_warps_a_row": ("rows:64", (4, 512), 0),
+    "four_warps_a_row": ("rows:128", (2, 2048), 0),
+}
+REDUCED = {
+    f"row_{op}_{name}_{kind}": rows(op, layout, shape, kind, warps)
+    for name, (layout, shape, warps) in ROWS.items()
+    for op in ("sum", "max", "min")
+    for kind in ("float32", "bfloat16", "int32", "uint32")
+    # a maximum or a minimum of 16-bit floats is that of float32
+    if (kind, op) not in (("bfloat16", "max"), ("bfloat16", "min"))
+}
+
+
+@tp.kernel(grid=1)
+def extremes_of_rows(
+    ctx: tp.Context, a: Any, out: Any, *, shape: tuple[int, int], layout: str
+) -> None:
+    """out = the bits of the greatest, and of the least, number of each row of a."""
+
+    @ctx.role("extremes", warpgroups=1)
+    def extremes() -> None:
+        x = ctx.load_global(a, (0, 0), shape, layout=layout)
+        ctx.store_global(out, (0, 0), x.max().bitcast("uint32"))
+        ctx.store_global(out, (1, 0), x.min().bitcast("uint32"))
+
+
+def extremes_of_zeros_and_nans(layout: str, shape: tuple[int, int]) -> Callable[[Rng], Made]:
+    """Rows with some NaNs, of NaNs alone, of zeros of both signs, and of one infinity."""
+
+    def make(rng: Rng) -> Made:
+        a = rng.standard_normal(shape).astype(np.float32)
+        a[:, 1::2] = np.nan
+        a[1], a[3], a[5] = np.nan, -np.inf, np.inf
+        a[0], a[0, 7], a[2], a[2, -1] = 0, -0.0, -0.0, 0
+        a[4], a[4, 0] = np.nan, -0.0
+        greatest = np.fmax.reduce(a, axis=1, initial=-np.inf)
+        least = np.fmin.reduce(a, axis=1, initial=np.inf)
+        greatest[[0, 2, 4]], least[[0, 2, 4]] = [0, 0, -0.0], -0.0
+        out = np.zeros((2, shape[0]), np.uint32)
+        want = np.stack([greatest, least]).astype(np.float32).view(np.uint32)
+        return extremes_of_rows.bind(a, out, shape=shape, layout=layout), out, want, 0
+
+    return make
+
+
+EXTREMES = {
+    f"extremes_of_zeros_and_nans_{layout.replace(':', '_')}": extremes_of_zeros_and_nans(
+        layout, shape
+    )
+    for layout, shape in (("wgmma", (64, 16)), ("rows:8", (16, 128)), ("rows:128", (8, 1024)))
+}
+
+CASES = [Case(name, make) for table in (REDUCED, EXTREMES) for name, make in table.items()]
