@@ -20,8 +20,8 @@ def values(rng: Rng, shape: tuple[int, int], kind: str) -> Array:
     """Numbers whose sums are rounded; of integers, of all their bits."""
     t = dtype(kind)
     if t.is_integer:
-        info = np.iinfo(t.numpy)
-        return rng.integers(info.min, info.max, shape, t.numpy, endpoint=True)
+        low = -(2 ** (t.bits - 1)) if t.kind == "int" else 0
+        return rng.integers(low, low + 2**t.bits, shape, t.numpy)
     return (rng.standard_normal(shape) * 2.0 ** rng.integers(-6, 7, shape)).astype(t.numpy)
 
 
@@ -58,9 +58,11 @@ def row_sum(row: Array, layout: str) -> Any:
 def of_rows(a: Array, op: str, layout: str) -> Array:
     """The reference: of each row, in the dtype of `a`."""
     if op != "sum":
-        return a.max(axis=1) if op == "max" else a.min(axis=1)
+        found: Array = np.maximum.reduce(a, axis=1) if op == "max" else np.minimum.reduce(a, axis=1)
+        return found
     if a.dtype.kind in "iu":
-        return a.sum(axis=1, dtype=a.dtype)  # wraps round, as the GPU's
+        wrapped: Array = a.sum(axis=1, dtype=a.dtype)  # round, as the GPU's
+        return wrapped
     return np.array([row_sum(row.astype(np.float32), layout) for row in a]).astype(a.dtype)
 
 
