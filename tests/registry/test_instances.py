@@ -265,8 +265,8 @@ def test_a_ring_that_has_not_is_named_with_its_arithmetic() -> None:
         ]
     )
     assert found == (
-        "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); twice round "
-        "and one more are 2 · 3 + 1 = 7"
+        "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); to use each "
+        "stage twice and the first once more it needs 2 · 3 + 1 = 7"
     )
 
 
