@@ -12,7 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import ptx
-from tilepipe.ptx.compiler.segments import CompiledFunction
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.listing import listing
 
 DATA = Path(__file__).parent / "foreign" / "data"

@@ -344,8 +344,8 @@ def too_small(verdicts: Sequence[Verdict]) -> str:
     problems = [
         f"ring '{name}' has {size} stages and completes {reached}"
         f" phase{'' if reached == 1 else 's'} in a CTA"
-        f"{f' ({instance})' if instance else ''}; to use each stage twice and the first once more it needs 2 ·"
-        f" {size} + 1 = {2 * size + 1}"
+        f"{f' ({instance})' if instance else ''}; to use each stage twice and the first once more"
+        f" it needs 2 · {size} + 1 = {2 * size + 1}"
         for name, (size, reached, instance) in rings.items()
         if size > 1 and reached < 2 * size + 1
     ]

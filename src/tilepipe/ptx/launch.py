@@ -31,8 +31,9 @@ from tilepipe.machine.wording import Wording
 from tilepipe.ptx import isa as isa, limits  # `isa` registers what each opcode does
 from tilepipe.ptx.address_spaces import SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_words
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction, compiled
 from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
-from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite, compiled
+from tilepipe.ptx.compiler.segments import RequestSite
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution import timeouts
 from tilepipe.ptx.execution.clocks import SpecialValues

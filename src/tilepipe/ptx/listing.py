@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilepipe.errors import PtxError
-from tilepipe.ptx.compiler.segments import prepared
+from tilepipe.ptx.compiler.compiled_function import prepared
 from tilepipe.ptx.compiler.undefined_operands import findings
 from tilepipe.ptx.limits import wrong_target
 from tilepipe.ptx.loading import load

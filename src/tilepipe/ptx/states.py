@@ -13,8 +13,8 @@ import numpy as np
 
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.compiler.liveness import Liveness
-from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.execution.lane_groups import Region
 from tilepipe.ptx.execution.separated_lanes import WatchedWarp
 from tilepipe.ptx.execution.warp import Warp

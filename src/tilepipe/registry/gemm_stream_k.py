@@ -42,8 +42,8 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
-    """A tile of which two CTAs have a part each, of steps that use each stage of the ring twice; and three
-    tiles of few steps, of which they share one.
+    """A tile of which two CTAs have a part each, of steps that use each stage of the ring twice;
+    and three tiles of few steps, of which they share one.
     """
     cfg = _CONFIGS.config(settings)
     few, many = steps_of(cfg.stages)

@@ -55,7 +55,7 @@ def alone(program: tp.Program) -> tp.Program:
 
 
 def steps_of(stages: int) -> tuple[int, int]:
-    """Steps of the two instances: one fewer than there are stages; and twice the stages plus one."""
+    """Steps of the two instances: one fewer than there are stages; twice as many, and one."""
     return max(stages - 1, 1), 2 * stages + 1
 
 

@@ -21,6 +21,7 @@ from tests.machine.byte_program import (
     Variant,
 )
 from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.keys_of_units import queued
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.ir import dtypes
 from tilepipe.machine.actors import CtaPlace
@@ -180,11 +181,11 @@ def test_the_key_of_a_fragment_says_all_that_can_decide_a_fault() -> None:
 
 def test_units_by_address_are_known_by_their_operands() -> None:
     """They stand in a queue after a commit that has not acted."""
-    keys: Any = StateKeys(Launch(Variant()), symmetry=False)
+    bits: Any = int
     site, queue, tm = SITES["load a"], TensorQueue(), TensorMemory(CtaPlace(0, 1, PTX))
 
     def key(unit: object) -> object:
-        return keys._queued(unit, int)
+        return queued(unit, bits)
 
     def mma(b: int, lane: int) -> AddressedMma:
         skipped = np.arange(128) == lane

@@ -15,7 +15,7 @@ from tilepipe.ptx.compiler.uniformity import Uniformity, all_varying, uniformity
 from tilepipe.ptx.definition import Operation
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
-_ANALYSIS = "tilepipe.ptx.compiler.segments.uniformity"
+_ANALYSIS = "tilepipe.ptx.compiler.compiled_function.uniformity"
 _STALE = """
 .visible .entry k(.param .u64 o, .param .u64 in) {{
  .reg .b64 %o,%y,%in; .reg .b32 %i,%l,%r,%t; .reg .pred %p,%q;

@@ -15,66 +15,26 @@ execution; a key renumbers them by the access that they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable
 from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
+from tilepipe.check.engine import keys_of_knowledge, keys_of_units
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
-from tilepipe.check.engine.steps import PhaseRecord
+from tilepipe.check.engine.future_races import races_of, races_of_barriers
+from tilepipe.check.engine.key_bits import KeyBits
 from tilepipe.check.key_encoding import digest, encoded
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.state import Mbarrier, TmaLoadUnit
+from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.cta import Arriver
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
-from tilepipe.machine.happens_before.knowledge import Knowledge
-from tilepipe.machine.happens_before.memory_order import Fences, Scope, Seen, Strong, Value
 from tilepipe.machine.machine import Machine
-from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.matrix_operands import MatrixOperand
-from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
+from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
-from tilepipe.machine.units.in_flight import (
-    CommitUnit,
-    CopyUnit,
-    MmaUnit,
-    ResponseUnit,
-    TensorQueue,
-    TmaStoreUnit,
-    WgmmaGroup,
-    WgmmaUnit,
-)
-from tilepipe.machine.units.tcgen05_by_address import AddressedCopy, AddressedMma, AddressedShift
-from tilepipe.machine.units.thread_copies import ThreadArrivalUnit, ThreadCopyUnit
-from tilepipe.machine.units.tma_by_address import CopyIn, CopyOut
-
-
-class _Bits:
-    """Numbers for the bits of one machine that do not depend on the order of the execution."""
-
-    def __init__(self, m: Machine, rename: dict[int, int]) -> None:
-        self.of: dict[int, int] = {0: 0}
-        self._next = 0
-        self.dead = m.order.dead | m.order.resting
-        self.rename = rename
-
-    def add(self, *bits: int) -> None:
-        for bit in bits:
-            if bit and bit not in self.of:
-                self.of[bit] = 1 << self._next
-                self._next += 1
-
-    def __call__(self, known: int) -> int:
-        known &= ~self.dead
-        out = 0
-        while known:
-            bit = known & -known
-            out |= self.of.get(bit, 0)
-            known ^= bit
-        return out
 
 
 def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
@@ -106,11 +66,11 @@ class StateKeys:
         """
         parts: list[Hashable] = []
         machines = sorted(execution.machines.items(), key=lambda one: one[0])
-        shared: _Bits | None = None
+        shared: KeyBits | None = None
         if execution.world.order is not None:  # clusters know of each other's accesses
             for cluster, m in machines:
                 names = {a.uid: a.uid for a in m.agents}
-                shared = _Bits(m, names) if shared is None else shared
+                shared = KeyBits(m, names) if shared is None else shared
                 self._number(shared, m, names, execution.present(cluster))
         for cluster, m in machines:
             parts.append(
@@ -172,12 +132,12 @@ class StateKeys:
         m: Machine,
         names: dict[int, int],
         tensors: bool,
-        shared: _Bits | None,
+        shared: KeyBits | None,
     ) -> Hashable:
         presents, order = execution.present(cluster) if tensors else [], execution.causal_order
         bits = shared
         if bits is None:
-            bits = _Bits(m, names)
+            bits = KeyBits(m, names)
             self._number(bits, m, names, presents)
         agents = sorted((names[a.uid], self._agent(order, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
@@ -216,8 +176,8 @@ class StateKeys:
             sorted(
                 (
                     names[f.agent_id[1]],
-                    self._unit(f.unit, bits),
-                    _races_of(order, (order.units[f.agent_id, f.ordinal][0][0],)),
+                    keys_of_units.unit(f.unit, bits),
+                    races_of(order, (order.units[f.agent_id, f.ordinal][0][0],)),
                 )
                 for f in execution.in_flight
                 if f.agent_id[0] == cluster
@@ -225,14 +185,16 @@ class StateKeys:
         )
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
-        settled = _races_of_barriers(order)
+        settled = races_of_barriers(order)
         asked = bits(m.requests.refused), bits(m.requests.waited)
         groups = tuple(
-            (number, queue.begun, tuple(_open_group(g, names) for g in queue.open))
+            (number, queue.begun, tuple(keys_of_units.open_group(g, names) for g in queue.open))
             for cta in m.ctas
             for number, queue in sorted(cta.warpgroups.items())
         )
-        flags = tuple(_values(c.space.values, bits) for c in m.ctas if c.space is not None)
+        flags = tuple(
+            keys_of_knowledge.values(c.space.values, bits) for c in m.ctas if c.space is not None
+        )
         return (
             tuple(agents),
             bars,
@@ -248,11 +210,11 @@ class StateKeys:
             settled,
             groups,
             flags,
-            _fences(m.published, bits, names),
+            keys_of_knowledge.fences(m.published, bits, names),
         )
 
     def _number(
-        self, bits: _Bits, m: Machine, names: dict[int, int], presents: list[Present]
+        self, bits: KeyBits, m: Machine, names: dict[int, int], presents: list[Present]
     ) -> None:
         for cta in m.ctas:
             for slot in cta.slots:
@@ -283,7 +245,7 @@ class StateKeys:
             for share in sorted(shares, key=lambda share: (share.lanes, bits(share.bits))):
                 bits.add(share.bit)
 
-    def _agent(self, order: CausalOrder, cluster: int, a: Agent, bits: _Bits) -> Hashable:
+    def _agent(self, order: CausalOrder, cluster: int, a: Agent, bits: KeyBits) -> Hashable:
         stores = tuple(
             (
                 lane,
@@ -297,7 +259,7 @@ class StateKeys:
             tuple(sorted((bits.rename[by.uid], u.site.id, bits(u.bits)) for by, u in g.units))
             for g in a.wgmma_groups
         )
-        opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
+        opened = tuple(keys_of_units.wgmma(u, bits) for u in a.wgmma_open)
         return (
             self.front_end.registers(a),
             a.blocked,
@@ -305,19 +267,21 @@ class StateKeys:
             a.ticket,
             a.cluster_ticket,
             () if a.done else tuple(sorted(a.passed.items())),
-            _knowledge(a, bits),
+            keys_of_knowledge.knowledge(a, bits),
             bits(a.retired),
             bits(a.handed_on),
             stores,
             groups,
             opened,
-            _tensor_state(a, bits),
-            _copies(a, bits),
-            () if a.seen is None else tuple(_seen(one, bits) for one in a.seen.seen),
-            _races_of(order, tuple(order.clocks[cluster, a.uid].known[: a.warps])),
+            keys_of_knowledge.tensor_state(a, bits),
+            keys_of_knowledge.copies(a, bits),
+            ()
+            if a.seen is None
+            else tuple(keys_of_knowledge.seen(one, bits) for one in a.seen.seen),
+            races_of(order, tuple(order.clocks[cluster, a.uid].known[: a.warps])),
         )
 
-    def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
+    def _barrier(self, b: Mbarrier, bits: KeyBits, names: dict[int, int]) -> Hashable:
         life = (
             b.cta.rank,
             b.flat,
@@ -343,7 +307,7 @@ class StateKeys:
             bits(b.far) if self._near else 0,
         )
 
-    def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
+    def _slot(self, s: Slot, bits: KeyBits, names: dict[int, int]) -> Hashable:
         filled = b"" if s.filled is None or s.state == WHOLE else s.filled.tobytes()
         live = tuple(sorted((_access_key(a, names), bits(a.bit)) for a in s.accesses))
         more: Hashable = ()
@@ -362,123 +326,19 @@ class StateKeys:
             more = (held, calls, s.relinquished is None, s.smallest)
         return (s.state, filled, live, self.front_end.slot(s), more)
 
-    def _unit(self, unit: Any, bits: _Bits) -> Hashable:
-        if isinstance(unit, TmaLoadUnit):
-            granted = unit.words.tobytes() if isinstance(unit, ResponseUnit) else b""
-            return (
-                0,
-                granted,
-                unit.site.id,
-                unit.coords,
-                _tile(unit.slot),
-                unit.key if isinstance(unit, CopyIn) else unit.write.rect,
-                unit.bar.flat,
-                unit.bar.cta.rank,
-                bits(unit.write.bit),
-                0 if unit.seen is None else bits(unit.seen.bit),
-            )
-        if isinstance(unit, CopyOut):
-            accesses = bits(unit.read_bits), bits(unit.written_bits)
-            return 2, unit.site.id, unit.source.key, unit.to.key, accesses
-        if isinstance(unit, TmaStoreUnit):
-            accesses = bits(unit.read_bits), bits(unit.written_bits)
-            place = _tile(unit.tile), unit.read.rect, unit.coords, unit.rows
-            return 3, unit.site.id, place, accesses
-        return (1, tuple(self._queued(u, bits) for u in unit.waiting))
-
-    def _queued(self, unit: Any, bits: _Bits) -> Hashable:
-        """A unit of a tensor core's queue that has not acted: its operands, which its site does not
-        determine. (A group of wgmma acts when it is committed, and a TMA
-        store when it is issued: see `Execution._collect`.)
-        """
-        key: Hashable
-        match unit:
-            case CommitUnit():
-                key = tuple((bar.flat, bar.cta.rank, bits(bit)) for bar, bit in unit.arrivals)
-            case MmaUnit():
-                key = (
-                    unit.adds,
-                    tuple(
-                        (p.acc, _operand(p.a), _operand(p.b), tuple(map(_operand, p.scales)))
-                        for p in unit.parts
-                    ),
-                )
-            case CopyUnit():
-                key = tuple((_operand(p.to), _operand(p.source)) for p in unit.parts)
-            case ThreadArrivalUnit():
-                key = unit.bar.flat, unit.bar.cta.rank, unit.count
-            case ThreadCopyUnit():
-                return unit.places.tobytes(), unit.rows.tobytes(), bits(unit.write.bit)
-            case AddressedMma() | AddressedCopy() | AddressedShift():
-                key = unit.key
-            case _:
-                raise AssertionError(f"no key for {type(unit).__name__}")
-        return unit.site.id, key, bits(unit.bits)
-
-    def _tensors(self, execution: Execution, owned: bool, shared: _Bits | None) -> Hashable:
+    def _tensors(self, execution: Execution, owned: bool, shared: KeyBits | None) -> Hashable:
         """The contents of the tensors that are written; and, if clusters run together, which of
         them accessed which elements.
         """
         out = []
         for t in execution.world.tensors:
             if t.order is not None:
-                flags = _values(t.order.values, shared) if shared is not None else ()
+                flags: Hashable = ()
+                if shared is not None:
+                    flags = keys_of_knowledge.values(t.order.values, shared)
                 owners = () if execution.world.clusters is None or not owned else _owners(t.order)
                 out.append((owners, self.front_end.tensor(t), flags))
         return tuple(out)
-
-
-def _values(values: Mapping[int, Value], bits: _Bits) -> Hashable:
-    """The values that strong writes have left, by location."""
-    return tuple((at, _value(values[at], bits)) for at in sorted(values))
-
-
-def _value(value: Value, bits: _Bits) -> Hashable:
-    parts = ((int(scope), place, bits(known)) for (scope, place), known in value.parts.items())
-    chain = bits(value.chain)
-    # a write with a wide scope reaches every thread, but a narrow read may leave out its own
-    place = value.place if chain or value.strong.scope < Scope.GPU else ()
-    own = (
-        (cta, bits.rename.get(uid, uid), lane, int(scope), bits(known))
-        for (cta, uid, lane), released in value.own.items()
-        for scope, known in released.items()
-        if bits(known)
-    )
-    return place, _strong(value.strong), tuple(sorted(parts)), tuple(sorted(own)), chain
-
-
-def _strong(strong: Strong) -> Hashable:
-    return tuple(map(int, strong))
-
-
-def _seen(seen: Seen, bits: _Bits) -> Hashable:
-    """A strong read that a fence to come may let acquire."""
-    fence = -1 if seen.fence is None else int(seen.fence)
-    return seen.mask, _value(seen.value, bits), _strong(seen.strong), fence, bits(seen.mark)
-
-
-def _fences(fences: Fences, bits: _Bits, names: dict[int, int]) -> Hashable:
-    return tuple(
-        sorted(
-            (names[f.uid], f.mask, int(f.scope), f.restricted, bits(f.bits), bits(f.mark))
-            for f in fences.made
-        )
-    )
-
-
-def _copies(a: Agent, bits: _Bits) -> Hashable:
-    """The cp.async of a warp that have not been waited for."""
-    copies = a.copies
-    if copies is None:
-        return ()
-    groups = tuple((n - copies.made, tuple(bits(x.bit) for x in g)) for n, g in copies.groups)
-    still = copies.issued - copies.made
-    return still, len(copies.waiting), tuple(bits(x.bit) for x in copies.open), groups
-
-
-def _open_group(group: WgmmaGroup, names: dict[int, int]) -> Hashable:
-    """A group of wgmma to which some warps of the warpgroup have not come."""
-    return tuple(sorted(names[a.uid] for a in group.agents)), len(group.units)
 
 
 def _owners(order: GlobalOrder) -> Hashable:
@@ -488,104 +348,5 @@ def _owners(order: GlobalOrder) -> Hashable:
     return tuple(clusters[np.where(m == MANY, len(clusters) - 1, m)].tobytes() for m in maps)
 
 
-def _tile(slot: Slot) -> Hashable:
-    return slot.name, slot.cta.rank
-
-
-def _operand(where: Any) -> Hashable:
-    """An operand of a tensor-core op: a rectangle of a tile, a place in tensor memory, the place of
-    scale factors, registers, or what a matrix descriptor names.
-    """
-    match where:
-        case Frag():
-            return where.ir.name
-        case Slot() as slot, MatrixOperand() as matrix:
-            return _tile(slot), (*matrix.descriptor, matrix.dtype.name, *matrix[2:])
-        case Slot() as slot, rect:
-            return _tile(slot), rect
-        case ScalePlace():
-            return where.starts, where.used
-    place: Hashable = where
-    return place
-
-
-def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
-    """A wgmma that is in no committed group, and so has not acted."""
-    operands = _operand(unit.acc), _operand(unit.a), _operand(unit.b)
-    return unit.site.id, unit.adds, operands, bits(unit.bits)
-
-
 def _arriver(who: Arriver, names: dict[int, int]) -> tuple[int, int]:
     return names[who.uid], who.lane
-
-
-def _knowledge(k: Knowledge, bits: _Bits) -> Hashable:
-    apart = () if k.kw is None else tuple(map(bits, k.kw))
-    return bits(k.k), apart, tuple(sorted((p.mask, bits(p.bits), p.made) for p in k.pend))
-
-
-def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
-    t = a.tensor
-    if t is None:
-        return ()
-    queues = tuple(
-        (lane, bits(q.issued), bits(q.done), q.uncommitted)
-        for lane, q in sorted(t.queues.items())
-        if isinstance(q, TensorQueue)
-    )
-    loads = tuple((w, bits(r.bit)) for _, w, r in t.loads)
-    return (
-        queues,
-        loads,
-        tuple(bits(r.bit) for r in t.stores),
-        _knowledge(t.after, bits),
-        bits(t.published),
-    )
-
-
-# -- races still to come ---------------------------------------------------------------
-#
-# At each barrier, which of the last steps an agent, a unit in flight or the current phase knows.
-# Two states that agree in it have the same future races. Steps are reduced to whether each is
-# known, since their numbers differ between executions.
-
-
-def _races_of_barriers(order: CausalOrder) -> tuple[Hashable, ...]:
-    """For each barrier, whether the arrivals of its current phase know the waits and the failed
-    tests that must precede its completion.
-    """
-    out: list[Hashable] = []
-    for number, now, before in _last_phases(order):
-        seen = tuple(
-            sorted(
-                (s.agent_id, s.site.id if s.site is not None else -1, not s.warp_bits & ~now.known)
-                for s in (*before.waits, *now.failed, *now.announced)
-            )
-        )
-        out.append((number, seen))
-    return tuple(out)
-
-
-def _last_phases(order: CausalOrder) -> Iterator[tuple[int, PhaseRecord, PhaseRecord]]:
-    """The number of each barrier, its current phase, and the one before."""
-    for number, record in enumerate(order.barriers.values()):
-        last = max((p for p in record.phases if p >= 0), default=0)
-        yield number, record.phases[last], record.phases.get(last - 1) or PhaseRecord()
-
-
-def _races_of(order: CausalOrder, known: tuple[int, ...]) -> tuple[Hashable, ...]:
-    """For each barrier, whether those who know `known`, the warps of an agent or a unit in flight,
-    know its last two phases, and the waits for them.
-    """
-    out: list[Hashable] = []
-    for number, *phases in _last_phases(order):
-        for phase in phases:
-            knows = tuple(not phase.bits & ~k for k in known)
-            waits = tuple(
-                sorted(
-                    (s.agent_id, tuple(not s.warp_bits & ~k for k in known))
-                    for s in (*phase.waits, *phase.failed)
-                )
-            )
-            out.append((number, knows, waits))
-    return tuple(out)

@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.compiler.control_flow import EXIT, Block, ControlFlow
 from tilepipe.ptx.compiler.liveness import Liveness
-from tilepipe.ptx.compiler.segments import CompiledFunction, RequestSite
+from tilepipe.ptx.compiler.segments import RequestSite
 from tilepipe.ptx.compiler.uniformity import reads, results
 from tilepipe.ptx.definition import Compute, Jump, Nothing, Operation, Perform
 from tilepipe.ptx.numerics.scalars import SCALAR_FUNCTIONS

@@ -18,7 +18,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import EXITED_LANES
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.compiler.segments import CompiledFunction
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.definition import where
 from tilepipe.ptx.execution.stuck_lanes import Wait, stuck
 from tilepipe.ptx.lanes import Array, Lanes, lane_mask, lanes_from_mask

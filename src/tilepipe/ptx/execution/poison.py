@@ -24,8 +24,8 @@ from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.tcgen05_by_address import store_words
 from tilepipe.machine.units.wgmma import wgmma
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.compiler.poison_flow import Flow, Result, Source
-from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.definition import Compute, Perform
 from tilepipe.ptx.isa.matrices import width_of
 from tilepipe.ptx.isa.memory import local_store, local_store_poison

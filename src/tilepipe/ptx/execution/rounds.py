@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tilepipe.ir.location import Loc
 from tilepipe.machine.agents import Agent
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.compiler.control_flow import Block, ControlFlow
-from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.syntax.nodes import Instruction
 
 Locate = Callable[[Instruction], Loc]

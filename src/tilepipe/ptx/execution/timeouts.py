@@ -14,7 +14,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.compiler.segments import CompiledFunction
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.special_registers import CLOCKS
 from tilepipe.ptx.syntax.nodes import Instruction
 

@@ -16,8 +16,8 @@ from tilepipe.machine.memory.poison import Origin
 from tilepipe.machine.memory.tensor_access import tmem_loads_used
 from tilepipe.machine.rules import LOADED_REGISTERS
 from tilepipe.machine.sites import Site
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
-from tilepipe.ptx.compiler.segments import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import reads
 from tilepipe.ptx.definition import operation, where
 from tilepipe.ptx.execution.lane_groups import Group, LaneGroups

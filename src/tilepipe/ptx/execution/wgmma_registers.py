@@ -13,7 +13,7 @@ from tilepipe.machine.machine import World
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.rules import COPIES_BEFORE_WGMMA
 from tilepipe.machine.sites import Site
-from tilepipe.ptx.compiler.segments import CompiledFunction
+from tilepipe.ptx.compiler.compiled_function import CompiledFunction
 from tilepipe.ptx.compiler.uniformity import results
 from tilepipe.ptx.syntax.nodes import Instruction, Register
 from tilepipe.ptx.warp_protocol import Launch
