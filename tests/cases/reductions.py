@@ -150,4 +150,61 @@ EXTREMES = {
     for layout, shape in (("wgmma", (64, 16)), ("rows:8", (16, 128)), ("rows:128", (8, 1024)))
 }
 
-CASES = [Case(name, make) for table in (REDUCED, EXTREMES) for name, make in table.items()]
+
+@tp.kernel(grid=1)
+def found_in_rows(
+    ctx: tp.Context, a: Any, out: Any, *, op: str, shape: tuple[int, int], layout: str, warps: int
+) -> None:
+    """out = the greatest or least number of each row of a, then its column."""
+
+    @ctx.role("find", **({"warps": warps} if warps else {"warpgroups": 1}))
+    def find() -> None:
+        first = ctx.warp * shape[0] if warps else 0
+        x = ctx.load_global(a, (first, 0), shape, layout=layout)
+        best, column = x.argmax() if op == "argmax" else x.argmin()
+        ctx.store_global(out, (0, first), best.to(out.dtype))
+        ctx.store_global(out, (1, first), column.to(out.dtype))
+
+
+def found(
+    op: str, layout: str, shape: tuple[int, int], kind: str = "float32", warps: int = 0
+) -> Callable[[Rng], Made]:
+    """Rows with several best elements, in any columns."""
+
+    def make(rng: Rng) -> Made:
+        rows, cols = shape[0] * max(warps, 1), shape[1]
+        a = values(rng, (rows, cols), kind)
+        best = a.max() if op == "argmax" else a.min()
+        for row in range(0, rows, 2):
+            a[row, rng.integers(0, cols, 3)] = best
+        if a.dtype.kind not in "iu":
+            nan, least = np.float32("nan"), np.float32("-inf" if op == "argmax" else "inf")
+            a[:, ::5], a[1] = nan, nan
+            if rows > 5:
+                a[3], a[3, :2], a[5], a[5, -3], a[5, 3] = least, nan, -0.0, 0, nan
+        out = np.zeros((2, rows), a.dtype if a.dtype.kind in "iu" else np.float32)
+        program = found_in_rows.bind(a, out, op=op, shape=shape, layout=layout, warps=warps)
+        return program, out, np.stack(first_best(a, op)).astype(out.dtype), 0
+
+    return make
+
+
+def first_best(a: Array, op: str) -> tuple[Array, Array]:
+    """The reference: (values, columns), where a NaN counts as the infinity that loses."""
+    if a.dtype.kind not in "iu":
+        a = a.astype(np.float32)
+        a = np.where(np.isnan(a), np.float32("-inf" if op == "argmax" else "inf"), a)
+    at = a.argmax(axis=1) if op == "argmax" else a.argmin(axis=1)
+    return a[np.arange(len(a)), at], at
+
+
+FOUND = {
+    f"row_{op}_{name}_{kind}": found(op, layout, shape, kind, warps)
+    for name, (layout, shape, warps) in ROWS.items()
+    for op in ("argmax", "argmin")
+    for kind in ("float32", "bfloat16", "int32", "uint32")
+    # layouts differ in which threads meet, and dtypes in instructions
+    if kind == "float32" or name in ("wgmma", "warp_a_row", "four_warps_a_row")
+}
+
+CASES = [Case(name, make) for table in (REDUCED, EXTREMES, FOUND) for name, make in table.items()]

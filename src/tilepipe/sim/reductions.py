@@ -60,6 +60,17 @@ def extremes(values: Array, op: str, axis: int) -> Array:
     return found
 
 
+def found_in_rows(values: Array, op: str) -> tuple[Array, Array]:
+    """The maximum or minimum of each row of (m, n), and the least column that has it, (m, 1) each.
+    A NaN counts as the infinity that any number beats.
+    """
+    best = extremes(values, op, 1)
+    has = values == best
+    if values.dtype.kind == "f":
+        has |= np.isnan(values) & np.isinf(best) & (np.signbit(best) == (op == "max"))
+    return best, np.argmax(has, axis=1, keepdims=True).astype(np.int32)
+
+
 def _in_turn(values: Array, axes: int) -> Array:
     """The sum over the first axes, one element after the other, from 0 on. NumPy adds in turn where
     it reduces the outermost axis of an array that lies in its order in memory.

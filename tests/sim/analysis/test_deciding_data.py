@@ -423,6 +423,7 @@ MOVES_DATA = {
     "CursorStep",
     "Define",
     "FragmentAny",
+    "FragmentFind",
     "FragmentLoad",
     "FragmentLoadGlobal",
     "FragmentReduce",
@@ -513,6 +514,10 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                 ends, made = (one, var), ops.Define(loc, var, one)
             case "FragmentAny":
                 ends, made = (fragment, one), ops.FragmentAny(loc, one, b.value(fragment))
+            case "FragmentFind":
+                best, column = b.fragment("best", 64, 1), b.fragment("at", 64, 1, dtypes.int32)
+                ends = fragment, column
+                made = ops.FragmentFind(loc, best, column, b.value(fragment), "max")
             case "FragmentLoad":
                 ends, made = (source, fragment), ops.FragmentLoad(loc, fragment, x)
             case "FragmentLoadGlobal":

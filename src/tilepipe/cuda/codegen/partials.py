@@ -32,11 +32,13 @@ class Exchange:
         """Prints a store of a word, `at` bytes on."""
         ctx.out(f"{ctx.use(f'store_{how.c_type}')}({self.base} + {at}, {value});")
 
-    def load_pairs(self, ctx: Context, how: Combining, places: list[str]) -> list[str]:
-        """Prints loads of two consecutive words at each of `places`, bytes; gives the C++ of each
-        word.
+    def load_pairs(
+        self, ctx: Context, how: Combining, places: list[str], name: str = "part"
+    ) -> list[str]:
+        """Prints loads of two consecutive words at each of `places`, bytes, into `name`0 and so on;
+        gives the C++ of each word.
         """
-        parts = [f"part{i}" for i in range(2 * len(places))]
+        parts = [ctx.temporary(f"{name}{i}") for i in range(2 * len(places))]
         signed = how.c_type == "i32"
         ctx.out(f"{'u32' if signed else how.c_type} {', '.join(parts)};")
         load = ctx.use("load_float2" if how.c_type == "float" else "load_u32x2")

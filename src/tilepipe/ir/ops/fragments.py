@@ -39,8 +39,8 @@ class Partials:
     use.
 
     Attributes:
-        buffer: float32, a row for each warpgroup of the role: four values for each row that a
-            thread holds.
+        buffer: 32-bit words, a row for each warpgroup of the role: as many as the reduction of the
+            role that needs most.
         barrier: of all threads of a warpgroup: that with which its warps await each other.
     """
 
@@ -58,6 +58,22 @@ class FragmentReduce(Op):
     dst: Annotated[Fragment, WRITES]
     value: Annotated[Expr, READS]
     op: str
+    partials: Partials | None = None
+
+
+@declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
+class FragmentFind(Op):
+    """dst (m, 1) := the maximum or minimum of each row of value (m, n), as `FragmentReduce` gives
+    it; columns (m, 1), int32 := the least column that has it. A NaN counts as the infinity that any
+    number beats; -0 equals 0.
+
+    `partials`: where more than a warp holds each row, with eight words for each row of a thread.
+    """
+
+    dst: Annotated[Fragment, WRITES]
+    columns: Annotated[Fragment, WRITES]
+    value: Annotated[Expr, READS]
+    op: Literal["max", "min"]
     partials: Partials | None = None
 
 

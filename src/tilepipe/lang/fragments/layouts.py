@@ -1,5 +1,5 @@
-"""Fragments of layout "rows:T": their shapes, and the shared memory by which warps that share a row
-reduce it.
+"""The shapes of fragments of layout "rows:T", and the shared memory by which warps reduce
+fragments together.
 """
 
 from __future__ import annotations
@@ -44,23 +44,30 @@ def broken_layout_rule(shape: tuple[int, int], threads: int, agent_threads: int)
     return None
 
 
-def partials_of(tracer: Tracer, layout: str, shape: tuple[int, ...]) -> Partials | None:
-    """Shared memory and a barrier for a reduction of rows that several warps share; None where a
-    warp holds all of each of its rows. All reductions of a role use the same.
+def partials_of_rows(
+    tracer: Tracer, layout: str, shape: tuple[int, ...], words: int = 1
+) -> Partials | None:
+    """Shared memory and a barrier for a reduction of rows that several warps share, for which each
+    leaves `words` of a row; None where a warp holds all of each of its rows.
     """
-    role, threads = tracer.role.role, row_threads(layout)
+    threads = row_threads(layout)
     if threads <= WARP or shape[1] == 1:
         return None
-    barrier = role_barrier(tracer, "warpgroup", WARPGROUP, role.agents)
-    name = f"{role.name}_row_partials"
     held = max(shape[0] * threads // WARPGROUP, 1)  # rows of which a thread holds a part
-    warps = WARPGROUP // WARP
+    return partials(tracer, words * WARPGROUP // WARP * held)
+
+
+def partials(tracer: Tracer, words: int) -> Partials:
+    """Shared memory of so many words for each warpgroup, and a barrier. All reductions of a role
+    use the same.
+    """
+    role = tracer.role.role
+    barrier = role_barrier(tracer, "warpgroup", WARPGROUP, role.agents)
+    name = f"{role.name}_partials"
     for buffer in tracer.kernel.buffers:
         if buffer.name == name:
-            buffer.cols = max(buffer.cols, warps * held)
+            buffer.cols = max(buffer.cols, words)
             return Partials(buffer, barrier)
-    buffer = memory.SmemBuffer(
-        name, dtypes.float32, 1, role.agents, warps * held, align=16, loc=caller()
-    )
+    buffer = memory.SmemBuffer(name, dtypes.float32, 1, role.agents, words, align=16, loc=caller())
     tracer.kernel.buffers.append(buffer)
     return Partials(buffer, barrier)

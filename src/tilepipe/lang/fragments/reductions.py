@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, ops
@@ -10,7 +10,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.fragment import row_threads
 from tilepipe.ir.location import caller
-from tilepipe.lang.fragments.layouts import partials_of
+from tilepipe.lang.fragments.layouts import partials_of_rows
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, traced_value
 
@@ -66,6 +66,24 @@ class Reductions(Generic[F]):
         """The minimum of each row, as a new (rows, 1) fragment. See `max` of NaN."""
         return self._reduce("min")
 
+    def argmax(self) -> tuple[F, F]:
+        """The maximum of each row, as `max` gives it, and the number of the first column that has
+        it: two new (rows, 1) fragments, the second int32. A NaN counts as -inf; 0 and -0 are equal.
+
+        Raises:
+            TraceError: the value has one column, or a dtype that threads do not reduce.
+        """
+        return self._find("max")
+
+    def argmin(self) -> tuple[F, F]:
+        """The minimum of each row, as `min` gives it, and the number of the first column that has
+        it: two new (rows, 1) fragments, the second int32. A NaN counts as inf; 0 and -0 are equal.
+
+        Raises:
+            TraceError: the value has one column, or a dtype that threads do not reduce.
+        """
+        return self._find("min")
+
     def any(self) -> Value:
         """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
         in all its lanes, so that `ctx.when` may use it.
@@ -91,22 +109,44 @@ class Reductions(Generic[F]):
         return traced_value(self._tracer, result)
 
     def _reduce(self, op: ops.Combination) -> F:
-        self._require_together("a reduction of a fragment")
+        x = self._rows("a reduction of a fragment")
+        result = self._vector((x.shape[0], 1), x.dtype, "row")
+        partials = partials_of_rows(self._tracer, self.layout, x.shape)
+        self._tracer.emit(ops.FragmentReduce(caller(), result.operand(), x, op, partials))
+        result.written()
+        return result
+
+    def _find(self, op: Literal["max", "min"]) -> tuple[F, F]:
+        x = self._rows(f"arg{op}()")
+        rows, cols = x.shape
+        if cols == 1:
+            raise TraceError(
+                f"arg{op}() names a column of each row, and a value of {rows}×1 has one column",
+                caller(),
+            )
+        best = self._vector((rows, 1), x.dtype, "best")
+        columns = self._vector((rows, 1), dtypes.int32, "column")
+        partials = partials_of_rows(self._tracer, self.layout, x.shape, words=2)
+        self._tracer.emit(
+            ops.FragmentFind(caller(), best.operand(), columns.operand(), x, op, partials)
+        )
+        best.written()
+        columns.written()
+        return best, columns
+
+    def _rows(self, what: str) -> Expr:
+        """The expression, after the checks of a reduction along rows."""
+        self._require_together(what)
         x = self.ir()
         _require_reducible(x.dtype)
-        threads = row_threads(self.layout)
-        if x.shape[0] == 1 and not threads:
+        if x.shape[0] == 1 and not row_threads(self.layout):
             raise TraceError(
                 f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one"
                 " value a column: its rows are shared by all. Combine it with a fragment of m rows"
                 " first.",
                 caller(),
             )
-        result = self._vector((x.shape[0], 1), x.dtype, "row")
-        partials = partials_of(self._tracer, self.layout, x.shape)
-        self._tracer.emit(ops.FragmentReduce(caller(), result.operand(), x, op, partials))
-        result.written()
-        return result
+        return x
 
 
 def _require_reducible(t: DType) -> None:

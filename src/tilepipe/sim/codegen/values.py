@@ -16,7 +16,7 @@ from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.functions import Function, defines
-from tilepipe.sim.reductions import reduced_rows
+from tilepipe.sim.reductions import found_in_rows, reduced_rows
 
 Array = npt.NDArray[Any]
 
@@ -105,6 +105,14 @@ def _(f: Function, op: ops.FragmentSet) -> None:
 def _(f: Function, op: ops.FragmentReduce) -> None:
     text = f"reduced_rows({f.x(op.value)[0]}, {op.op!r}, {row_threads(op.dst.layout)})"
     _set(f, op, op.dst, text, 0, 1)
+
+
+@defines(ops.FragmentFind, found_in_rows)
+def _(f: Function, op: ops.FragmentFind) -> None:
+    best, places = f.names.fresh("best"), f.names.fresh("places")
+    f.emit(f"{best}, {places} = found_in_rows({f.x(op.value)[0]}, {op.op!r})", op)
+    _set(f, op, op.dst, best, 0, 1)
+    _set(f, op, op.columns, places, 0, 1)
 
 
 def _set(f: Function, op: ops.Op, fragment: Fragment, text: str, col: int, width: int) -> None:
