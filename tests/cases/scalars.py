@@ -363,46 +363,6 @@ def _signed(t: DType) -> bool:
     return t.kind == "int"
 
 
-@tp.kernel()
-def exchanged(ctx: tp.Context, x: Any, out: Any) -> None:
-    """Values of other lanes: of one lane, of the next, of a butterfly; sums over each warp."""
-
-    def exchange(row: int, value: Any) -> None:
-        total = ctx.var(value)
-        for mask in (1, 2, 4, 8, 16):
-            total += ctx.shuffle_xor(total.get(), mask)
-        one = ctx.shuffle(value, 37)
-        with ctx.when(one > 0):
-            ctx.store(out[row, 0, ctx.thread], one)
-        ctx.store(out[row, 1, ctx.thread], ctx.shuffle(value, ctx.lane + 1))
-        ctx.store(out[row, 2, ctx.thread], ctx.shuffle_xor(value, 6))
-        ctx.store(out[row, 3, ctx.thread], total.get())
-
-    @ctx.role("warps", warps=4)
-    def warps() -> None:
-        exchange(0, ctx.load(x[0, ctx.thread]))
-
-    @ctx.role("warpgroup", warpgroups=1)
-    def warpgroup() -> None:
-        exchange(1, ctx.load(x[1, ctx.thread]))
-
-
-EXCHANGED = ("int32", "uint32", "float32")
-
-
-def exchanges(dtype: DType) -> Callable[[Rng], Made]:
-    def make(rng: Rng) -> Made:
-        x = rng.integers(1, 100, (2, 128)).astype(dtype.numpy)
-        warps, lane = x.reshape(2, 4, 32), np.arange(32)
-        read = [warps[..., lanes] for lanes in (0 * lane + 37 % 32, (lane + 1) % 32, lane ^ 6)]
-        total = warps.sum(axis=2, keepdims=True) + 0 * warps
-        want = np.stack([*read, total], axis=1).reshape(2, 4, 128).astype(dtype.numpy)
-        out = np.zeros_like(want)
-        return exchanged.bind(x, out), out, want, 0
-
-    return make
-
-
 CASES = [
     Case(name, make)
     for name, make in {
@@ -430,7 +390,6 @@ CASES = [
             for bits in (32, 64)
         },
         **{f"control_{n}": controlled(n) for n in (1, 2, 40)},
-        **{f"exchanged_{name}": exchanges(dtypes.dtype(name)) for name in EXCHANGED},
         **{f"places_{size}": placed(size) for size in (1, 2, 4, 8)},
     }.items()
 ]

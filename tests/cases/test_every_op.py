@@ -16,6 +16,7 @@ from tests.cases import (
     dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
+    lanes as lane_cases,
     mma as mma_cases,
     powers as power_cases,
     reductions,
@@ -32,6 +33,7 @@ from tilepipe.ir.program import all_ops
 
 CASES = [
     *scalar_cases.CASES,
+    *lane_cases.CASES,
     *copy_cases.CASES,
     *sync_cases.CASES,
     *grid_cases.CASES,

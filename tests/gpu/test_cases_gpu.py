@@ -17,6 +17,7 @@ from tests.cases import (
     dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
+    lanes as lane_cases,
     mma as mma_cases,
     numbers as number_cases,
     powers as power_cases,
@@ -31,6 +32,7 @@ from tests.cases.scalars import check
 pytestmark = pytest.mark.gpu
 OWN = [
     *scalar_cases.CASES,
+    *lane_cases.CASES,
     *number_cases.CASES,
     *copy_cases.CASES,
     *sync_cases.CASES,

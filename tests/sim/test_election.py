@@ -332,6 +332,8 @@ def test_every_op_that_binds_what_a_warp_finds_out_is_known() -> None:
     bind = [op for op in ops.EVERY if op.bound and op.facts.scope is Scope.WARP]
     by_operands = {
         ops.Shuffle,  # by its value
+        ops.Vote,
+        ops.ReduceLanes,
         ops.MbarTryWait,  # whether a phase is complete, of an operand, whichever lanes ask
     }
     assert {op for op in bind if not op.facts.active_lanes} == by_operands, (

@@ -64,6 +64,7 @@ CUDA = ["tilepipe.cuda"]
 # ...)`.
 CASES: dict[str, list[str]] = {
     "scalar": ["tests.cases.scalars", "tests.scalar_cases"],
+    "lane": ["tests.cases.lanes"],
     "copy": ["tests.cases.copies", "tests.copy_cases"],
     "sync": ["tests.cases.synchronisation", "tests.sync_cases"],
     "grid": ["tests.cases.grid", "tests.grid_cases"],

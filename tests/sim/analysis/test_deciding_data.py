@@ -434,6 +434,7 @@ MOVES_DATA = {
     "Let",
     "Load",
     "Read",
+    "ReduceLanes",
     "Shuffle",
     "Store",
     "StrongLoad",
@@ -445,10 +446,12 @@ MOVES_DATA = {
     "TmemCopy",
     "TmemLoad",
     "TmemStore",
+    "Vote",
     "Wgmma",
 }
 FAULTS_ON_DATA = {
     "Assert",  # its condition
+    "ReduceLanes",  # a sum of signed integers that does not fit
     "Store",  # of different values by several threads to one element
     "StrongStore",
     "Tcgen05Mma",  # scale factors: negative, or not alike in the groups of lanes
@@ -552,6 +555,12 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                 ends, made = (source, one), ops.Load(loc, one, b.element(x, 0, 0))
             case "Read":
                 ends, made = (var, one), ops.Read(loc, one, var)
+            case "ReduceLanes":
+                got = b.local("got", dtypes.uint32)
+                ends, made = (one, got), ops.ReduceLanes(loc, got, one, "max")
+            case "Vote":
+                got = b.local("got", dtypes.boolean)
+                ends, made = (one, got), ops.Vote(loc, got, one, "any")
             case "Shuffle":
                 got = b.local("got", dtypes.int32)
                 ends, made = (one, got), ops.Shuffle(loc, got, one, const(1), True)
@@ -611,9 +620,11 @@ def test_data_that_an_op_faults_on_are_roots(op: str) -> None:
             const(0),
             b.local("data", dtypes.boolean, Vary.LANE),
         )
+        number, total = b.local("number"), b.local("total")
         scales = [TmemScales(zero, rows, 4, dtypes.float8_e8m0, 4, zero) for rows in (128, 64)]
         made: dict[str, tuple[Any, ops.Op]] = {
             "Assert": (data, ops.Assert(loc, data, "no")),
+            "ReduceLanes": (number, ops.ReduceLanes(loc, total, number, "add")),
             "Store": (data, ops.Store(loc, b.element(b.tile(word), 0, 0), data)),
             "StrongStore": (
                 data,

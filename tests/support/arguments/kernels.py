@@ -165,6 +165,8 @@ def flat(ctx: tp.Context, out: Any) -> None:
         inputs.producer_advance(2)
         inputs.consumer_advance(2)
         ctx.shuffle_xor(ctx.shuffle(ctx.lane, 3), 1)
+        ctx.any_lane(ctx.all_lanes(ctx.ballot(ctx.lane > 2) == 0))
+        ctx.reduce_lanes("add", ctx.lane)
         for i in ctx.range(2):
             ctx.store(out[i], scales[0].shape[0])
 

@@ -62,8 +62,8 @@ BY_NAME: dict[str, set[str]] = {
     "ScalarMembers.ceil_div.b": INTEGERS,
     "ScalarMembers.ceil_div.a": SCALARS - {"1.5", "2.0", "np.float32(2)"},
     # the number of a lane counts modulo 32
-    "ScalarMembers.shuffle.lane": INTEGERS | {"-1", "2**31", "2**34"},
-    "ScalarMembers.shuffle_xor.mask": INTEGERS | {"-1", "2**31", "2**34"},
+    "LaneMembers.shuffle.lane": INTEGERS | {"-1", "2**31", "2**34"},
+    "LaneMembers.shuffle_xor.mask": INTEGERS | {"-1", "2**31", "2**34"},
     "TensorCoreMembers.fragment.value": {"None"},
     "tiles": INTEGERS,
     "rows": INTEGERS | {"None"},

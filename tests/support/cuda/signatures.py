@@ -373,6 +373,12 @@ def _others() -> dict[str, Signature]:
             "=elected:predicate",
             memory=False,
         ),
+        **{
+            f"redux_{op}": _row(
+                "x:f", f"redux.sync.{op}.f32 out-f, f, 0xffffffff", "redux.sync", "=y:out-f", False
+            )
+            for op in ("min", "max")
+        },
         "lane_id": _pure("", "mov.u32 x, %laneid", "Special Registers: %laneid", "=lane:x"),
         "cluster_cta_rank": _pure(
             "", "mov.u32 x, %cluster_ctarank", "Special Registers: %cluster_ctarank", "=x:x"

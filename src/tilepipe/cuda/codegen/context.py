@@ -76,6 +76,7 @@ class Module:
     """The file being printed, except its functions."""
 
     kernel: Kernel
+    arch: str
     lineinfo: bool = False
     names: Names = field(default_factory=lambda: Names(reserved=frozenset(SNIPPETS)))
     snippets: dict[str, Snippet] = field(default_factory=dict)

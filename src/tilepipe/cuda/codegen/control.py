@@ -76,14 +76,6 @@ def _(op: ops.Read, ctx: Context) -> None:
 
 
 @emit.register
-def _(op: ops.Shuffle, ctx: Context) -> None:
-    # PTX ISA, shfl.sync
-    function = "__shfl_xor_sync" if op.xor else "__shfl_sync"
-    call = f"{function}(0xffffffff, {text(ctx, op.value)}, {text(ctx, op.lane)})"
-    ctx.out(f"const {register_type(op.result.dtype)} {ctx.bind(op.result)} = {call};")
-
-
-@emit.register
 def _(op: ops.CursorDefine, ctx: Context) -> None:
     c = op.cursor
     # An array of one barrier takes no index, and a role that only signals reads no phase.
@@ -199,7 +191,8 @@ def _(op: ops.Elect, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.PerWarp, ctx: Context) -> None:
-    ctx.names.put(op.index, ctx.special("warp_in_group"))
+    if op.index in ctx.module.needed:
+        ctx.names.put(op.index, ctx.special("warp_in_group"))
     with ctx.lanes(per_warp=True):
         block(ctx, op.body)
 

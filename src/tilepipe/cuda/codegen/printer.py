@@ -12,6 +12,7 @@ from tilepipe.cuda.codegen import (
     fragment_shared,
     fragments,
     instrument,
+    lanes,
     row_finds,
     row_reductions,
     strong_accesses,
@@ -45,6 +46,7 @@ assert all(
         fragment_global,
         fragment_shared,
         fragments,
+        lanes,
         row_finds,
         row_reductions,
         strong_accesses,
@@ -91,7 +93,7 @@ def source(
     """
     arch = architecture(kernel) if arch is None else arch
     _check_arch(kernel, arch)
-    module = Module(kernel, lineinfo, debug=debug, perturbed=perturb is not None)
+    module = Module(kernel, arch, lineinfo, debug=debug, perturbed=perturb is not None)
     module.arguments = arguments(kernel)
     instrument.prepare(module)
     every = list(all_ops(kernel))

@@ -371,6 +371,20 @@ __device__ __forceinline__ T min_lanes(T x, int first, int end) {
     return x;
 }
 
+// redux.sync, .f32; the warp is converged here
+__device__ __forceinline__ float redux_min(float x) {
+    float y;
+    asm volatile("redux.sync.min.f32 %0, %1, 0xffffffff;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// redux.sync, .f32; the warp is converged here
+__device__ __forceinline__ float redux_max(float x) {
+    float y;
+    asm volatile("redux.sync.max.f32 %0, %1, 0xffffffff;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // ex2.approx.ftz.f32
 __device__ __forceinline__ float fast_exp2(float x) {
     float y;

@@ -41,6 +41,7 @@ from tilepipe.ir.ops.grid import (
     GridDependencyWait,
     LaunchDependents,
 )
+from tilepipe.ir.ops.lanes import ReduceLanes, Shuffle, Vote, VoteMode
 from tilepipe.ir.ops.strong_accesses import (
     Atomic,
     AtomicOperation,
@@ -100,7 +101,6 @@ from tilepipe.ir.ops.values import (
     Load,
     Print,
     Read,
-    Shuffle,
     Store,
 )
 
@@ -159,6 +159,7 @@ __all__ = [
     "PerWarp",
     "Print",
     "Read",
+    "ReduceLanes",
     "Reduction",
     "SetupBarrier",
     "Shuffle",
@@ -184,6 +185,8 @@ __all__ = [
     "TmemStore",
     "TmemWaitLoad",
     "TmemWaitStore",
+    "Vote",
+    "VoteMode",
     "Wgmma",
     "WgmmaCommit",
     "WgmmaFence",

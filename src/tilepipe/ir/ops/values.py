@@ -1,12 +1,11 @@
-"""The ops on scalar values: names, variables and cursors, single elements of memory, the exchange
-between lanes, and reports to whoever debugs a kernel.
+"""The ops on scalar values: names, variables and cursors, single elements of memory, and reports to
+whoever debugs a kernel.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.facts import BINDS, READS, UPDATES, WHOLE_WARP, WRITES, Facts
+from tilepipe.ir.facts import BINDS, READS, UPDATES, WRITES, Facts
 from tilepipe.ir.memory import (
     Cursor,
     Element,
@@ -85,20 +84,6 @@ class Store(Op):
 
     dst: Annotated[Element, WRITES]
     value: Annotated[Expr, READS]
-
-
-@declares(replace(WHOLE_WARP, ptx="shfl.sync"))
-class Shuffle(Op):
-    """shfl.sync by whole warps: binds `result` to the `value`, of 32 bits, of another lane.
-
-    `xor` false (.idx): of lane `lane`, modulo 32. `xor` true (.bfly): of the lane whose number is
-    the lane's own xor `lane`, modulo 32.
-    """
-
-    result: Annotated[Local, BINDS]
-    value: Annotated[Expr, READS]
-    lane: Expr
-    xor: bool
 
 
 @declares(Facts())

@@ -13,6 +13,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
 from tilepipe.lang.arguments.annotations import Name
+from tilepipe.lang.context.lanes import LaneMembers
 from tilepipe.lang.context.scalars import ScalarMembers
 from tilepipe.lang.context.strong_accesses import StrongAccessMembers
 from tilepipe.lang.context.synchronisation import SynchronisationMembers
@@ -32,6 +33,7 @@ class Context(
     StrongAccessMembers,
     SynchronisationMembers,
     ScalarMembers,
+    LaneMembers,
     TensorCoreMembers,
 ):
     """The first argument of a kernel function: everything a kernel can do.

@@ -6,11 +6,10 @@ from typing import overload
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import plain
-from tilepipe.ir import dtypes, expressions as exprs, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.fragments.fragment import FragmentValue, interleave, select
-from tilepipe.lang.tracing.convergence import require_whole_warps
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, let, to_expr, traced_value, unary
 from tilepipe.lang.values.variables import Scalar, Var
@@ -97,36 +96,6 @@ class ScalarMembers:
         if isinstance(a, int) and isinstance(b, int):
             return -(-a // b)
         return (self._value(a) + (b - 1 if isinstance(b, int) else self._value(b) - 1)) // b
-
-    def shuffle(self, value: object, lane: object) -> Value:
-        """The `value` that lane `lane` of the warp has (modulo 32): an int32, uint32 or float32. By
-        all lanes of a warp; with one `lane` for all of them, all get the same.
-        """
-        return self._shuffle("shuffle", value, lane, False)
-
-    def shuffle_xor(self, value: object, mask: object) -> Value:
-        """The `value` of the lane whose number is the lane's own xor `mask` (modulo 32), as
-        `shuffle`. Five of them, with masks 1, 2, 4, 8 and 16, sum over a warp.
-        """
-        return self._shuffle("shuffle_xor", value, mask, True)
-
-    def _shuffle(self, what: str, value: object, lane: object, xor: bool) -> Value:
-        require_whole_warps(self.tracer, what)
-        x, number = to_expr(self.tracer, value), to_expr(self.tracer, lane)
-        if x.dtype not in (dtypes.int32, dtypes.uint32, dtypes.float32):
-            raise TraceError(
-                f"{what} exchanges values of 32 bits (int32, uint32, float32), got {x.dtype}."
-                ' Convert it: .to("int32").',
-                caller(),
-            )
-        if not number.dtype.is_integer:
-            raise TraceError(f"{what} takes the number of a lane, got {number.dtype}", caller())
-        vary = x.vary
-        if vary is exprs.Vary.LANE and not xor and number.vary is not exprs.Vary.LANE:
-            vary = exprs.Vary.WARP  # every lane gets that of one
-        result = self.tracer.local("shuffled", x.dtype, vary)
-        self.tracer.emit(ops.Shuffle(caller(), result, x, number, xor))
-        return traced_value(self.tracer, result)
 
     def min(self, a: object, b: object) -> Value:
         """The smaller of two scalars."""

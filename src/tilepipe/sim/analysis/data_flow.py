@@ -121,6 +121,8 @@ class Flow:
                 # two lanes may store different values to one element
                 if not any(_own_of_each_lane(i, role) for i in element.index):
                     self.roots |= _names(value)
+            case ops.ReduceLanes(op="add", value=value) if value.dtype.kind == "int":
+                self.roots |= _names(value)  # the sum may not fit
             case ops.Tcgen05Mma() if op.sfa is not None or op.sfb is not None:
                 # a scale factor may be negative, and groups of lanes may differ
                 self.roots.add(TENSOR_MEMORY)

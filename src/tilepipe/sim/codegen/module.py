@@ -31,13 +31,13 @@ from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.program import AgentPlan, BarrierPlan, Program, RingSide
 from tilepipe.machine.sites import SETUP
 from tilepipe.sim import bits, election, functions, integers, runtime
-from tilepipe.sim.codegen import control, memory, synchronisation, tensor_cores, values
+from tilepipe.sim.codegen import control, lanes, memory, synchronisation, tensor_cores, values
 from tilepipe.sim.codegen.functions import CALLED, Function
 from tilepipe.sim.sites import OpSite, describe
 from tilepipe.sim.wording import TRACER
 
 # Importing them registers what their ops become.
-assert all((control, memory, synchronisation, tensor_cores, values))
+assert all((control, lanes, memory, synchronisation, tensor_cores, values))
 # what generated code calls besides: of expressions, masks and places
 _HELPERS: tuple[Callable[..., Any], ...] = (
     integers.fits,

@@ -1,13 +1,8 @@
-"""The ops on names, variables, cursors and fragments, the exchange of values between lanes, and the
-ops that report values, as Python source.
+"""The ops on names, variables, cursors and fragments, and the ops that report values, as Python
+source.
 """
 
 from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from tilepipe.ir import expressions as e, ops
 from tilepipe.ir.fragment import Fragment, row_threads
@@ -17,8 +12,6 @@ from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.functions import Function, defines
 from tilepipe.sim.reductions import found_in_rows, reduced_rows
-
-Array = npt.NDArray[Any]
 
 
 @defines(ops.Let)
@@ -85,7 +78,7 @@ def _cursor(f: Function, cursor: Cursor) -> tuple[str, str]:
     return f"{name}_stage", f"{name}_phase"
 
 
-# -- fragments, lanes and reports ------------------------------------------------------
+# -- fragments and reports -------------------------------------------------------------
 
 
 @defines(ops.FragmentDefine, Frag)
@@ -125,25 +118,6 @@ def _set(f: Function, op: ops.Op, fragment: Fragment, text: str, col: int, width
 @defines(ops.FragmentAny)
 def _(f: Function, op: ops.FragmentAny) -> None:
     f.emit(f"{f.x.bind(op.result, False)} = bool(np.any({f.x(op.value)[0]}))", op)
-
-
-def shuffled(values: Array, lane: Array | int, xor: bool) -> Array:
-    """An array over threads in which each has the value of another lane of its warp."""
-    warps = values.reshape(-1, 32)
-    named = np.broadcast_to(lane, values.shape).reshape(warps.shape)
-    lanes = (np.arange(32) ^ named if xor else named) & 31
-    return np.take_along_axis(warps, lanes.astype(np.intp), axis=1).reshape(values.shape)
-
-
-@defines(ops.Shuffle, shuffled)
-def _(f: Function, op: ops.Shuffle) -> None:
-    value, array = f.x(op.value)
-    f.x.whole(op.lane, "the lane of a shuffle", op)
-    lane = f.x(op.lane)[0]
-    text = f"shuffled({value}, {lane}, {op.xor})" if array else value
-    if array and not f.x.varies(op.result.vary):
-        text, array = f"{text}[0]" if op.value.dtype.is_float else f"int({text}[0])", False
-    f.emit(f"{f.x.bind(op.result, array)} = {text}", op)
 
 
 @defines(ops.Print, runtime.show)
