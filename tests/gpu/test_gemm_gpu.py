@@ -12,6 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.gpu.gemms import FAMILIES, product
+from tests.support.sources import SOURCES, bound
 from tilepipe.kernels.gemm import stream_k
 from tilepipe.kernels.gemm.config import StreamKConfig
 from tilepipe.testing import compare_matmul
@@ -103,6 +104,18 @@ def test_tf32_and_fp8(family: str, dtype: str) -> None:
     p = product((300, 264, 528), dtype, "float32", **FAMILIES[family])
     p.program.launch()
     p.verify()
+
+
+@pytest.mark.parametrize("family", SOURCES)
+def test_a_source_by_tma_gives_the_bits_of_ordinary_loads(family: str) -> None:
+    for seed, shape in enumerate(((1000, 520, 776), (129, 136, 8), (2000, 328, 64))):
+        plain, want = bound(shape, seed=seed, **SOURCES[family])
+        plain.launch()
+        program, c = bound(shape, seed=seed, source_slots=2, **SOURCES[family])
+        for i in range(20):
+            c[...] = np.nan
+            program.launch(perturb=i if i else None)
+            assert np.array_equal(c, want), f"launch {i}"
 
 
 def test_a_large_one() -> None:

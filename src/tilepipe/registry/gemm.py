@@ -10,6 +10,7 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.kernels.common.tiling import store_width
 from tilepipe.kernels.gemm import heuristics, reference, sm90, sm100, tuned
 from tilepipe.kernels.gemm.config import GemmConfig, Sm100GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
@@ -97,11 +98,18 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
-    """Hopper's warpgroups that take turns pass four barriers on, two of them for each tile."""
+    """Hopper's warpgroups that take turns pass four barriers on, two of them for each tile; where
+    the source comes through a ring, that goes round, too.
+    """
     cfg = _CONFIGS.config(settings)
     step = cfg.bk * cfg.k_group_size * cfg.split_k
     if isinstance(cfg, GemmConfig):
         ring = 2 if cfg.schedule == "pingpong" else 1
+        if settings["source"] and cfg.source_slots:
+            width = store_width(tp.dtype(settings["out_dtype"]), cfg)
+            slices = cfg.rows // cfg.block_rows * (cfg.bn // cfg.split_k // width)
+            tiles = -(-(2 * cfg.source_slots + 1) // slices)
+            ring = max(ring, -(-tiles // 2)) if tiles > 2 else ring
         return product_sizes(cfg, step, ring=ring, swapped=cfg.swap == "ab")
     return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(
         cfg, step, ring=cfg.accumulators

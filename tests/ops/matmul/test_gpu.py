@@ -165,6 +165,27 @@ def test_without_products_a_bias_of_an_operand_of_one_dimension_remains(gpu: Emu
     assert torch.equal(matmul(tensor(0), tensor(0), bias=one), one[0])
 
 
+def test_a_source_comes_by_tma_where_its_rows_are_contiguous(gpu: Emulator) -> None:
+    a, b = tensor(16, 24), tensor(24, 8, seed=1)
+    for source, slots in (
+        (tensor(16, 8, seed=2), 2),
+        (tensor(2, 16, 8, seed=2)[1], 2),
+        (tensor(8, 16, seed=2).T, 0),
+        (tensor(8, seed=2), 2),  # a copy: rows that are one
+        (None, 0),
+    ):
+        check(matmul(a, b, source=source), a, b, source=source)
+        assert gpu.bound[-1]["cfg"].source_slots == slots
+    check(
+        matmul(a, b, source=tensor(8, seed=2), bm=64, consumers=1), a, b, source=tensor(8, seed=2)
+    )
+    assert gpu.bound[-1]["cfg"].source_slots == 0
+    out = tensor(16, 8, seed=3)
+    want = a.double() @ b.double() + out.double()
+    assert torch.allclose(matmul(a, b, source=out, out=out).double(), want, atol=5e-2)
+    assert gpu.bound[-1]["cfg"].source_slots == 2
+
+
 def test_a_source_scaled_by_zero_is_not_read(gpu: Emulator) -> None:
     a, b = tensor(8, 8), tensor(8, 8, seed=1)
     assert torch.equal(

@@ -51,6 +51,9 @@ class Emulator:
         tma_takes(b)
         tma_takes(c, "row")
         assert b.shape[-1] == a.shape[-1]
+        if source is not None and cfg.source_slots:
+            tma_takes(source, "row")
+            assert array_dtype(source) is array_dtype(c)
         batches = {x.shape[0] for x in (a, b) if len(x.shape) == 3}
         assert len(batches) < 2
         assert tuple(c.shape) == (*batches, a.shape[-2], b.shape[-2])
@@ -107,13 +110,15 @@ def choose(
     a_order: str = "row",
     b_order: str = "row",
     extras: bool = False,
+    source: bool = False,
     chip: tp.Chip = tp.H200,
 ) -> Any:
     assert min(m, n, k, batch) >= 1
     assert {a_order, b_order} <= {"row", "col"}
     assert isinstance(dtype, tp.DType)
     assert isinstance(out_dtype, tp.DType)
-    return GemmConfig()
+    assert extras or not source
+    return GemmConfig(source_slots=2 if source else 0)
 
 
 @pytest.fixture

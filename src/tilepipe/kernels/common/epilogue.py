@@ -4,14 +4,14 @@ activates, stores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import tilepipe as tp
+from tilepipe.kernels.common.source_tiles import Place as Place, Slice, SourceTiles
 from tilepipe.kernels.common.tiling import OutputTiling, store_width
 
-Place = tuple[tp.Value, tp.Value]  # (row, column) of C
 # sqrt(2 / pi), and the cubic term of gelu's tanh form
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
 SQRT_HALF = 0.7071067811865476
@@ -37,6 +37,8 @@ class Terms:
 
     `scales`: what `a_scale` and `b_scale` are of: "none", the whole "tensor", or each "row".
     `bias`: one value a column of the product, (n,), or one value a row, (1, m).
+    `source_slots`: stages of the ring through which a source arrives that is a tensor map; 0: it is
+    read from global memory in the epilogue.
     """
 
     bias: tp.GlobalTensor | None = None
@@ -46,6 +48,7 @@ class Terms:
     alpha: tp.Value | None = None
     beta: tp.Value | None = None
     scales: str = "none"
+    source_slots: int = 0
 
 
 class Sums(Protocol):
@@ -78,6 +81,8 @@ class Epilogue:
             order=c.order,
             name="output",
         )
+        source, slots = self._terms.source, self._terms.source_slots
+        self._source = None if source is None or not slots else SourceTiles(ctx, source, cfg, slots)
         if cfg.split_k > 1:
             # columns of a block that one CTA adds up and stores
             self._share = cfg.block_cols // cfg.split_k
@@ -154,6 +159,33 @@ class Epilogue:
         per_group = self._cfg.split_k * blocks
         return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
 
+    # -- source ------------------------------------------------------------------------
+
+    @property
+    def loads_source(self) -> bool:
+        """Whether a role of one warp must run `load_source`."""
+        return self._source is not None
+
+    def load_source(self, work: Iterable[tp.WorkTile]) -> None:
+        """The role that loads the source, ahead of the epilogue of each tile."""
+        assert self._source is not None
+        self._source.load(work, self._slices(), self._place)
+
+    def skip_source(self, tiles: tp.Value | int) -> None:
+        """Steps over the source of tiles that another warpgroup stores."""
+        if self._source is not None:
+            self._source.skip(tiles * len(self._slices()))
+
+    def _slices(self) -> list[Slice]:
+        """The slices of a warpgroup's part of a tile, in the order in which they are stored."""
+        cfg = self._cfg
+        return [
+            Slice(i, n, x)
+            for i in range(cfg.rows // self._rows)
+            for n in range(cfg.bn // cfg.block_cols)
+            for x in range(0, cfg.block_cols // cfg.split_k, self._width)
+        ]
+
     # -- store -------------------------------------------------------------------------
 
     def store(
@@ -163,21 +195,15 @@ class Epilogue:
         memory for each warpgroup.
         """
         ctx, cfg, width = self._ctx, self._cfg, self._width
-        cols = cfg.block_cols // cfg.split_k
-        slices = [
-            (i, n, x)
-            for i, row in enumerate(blocks)
-            for n in range(len(row))
-            for x in range(0, cols, width)
-        ]
-        places = [self._place(tile, first_row, *where) for where in slices]
+        slices = self._slices()
+        places = [self._place(tile, first_row, part) for part in slices]
         row_scales = self._row_scales(tile, first_row, len(blocks))
         loaded = self._load(tile, *places[0])
-        for number, (i, n, x) in enumerate(slices):
+        for number, part in enumerate(slices):
             slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
-            value = self._value(
-                blocks[i][n].cols(x, width), tile, places[number], loaded, row_scales[i]
-            )
+            value = blocks[part.row][part.block].cols(part.col, width)
+            source, stage = self._source_at(tile, places[number])
+            value = self._value(value, source, loaded, row_scales[part.row])
             if number + 1 < len(slices):  # on its way while this slice is stored
                 loaded = self._load(tile, *places[number + 1])
             # The slot's last store was `store_slots` ago, and must have read it. A tile begins with
@@ -187,6 +213,8 @@ class Epilogue:
             with ctx.elect_one("warpgroup"):
                 ctx.tma_store_wait(unread, read=True)
             ctx.sync_warpgroup()
+            if self._source is not None and stage is not None:
+                self._source.free(stage)
             ctx.store(slot, value)
             ctx.fence_proxy_async()
             ctx.sync_warpgroup()
@@ -201,26 +229,21 @@ class Epilogue:
         before and once after all slices.
         """
         ctx, cfg, width = self._ctx, self._cfg, self._width
-        places = [
-            (i, n, x)
-            for i, row in enumerate(blocks)
-            for n in range(len(row))
-            for x in range(0, cfg.block_cols, width)
-        ]
+        slices = self._slices()
         slots = [
             self._slots[ctx.warpgroup_rank * cfg.store_slots + number]
-            for number in range(len(places))
+            for number in range(len(slices))
         ]
         with ctx.elect_one("warpgroup"):
             ctx.tma_store_wait(0, read=True)
         ctx.sync_warpgroup()
-        for slot, (i, n, x) in zip(slots, places, strict=True):
-            ctx.store(slot, blocks[i][n].cols(x, width))
+        for slot, part in zip(slots, slices, strict=True):
+            ctx.store(slot, blocks[part.row][part.block].cols(part.col, width))
         ctx.fence_proxy_async()
         ctx.sync_warpgroup()
         with ctx.elect_one("warpgroup"):
-            for slot, place in zip(slots, places, strict=True):
-                self._write(tile, self._place(tile, first_row, *place), slot)
+            for slot, part in zip(slots, slices, strict=True):
+                self._write(tile, self._place(tile, first_row, part), slot)
             ctx.tma_store_commit()
 
     def _write(self, tile: tp.WorkTile, place: Place, slot: tp.SmemTile) -> None:
@@ -231,13 +254,13 @@ class Epilogue:
         """The row of C where a tile begins."""
         return tile.m * self._cfg.bm
 
-    def _place(self, tile: tp.WorkTile, first_row: tp.Value | int, i: int, n: int, x: int) -> Place:
-        """(row, column) of C where a slice begins: column `x` of block (i, n)."""
+    def _place(self, tile: tp.WorkTile, first_row: tp.Value | int, part: Slice) -> Place:
+        """(row, column) of C where a slice begins."""
         cfg = self._cfg
-        col = tile.n * cfg.bn + n * cfg.block_cols + x
+        col = tile.n * cfg.bn + part.block * cfg.block_cols + part.col
         if cfg.split_k > 1:
             col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
-        return self._row(tile) + first_row + i * self._rows, col
+        return self._row(tile) + first_row + part.row * self._rows, col
 
     def _load(self, tile: tp.WorkTile, row: tp.Value, col: tp.Value) -> dict[str, tp.Fragment]:
         """Vectors that a slice's values are scaled by and added to, from global memory."""
@@ -270,15 +293,28 @@ class Epilogue:
             ctx.load_global(a_scale, (row,), (self._rows, 1), layout=self._layout) for row in rows
         ]
 
+    def _source_at(
+        self, tile: tp.WorkTile, place: Place
+    ) -> tuple[tp.Fragment | None, tp.InputConsumerStage | None]:
+        """The source of the slice that begins at `place` in C, and the stage that it is in, where
+        it arrived through the ring.
+        """
+        if self._source is not None:
+            return self._source.take()
+        source = self._terms.source
+        if source is None:
+            return None, None
+        where, shape = (tile.batch, *place)[-source.rank :], (self._rows, self._width)
+        return self._ctx.load_global(source, where, shape, layout=self._layout), None
+
     def _value(
         self,
         x: tp.FragmentValue,
-        tile: tp.WorkTile,
-        place: Place,
+        source: tp.Fragment | None,
         loaded: dict[str, tp.Fragment],
         row_scale: tp.Fragment | tp.Value | None,
     ) -> tp.FragmentValue:
-        """What is stored for a slice of sums that begins at `place` in C."""
+        """What is stored for a slice of sums."""
         if row_scale is not None:
             x = x * row_scale
         if "b_scale" in loaded:
@@ -288,10 +324,8 @@ class Epilogue:
             x = x * terms.alpha
         if "bias" in loaded:
             x = x + loaded["bias"].to("float32")
-        if terms.source is not None:
-            where, shape = (tile.batch, *place)[-terms.source.rank :], (self._rows, self._width)
-            part = self._ctx.load_global(terms.source, where, shape, layout=self._layout)
-            x = x + part.to("float32") * terms.beta
+        if source is not None:
+            x = x + source.to("float32") * terms.beta
         if self._cfg.activation != "none":
             x = activate(self._cfg.activation, self._ctx.fragment(x))
         return x

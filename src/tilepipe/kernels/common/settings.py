@@ -11,14 +11,15 @@ import tilepipe as tp
 from tilepipe.host_arguments import INT32_MAX, plain_int, shown
 
 # No chip has shared memory for so many. They are refused before any loop over them runs.
-MOST = {"stages": 128, "store_slots": 128}
+MOST = {"stages": 128, "store_slots": 128, "source_slots": 128}
+LEAST = {"source_slots": 0}  # of the settings that may be less than 1
 _KINDS = {int: "an integer", str: "a string"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of a configuration, whose fields are integers of at least 1, or strings, each with a
-    default.
+    """Base of a configuration, whose fields are integers of at least 1 (or as `LEAST` says), or
+    strings, each with a default.
     """
 
     def __post_init__(self) -> None:
@@ -30,7 +31,10 @@ class Settings:
             if type(value) is not kind:
                 raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {shown(value)}")
         numbers = [field.name for field in fields(self) if isinstance(field.default, int)]
-        broken = [f"{name} must be at least 1" for name in numbers if getattr(self, name) < 1]
+        least = {name: LEAST.get(name, 1) for name in numbers}
+        broken = [
+            f"{name} must be at least {n}" for name, n in least.items() if getattr(self, name) < n
+        ]
         most = {name: MOST.get(name, INT32_MAX) for name in numbers}
         broken = broken or [
             f"{name} must be at most {n}" for name, n in most.items() if getattr(self, name) > n
@@ -53,5 +57,5 @@ class Settings:
         return {name: getattr(self, name) for name in self.names()}
 
     def _rules(self) -> dict[str, bool]:
-        """Sentences, and whether they hold; all numbers are at least 1."""
+        """Sentences, and whether they hold; all numbers are at least 1, or as `LEAST` says."""
         raise NotImplementedError

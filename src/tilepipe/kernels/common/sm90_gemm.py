@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import tilepipe as tp
@@ -94,6 +95,9 @@ class Sm90Gemm:
         """
         load_registers, mma_registers = self.cfg.registers
         self.ctx.role("load", warps=1, registers=load_registers)(load)
+        if self.epilogue.loads_source:  # a warp of the same warpgroup
+            source = self.ctx.role("source", warps=1, registers=load_registers)
+            source(partial(self.epilogue.load_source, self.work))
         role = self.ctx.role("mma", warpgroups=self.cfg.consumers, registers=mma_registers)
         role(multiply)
 
@@ -137,6 +141,7 @@ def multiply_and_store(gemm: Sm90Gemm) -> None:
         # The ring holds the stages of both warpgroups' tiles, in the order of the tiles: each steps
         # over those of the other.
         inputs.consumer_advance(ctx.warpgroup_rank * k_steps)
+        gemm.epilogue.skip_source(ctx.warpgroup_rank)
         for tile in gemm.work.share(ctx.warpgroup_rank, 2):
             with (
                 inputs.consumer(lag=sums.lag, shared=False) as consumer,
@@ -147,6 +152,7 @@ def multiply_and_store(gemm: Sm90Gemm) -> None:
             # Stores take turns too: two epilogues at once would delay the next tile's MMAs.
             with gemm.turns.turn(ctx.warpgroup_rank):
                 gemm.epilogue.store(sums.blocks, tile, 0)
+            gemm.epilogue.skip_source(1)
     gemm.epilogue.drain()
 
 

@@ -242,6 +242,11 @@ class Sm100Tiling(Settings):
     # What the epilogue asks (`OutputTiling`): a tile is one block, which one warpgroup stores.
 
     @property
+    def rows(self) -> int:
+        """Rows of the output tile of the warpgroup."""
+        return self.bm
+
+    @property
     def block_rows(self) -> int:
         """Rows of the accumulator."""
         return self.bm
@@ -257,6 +262,7 @@ class Sm100Tiling(Settings):
         return "tmem"
 
     consumers: ClassVar[int] = 1
+    sharers: ClassVar[int] = 1
     split_k: ClassVar[int] = 1
     swap: ClassVar[str] = "none"
 

@@ -9,7 +9,15 @@ from tilepipe.kernels.common.tiling import Sm90Tiling, Sm100Tiling
 
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
-    """Static settings of the GEMM on Hopper: those of `Sm90Tiling`."""
+    """Static settings of the GEMM on Hopper: those of `Sm90Tiling`, and one more.
+
+    Attributes:
+        source_slots: buffers of 64 rows × 128 bytes, for each warpgroup that works on a tile, into
+            which TMA brings the source while the tile is multiplied. 0: the epilogue reads it from
+            global memory. Without a source there are none.
+    """
+
+    source_slots: int = 0
 
 
 @dataclass(frozen=True)

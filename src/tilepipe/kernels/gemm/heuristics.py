@@ -18,8 +18,10 @@ SPAN = 128  # bytes of K in a tile: a swizzle span
 # Registers of a thread that an accumulator may take where the epilogue needs more than usual for a
 # bias, a source or an activation, or for the scales of rows: with more, ptxas spills.
 EXTRAS_ACCUMULATOR, SCALED_ACCUMULATOR = 128, 160
-# A second store slot is worth less than a fifth stage, and more than a sixth.
+# A second store slot, and a ring for the source, are worth less than a fifth stage, and more than
+# a sixth.
 ENOUGH_STAGES, MAX_STAGES = 5, 12
+SOURCE_SLOTS = 2  # while one is read, TMA fills the other
 
 C = TypeVar("C", bound=Sm90Tiling)
 
@@ -36,12 +38,13 @@ def choose(
     b_order: str = "row",
     scales: str = "none",
     extras: bool = False,
+    source: bool = False,
     chip: tp.Chip = tp.H200,
 ) -> GemmConfig:
     """The configuration for a product: what tuning has remembered for it, or the one that the model
-    expects to be fastest.
+    expects to be fastest. `source`: a matrix is added that TMA can read as it writes C.
     """
-    problem = Problem(m, n, k, batch, dtype, out_dtype, a_order, b_order, scales, extras)
+    problem = Problem(m, n, k, batch, dtype, out_dtype, a_order, b_order, scales, extras, source)
     remembered = tuned.lookup(problem, chip)
     return (
         remembered
@@ -76,7 +79,8 @@ def candidates(
 
 def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
     """Every configuration that the chip has room for and whose loads the operands allow."""
-    return (cfg for cfg in _fitting(problem.dtype, chip) if _takes_orders(problem, cfg))
+    every = _fitting(problem.dtype, chip, problem.source)
+    return (cfg for cfg in every if _takes_orders(problem, cfg))
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
@@ -101,27 +105,25 @@ def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
 
 
 @functools.cache
-def _fitting(dtype: tp.DType, chip: tp.Chip) -> list[GemmConfig]:
+def _fitting(dtype: tp.DType, chip: tp.Chip, source: bool) -> list[GemmConfig]:
     """Every configuration that the chip has room for."""
-    found = (fitted(cfg, dtype, chip) for cfg in _all(SPAN // dtype.nbytes))
+    found = (fitted(cfg, dtype, chip, source) for cfg in _all(SPAN // dtype.nbytes))
     return [cfg for cfg in found if cfg is not None]
 
 
-def fitted(cfg: C, dtype: tp.DType, chip: tp.Chip) -> C | None:
-    """The configuration with one or two store slots and as many stages as the chip has room for;
-    None where these are fewer than three, or no cluster fits.
+def fitted(cfg: C, dtype: tp.DType, chip: tp.Chip, source: bool = False) -> C | None:
+    """The configuration with one or two store slots, with a ring for a source where there is one
+    and room for it, and as many stages as the chip has room for; None where these are fewer than
+    three, or no cluster fits.
     """
     if not chip.resident_clusters(cfg.cluster_size):
         return None
-    one, two = (cfg.changed(store_slots=slots) for slots in (1, 2))
-    slots = (
-        two
-        if min(stages_for(two, dtype, chip), ENOUGH_STAGES)
-        >= min(stages_for(one, dtype, chip), ENOUGH_STAGES)
-        else one
-    )
-    stages = stages_for(slots, dtype, chip)
-    return slots.changed(stages=min(stages, MAX_STAGES)) if stages >= 3 else None
+    slots = [cfg.changed(store_slots=count) for count in (2, 1)]  # the first is preferred
+    if source:
+        slots = [*(x.changed(source_slots=SOURCE_SLOTS) for x in slots), *slots]
+    best = max(slots, key=lambda x: min(stages_for(x, dtype, chip), ENOUGH_STAGES))
+    stages = stages_for(best, dtype, chip)
+    return best.changed(stages=min(stages, MAX_STAGES)) if stages >= 3 else None
 
 
 def stages_for(cfg: Sm90Tiling, dtype: tp.DType, chip: tp.Chip) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, store_width
 from tilepipe.kernels.gemm import model_data
+from tilepipe.kernels.gemm.config import GemmConfig
 
 SLOT_BYTES = BLOCK_ROWS * 128
 MMA_K_BYTES = 32  # of K in one wgmma
@@ -42,7 +43,10 @@ def smem_bytes(cfg: Sm90Tiling, dtype: tp.DType) -> int:
     """Shared memory of a configuration, about."""
     tiles = cfg.stages * cfg.k_group_size * (cfg.bm + cfg.bn) * cfg.bk * dtype.nbytes
     parts = cfg.bm * cfg.bn * 4 if cfg.split_k > 1 else 0
-    return tiles + cfg.store_slots * cfg.consumers * SLOT_BYTES + parts + BARRIERS
+    slots = cfg.store_slots * cfg.consumers
+    if isinstance(cfg, GemmConfig):
+        slots += cfg.source_slots * cfg.sharers
+    return tiles + slots * SLOT_BYTES + parts + BARRIERS
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def gemm(
         ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size
     )
     work = output_tiles(ctx, c, cfg)
-    terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales)
+    terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales, cfg.source_slots)
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms)
     shared.declare_roles(partial(load, shared, a, b), partial(multiply_and_store, shared))
 
@@ -130,4 +130,5 @@ def bind(
             extras = replace(extras, source=source.swapaxes(-1, -2))
     a_map, b_map = input_maps(a, b, cfg, rows, parts)
     c_map = output_map(c, cfg, order)
-    return gemm.bind(a_map, b_map, c_map, *extras.operands(), chip=chip, cfg=cfg, scales=scales)
+    operands = extras.operands(c_map if cfg.source_slots else None)
+    return gemm.bind(a_map, b_map, c_map, *operands, chip=chip, cfg=cfg, scales=scales)

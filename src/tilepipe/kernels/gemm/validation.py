@@ -57,16 +57,24 @@ class Extras:
             )
         return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
 
-    def operands(self) -> tuple[Array | float | None, ...]:
+    def operands(
+        self, c: tp.TensorMap | None = None
+    ) -> tuple[Array | tp.TensorMap | float | None, ...]:
         """What the kernel is bound with: nothing for a factor of 1, or for a source times 0; a bias
         of rows as (1, m), which loads of fragments take along the last dimension.
+
+        Args:
+            c: the tensor map of C, where the source is read by TMA as C is written.
+
+        Raises:
+            BindError: TMA cannot read the source so.
         """
-        bias = self.bias
+        bias, source = self.bias, self.source if self.beta else None
         return (
             bias if bias is None or len(bias.shape) == 1 else bias.swapaxes(-1, -2),
             self.a_scale,
             self.b_scale,
-            self.source if self.beta else None,
+            source if source is None or c is None else source_map(source, c),
             None if self.alpha == 1.0 else float(self.alpha),
             float(self.beta) if self.beta else None,
         )
@@ -168,6 +176,23 @@ def output_map(c: Array, cfg: OutputTiling, order: str = "row") -> tp.TensorMap:
         raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
     box = cfg.block_rows, store_width(dtype, cfg)
     return mapped("gemm", "c", c, (1,) * (len(c.shape) - 2) + box, order=order)
+
+
+def source_map(source: Array, c: tp.TensorMap) -> tp.TensorMap:
+    """The tensor map of a source that TMA brings in boxes like those of C.
+
+    Raises:
+        BindError: another dtype or memory order than C's, or what TMA cannot take.
+    """
+    made = mapped("gemm", "source", source)
+    if (made.dtype, made.order) != (c.dtype, c.order):
+        along = {"row": "rows", "col": "columns"}
+        raise tp.BindError(
+            f"gemm: source is {made.dtype}, contiguous along its {along[made.order]}, and C"
+            f" {c.dtype}, along its {along[c.order]}; with source_slots above 0 TMA reads it as it"
+            " writes C: pass a copy like C, or source_slots=0"
+        )
+    return mapped("gemm", "source", source, c.box, order=c.order)
 
 
 def input_maps(

@@ -75,7 +75,7 @@ def _prepare(call: Call) -> ProductPlan:
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, bias, addend = views["a"], views["b"], views.get("bias"), views.get("source")
-        cfg = _config(call, shapes, a, b, dtype, chip)
+        cfg = _config(call, shapes, a, b, addend, dtype, chip)
         alpha, beta = float(call.alpha), call.source_scale
         return gemm.bind(a, b, written, cfg, bias=bias, source=addend, alpha=alpha, beta=beta)
 
@@ -100,7 +100,13 @@ def _prepare(call: Call) -> ProductPlan:
 
 
 def _config(
-    call: Call, shapes: Product, a: TensorView, b: TensorView, dtype: DType, chip: Chip
+    call: Call,
+    shapes: Product,
+    a: TensorView,
+    b: TensorView,
+    source: TensorView | None,
+    dtype: DType,
+    chip: Chip,
 ) -> GemmConfig:
     inputs = array_dtype(a)
     if call.settings:
@@ -117,6 +123,7 @@ def _config(
         a_order=_order(a),
         b_order=_order(b),
         extras=addends or call.activation is not None,
+        source=source is not None and _order(source) == "row",
         chip=chip,
     )
     return chosen if call.activation is None else replace(chosen, activation=call.activation)
