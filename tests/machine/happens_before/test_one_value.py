@@ -4,11 +4,16 @@ whatever order they come.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tilepipe.check import check
 from tilepipe.errors import RaceError
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.memory.byte_sets import LaneBytes
 from tilepipe.ptx import Launch, load
 
 # The first lane of each of three warps stores its values in turn, %r3 to %r4, by one instruction.
@@ -24,12 +29,15 @@ STORES = """
   and.b32 %r2, %r0, 31;
   setp.ne.u32 %p0, %r2, 0;
   FIRST
+  setp.le.u32 %p1, %r3, %r4;
+  @!%p1 bra JOIN;
 LOOP:
   @!%p0 st.shared.b32 [word], %r3;
   add.u32 %r3, %r3, 1;
   BETWEEN
   setp.le.u32 %p1, %r3, %r4;
   @%p1 bra LOOP;
+JOIN:
   BEFORE
   bar.sync 0;
   ld.shared.b32 %r5, [word];
@@ -99,3 +107,17 @@ def test_a_store_of_one_value_hides_no_other_store() -> None:
     (fault,) = check(launch).faults
     assert fault.kind == "RaceError"
     assert "[word], 8" in fault.message
+
+
+def test_a_store_that_another_covers_has_a_key_of_its_own() -> None:
+    """Both stay live; the key of a state sorts them, and tells what the first has stored."""
+    agent: Any = None
+    site: Any = SimpleNamespace(id=3)
+    live, covered, other = (
+        Access(agent, site, 1, (0, 1, 64, 68), True, False, 1 << i, LaneBytes([(1, 64, 4)]))
+        for i in range(3)
+    )
+    live.stored = np.full((1, 4), 2, np.uint8)
+    covered.stored, covered.superseded = np.full((1, 4), 1, np.uint8), True
+    other.stored, other.superseded = np.full((1, 4), 3, np.uint8), True
+    assert len({x.key for x in sorted((live, covered, other), key=lambda x: x.key)}) == 3

@@ -151,9 +151,10 @@ class Access:
             points = (self.points.mask,)
         elif self.points is not None:
             points = tuple(sorted(self.points.items()))
+        gone = b""
         if self.superseded and self.stored is not None:  # memory no longer holds what it stored
-            points = points, self.stored.tobytes()
-        return self.site.id, self.mask, self.rect, self.is_write, self.asynchronous, points
+            gone = self.stored.tobytes()
+        return self.site.id, self.mask, self.rect, self.is_write, self.asynchronous, points, gone
 
 
 @dataclass(eq=False, slots=True)
