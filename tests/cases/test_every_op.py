@@ -12,6 +12,7 @@ import pytest
 from tests.cases import (
     between_ctas,
     bits as bit_cases,
+    columns as column_cases,
     copies as copy_cases,
     dequantised as dequantised_cases,
     fragments as fragment_cases,
@@ -43,6 +44,7 @@ CASES = [
     *bit_cases.CASES,
     *dequantised_cases.CASES,
     *power_cases.CASES,
+    *column_cases.CASES,
 ]
 
 

@@ -12,6 +12,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
 from tilepipe.ir.fragment import VECTOR, row_threads
 from tilepipe.ir.location import caller
+from tilepipe.lang.fragments.columns import columns
 from tilepipe.lang.fragments.layouts import broken_layout_rule
 from tilepipe.lang.fragments.reductions import Reductions
 from tilepipe.lang.memory.shared_tiles import SmemTile
@@ -172,6 +173,36 @@ class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
 
     def _unary(self, op: str) -> FragmentValue:
         return self._new(unary(self._tracer, op, Value(self._tracer, self.ir()))._expr)
+
+    def cols(self, start: int, count: int) -> FragmentValue:
+        """Columns [start, start + count), both multiples of 8; of 8 T in layout "rows:T". Of an
+        expression, only these columns are computed. They are the same registers: nothing moves.
+
+        Raises:
+            TraceError: other columns, or outside the value.
+        """
+        step, cols = self._step, self.shape[1]
+        if start % step or count % step or count < step or start < 0 or start + count > cols:
+            raise TraceError(
+                f"columns [{start}, {start + count}) of a fragment of {cols}: need multiples of"
+                f" {step} inside it",
+                caller(),
+            )
+        return self._new(columns(self.ir(), start, count))
+
+    def __getitem__(self, key: object) -> NoReturn:
+        match key:
+            case (slice(start=None, stop=None), slice(start=a, stop=b, step=None)) if (
+                type(a or 0) is int and type(b) is int
+            ):
+                part = f"these are `f.cols({a or 0}, {b - (a or 0)})`"
+            case _:
+                part = "the first 64 are `f.cols(0, 64)`"
+        raise TraceError(
+            f"a part of a fragment is some of its columns: {part}. They are set by `f.set(x,"
+            " col=)`.",
+            caller(),
+        )
 
     def maximum(self, other: object) -> FragmentValue:
         """Elementwise maximum."""
@@ -364,19 +395,6 @@ class Fragment(FragmentValue):
         """Sets every element to a scalar."""
         self.set(value)
 
-    def cols(self, start: int, count: int) -> FragmentValue:
-        """Columns [start, start + count), both multiples of 8; of 8 T in layout "rows:T"."""
-        step, cols = self._step, self._ir.cols
-        if start % step or count % step or count < step or start < 0 or start + count > cols:
-            raise TraceError(
-                f"columns [{start}, {start + count}) of a fragment of {cols}: need multiples of"
-                f" {step} inside it",
-                caller(),
-            )
-        return self._new(
-            FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start)
-        )
-
     def load(self, tile: SmemTile) -> None:
         """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a
         peer. A fragment (m, 1) also reads a tile (1, m), whose column i becomes row i: the tile
@@ -408,7 +426,11 @@ class Fragment(FragmentValue):
 
     def __setitem__(self, key: object, value: object) -> None:
         if key is not Ellipsis:
-            raise TraceError("a fragment is assigned as `f[...] = x` or `f.set(x)`", caller())
+            raise TraceError(
+                "a fragment is assigned as `f[...] = x` or `f.set(x)`; columns from c on as"
+                " `f.set(x, col=c)`",
+                caller(),
+            )
         self.set(value)
 
     def __iadd__(self, other: object) -> Fragment:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Local
 from tilepipe.sim.codegen.functions import Function, defines
+from tilepipe.sim.reductions import extremes
 
 Array = npt.NDArray[Any]
 
@@ -23,11 +24,10 @@ _VOTES: dict[str, Callable[[Array], Array]] = {
     "all": lambda warps: np.asarray(warps.all(axis=1)),
     "ballot": lambda warps: (warps << np.arange(32)).sum(axis=1),
 }
-# fmin, fmax: a NaN gives way to a number
 _REDUCTIONS = {
     "add": np.add,
-    "min": np.fmin,
-    "max": np.fmax,
+    "min": np.minimum,
+    "max": np.maximum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -53,11 +53,16 @@ def voted(conditions: Array | bool, mode: str) -> Array | bool | int:
 
 def reduced_lanes(values: Array | int | float, op: str, bits: int) -> Array | int | float:
     """The combination of the lanes' values, for each thread of a warp; integers are exact, and wrap
-    round in `bits` bits where that is not 0.
+    round in `bits` bits where that is not 0. Of floats, a NaN gives way to a number, and -0 is less
+    than +0 (PTX ISA, redux.sync, min and max).
     """
     if isinstance(values, np.ndarray):
-        exact = values if values.dtype.kind == "f" else values.astype(np.int64)
-        found: Array = np.repeat(_REDUCTIONS[op].reduce(exact.reshape(-1, 32), axis=1), 32)
+        if values.dtype.kind == "f":
+            warps = values.reshape(-1, 32)
+            best = np.where(np.isnan(warps).all(axis=1), np.nan, extremes(warps, op, 1)[:, 0])
+            return np.repeat(best.astype(values.dtype), 32)
+        exact = values.astype(np.int64).reshape(-1, 32)
+        found: Array = np.repeat(_REDUCTIONS[op].reduce(exact, axis=1), 32)
         return found & ((1 << bits) - 1) if bits else found
     if op == "add":
         total = 32 * int(values)
