@@ -207,4 +207,170 @@ FOUND = {
     if kind == "float32" or name in ("wgmma", "warp_a_row", "four_warps_a_row")
 }
 
-CASES = [Case(name, make) for table in (REDUCED, EXTREMES, FOUND) for name, make in table.items()]
+
+def rows_of_holders(layout: str, rows: int, threads: int) -> list[list[int]]:
+    """The rows that threads hold which hold different rows, in order, each from the first on."""
+    if layout.startswith("rows:"):
+        groups = threads // int(layout[5:])
+        return [list(range(g, rows, groups)) for g in range(groups)]
+    warp, block = (32, 16) if layout == "tmem" else (16, 64)
+    return [
+        [block * i + warp * w + 8 * h + lane for i in range(rows // 64) for h in range(2)]
+        for w in range(4)
+        for lane in range(8)
+    ]
+
+
+def column_sum(column: Array, layout: str, threads: int) -> Any:
+    """The sum of a column: of what each thread holds, then of the threads."""
+    holders = rows_of_holders(layout, len(column), threads)
+    return neighbours_first([in_turn(column[mine]) for mine in holders])
+
+
+def whole_sum(a: Array, layout: str, threads: int) -> Any:
+    """The sum of a value: of the four sums of each thread, then of the threads."""
+    rows, cols = a.shape
+    if rows == 1:
+        return row_sum(a[0], layout)
+    if cols == 1:
+        return column_sum(a[:, 0], layout, threads)
+    columns, sums = np.arange(cols), []
+    for mine in rows_of_holders(layout, rows, threads):
+        if layout.startswith("rows:"):
+            of_row = int(layout[5:])
+            for t in range(of_row):
+                held = a[np.ix_(mine, columns[columns // 8 % of_row == t])]
+                chain = [in_turn(held[:, c::4].ravel()) for c in range(4)]
+                sums.append(np.float32((chain[0] + chain[2]) + (chain[1] + chain[3])))
+            continue
+        for t in range(4):
+            held = a[np.ix_(mine, columns[columns % 8 // 2 == t])]
+            chain = [in_turn(held[h::2, low::2].ravel()) for h in range(2) for low in range(2)]
+            sums.append(np.float32((chain[0] + chain[2]) + (chain[1] + chain[3])))
+    return neighbours_first(sums)
+
+
+@tp.kernel(grid=1)
+def columns_reduced(
+    ctx: tp.Context, a: Any, out: Any, *, op: str, shape: tuple[int, int], layout: str, warps: int
+) -> None:
+    """out = `op` of each column of a; warps have different columns, a warpgroup has all."""
+
+    @ctx.role("reduce", **({"warps": warps} if warps else {"warpgroups": 1}))
+    def reduce() -> None:
+        first = ctx.warp * shape[1] if warps else 0
+        x = ctx.load_global(a, (0, first), shape, layout=layout)
+        found = {"sum": x.sum, "max": x.max, "min": x.min}[op](axis=0)
+        # every thread holds the results of its columns
+        ctx.store_global(out, (0, first), x.to(out.dtype) - found.to(out.dtype))
+        ctx.store_global(out, (shape[0], first), found.to(out.dtype))
+
+
+def columns(
+    op: str, layout: str, shape: tuple[int, int], kind: str = "float32", warps: int = 0
+) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a = values(rng, (shape[0], shape[1] * max(warps, 1)), kind)
+        wide = np.float32 if a.dtype.kind not in "iu" else a.dtype
+        if op != "sum":
+            found = a.max(axis=0) if op == "max" else a.min(axis=0)
+        elif a.dtype.kind in "iu":
+            found = a.sum(axis=0, dtype=a.dtype)
+        else:
+            threads = 32 if warps else 128
+            by_column = a.astype(np.float32).T
+            found = np.array([column_sum(column, layout, threads) for column in by_column])
+        out = np.zeros((shape[0] + 1, a.shape[1]), wide)
+        rounded = found.astype(a.dtype).astype(wide)
+        want = np.concatenate([a.astype(wide) - rounded, rounded[None]])
+        program = columns_reduced.bind(a, out, op=op, shape=shape, layout=layout, warps=warps)
+        return program, out, want, 0
+
+    return make
+
+
+COLUMNS = {
+    f"column_{op}_{name}_{kind}": columns(op, layout, shape, kind, warps)
+    for name, (layout, shape, warps) in {
+        "wgmma": ("wgmma", (128, 24), 0),
+        "tmem": ("tmem", (128, 64), 0),
+        "wide": ("wgmma", (64, 256), 0),
+        "eight_threads_a_row": ("rows:8", (32, 128), 0),
+        "eight_threads_a_row_of_warps": ("rows:8", (12, 64), 2),
+        "warp_a_row": ("rows:32", (8, 256), 0),
+        "two_warps_a_row": ("rows:64", (4, 1024), 0),
+        "four_warps_a_row": ("rows:128", (3, 1024), 0),
+    }.items()
+    for op in ("sum", "max", "min")
+    for kind in ("float32", "bfloat16", "uint32")
+    if op == "sum" or name == "wgmma"
+}
+
+
+@tp.kernel(grid=1)
+def tile_reduced(
+    ctx: tp.Context, a: Any, out: Any, *, op: str, shape: tuple[int, int], layout: str, groups: int
+) -> None:
+    """out = `op` of the tile that each warpgroup, or the one warp, has of a."""
+
+    @ctx.role("reduce", **({"warpgroups": groups} if groups else {"warps": 1}))
+    def reduce() -> None:
+        first = ctx.warpgroup_rank * shape[0] if groups else 0
+        at = (first, 0) if 1 not in shape else (0,)
+        x = ctx.load_global(a, at, shape, layout=layout)
+        found = {"sum": x.sum, "max": x.max, "min": x.min}[op](axis=None)
+        with ctx.when(ctx.lane == 0):
+            # each warp has it
+            warp = ctx.warp if groups else 0
+            ctx.store(out[warp], found.to(out.dtype))
+
+
+def tiles(
+    op: str, layout: str, shape: tuple[int, int], kind: str = "float32", groups: int = 1
+) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a = values(rng, (shape[0] * max(groups, 1), shape[1]), kind)
+        parts = a.reshape(max(groups, 1), *shape)
+        wide = np.float32 if a.dtype.kind not in "iu" else a.dtype
+        if op != "sum":
+            found = parts.max(axis=(1, 2)) if op == "max" else parts.min(axis=(1, 2))
+        elif a.dtype.kind in "iu":
+            found = parts.sum(axis=(1, 2), dtype=a.dtype)
+        else:
+            threads = 128 if groups else 32
+            each = parts.astype(np.float32)
+            found = np.array([whole_sum(part, layout, threads) for part in each])
+        want = np.repeat(found.astype(a.dtype).astype(wide), 4 if groups else 1)
+        out = np.zeros(len(want), wide)
+        tensor = a if 1 not in shape else a.reshape(-1)
+        program = tile_reduced.bind(tensor, out, op=op, shape=shape, layout=layout, groups=groups)
+        return program, out, want, 0
+
+    return make
+
+
+TILES = {
+    f"tile_{op}_{name}_{kind}": tiles(op, layout, shape, kind, groups)
+    for name, (layout, shape, groups) in {
+        "wgmma": ("wgmma", (64, 40), 2),
+        "tmem": ("tmem", (128, 16), 1),
+        "rows": ("wgmma", (128, 1), 1),
+        "row": ("wgmma", (1, 64), 1),
+        "warp_a_row": ("rows:32", (8, 256), 1),
+        "warp_alone": ("rows:8", (8, 64), 0),
+        "two_warps_a_row": ("rows:64", (4, 512), 2),
+        "rows_of_two_warps": ("rows:64", (4, 1), 1),
+        "row_of_two_warps": ("rows:64", (1, 512), 1),
+        "rows_of_eight_threads": ("rows:8", (32, 1), 1),
+        "four_warps_a_row": ("rows:128", (2, 1024), 1),
+    }.items()
+    for op in ("sum", "max", "min")
+    for kind in ("float32", "bfloat16", "int32")
+    if op == "sum" or name in ("wgmma", "two_warps_a_row")
+}
+
+CASES = [
+    Case(name, make)
+    for table in (REDUCED, EXTREMES, FOUND, COLUMNS, TILES)
+    for name, make in table.items()
+]

@@ -75,6 +75,20 @@ def row_threads(layout: str) -> int:
 
 
 @cache
+def warps_apart(layout: str, warps: int, rows: int, cols: int) -> range:
+    """Of `warps` that hold a value, those that hold different elements: the first of each that hold
+    the same. Of one row in layout "rows:T", among the warps of one group of T threads.
+    """
+    threads = row_threads(layout)
+    if not threads:
+        return range(warps if rows > 1 else 1)
+    of_row = max(threads // WARP, 1)
+    if rows == 1:
+        return range(of_row if cols > 1 else 1)
+    return range(0, warps, 1 if cols > 1 else of_row)
+
+
+@cache
 def warp_boxes(
     layout: str, warps: int, warp: int, rows: int, cols: int
 ) -> tuple[tuple[int, int, int, int], ...]:

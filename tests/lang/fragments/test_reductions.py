@@ -51,6 +51,66 @@ def test_a_place_that_no_row_has(text: str, words: tuple[str, ...]) -> None:
         role_from_text(F.format("float32") + text, "warpgroups=1")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("f.max().sum(axis=0)", ("64×1 holds one value a row", "take `axis=None`")),
+        ("f.max(axis=0).max(axis=0)", ("1×32 already holds one value a column", "`axis=0`")),
+        ("f.sum(axis=2)", ("axis", "one of 0, 1 or None")),
+        ("f.sum(axis=-1)", ("axis", "one of 0, 1 or None")),
+        ("(f > 0).sum(axis=None)", ("not a condition",)),
+        ("with ctx.per_warp():\n    f.sum(axis=0)", ("a reduction of columns", "out of per_warp")),
+        ("with ctx.per_warp():\n    f.min(axis=None)", ("all elements", "out of per_warp")),
+        ("with ctx.when(ctx.warp == 0):\n    f.max(axis=None)", ("all threads of the warpgroup",)),
+        ("with ctx.elect_one():\n    f.max(axis=0)", ("all threads of the warpgroup",)),
+    ],
+)
+def test_an_axis_that_cannot_be_reduced(text: str, words: tuple[str, ...]) -> None:
+    with refused(tp.TraceError, *words):
+        role_from_text(F.format("float32") + text, "warpgroups=1")
+
+
+def test_only_warps_that_hold_other_elements_share_memory() -> None:
+    """As many words as columns for each, or one for a scalar."""
+    start = "f = ctx.fragment(shape=(8, 1024), layout='rows:{}')\nf.fill(1)\n"
+    for threads, text, words in (
+        (32, "f.sum(axis=0)", 4 * 1024),
+        (64, "f.sum(axis=0)", 2 * 1024),
+        (128, "f.sum(axis=0)", None),
+        (128, "f.sum(axis=None)", 4),
+        (64, "f.max().sum(axis=None)", 4 * 4),  # the rows of a thread take more
+        (32, "f.max().sum(axis=None)", 4),
+        (128, "f.cols(0, 1024).max(axis=0)", None),
+    ):
+        kernel = role_from_text(start.format(threads) + text, "warpgroups=1").kernel
+        assert [b.cols for b in kernel.buffers] == ([] if words is None else [words]), text
+
+
+def test_a_scalar_of_a_tile_decides_a_branch() -> None:
+    """It is the same in all threads of the warpgroup."""
+
+    @tp.kernel(grid=1)
+    def k(ctx: tp.Context, a: Any, out: Any) -> None:
+        @ctx.role("scale", warpgroups=2)
+        def scale() -> None:
+            row = 64 * ctx.warpgroup_rank
+            x = ctx.load_global(a, (row, 0), (64, 16))
+            largest = x.max(axis=None)
+            with ctx.when(largest > 2):
+                x *= 1 / largest
+            ctx.store_global(out, (row, 0), x)
+
+    a = np.random.default_rng(0).uniform(0, 1, (128, 16)).astype(np.float32)
+    a[70, 3] = 4
+    out = np.zeros_like(a)
+    want = np.concatenate([a[:64], a[64:] * np.float32(0.25)])
+    for run in (k.bind(a, out).run, k.bind(a, out).ptx("sm_100a").run):
+        out[:] = 0
+        run()
+        np.testing.assert_array_equal(out, want)
+    assert k.bind(a, out).check().ok
+
+
 def test_what_is_found_in_a_row_by_each_warp_on_its_own() -> None:
     """Under per_warp a warp has its own rows."""
 

@@ -427,6 +427,8 @@ MOVES_DATA = {
     "FragmentLoad",
     "FragmentLoadGlobal",
     "FragmentReduce",
+    "FragmentReduceAll",
+    "FragmentReduceColumns",
     "FragmentReduceGlobal",
     "FragmentSet",
     "FragmentStore",
@@ -534,6 +536,13 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                     (fragment, sums),
                     ops.FragmentReduce(loc, sums, b.value(fragment), "add"),
                 )
+            case "FragmentReduceAll":
+                value = b.value(fragment)
+                ends, made = (fragment, one), ops.FragmentReduceAll(loc, one, value, "add", "wgmma")
+            case "FragmentReduceColumns":
+                sums, value = b.fragment("sums", 1, 64), b.value(fragment)
+                made = ops.FragmentReduceColumns(loc, sums, value, "add", "wgmma")
+                ends = fragment, sums
             case "FragmentSet":
                 other = b.fragment("other", 64, 64)
                 ends, made = (fragment, other), ops.FragmentSet(loc, other, b.value(fragment), 0)

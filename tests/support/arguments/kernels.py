@@ -16,6 +16,7 @@ from tests.cases import (
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
+    reductions as reduction_cases,
     scalars as scalar_cases,
     synchronisation as sync_cases,
     tensor_memory as tmem_cases,
@@ -304,7 +305,8 @@ _WANTED = set(
     """bfloat16 m=64 n=8|integers_int8|copy_int8|polled|bfloat16 n=8|reborn|passed_round_1
     |move_float32|column_filled|tickets_1|causal_64|converted_boolean|rounded_float16|meetings|everybody_1|collatz|dealt|kept|gelu|clamp|push_float32_64×8|turned_float32_64_0
     |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128
-    |mxfp8 n=8|bits_nibbles|bits_halves|bits_exponents""".replace("\n    ", "").split("|")
+    |mxfp8 n=8|bits_nibbles|bits_halves|bits_exponents
+    |column_max_wgmma_float32|column_min_wgmma_float32""".replace("\n    ", "").split("|")
 )
 _OTHERS: list[Any] = [
     *scalar_cases.CASES,
@@ -315,6 +317,7 @@ _OTHERS: list[Any] = [
     *bit_cases.CASES,
     *mma_cases.CASES,
     *tmem_cases.CASES,
+    *reduction_cases.CASES,
     *block_scale_cases.CASES,
 ]
 # Where several call a member, the first is the one that is tried.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilepipe.cuda.codegen import (
+    column_reductions,
     control,
     fragment_global,
     fragment_shared,
@@ -21,6 +22,7 @@ from tilepipe.cuda.codegen import (
     tensor_memory,
     transfers,
     wgmma,
+    whole_reductions,
 )
 from tilepipe.cuda.codegen.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.codegen.control import block
@@ -42,6 +44,7 @@ from tilepipe.ir.program import WARP, Kernel, Role, all_ops, architecture, only_
 # These modules register the functions that print their ops.
 assert all(
     (
+        column_reductions,
         control,
         fragment_global,
         fragment_shared,
@@ -55,6 +58,7 @@ assert all(
         tensor_memory,
         transfers,
         wgmma,
+        whole_reductions,
     )
 )
 _TYPES = """using i8 = signed char;

@@ -62,6 +62,43 @@ class FragmentReduce(Op):
 
 
 @declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
+class FragmentReduceColumns(Op):
+    """dst (1, n) := op over the rows of value (m, n), in the dtype of both, as `FragmentReduce`.
+
+    Each thread combines what it holds of a column, in order of rows; then the lanes of a warp that
+    share a column, neighbours first; then, through `partials`, the warps that hold different rows.
+    `layout`: of the value.
+    """
+
+    dst: Annotated[Fragment, WRITES]
+    value: Annotated[Expr, READS]
+    op: Combination
+    layout: str
+    partials: Partials | None = None
+
+
+@declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
+class FragmentReduceAll(Op):
+    """Binds `result` to op over all elements of value (m, n), (m, 1) or (1, n), in its dtype: the
+    same in all threads that hold the value.
+
+    Each thread combines what it holds; then lanes that hold different elements, neighbours first
+    (shfl.sync.bfly; redux.sync of integers that differ in the whole warp); then, through
+    `partials`, warps. A thread combines what it holds of one row, or one column, as
+    `FragmentReduce` and `FragmentReduceColumns` do. Of a matrix it has four results: in layout
+    "rows:T" of the columns c with c % 4 = 0, 1, 2, 3, else of even and odd columns of rows r with
+    r % 16 < 8, then of the others; it takes each in order of rows, then of columns, and joins 0
+    with 2, 1 with 3, and both. `layout`: of the value.
+    """
+
+    result: Annotated[Local, BINDS]
+    value: Annotated[Expr, READS]
+    op: Combination
+    layout: str
+    partials: Partials | None = None
+
+
+@declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
 class FragmentFind(Op):
     """dst (m, 1) := the maximum or minimum of each row of value (m, n), as `FragmentReduce` gives
     it; columns (m, 1), int32 := the least column that has it. A NaN counts as the infinity that any

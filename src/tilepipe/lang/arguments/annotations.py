@@ -65,6 +65,7 @@ CtaGroup = Annotated[int, Static(1, 2)]  # CTAs that execute a tcgen05 instructi
 PositiveInt = Annotated[int, Static(1)]
 NonNegativeInt = Annotated[int, Static(0)]
 
+Axis = Annotated[int, OneOf((0, 1))]  # of a fragment
 MatrixOrder = Annotated[str, OneOf(("row", "col"))]
 Swizzle = Annotated[int, OneOf((0, 32, 64, 128))]  # bytes
 MemoryScope = Annotated[str, OneOf(("cta", "cluster"))]

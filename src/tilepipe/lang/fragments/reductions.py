@@ -1,16 +1,20 @@
-"""Reductions of fragments: of each row, and of a condition over what a warp holds."""
+"""Reductions of fragments: of rows, of columns, of all elements, and of a condition over what a
+warp holds.
+"""
 
 from __future__ import annotations
 
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar, overload
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
-from tilepipe.ir.fragment import row_threads
+from tilepipe.ir.fragment import WARP, row_threads, warps_apart
 from tilepipe.ir.location import caller
-from tilepipe.lang.fragments.layouts import partials_of_rows
+from tilepipe.lang.arguments.annotations import Axis
+from tilepipe.lang.fragments.layouts import partials, partials_of_rows
+from tilepipe.lang.tracing.convergence import agent_vary
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, traced_value
 
@@ -47,24 +51,41 @@ class Reductions(Generic[F]):
         """Creates a fragment of the layout of the value."""
         raise NotImplementedError
 
-    def sum(self) -> F:
-        """The sum of each row, as a new (rows, 1) fragment of the same dtype. Of 16-bit floats it
-        is a float32 sum, rounded once.
+    @overload
+    def sum(self, axis: Axis = 1) -> F: ...
+    @overload
+    def sum(self, axis: None) -> Value: ...
+    def sum(self, axis: Axis | None = 1) -> F | Value:
+        """The sum of each row, as a new (rows, 1) fragment of the same dtype; with `axis=0` of each
+        column, as a new (1, cols) fragment; with `axis=None` of all elements, as a scalar that is
+        the same in all threads of the warpgroup, or of the warp in a role of warps. Of 16-bit
+        floats it is a float32 sum, rounded once.
 
         Raises:
-            TraceError: the value has a dtype that threads do not reduce.
+            TraceError: the value has a dtype that threads do not reduce, or no such axis; some
+                threads of the warpgroup do not execute it, or `axis` is not 1 under per_warp.
         """
-        return self._reduce("add")
+        return self._reduce("add", axis)
 
-    def max(self) -> F:
-        """The maximum of each row, as a new (rows, 1) fragment. A NaN gives way to a number, and
-        NaNs alone give -inf; -0 is less than +0 (PTX ISA, max).
+    @overload
+    def max(self, axis: Axis = 1) -> F: ...
+    @overload
+    def max(self, axis: None) -> Value: ...
+    def max(self, axis: Axis | None = 1) -> F | Value:
+        """The maximum, as `sum` gives the sum. A NaN gives way to a number, and NaNs alone give
+        -inf; -0 is less than +0 (PTX ISA, max).
         """
-        return self._reduce("max")
+        return self._reduce("max", axis)
 
-    def min(self) -> F:
-        """The minimum of each row, as a new (rows, 1) fragment. See `max` of NaN."""
-        return self._reduce("min")
+    @overload
+    def min(self, axis: Axis = 1) -> F: ...
+    @overload
+    def min(self, axis: None) -> Value: ...
+    def min(self, axis: Axis | None = 1) -> F | Value:
+        """The minimum, as `sum` gives the sum. A NaN gives way to a number, and NaNs alone give
+        inf; -0 is less than +0 (PTX ISA, min).
+        """
+        return self._reduce("min", axis)
 
     def argmax(self) -> tuple[F, F]:
         """The maximum of each row, as `max` gives it, and the number of the first column that has
@@ -108,13 +129,66 @@ class Reductions(Generic[F]):
         self._tracer.emit(ops.FragmentAny(caller(), result, x))
         return traced_value(self._tracer, result)
 
-    def _reduce(self, op: ops.Combination) -> F:
-        x = self._rows("a reduction of a fragment")
-        result = self._vector((x.shape[0], 1), x.dtype, "row")
-        partials = partials_of_rows(self._tracer, self.layout, x.shape)
-        self._tracer.emit(ops.FragmentReduce(caller(), result.operand(), x, op, partials))
+    def _reduce(self, op: ops.Combination, axis: int | None) -> F | Value:
+        if axis == 1:
+            x = self._rows("a reduction of a fragment")
+            result = self._vector((x.shape[0], 1), x.dtype, "row")
+            shared = partials_of_rows(self._tracer, self.layout, x.shape)
+            self._tracer.emit(ops.FragmentReduce(caller(), result.operand(), x, op, shared))
+            result.written()
+            return result
+        return self._reduce_columns(op) if axis == 0 else self._reduce_all(op)
+
+    def _reduce_columns(self, op: ops.Combination) -> F:
+        x = self._whole("a reduction of columns")
+        rows, cols = x.shape
+        if cols == 1:
+            raise TraceError(
+                f"a value of {rows}×1 holds one value a row: it has no columns that `axis=0` would"
+                " keep apart. For a scalar of all rows take `axis=None`.",
+                caller(),
+            )
+        if rows == 1 and not row_threads(self.layout):
+            raise TraceError(
+                f"a value of {rows}×{cols} already holds one value a column: there is nothing to"
+                " reduce along `axis=0`",
+                caller(),
+            )
+        result = self._vector((1, cols), x.dtype, "column")
+        shared = None if rows == 1 else self._shared(rows, 1, cols)
+        self._tracer.emit(
+            ops.FragmentReduceColumns(caller(), result.operand(), x, op, self.layout, shared)
+        )
         result.written()
         return result
+
+    def _reduce_all(self, op: ops.Combination) -> Value:
+        x = self._whole("a reduction of all elements")
+        layout, shared = self.layout, self._shared(x.shape[0], x.shape[1], 1)
+        result = self._tracer.local("all", x.dtype, agent_vary(self._tracer))
+        self._tracer.emit(ops.FragmentReduceAll(caller(), result, x, op, layout, shared))
+        return traced_value(self._tracer, result)
+
+    def _whole(self, what: str) -> Expr:
+        """The expression, after the checks of a reduction among warps."""
+        self._require_together(what)
+        if self._tracer.scope.inside("per_warp"):
+            raise TraceError(
+                f"{what} needs the rows of all warps: move it out of per_warp, under which a warp"
+                " reduces each of its own rows (`axis=1`)",
+                caller(),
+            )
+        x = self.ir()
+        _require_reducible(x.dtype)
+        return x
+
+    def _shared(self, rows: int, cols: int, words: int) -> ops.Partials | None:
+        """Shared memory, of so many words for each warp that holds other elements of a (rows, cols)
+        than the rest; None where there is one.
+        """
+        warps = self._tracer.role.role.agent_threads // WARP
+        apart = len(warps_apart(self.layout, warps, rows, cols))
+        return partials(self._tracer, words * apart) if apart > 1 else None
 
     def _find(self, op: Literal["max", "min"]) -> tuple[F, F]:
         x = self._rows(f"arg{op}()")
@@ -126,9 +200,9 @@ class Reductions(Generic[F]):
             )
         best = self._vector((rows, 1), x.dtype, "best")
         columns = self._vector((rows, 1), dtypes.int32, "column")
-        partials = partials_of_rows(self._tracer, self.layout, x.shape, words=2)
+        shared = partials_of_rows(self._tracer, self.layout, x.shape, words=2)
         self._tracer.emit(
-            ops.FragmentFind(caller(), best.operand(), columns.operand(), x, op, partials)
+            ops.FragmentFind(caller(), best.operand(), columns.operand(), x, op, shared)
         )
         best.written()
         columns.written()

@@ -11,7 +11,7 @@ from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.functions import Function, defines
-from tilepipe.sim.reductions import found_in_rows, reduced_rows
+from tilepipe.sim.reductions import found_in_rows, reduced, reduced_columns, reduced_rows
 
 
 @defines(ops.Let)
@@ -98,6 +98,20 @@ def _(f: Function, op: ops.FragmentSet) -> None:
 def _(f: Function, op: ops.FragmentReduce) -> None:
     text = f"reduced_rows({f.x(op.value)[0]}, {op.op!r}, {row_threads(op.dst.layout)})"
     _set(f, op, op.dst, text, 0, 1)
+
+
+@defines(ops.FragmentReduceColumns, reduced_columns)
+def _(f: Function, op: ops.FragmentReduceColumns) -> None:
+    how = f"{op.op!r}, {op.layout!r}, {f.threads}"
+    text = f"reduced_columns({f.x(op.value)[0]}, {how})"
+    _set(f, op, op.dst, text, 0, op.dst.cols)
+
+
+@defines(ops.FragmentReduceAll, reduced)
+def _(f: Function, op: ops.FragmentReduceAll) -> None:
+    dtype = f.module.constant(op.result.dtype, op.result.dtype.name)
+    how = f"{op.op!r}, {op.layout!r}, {f.threads}, {dtype}"
+    f.emit(f"{f.x.bind(op.result, False)} = reduced({f.x(op.value)[0]}, {how})", op)
 
 
 @defines(ops.FragmentFind, found_in_rows)
