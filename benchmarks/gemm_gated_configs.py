@@ -18,7 +18,7 @@ import torch
 
 import tilepipe as tp
 from screening import compiled, measured, settings_of
-from tilepipe.bench import gated, timing
+from tilepipe.bench import gated, shapes, timing
 from tilepipe.bench.beside import OURS
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm.heuristics import MAX_STAGES, stages_for
@@ -121,7 +121,7 @@ def main() -> None:
     start = time.perf_counter()
     wanted: list[tuple[Problem, dict[str, GatedGemmConfig]]] = []
     for text in options.shapes:
-        problem = Problem(*gated.parse(text))
+        problem = Problem(*shapes.extents("gemm_gated", text))
         configs = {"chosen": best(problem).changed(activation=options.activation)}
         print(f"chosen for {text}: {configs['chosen']}")
         for words in options.configs:

@@ -13,12 +13,6 @@ pytest.importorskip("torch")
 from tilepipe.bench import gated
 
 
-def test_shapes_from_texts() -> None:
-    assert gated.parse("512,256,128") == (512, 256, 128)
-    with pytest.raises(tp.BindError, match="takes M,N,K, or standard; got '512,0,1'"):
-        gated.parse("512,0,1")
-
-
 def test_contests() -> None:
     found = gated.contests({}, [], tp.H200, 0)
     assert len(found) == len(gated.STANDARD)
@@ -26,3 +20,5 @@ def test_contests() -> None:
     assert found[0].flop == 4.0 * 4096 * 14336 * 4096
     (one,) = gated.contests({"m": 512, "activation": "gelu"}, [], tp.H200, 0)
     assert one.problem == "512×1024×1024, gelu"
+    with pytest.raises(tp.BindError, match="--shapes of gemm_gated takes M,N,K, or standard"):
+        gated.contests({}, ["512,256"], tp.H200, 0)

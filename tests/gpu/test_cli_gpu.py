@@ -104,6 +104,22 @@ def test_run_says_where_its_tiles_come_from() -> None:
 
 
 @measured
+@pytest.mark.parametrize(
+    ("kernel", "shape", "lines"),
+    [("gemm_quantised", "16,512,1024", 2), ("gemm_stream_k", "256,384,2048", 1)],
+)
+def test_bench_a_kernel_beside_our_gemm(kernel: str, shape: str, lines: int) -> None:
+    given = "--shapes", shape, "--repeats", "4", "--regime", "burst", "--seed", "5"
+    report = as_json("bench", kernel, *given)
+    assert len(report["results"]) == lines
+    for line in report["results"]:
+        assert len(line["us"]) == len(line["error"]) == 3
+        assert all(x["right"] for x in line["error"].values())
+        assert line["missing"] == {}
+        assert all(0 < x < 1000 for x in line["us"].values())
+
+
+@measured
 def test_bench_one_shape() -> None:
     report = as_json("bench", "gemm", *SMALL, "--repeats", "4", "--seed", "5")
     assert [line["regime"] for line in report["results"]] == ["burst", "steady"]

@@ -17,7 +17,7 @@ from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import DEVICE, SUM_ERROR, allocated, float32_products, in_turn
 from tilepipe.bench.report import Check, config_text
-from tilepipe.errors import BindError
+from tilepipe.bench.shapes import wanted_extents
 from tilepipe.kernels.gemm.model import Problem
 from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
@@ -163,26 +163,14 @@ def build(problem: Problem, config: GatedGemmConfig) -> Launcher:
     return gemm_gated.bind(*views, config).launcher()
 
 
-def parse(text: str) -> tuple[int, int, int]:
-    """A shape from "M,N,K"."""
-    parts = text.split(",")
-    if len(parts) == 3 and all(x.isdigit() and int(x) for x in parts):
-        m, n, k = map(int, parts)
-        return m, n, k
-    raise BindError(f"--shapes of gemm_gated takes M,N,K, or standard; got {text!r}")
-
-
 def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench gemm_gated` measures: the shapes, or the one that settings state, or the
     standard ones.
     """
-    wanted = [x for text in shapes for x in (STANDARD if text == "standard" else (parse(text),))]
-    base = SPEC.settings | dict(given)
-    if {"m", "n", "k"} & given.keys():
-        wanted.append((base["m"], base["n"], base["k"]))
-    return [_contest(given, shape, chip, seed) for shape in wanted or STANDARD]
+    wanted = wanted_extents(SPEC.name, shapes, given, SPEC.settings, STANDARD)
+    return [_contest(given, shape, chip, seed) for shape in wanted]
 
 
 def _contest(

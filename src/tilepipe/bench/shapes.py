@@ -7,8 +7,9 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import tilepipe as tp
 from tilepipe.errors import BindError
@@ -130,3 +131,33 @@ def _given(text: str, base: Problem) -> Problem:
     if min(m, n, k) < 1:
         raise BindError(f"--shapes {text}: extents must be at least 1")
     return replace(base, m=m, n=n, k=k)
+
+
+def extents(kernel: str, text: str) -> tuple[int, int, int]:
+    """(m, n, k) from "M,N,K". Raises BindError: another text."""
+    parts = text.split(",")
+    if len(parts) == 3 and all(x.isdigit() and int(x) for x in parts):
+        m, n, k = map(int, parts)
+        return m, n, k
+    raise BindError(f"--shapes of {kernel} takes M,N,K, or standard; got {text!r}")
+
+
+def wanted_extents(
+    kernel: str,
+    texts: Sequence[str],
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    standard: Sequence[tuple[int, int, int]],
+) -> list[tuple[int, int, int]]:
+    """The shapes that texts name, and the one that settings state; of neither, the standard ones.
+
+    Raises:
+        BindError: a text that is no shape.
+    """
+    wanted = [
+        x for text in texts for x in (standard if text == "standard" else (extents(kernel, text),))
+    ]
+    if {"m", "n", "k"} & given.keys():
+        m, n, k = ({**defaults, **given}[name] for name in "mnk")
+        wanted.append((m, n, k))
+    return wanted or list(standard)

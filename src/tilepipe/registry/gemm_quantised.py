@@ -88,4 +88,5 @@ GEMM_QUANTISED = KernelSpec(
     _make,
     _choose,
     _sizes,
+    bench="tilepipe.bench.quantised",
 )

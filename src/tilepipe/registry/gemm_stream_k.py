@@ -67,4 +67,5 @@ GEMM_STREAM_K = KernelSpec(
     _make,
     _choose,
     _sizes,
+    bench="tilepipe.bench.stream_k",
 )
