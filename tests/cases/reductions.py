@@ -294,7 +294,7 @@ COLUMNS = {
     for name, (layout, shape, warps) in {
         "wgmma": ("wgmma", (128, 24), 0),
         "tmem": ("tmem", (128, 64), 0),
-        "wide": ("wgmma", (64, 256), 0),
+        "wide": ("wgmma", (64, 128), 0),
         "eight_threads_a_row": ("rows:8", (32, 128), 0),
         "eight_threads_a_row_of_warps": ("rows:8", (12, 64), 2),
         "warp_a_row": ("rows:32", (8, 256), 0),

@@ -1,18 +1,24 @@
 """Reductions of columns: in each thread over its rows, by shuffles among the lanes of a warp that
 share a column, and through shared memory among the warps that hold other rows.
+
+Lanes that share columns halve them in each step of a butterfly: with the other lane of the step,
+each takes what both have of half of the columns. So n columns of a lane take fewer than n shuffles
+instead of n for each step, and lanes write different columns to shared memory.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of
-from tilepipe.cuda.codegen.partials import Exchange, exchange
+from tilepipe.cuda.codegen.partials import exchange
 from tilepipe.cuda.codegen.registers import (
-    Index,
     Loops,
     RowLoops,
+    loop_index,
     registers,
     registers_of,
     thread_of_row,
@@ -21,6 +27,43 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import FragmentRead
 from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads, warps_apart
+
+_PAIR = 2  # columns of a lane among eight of an accumulator
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The results of a reduction in the registers of a thread.
+
+    Attributes:
+        array: C++ of the array of registers.
+        count: registers of a thread.
+        first: the lowest bit of the numbers of lanes that share its columns; the others are above.
+        run, stride, start: registers of consecutive columns, the distance from one run of columns
+            to the next, and C++ of the first column.
+    """
+
+    array: str
+    count: int
+    first: int
+    run: int
+    stride: int
+    start: str
+
+    @classmethod
+    def of(cls, ctx: Context, op: ops.FragmentReduceColumns, array: str) -> Columns:
+        """The columns of a value of the layout of the op."""
+        threads = row_threads(op.layout)
+        count = registers_of(ctx, (1, op.dst.cols), False, op.dst.layout)[1]
+        if threads:
+            start = f"{VECTOR} * ({thread_of_row(ctx, op.layout)})"
+            return cls(array, count, min(threads, WARP), VECTOR, VECTOR * threads, start)
+        return cls(array, count, 4, _PAIR, 8, f"{_PAIR} * ({ctx.special('lane')} % 4)")
+
+    def column(self, register: str) -> str:
+        """The C++ of the column of a register."""
+        run, low = f"({register}) / {self.run}", f"({register}) % {self.run}"
+        return f"{self.start} + {self.stride} * ({run}) + {low}"
 
 
 @emit.register
@@ -38,80 +81,97 @@ def _(op: ops.FragmentReduceColumns, ctx: Context) -> None:
     ctx.names.put(total, total.name)
     with ctx.out.block():
         declare_array(ctx, total.name, wide, (1, cols), op.dst.layout)
-        _in_warp(ctx, op, how, total)
+        held = Columns.of(ctx, op, f"{total.name}[0]")
+        _in_thread(ctx, op, how, held.array)
         if apart > 1:
-            with exchange(ctx, op.partials, op.loc) as words:
-                _among_warps(ctx, op, how, total, words, warps // apart, apart)
+            _among_warps(ctx, op, how, held, warps // apart, apart)
+        elif held.first < WARP:
+            index = str(loop_index(ctx, "k", held.count))
+            with ctx.out.loop(index, held.count):
+                place = f"{held.array}[{index}]"
+                ctx.out(f"{place} = {how.lanes(ctx, place, held.first, WARP)};")
         whole = FragmentRead(wide, shape=(1, cols), fragment=total)
         assign(ctx, op.dst, registers(ctx, op.dst), whole, 0, cols)
 
 
-def _in_warp(ctx: Context, op: ops.FragmentReduceColumns, how: Combining, total: Fragment) -> None:
-    """Prints what the lanes of a warp make of each column."""
-    x, threads = ctx.temporary("x"), row_threads(op.layout)
-    if threads:
-        rows = RowLoops.over(ctx, op.value.shape, op.layout)
-        with rows.columns(ctx):
-            for low in range(VECTOR):
-                with ctx.out.block():
-                    ctx.out(f"{how.c_type} {x} = {how.start};")
-                    with rows.rows(ctx):
-                        ctx.out(how.into(x, text(ctx, op.value, rows.at(low))))
-                    together = how.lanes(ctx, x, min(threads, WARP), WARP)
-                    ctx.out(f"{total.name}[0][{rows.v * VECTOR + low}] = {together};")
-        return
-    loops = Loops.over(ctx, op.value.shape)
+def _in_thread(ctx: Context, op: ops.FragmentReduceColumns, how: Combining, array: str) -> None:
+    """Prints what a thread makes of its rows of each column."""
+    loops: Loops | RowLoops
+    if row_threads(op.layout):
+        loops = RowLoops.over(ctx, op.value.shape, op.layout)
+        places = [loops.v * VECTOR + low for low in range(VECTOR)]
+    else:
+        loops = Loops.over(ctx, op.value.shape)
+        places = [loops.j * _PAIR + low for low in range(_PAIR)]
     with loops.columns(ctx):
-        for low in range(2):
-            with ctx.out.block():
-                ctx.out(f"{how.c_type} {x} = {how.start};")
-                with loops.rows(ctx):
-                    ctx.out(how.into(x, text(ctx, op.value, loops.at(low))))
-                together = how.lanes(ctx, x, 4, WARP)
-                ctx.out(f"{total.name}[0][{loops.j * 2 + low}] = {together};")
+        for place in places:
+            ctx.out(f"{array}[{place}] = {how.start};")
+    with loops.rows(ctx), loops.columns(ctx):
+        for low, place in enumerate(places):
+            ctx.out(how.into(f"{array}[{place}]", text(ctx, op.value, loops.at(low))))
 
 
 def _among_warps(
     ctx: Context,
     op: ops.FragmentReduceColumns,
     how: Combining,
-    total: Fragment,
-    words: Exchange,
+    held: Columns,
     each: int,
     apart: int,
 ) -> None:
-    """Prints how `apart` warps, or groups of `each` warps that share rows, join what they have: a
-    word of each for every column. Of the lanes that hold a column, the first writes it.
+    """Prints how lanes, and then `apart` warps, or groups of `each` warps that share rows, join
+    what they have of each column. Memory holds a line of all columns for each group of warps.
     """
-    cols, threads = total.cols, row_threads(op.layout)
-    warp, lane = ctx.special("warp_in_group"), ctx.special("lane")
-    holder = warp if each == 1 else f"{warp} / {each}"
-    if threads:
-        first, step, pairs = f"{4 * VECTOR} * ({thread_of_row(ctx, op.layout)})", threads, VECTOR
-    else:
-        first, step, pairs = f"8 * ({lane} % 4)", 1, 2
-    count = registers_of(ctx, (1, cols), False, total.layout)[1] // pairs
-    index = ctx.temporary("j") if count > 1 else "0"
-    # of each vector, or of each eight columns, by pairs
-    places = [
-        (
-            Index(low, ((index, pairs),) if count > 1 else ()),
-            f"{first} + {32 * step} * {index} + {4 * low}",
-        )
-        for low in range(0, pairs, 2)
-    ]
-    lanes = min(threads or 4, WARP)
+    line = 4 * op.dst.cols
+    warp = ctx.special("warp_in_group")
+    mine = f"{line} * ({warp if each == 1 else f'{warp} / {each}'})"
     pair = "float2" if how.c_type == "float" else "u32x2"
-    writes = f"if ({lane} < {lanes})" if lanes < WARP else ""
-    with ctx.out.block(writes), ctx.out.loop(index, count):
-        for register, at in places:
-            low, high = (f"{total.name}[0][{register + i}]" for i in range(2))
-            to = f"{words.base} + {4 * cols} * ({holder}) + {at}"
-            ctx.out(f"{ctx.use(f'store_{pair}')}({to}, {low}, {high});")
-    ctx.out(words.sync)
-    with ctx.out.loop(index, count):
-        for register, at in places:
-            with ctx.out.block():
-                parts = words.load_pairs(ctx, how, [f"{4 * cols * w} + {at}" for w in range(apart)])
-                for i in range(2):
-                    ctx.out(f"{total.name}[0][{register + i}] = {how.tree(parts[i::2])};")
+    offset, count, writers = _halved(ctx, how, held)
+    with exchange(ctx, op.partials, op.loc) as words:
+        with ctx.out.block(writers):
+            first = ctx.temporary("first")
+            ctx.out(f"const u32 {first} = {offset};")
+            together = 2 if count % 2 == 0 else 1
+            index = str(loop_index(ctx, "k", count // together))
+            with ctx.out.loop(index, count // together):
+                at = index if together == 1 else f"2 * {index}"
+                place = f"{mine} + 4 * ({held.column(f'{first} + {at}')})"
+                if together == 1:
+                    words.store(ctx, place, how, f"{held.array}[{at}]")
+                else:
+                    values = f"{held.array}[{at}], {held.array}[{at} + 1]"
+                    ctx.out(f"{ctx.use(f'store_{pair}')}({words.base} + {place}, {values});")
+        ctx.out(words.sync)
+        index = str(loop_index(ctx, "k", held.count // 2))
+        with ctx.out.loop(index, held.count // 2):
+            at = f"2 * {index}"
+            place = f"4 * ({held.column(at)})"
+            parts = words.load_pairs(ctx, how, [f"{line * w} + {place}" for w in range(apart)])
+            for low in range(2):
+                ctx.out(f"{held.array}[{at} + {low}] = {how.tree(parts[low::2])};")
+
+
+def _halved(ctx: Context, how: Combining, held: Columns) -> tuple[str, int, str]:
+    """Prints the steps among lanes; gives the C++ of the first register whose column a lane then
+    has in the first register, how many it has, and the condition of lanes that no other repeats.
+    """
+    lane, count = ctx.special("lane"), held.count
+    offset, repeated, bit = ["0"], 0, held.first
+    while bit < WARP:
+        halves = count % 2 == 0
+        count = count // 2 if halves else count
+        index = str(loop_index(ctx, "k", count))
+        with ctx.out.loop(index, count):
+            place = f"{held.array}[{index}]"
+            if halves:
+                other = f"{held.array}[{index} + {count}]"
+                joined = f"{ctx.use(f'{how.op}_halves')}({place}, {other}, {lane}, {bit})"
+            else:
+                joined = how.lanes(ctx, place, bit, 2 * bit)
+            ctx.out(f"{place} = {joined};")
+        if halves:
+            offset.append(f"({lane} / {bit} % 2) * {count}")
+        else:
+            repeated |= bit
+        bit *= 2
+    return " + ".join(offset), count, f"if (({lane} & {repeated}) == 0)" if repeated else ""

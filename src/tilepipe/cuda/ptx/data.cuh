@@ -385,6 +385,41 @@ __device__ __forceinline__ float redux_max(float x) {
     return y;
 }
 
+// selp.b32: a where the condition is not 0, else b. Of `?:` on the number of the lane, NVRTC 13.5 makes branches, and copies shuffles
+// that follow into both of them, where the lanes of the other one never come.
+template <typename T>
+__device__ __forceinline__ T pick(u32 condition, T a, T b) {
+    static_assert(sizeof(T) == 4);
+    u32 x;
+    asm("{ .reg .pred p; setp.ne.u32 p, %3, 0; selp.b32 %0, %1, %2, p; }"
+        : "=r"(x) : "r"(reinterpret_cast<const u32&>(a)), "r"(reinterpret_cast<const u32&>(b)), "r"(condition));
+    return reinterpret_cast<const T&>(x);
+}
+
+// shfl.sync.bfly: of two values, what this lane and that which differs from it in `bit` have of one: of `high` in the lane
+// whose bit is set, of `low` in the other
+template <typename T>
+__device__ __forceinline__ T add_halves(T low, T high, int lane, int bit) {
+    const u32 upper = lane & bit;
+    return pick(upper, high, low) + __shfl_xor_sync(0xffffffff, pick(upper, low, high), bit);
+}
+
+// shfl.sync.bfly: of two values, what this lane and that which differs from it in `bit` have of one: of `high` in the lane
+// whose bit is set, of `low` in the other
+template <typename T>
+__device__ __forceinline__ T max_halves(T low, T high, int lane, int bit) {
+    const u32 upper = lane & bit;
+    return max(pick(upper, high, low), __shfl_xor_sync(0xffffffff, pick(upper, low, high), bit));
+}
+
+// shfl.sync.bfly: of two values, what this lane and that which differs from it in `bit` have of one: of `high` in the lane
+// whose bit is set, of `low` in the other
+template <typename T>
+__device__ __forceinline__ T min_halves(T low, T high, int lane, int bit) {
+    const u32 upper = lane & bit;
+    return min(pick(upper, high, low), __shfl_xor_sync(0xffffffff, pick(upper, low, high), bit));
+}
+
 // ex2.approx.ftz.f32
 __device__ __forceinline__ float fast_exp2(float x) {
     float y;
