@@ -17,7 +17,7 @@ from tilepipe.machine import scheduler
 
 
 def test_the_rungs_are_numbered() -> None:
-    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 13)]
+    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 14)]
 
 
 @pytest.mark.sampled(9)

@@ -28,7 +28,7 @@ BY_HAND, PIPELINED, GROUPS, CLUSTER = (
     "07_cluster_multicast",
 )
 TMEM, PAIR, ASKING = "08_tensor_memory", "09_a_pair_of_ctas", "10_asking_before_waiting"
-TURNED, CONVERTED = "11_transposition", "12_conversion"
+TURNED, CONVERTED, CHOSEN = "11_transposition", "12_conversion", "13_next_token"
 
 EXPECT = "stage.expect_bytes(inputs.stage_bytes)"
 NOT_ANNOUNCED = (
@@ -85,6 +85,13 @@ MISTAKES = {
         "(ROWS // 2, COLUMNS)",
         TraceError,
         ("rows",),
+    ),
+    "13 rows of two warps": Mistake(
+        CHOSEN,
+        "top = ctx.fragment(shape=(1, 1), layout=LAYOUT)",
+        "top = ctx.fragment(shape=(1, 1), layout='rows:64')",
+        TraceError,
+        ("hold different elements", 'layout "rows:64"', 'layout "rows:128"'),
     ),
     "01 no arrive": Mistake(
         ONE,
@@ -523,6 +530,7 @@ def test_at_least_one_mistake_for_each_example() -> None:
         ASKING,
         TURNED,
         CONVERTED,
+        CHOSEN,
     }
 
 
