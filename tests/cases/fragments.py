@@ -293,7 +293,7 @@ def column_filled(ctx: tp.Context, a: Any, r: Any, c: Any) -> Any:
     f = ctx.fragment(shape=(64, 40))
     f.set(r)
     f.set(c.cols(8, 16) - 1, col=16)
-    return f
+    return f[...]
 
 
 def column_filled_reference(a: Array, r: Array, c: Array) -> Array:

@@ -23,6 +23,7 @@ from tests.cases import (
     reductions,
     row_fragments,
     scalars as scalar_cases,
+    scans as scan_cases,
     synchronisation as sync_cases,
     tensor_memory as tmem_cases,
 )
@@ -45,6 +46,7 @@ CASES = [
     *dequantised_cases.CASES,
     *power_cases.CASES,
     *column_cases.CASES,
+    *scan_cases.CASES,
 ]
 
 

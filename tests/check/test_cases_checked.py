@@ -24,6 +24,7 @@ from tests.cases import (
     reductions,
     row_fragments,
     scalars as scalar_cases,
+    scans as scan_cases,
     synchronisation as sync_cases,
     tensor_memory as tmem_cases,
 )
@@ -48,6 +49,7 @@ MODULES = (
     reductions,
     row_fragments,
     scalar_cases,
+    scan_cases,
     sync_cases,
     tmem_cases,
 )

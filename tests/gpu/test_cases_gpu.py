@@ -25,6 +25,7 @@ from tests.cases import (
     reductions,
     row_fragments,
     scalars as scalar_cases,
+    scans as scan_cases,
     synchronisation as sync_cases,
 )
 from tests.cases.fragments import Array
@@ -45,6 +46,7 @@ OWN = [
     *dequantised_cases.CASES,
     *power_cases.CASES,
     *column_cases.CASES,
+    *scan_cases.CASES,
 ]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 

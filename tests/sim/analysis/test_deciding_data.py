@@ -430,6 +430,7 @@ MOVES_DATA = {
     "FragmentReduceAll",
     "FragmentReduceColumns",
     "FragmentReduceGlobal",
+    "FragmentScan",
     "FragmentSet",
     "FragmentStore",
     "FragmentStoreGlobal",
@@ -523,6 +524,9 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                 best, column = b.fragment("best", 64, 1), b.fragment("at", 64, 1, dtypes.int32)
                 ends = fragment, column
                 made = ops.FragmentFind(loc, best, column, b.value(fragment), "max")
+            case "FragmentScan":
+                sums = b.fragment("sums", 64, 64)
+                ends, made = (fragment, sums), ops.FragmentScan(loc, sums, b.value(fragment))
             case "FragmentLoad":
                 ends, made = (source, fragment), ops.FragmentLoad(loc, fragment, x)
             case "FragmentLoadGlobal":

@@ -373,6 +373,7 @@ def _others() -> dict[str, Signature]:
             "=elected:predicate",
             memory=False,
         ),
+        **_scans(),
         **{
             f"redux_{op}": _row(
                 "x:f", f"redux.sync.{op}.f32 out-f, f, 0xffffffff", "redux.sync", "=y:out-f", False
@@ -493,6 +494,35 @@ def _accesses() -> dict[str, Signature]:
         )
         found[f"store_float2{suffix}"] = _row(
             "address:addr x:f y:g", f"st.{space}.v2.f32 [addr], {{f, g}}", "st"
+        )
+    return found
+
+
+def _scans() -> dict[str, Signature]:
+    """Steps of scans over lanes: y is a register, p the predicate, that the wrapper declares."""
+    found = {}
+    for c_type, kind, zero in (
+        ("float", "f32", "0f00000000"),
+        ("i32", "s32", "0"),
+        ("u32", "u32", "0"),
+    ):
+        found[f"scan_step_{c_type}"] = _row(
+            f"x:a:{c_type} step:b:u32 bounds:c:u32",
+            (
+                "shfl.sync.up.b32 y|p, a, b, c, 0xffffffff",
+                f"@p add.{kind} y, y, a",
+                f"mov.{kind} d, y",
+            ),
+            "shfl.sync",
+            f"=sum:d:{c_type}",
+            memory=False,
+        )
+        found[f"lane_before_{c_type}"] = _row(
+            f"x:a:{c_type} bounds:c:u32",
+            ("shfl.sync.up.b32 y|p, a, 1, c, 0xffffffff", f"selp.{kind} d, y, {zero}, p"),
+            "shfl.sync",
+            f"=before:d:{c_type}",
+            memory=False,
         )
     return found
 

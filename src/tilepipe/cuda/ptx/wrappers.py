@@ -171,9 +171,49 @@ def _access(c_type: str) -> Iterator[tuple[str, str]]:
         )
 
 
+def _scan(c_type: str) -> Iterator[tuple[str, str]]:
+    """The steps of a scan over the lanes of a warp. The predicate of shfl.sync says whether there
+    is a lane to read: the compiler is given no condition of the lane, by which it may divide code
+    around the shuffles.
+
+    `bounds`: 0x100 · (32 - n), where each n lanes, a power of two, are a part of their own
+    (PTX ISA, shfl.sync: operand c).
+    """
+    ptx, constraint, zero = {
+        "float": ("f32", "f", "0f00000000"),
+        "i32": ("s32", "r", "0"),
+        "u32": ("u32", "r", "0"),
+    }[c_type]
+    name = f"scan_step_{c_type}"
+    yield (
+        name,
+        f"""// shfl.sync.up: x + what the lane `step` before this one has, if it is in the same part
+{FUNCTION} {c_type} {name}({c_type} x, u32 step, u32 bounds) {{
+    {c_type} sum;
+    asm volatile("{{ .reg .pred p; .reg .{ptx} y; shfl.sync.up.b32 y|p, %1, %2, %3, 0xffffffff;"
+                 " @p add.{ptx} y, y, %1; mov.{ptx} %0, y; }}"
+                 : "={constraint}"(sum) : "{constraint}"(x), "r"(step), "r"(bounds));
+    return sum;
+}}""",
+    )
+    name = f"lane_before_{c_type}"
+    yield (
+        name,
+        f"""// shfl.sync.up: what the lane before this one has, if it is in the same part; else 0
+{FUNCTION} {c_type} {name}({c_type} x, u32 bounds) {{
+    {c_type} before;
+    asm volatile("{{ .reg .pred p; .reg .{ptx} y; shfl.sync.up.b32 y|p, %1, 1, %2, 0xffffffff;"
+                 " selp.{ptx} %0, y, {zero}, p; }}"
+                 : "={constraint}"(before) : "{constraint}"(x), "r"(bounds));
+    return before;
+}}""",
+    )
+
+
 def _all() -> dict[str, Snippet]:
     blackwell = dict(_read("tcgen05.cuh"))
-    families = *map(_tma, range(1, 6)), _to_integer(), *map(_access, _ACCESS)
+    scans = map(_scan, ("float", "i32", "u32"))
+    families = *map(_tma, range(1, 6)), _to_integer(), *map(_access, _ACCESS), *scans
     files = map(_read, ("data.cuh", "grid.cuh", "debug.cuh"))
     pairs = blackwell.items(), _for_pairs(blackwell)
     code = dict(chain(_read("ptx.cuh"), *families, *pairs, *files))

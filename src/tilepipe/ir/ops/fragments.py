@@ -114,6 +114,16 @@ class FragmentFind(Op):
     partials: Partials | None = None
 
 
+@declares(replace(WHOLE_WARPGROUP, ptx="shfl.sync"))
+class FragmentScan(Op):
+    """dst (m, n) := for each element of value (m, n), the sum of its row up to and with it; a row
+    is held by the lanes of one warp.
+    """
+
+    dst: Annotated[Fragment, WRITES]
+    value: Annotated[Expr, READS]
+
+
 @declares(replace(WHOLE_WARPGROUP, ptx="vote.sync"))
 class FragmentAny(Op):
     """Binds `result` to whether a boolean value holds for any element that the warp has of it.

@@ -190,7 +190,9 @@ class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
             )
         return self._new(columns(self.ir(), start, count))
 
-    def __getitem__(self, key: object) -> NoReturn:
+    def __getitem__(self, key: object) -> FragmentValue:
+        if key is Ellipsis:
+            return self._new(self.ir())
         match key:
             case (slice(start=None, stop=None), slice(start=a, stop=b, step=None)) if (
                 type(a or 0) is int and type(b) is int

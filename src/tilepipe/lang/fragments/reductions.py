@@ -105,6 +105,39 @@ class Reductions(Generic[F]):
         """
         return self._find("min")
 
+    def cumsum(self) -> F:
+        """The sum of each row up to and with each column, as a new fragment (rows, cols) of the
+        same dtype. Sums of 16-bit floats are float32, and each is rounded once.
+
+        Raises:
+            TraceError: the value has one column or a dtype that threads do not add; or, in layout
+                "rows:T", more than a warp holds a row.
+        """
+        self._require_together("cumsum()")
+        x = self.ir()
+        _require_reducible(x.dtype)
+        (rows, cols), threads = x.shape, row_threads(self.layout)
+        if cols == 1:
+            raise TraceError(
+                f"cumsum() adds along columns, and a value of {rows}×1 has one", caller()
+            )
+        if threads > registers.WARP:
+            raise TraceError(
+                f'cumsum() goes along the lanes of one warp, and in layout "{self.layout}" a row is'
+                f" held by {threads // registers.WARP} warps: use at most"
+                f' "rows:{registers.WARP}"',
+                caller(),
+            )
+        if rows == 1 and self._tracer.scope.inside("per_warp"):
+            raise TraceError(
+                "one value a column is the same in all warps: move cumsum() of it out of per_warp",
+                caller(),
+            )
+        result = self._vector((rows, cols), x.dtype, "sums")
+        self._tracer.emit(ops.FragmentScan(caller(), result.operand(), x))
+        result.written()
+        return result
+
     def any(self) -> Value:
         """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
         in all its lanes, so that `ctx.when` may use it.

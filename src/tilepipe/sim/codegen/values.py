@@ -12,6 +12,7 @@ from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim import runtime
 from tilepipe.sim.codegen.functions import Function, defines
 from tilepipe.sim.reductions import found_in_rows, reduced, reduced_columns, reduced_rows
+from tilepipe.sim.scans import scanned_rows
 
 
 @defines(ops.Let)
@@ -120,6 +121,12 @@ def _(f: Function, op: ops.FragmentFind) -> None:
     f.emit(f"{best}, {places} = found_in_rows({f.x(op.value)[0]}, {op.op!r})", op)
     _set(f, op, op.dst, best, 0, 1)
     _set(f, op, op.columns, places, 0, 1)
+
+
+@defines(ops.FragmentScan, scanned_rows)
+def _(f: Function, op: ops.FragmentScan) -> None:
+    text = f"scanned_rows({f.x(op.value)[0]}, {row_threads(op.dst.layout)})"
+    _set(f, op, op.dst, text, 0, op.dst.cols)
 
 
 def _set(f: Function, op: ops.Op, fragment: Fragment, text: str, col: int, width: int) -> None:
