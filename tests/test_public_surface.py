@@ -28,14 +28,14 @@ LANGUAGE = (
     " NamedBarrier Program Scalar SmemTile SmemTileArray TensorMap Value Var kernel tensor_map"
 )
 PIPELINES = """
-AheadTile AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage
-ConsumerTiles
+AheadTile AheadTiles AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext
+ConsumerStage ConsumerTiles
 ExplicitConsumeContext GroupedScheduler GroupedTile InputConsumer InputConsumerStage
 InputProducer InputProducerStage InputTilePipeline MbarPtr MmaConsumer
 MmaConsumerStage OperandTilePayload OrderedBarrier
-PipelineState ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray SMemPtr
-SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler
-TileOperand TilePayload WorkTile
+PipelineState ProduceContext ProducerAhead ProducerConsumerPipeline ProducerStage ProducerTiles
+SMemArray SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload
+StaticScheduler TileOperand TilePayload WorkTile
 """
 ATTENTION = """
 ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline KVTiles
@@ -161,7 +161,7 @@ def test_options_of_a_launch_and_of_matmul() -> None:
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(GemmConfig) == (
         "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster"
-        " group store_slots accumulate activation"
+        " group store_slots accumulate activation source_slots early"
     )
 
 

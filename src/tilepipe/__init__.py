@@ -132,6 +132,10 @@ from tilepipe.pipelines.barriers.pairs import (
     mma_arrive_multicast as mma_arrive_multicast,
     umma_arrive_leader_cta as umma_arrive_leader_cta,
 )
+from tilepipe.pipelines.rings.ahead import (
+    AheadTiles as AheadTiles,
+    ProducerAhead as ProducerAhead,
+)
 from tilepipe.pipelines.rings.input_tiles import (
     ConsumerTiles as ConsumerTiles,
     InputConsumer as InputConsumer,

@@ -20,6 +20,8 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"cluster": 4, "bn": 64, "activation": "gelu"}),
     ("gemm", {"cluster_n": 2, "swap": "ab"}),
     ("gemm", {"split_k": 2}),
+    ("gemm", {"early": "b", "cluster": 2}),
+    ("gemm", {"early": "b", "split_k": 2, "swap": "ab", "source": True}),
     ("gemm", {"source": True, "source_slots": 2, "bias": "row"}),
     ("gemm", {"source": True, "source_slots": 3, "schedule": "pingpong", "stages": 3}),
     ("gemm", {"source": True, "source_slots": 2, "split_k": 2, "stages": 2}),

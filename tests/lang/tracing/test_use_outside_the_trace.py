@@ -95,9 +95,15 @@ def rest(ctx: tp.Context, a: Any, counter: Any, offsets: Any) -> None:
     tp.OrderedBarrier(ctx, 2)
     tp.SMemTileArray2D(ctx, "float32", 8, 8, 2)
     tp.SMemTileArray2DRowMajor(ctx, "float32", 8, 8, 2)
+    payload = tp.OperandTilePayload(tile=tp.TileOperand("float32", (8, 8)))
+    inputs = tp.InputTilePipeline.allocate(
+        ctx, payload, num_group_stages=2, producer_arrivals=1, consumer_arrivals=1
+    )
 
     @ctx.role("one", warpgroups=1)
     def one() -> None:
+        with tp.ProducerAhead(inputs).acquire():
+            pass
         more = ctx.var(True)
         for _ in ctx.loop_while(more):
             more.set(False)

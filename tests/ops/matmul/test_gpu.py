@@ -186,6 +186,24 @@ def test_a_source_comes_by_tma_where_its_rows_are_contiguous(gpu: Emulator) -> N
     assert gpu.bound[-1]["cfg"].source_slots == 2
 
 
+def test_weights_that_are_loaded_early(gpu: Emulator) -> None:
+    """The heuristic chooses the rest; a copy of b, which another kernel writes, is not early."""
+    a, b = tensor(16, 24), tensor(24, 8, seed=1)
+    for early, given, bn in (
+        ("none", {}, 128),
+        ("b", {"early": "b"}, 128),
+        ("b", {"early": "b", "bn": 32}, 32),
+    ):
+        check(matmul(a, b, activation="relu", **given), a, b, activation="relu")
+        cfg = gpu.bound[-1]["cfg"]
+        assert (cfg.early, cfg.bn, cfg.activation) == (early, bn, "relu")
+    strided = tensor(24, 16, seed=1)[:, ::2]
+    check(matmul(a, strided, early="b"), a, strided)
+    assert gpu.bound[-1]["cfg"].early == "none"
+    with pytest.raises(tp.BindError, match="early must be one of none, b"):
+        matmul(a, b, early="a")
+
+
 def test_a_source_scaled_by_zero_is_not_read(gpu: Emulator) -> None:
     a, b = tensor(8, 8), tensor(8, 8, seed=1)
     assert torch.equal(

@@ -347,6 +347,10 @@ def test_autocast(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     assert c.dtype == BF16
     check(c, a.to(BF16), b.to(BF16))
     assert matmul(a, b, precision="tf32").dtype == torch.float32
+    torch_plan.plans.plans.clear()
+    for weights, early in ((b.to(BF16), "b"), (b, "none")):  # what is cast just now is not early
+        check(matmul(a, weights, early="b"), a.to(BF16), b.to(BF16))
+        assert gpu.bound[-1]["cfg"].early == early
 
 
 def test_subclasses_and_modes_see_the_operator(gpu: Emulator) -> None:

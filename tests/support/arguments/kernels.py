@@ -155,6 +155,7 @@ def flat(ctx: tp.Context, out: Any) -> None:
         scaled.get_tile(0, 0, k_group_size=1)
         named.get_tile(0, 0, k_group_size=1)
         tp.MmaConsumer(inputs.pipeline, lag=1, shared=True).flush()
+        tp.ProducerAhead(inputs)
         scaled.get_sfa_tile(0, 0, k_group_size=1)
         scaled.get_sfb_tile(0, 0, k_group_size=1)
         place.advance(2)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import tilepipe as tp
@@ -89,15 +88,19 @@ class Sm90Gemm:
             epilogue=epilogue(ctx, c, cfg, terms),
         )
 
-    def declare_roles(self, load: Callable[[], None], multiply: Callable[[], None]) -> None:
-        """The roles, in the order of their warps. The load warp gives most of its registers to the
-        accumulators.
+    def declare_roles(
+        self,
+        load: Callable[[], None],
+        multiply: Callable[[], None],
+        load_source: Callable[[], None] | None = None,
+    ) -> None:
+        """The roles, in the order of their warps. The load warps give most of their registers to
+        the accumulators. `load_source`: is a role where the source comes through a ring.
         """
         load_registers, mma_registers = self.cfg.registers
         self.ctx.role("load", warps=1, registers=load_registers)(load)
-        if self.epilogue.loads_source:  # a warp of the same warpgroup
-            source = self.ctx.role("source", warps=1, registers=load_registers)
-            source(partial(self.epilogue.load_source, self.work))
+        if self.epilogue.loads_source and load_source is not None:  # in the same warpgroup
+            self.ctx.role("source", warps=1, registers=load_registers)(load_source)
         role = self.ctx.role("mma", warpgroups=self.cfg.consumers, registers=mma_registers)
         role(multiply)
 

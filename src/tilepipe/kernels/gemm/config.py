@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from tilepipe.kernels.common.tiling import Sm90Tiling, Sm100Tiling
 
+EARLY = ("none", "b")
+
 
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
@@ -15,9 +17,22 @@ class GemmConfig(Sm90Tiling):
         source_slots: buffers of 64 rows × 128 bytes, for each warpgroup that works on a tile, into
             which TMA brings the source while the tile is multiplied. 0: the epilogue reads it from
             global memory. Without a source there are none.
+        early: "b": each CTA loads B for its first stages before it waits for the kernel before it
+            in the stream. For weights: all that any earlier kernel writes of B must be there when
+            that kernel begins. "none": nothing is read before the wait.
     """
 
     source_slots: int = 0
+    early: str = "none"
+
+    def _rules(self) -> dict[str, bool]:
+        known = {f"early must be one of {', '.join(EARLY)}": self.early in EARLY}
+        return super()._rules() | known
+
+    @property
+    def early_operand(self) -> str | None:
+        """The kernel's operand that is loaded early: its A where C is Cᵀ."""
+        return None if self.early == "none" else {"none": "b", "ab": "a"}[self.swap]
 
 
 @dataclass(frozen=True)

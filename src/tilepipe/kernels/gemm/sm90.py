@@ -12,7 +12,8 @@ rows, and load a part of the B, or A, tile each and multicast it; or on parts of
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 
 import tilepipe as tp
@@ -61,32 +62,92 @@ def gemm(
     work = output_tiles(ctx, c, cfg)
     terms = Terms(bias, a_scale, b_scale, source, alpha, beta, scales, cfg.source_slots)
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms)
-    shared.declare_roles(partial(load, shared, a, b), partial(multiply_and_store, shared))
+    waits = cfg.early != "none"  # by itself, for the kernel before it
+    shared.declare_roles(
+        partial(load, shared, Copies(shared, a, b), cfg.early_operand),
+        partial(multiply_and_store, shared),
+        partial(load_source, shared, waits),
+    )
 
 
-def load(gemm: Sm90Gemm, a: tp.GlobalTensor, b: tp.GlobalTensor) -> None:
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Copies of this CTA's parts of the tiles of A and B."""
+
+    gemm: Sm90Gemm
+    a: tp.GlobalTensor
+    b: tp.GlobalTensor
+
+    def start(
+        self, operand: str, stage: tp.InputProducerStage, j: int, tile: tp.WorkTile, step: tp.Value
+    ) -> None:
+        """Starts those of one operand for K tile `j` of a stage; `step`: of all of K."""
+        ctx, cfg = self.gemm.ctx, self.gemm.cfg
+        k = (step * cfg.k_group_size + j) * cfg.bk
+        a_tile, b_tile = stage.tile(j)
+        if operand == "a":
+            place = (tile.batch, tile.m * cfg.bm, k)
+            self.gemm.a_share.load(ctx, self.a, a_tile, place, stage.barrier())
+        else:
+            place = (tile.batch, tile.n * cfg.bn, k)
+            self.gemm.b_share.load(ctx, self.b, b_tile, place, stage.barrier())
+
+
+def load(gemm: Sm90Gemm, copies: Copies, early: str | None) -> None:
     """The load role: one lane starts the copies of every K tile, as far ahead of the MMAs as the
     ring has stages. It goes on to the next output tile while the MMA role stores this one, and
     gives most of its registers to that role.
+
+    `early`: the operand of which the first stages are loaded before the kernel waits for the one
+    before it in the stream.
     """
     ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
     first, k_steps = gemm.part_of_k()
+    loaded = None if early is None else load_early(gemm, copies, early, first, k_steps)
     with inputs.producer() as producer:
         for tile in gemm.work:
             for step in ctx.range(k_steps):
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)
                     for j in range(cfg.k_group_size):
-                        a_tile, b_tile = stage.tile(j)
-                        k = ((first + step) * cfg.k_group_size + j) * cfg.bk
-                        a_place = (tile.batch, tile.m * cfg.bm, k)
-                        b_place = (tile.batch, tile.n * cfg.bn, k)
-                        gemm.a_share.load(ctx, a, a_tile, a_place, stage.barrier())
-                        gemm.b_share.load(ctx, b, b_tile, b_place, stage.barrier())
+                        for operand in "ab":
+                            with (
+                                ctx.when(loaded.get() == 0)
+                                if loaded is not None and operand == early
+                                else nullcontext()
+                            ):
+                                copies.start(operand, stage, j, tile, first + step)
+                if loaded is not None:
+                    loaded.set(ctx.max(loaded.get() - 1, 0))
         # All inputs are on their way: the next kernel may begin while this one multiplies.
         ctx.launch_dependents()
         # Peers still arrive on this CTA's barriers for the last stages: leave only after they have.
         producer.drain()
+
+
+def load_early(
+    gemm: Sm90Gemm, copies: Copies, operand: str, first: tp.Value | int, k_steps: tp.Value
+) -> tp.Var:
+    """Loads one operand of the first stages of this CTA's first tile, and waits for the kernel
+    before this one; how many stages these are. Every CTA has a tile.
+    """
+    ctx, cfg = gemm.ctx, gemm.cfg
+    assert isinstance(gemm.work, tp.StaticScheduler)
+    tile, ahead = gemm.work.ahead().first, tp.ProducerAhead(gemm.inputs)
+    stages = ctx.let(ctx.min(k_steps, cfg.stages), "early")
+    for step in ctx.range(stages):
+        with ahead.acquire() as stage, ctx.elect_one():
+            for j in range(cfg.k_group_size):
+                copies.start(operand, stage, j, tile, first + step)
+    ctx.grid_dependency_wait()
+    return ctx.var(stages)
+
+
+def load_source(gemm: Sm90Gemm, waits: bool) -> None:
+    """The role that brings the source. `waits`: the kernel itself waits for the one before it."""
+    if waits:
+        gemm.ctx.grid_dependency_wait()
+    gemm.epilogue.load_source(gemm.work)
 
 
 def bind(

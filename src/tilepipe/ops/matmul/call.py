@@ -167,6 +167,13 @@ def _broadcasts(shape: Shape, to: Shape) -> bool:
     return all(x in (1, y) for x, y in zip(reversed(shape), reversed(to), strict=False))
 
 
+def without_early(settings: Settings) -> Settings:
+    """The settings but `early`: it says something of b, and nothing of the tiles, so that the
+    heuristic still chooses these where it is the only one; and it does not hold of a copy of b.
+    """
+    return tuple(item for item in settings if item[0] != "early")
+
+
 def config(settings: Settings, activation: str | None, inputs: DType) -> GemmConfig:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
     defaults: dict[str, Setting] = {"bk": SPAN // inputs.nbytes}

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ops.matmul.call import MatmulCall, check_epilogue
+from tilepipe.ops.matmul.call import MatmulCall, check_epilogue, without_early
 from tilepipe.ops.matmul.plan import activate, checked_tensors, run
 from tilepipe.ops.matmul.shapes import product
 from tilepipe.ops.torch.dispatcher import (
@@ -283,7 +283,9 @@ def _recorded(call: Call) -> torch.Tensor:
 
 def _dispatched(call: Call) -> torch.Tensor:
     if call.precision is None and call.out is None and torch.is_autocast_enabled("cuda"):
-        call.a, call.b = autocast(call.a), autocast(call.b)
+        weights, call.a, call.b = call.b, autocast(call.a), autocast(call.b)
+        if call.b is not weights:
+            call.settings = without_early(call.settings)
         call.bias, call.source = autocast(call.bias), autocast(call.source)
     shapes, dtype = checked_tensors(call)
     differentiate = wants_gradient(call.a, call.b, call.out, call.bias, call.source)

@@ -4,8 +4,6 @@ that finds its plan allocates the result, takes the addresses and launches.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 import tilepipe as tp
@@ -16,7 +14,7 @@ from tilepipe.kernels.gemm import heuristics, sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.arrays import tma_order
 from tilepipe.ops.matmul import simulated
-from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config
+from tilepipe.ops.matmul.call import NAME, MatmulCall, checked, config, without_early
 from tilepipe.ops.matmul.shapes import Product
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.plan_cache import MISALIGNED, PlanCache, facts
@@ -76,6 +74,8 @@ def _prepare(call: Call) -> ProductPlan:
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, bias, addend = views["a"], views["b"], views.get("bias"), views.get("source")
         cfg = _config(call, shapes, a, b, addend, dtype, chip)
+        if b.data_ptr() != call.b.data_ptr():  # a copy, which the kernel before writes
+            cfg = cfg.changed(early="none")
         alpha, beta = float(call.alpha), call.source_scale
         return gemm.bind(a, b, written, cfg, bias=bias, source=addend, alpha=alpha, beta=beta)
 
@@ -109,7 +109,7 @@ def _config(
     chip: Chip,
 ) -> GemmConfig:
     inputs = array_dtype(a)
-    if call.settings:
+    if without_early(call.settings):
         return config(call.settings, call.activation, inputs)
     m, n = shapes.output[-2:]
     addends = call.bias is not None or bool(call.source_scale)
@@ -126,7 +126,10 @@ def _config(
         source=source is not None and _order(source) == "row",
         chip=chip,
     )
-    return chosen if call.activation is None else replace(chosen, activation=call.activation)
+    given = dict(call.settings)  # none of the tile
+    if call.activation is not None:
+        given["activation"] = call.activation
+    return chosen.changed(**given) if given else chosen
 
 
 def _order(x: TensorView) -> str:

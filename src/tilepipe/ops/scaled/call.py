@@ -76,7 +76,7 @@ class Recipe:
     def check_settings(self, settings: Settings) -> None:
         """Raises BindError for names that the kernel's configuration does not have."""
         what = self.name if self.block_scaled else f"scales of each {self.name}"
-        known = setting_names(self.config, "activation", "kind")
+        known = setting_names(self.config, "activation", "kind", "early")
         check_settings(NAME, ScaledCall, settings, known, which=f" with {what}")
 
     def check_bias(self, bias: ArrayKind | None, result: str) -> None:

@@ -1,0 +1,97 @@
+"""The GEMM that loads weights before it waits for the kernel before it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.support.sources import SOURCES, bound
+from tilepipe import cuda
+from tilepipe.check.mutation.judging import judge, outputs
+from tilepipe.check.mutation.mutants import mutants
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.registry.catalog import find
+from tilepipe.registry.settings import Setting
+from tilepipe.testing import compare
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    **SOURCES,
+    "groups of K tiles": {"k_group_size": 2, "stages": 2},
+    "cluster along n": {"cluster_n": 2, "stages": 3},
+    "more CTAs than steps of K": {"split_k": 4, "bm": 64, "consumers": 1, "stages": 3},
+    "source by TMA": {"source_slots": 2, "stages": 3},
+}
+SHAPE = 200, 392, 136
+
+
+@pytest.mark.sampled(4, suite=2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_bits_as_after_the_wait(family: str) -> None:
+    plain, want = bound(SHAPE, **FAMILIES[family])
+    plain.run(seed=2)
+    program, c = bound(SHAPE, early="b", **FAMILIES[family])
+    for seed in range(2):
+        c[...] = 0
+        program.run(seed=seed)
+        assert np.array_equal(c, want)
+
+
+@pytest.mark.sampled(3, suite=2)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:
+    program, c = bound((136, 200, 72), early="b", **FAMILIES[family])
+    compiled = cuda.compile(program.kernel)
+    assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0)
+    program.run(seed=1)
+    want = c.astype(np.float32)
+    c[...] = np.nan
+    program.ptx().run(seed=1)
+    assert compare(c.astype(np.float32), want, rtol=2.0**-7, atol=1e-2).ok
+
+
+@pytest.mark.parametrize("swap", ["none", "ab"])
+@pytest.mark.parametrize("slots", [0, 2])
+def test_only_the_weights_are_read_before_the_wait(swap: str, slots: int) -> None:
+    """Which is all that speaks for it: no check sees what the kernel before this one writes."""
+    program, _ = bound(SHAPE, early="b", swap=swap, source_slots=slots, stages=2)
+    reads = re.compile(r"(?:tma_load tensor=|load_global \S+ |= load )(\w+)")
+    roles: dict[str, tuple[set[str], set[str]]] = {}
+    for role in str(program).split("role ")[1:]:
+        before, wait, after = role.partition("grid_dependency_wait")
+        if wait:
+            name = role[: role.index(":")]
+            roles[name] = set(reads.findall(before)), set(reads.findall(after))
+    assert roles["load"] == ({"b"}, {"a", "b"})
+    assert roles.get("source", (set(), {"source"})) == (set(), {"source"})
+    assert set(roles) == ({"load", "source"} if slots else {"load"})
+    plain, _ = bound(SHAPE, swap=swap)
+    assert "grid_dependency_wait" not in str(plain)
+
+
+SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{}, {"cluster": 2}, {"swap": "ab", "split_k": 2}], ids=str)
+def test_mistakes_about_the_stages_that_are_filled_twice(given: dict[str, Setting]) -> None:
+    _, instances = find("gemm").instances({**SMALL, "early": "b", **given})
+    for instance in instances:
+        launch = instance.make().launch_args
+        reference = outputs(launch)
+        fates: dict[str, set[str]] = {}
+        for mutant in mutants(launch.kernel):
+            if "role 'load'" in mutant.what and "sm90.py" in mutant.loc.short:
+                fates.setdefault(mutant.operator, set()).add(judge(mutant, launch, reference).fate)
+        assert "undecided" not in set.union(*fates.values())
+        assert fates["drop expect"] == fates["expect bytes"] == {"fault"}
+        assert "fault" in fates["cursor first phase"]
+
+
+def test_what_early_may_be() -> None:
+    with pytest.raises(tp.BindError, match="early must be one of none, b"):
+        GemmConfig(early="a")
