@@ -24,7 +24,7 @@ def test_integers_of_a_whole_warp_are_reduced_by_redux(op: str, name: str) -> No
     code = printed("float32", "rows:32", (4, 256), op)
     assert "__reduce" not in code
     assert re.search(rf"{name}_lanes\(.*, 1, 32\)", code)
-    assert f"{name}_lanes(x, 1, 4)" in printed("int32", "wgmma", (64, 16), op)
+    assert f"row_{name}(x)" in printed("int32", "wgmma", (64, 16), op)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,17 @@ def reduces(reduce: Any) -> Callable[[Callable[..., Any]], None]:
     return check
 
 
+def reduces_rows(reduce: Any) -> Callable[[Callable[..., Any]], None]:
+    """Over the four lanes that hold a row, 4 r .. 4 r + 3."""
+
+    def check(helper: Callable[..., Any]) -> None:
+        x = np.random.default_rng(0).integers(-99, 99, 32).astype(np.float64)
+        wanted = np.repeat(reduce(x.reshape(8, 4), axis=1), 4)
+        np.testing.assert_array_equal(helper(x.copy()), wanted)
+
+    return check
+
+
 CHECKS: dict[str, Callable[[Callable[..., Any]], None]] = {
     "swizzle_32": swizzles(32),
     "swizzle_64": swizzles(64),
@@ -181,6 +192,9 @@ CHECKS: dict[str, Callable[[Callable[..., Any]], None]] = {
     "from_bf16": widens,
     "unpack_bf16": unpacks(ml_dtypes.bfloat16),
     "unpack_f16": unpacks(np.float16),
+    "row_add": reduces_rows(np.sum),
+    "row_max": reduces_rows(np.max),
+    "row_min": reduces_rows(np.min),
     "add_lanes": reduces(np.sum),
     "max_lanes": reduces(np.max),
     "min_lanes": reduces(np.min),
@@ -213,6 +227,9 @@ def test_a_wait_polls_its_own_test(suffix: str) -> None:
         ("from_bf16", "16", "15"),
         ("unpack_bf16", "pair >> 16 : pair & 0xffff", "pair & 0xffff : pair >> 16"),
         ("unpack_f16", ">> 16", ">> 8"),
+        ("row_add", "x, 2", "x, 4"),
+        ("row_max", "x, 1", "x, 2"),
+        ("row_min", "min(", "max("),
         ("add_lanes", "x, i", "x, first"),
         ("max_lanes", "i = first", "i = 1"),
         ("min_lanes", "min(", "max("),

@@ -71,6 +71,8 @@ class Combining:
             return x
         if self.c_type != "float" and (first, end) == (1, WARP):
             return f"__reduce_{self.op}_sync(0xffffffff, {x})"
+        if (first, end) == (1, 4):
+            return f"{ctx.use(f'row_{self.op}')}({x})"
         return f"{ctx.use(f'{self.op}_lanes')}({x}, {first}, {end})"
 
     def rounded(self, ctx: Context, code: str) -> str:

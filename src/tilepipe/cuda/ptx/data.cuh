@@ -347,6 +347,30 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
     return pair;
 }
 
+// shfl.sync.bfly: add_lanes(x, 1, 4), over the four lanes that share a row of an accumulator. ptxas orders the instructions of
+// a loop otherwise; the kernels were measured with these.
+template <typename T>
+__device__ __forceinline__ T row_add(T x) {
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// shfl.sync.bfly: max_lanes(x, 1, 4), over the four lanes that share a row of an accumulator. ptxas orders the instructions of
+// a loop otherwise; the kernels were measured with these.
+template <typename T>
+__device__ __forceinline__ T row_max(T x) {
+    x = max(x, __shfl_xor_sync(0xffffffff, x, 1));
+    return max(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+// shfl.sync.bfly: min_lanes(x, 1, 4), over the four lanes that share a row of an accumulator. ptxas orders the instructions of
+// a loop otherwise; the kernels were measured with these.
+template <typename T>
+__device__ __forceinline__ T row_min(T x) {
+    x = min(x, __shfl_xor_sync(0xffffffff, x, 1));
+    return min(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
 // shfl.sync.bfly: of the lanes whose numbers differ in the bits `first` up to `end`, powers of two
 template <typename T>
 __device__ __forceinline__ T add_lanes(T x, int first, int end) {
