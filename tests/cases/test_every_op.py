@@ -17,6 +17,7 @@ from tests.cases import (
     dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
+    halves as half_cases,
     lanes as lane_cases,
     mma as mma_cases,
     powers as power_cases,
@@ -47,6 +48,7 @@ CASES = [
     *power_cases.CASES,
     *column_cases.CASES,
     *scan_cases.CASES,
+    *half_cases.CASES,
 ]
 
 

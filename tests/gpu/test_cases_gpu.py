@@ -18,6 +18,7 @@ from tests.cases import (
     dequantised as dequantised_cases,
     fragments as fragment_cases,
     grid as grid_cases,
+    halves as half_cases,
     lanes as lane_cases,
     mma as mma_cases,
     numbers as number_cases,
@@ -47,6 +48,7 @@ OWN = [
     *power_cases.CASES,
     *column_cases.CASES,
     *scan_cases.CASES,
+    *half_cases.CASES,
 ]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 

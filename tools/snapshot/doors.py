@@ -73,6 +73,7 @@ CASES: dict[str, list[str]] = {
     "reduction": ["tests.cases.reductions"],
     "number": ["tests.cases.numbers", "tests.number_cases"],
     "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
+    "halves": ["tests.cases.halves"],
     "scan": ["tests.cases.scans"],
     "columns": ["tests.cases.columns"],
     "bits": ["tests.cases.bits"],

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import NoReturn
 
+import numpy as np
+
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, numbers, ops, printer, ranges
 from tilepipe.ir.dtypes import DType
@@ -234,9 +236,17 @@ def _cast(x: Expr, dtype: DType) -> Expr:
     if x.dtype is dtype:
         return x
     if isinstance(x, Const):
-        value = float(x.value) if dtype.is_float else _fitting(x.value, dtype)
+        value = _rounded(x.value, dtype) if dtype.is_float else _fitting(x.value, dtype)
         return Const(dtype, nonneg=value >= 0, value=value)
     return cast(x, dtype)
+
+
+def _rounded(value: int | float | bool, dtype: DType) -> float:
+    """A constant as a float of a dtype; of 16 bits, rounded, so that it is the same number alone in
+    a register and in one of a pair.
+    """
+    number = float(value)
+    return float(np.float32(number).astype(dtype.numpy)) if dtype.bits == 16 else number
 
 
 def cast(x: Expr, dtype: DType) -> Expr:
@@ -293,7 +303,8 @@ def _fold(op: str, a: Const, b: Const) -> Expr | None:
     if isinstance(result, float) and not math.isfinite(result):
         return None
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
-    return Const(dtype, nonneg=result >= 0, value=_fitting(result, dtype))
+    value = _rounded(result, dtype) if dtype.is_float else _fitting(result, dtype)
+    return Const(dtype, nonneg=result >= 0, value=value)
 
 
 def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:

@@ -33,6 +33,22 @@ _RESERVED = {"m", "ag", "params", "np"}  # names in every function
 _WRAPS = ("add", "sub", "mul", "pow", "shl", "neg", "not")  # of unsigned integers
 
 
+# operations on floats whose results need no rounding, or are no floats
+_EXACT = ("neg", "abs", "floor", "ceil", "round", "min", "max")
+
+
+def _rounds(x: e.Expr) -> bool:
+    """Whether this node is arithmetic of floats of 8 or 16 bits, which are held as float32: each
+    result is rounded.
+    """
+    return (
+        isinstance(x, e.Unary | e.Binary)
+        and x.dtype.is_float
+        and x.dtype.bits < 32
+        and x.op not in _EXACT
+    )
+
+
 class Names:
     """Python names of a function: readable, unique, one for each IR object."""
 
@@ -200,6 +216,8 @@ class Expressions:
             if array:
                 return f"all_fit({self.site}, {text}, {x.dtype.bits}, {self._used()})", True
             return f"fits({self.site}, {text}, {x.dtype.bits})", False
+        if _rounds(x):
+            return self._to_float(text, array, x.dtype), array
         return text, array
 
     def _used(self) -> str:
