@@ -240,7 +240,7 @@ BUGS = [
         "tile-ai/tilelang #1026",
         _floats(64, 64),
         "DeadlockError",
-        r"the lanes 0x55555555 of a warp execute it, and 0xaaaaaaaa do not",
+        r"the lanes 0x55555555 of warp 1 execute it, and 0xaaaaaaaa do not come to it",
     ),
     Bug(
         "syncthreads_skipped",
