@@ -53,6 +53,24 @@ def test_only_shifts_that_may_leave_the_width_are_guarded(name: str) -> None:
     assert want in printed(body)
 
 
+MASKED: dict[str, tuple[str, Callable[[tp.Context, Any], Any], str]] = {
+    "two constants": ("uint32", lambda ctx, x: x & 15 | 0x4300, "and_or(v, 15u, 17152u)"),
+    "of signed bits": (
+        "int32",
+        lambda ctx, x: x >> 4 & 15 | 0x4300,
+        "static_cast<i32>(and_or(v >> 4, 15, 17152))",
+    ),
+    "one constant": ("uint32", lambda ctx, x: x & x >> 1 | 0x4300, "(v & (v >> 1u)) | 17152u"),
+    "of 64 bits": ("uint64", lambda ctx, x: x & 15 | 0x4300, "(v & 15ull) | 17152ull"),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_bits_are_masked_and_set_by_one_instruction(name: str) -> None:
+    dtype, body, want = MASKED[name]
+    assert want in printed(body, dtype)
+
+
 @pytest.mark.parametrize(
     ("source", "target", "want"),
     [

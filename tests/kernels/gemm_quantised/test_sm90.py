@@ -165,7 +165,7 @@ def test_settings_that_there_cannot_be(settings: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("shape", "tile"),
     [
-        ((64, 8192, 8192), (64, 64, 1)),
+        ((64, 8192, 8192), (128, 64, 2)),
         ((16, 4096, 14336), (64, 16, 2)),
         ((16, 14336, 4096), (128, 16, 1)),
         ((300, 14336, 4096), (64, 64, 2)),

@@ -535,6 +535,7 @@ def _numbers() -> dict[str, Signature]:
         "bf16_from": _pure("x:f", "cvt.rn.bf16.f32 h, f", "cvt", "=bits:h"),
         "f16_from": _pure("x:f", "cvt.rn.f16.f32 h, f", "cvt", "=bits:h"),
         "from_f16": _pure("=bits:h", "cvt.f32.f16 out-f, h", "cvt", "=x:out-f"),
+        "and_or": _pure("a:x b:y c:z", "lop3.b32 d, x, y, z, 0xea", "lop3", "=bits:d:u32"),
         "fast_exp2": _pure("x:f", "ex2.approx.ftz.f32 out-f, f", "ex2", "=y:out-f"),
         "fast_rcp": _pure("x:f", "rcp.approx.ftz.f32 out-f, f", "rcp", "=y:out-f"),
         "fast_log2": _pure("x:f", "lg2.approx.ftz.f32 out-f, f", "lg2", "=y:out-f"),

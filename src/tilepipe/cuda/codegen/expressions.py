@@ -265,6 +265,11 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
     if x.op in ("shl", "shr") and ranges.shifts_out(x):
         function = ctx.use("shift_left" if x.op == "shl" else "shift_right")
         return f"{function}<{register_type(t)}>({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
+    if _masked(x):
+        assert isinstance(x.a, e.Binary)
+        parts = ", ".join(text(ctx, part, at) for part in (x.a.a, x.a.b, x.b))
+        code = f"{ctx.use('and_or')}({parts})"
+        return code if t is dtypes.uint32 else f"static_cast<i32>({code})", _ATOM
     logical = t is dtypes.boolean and x.op in _LOGICAL
     sign, own = _LOGICAL[x.op] if logical else _INFIX[x.op]
     if logical:
@@ -274,6 +279,18 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
     else:
         left, right = operand(ctx, x.a, own, at), operand(ctx, x.b, own + 1, at)
     return f"{left} {sign} {right}", own
+
+
+def _masked(x: e.Binary) -> bool:
+    """True of `a & constant | constant` of 32 bits, which is one instruction."""
+    return (
+        x.op == "or"
+        and x.a.dtype in (dtypes.int32, dtypes.uint32)
+        and isinstance(x.b, e.Const)
+        and isinstance(x.a, e.Binary)
+        and x.a.op == "and"
+        and isinstance(x.a.b, e.Const)
+    )
 
 
 def _truncating(x: e.Binary) -> bool:

@@ -305,6 +305,13 @@ __device__ __forceinline__ float unpack_f16(u32 pair, int half) {
     return from_f16(half ? pair >> 16 : pair & 0xffff);
 }
 
+// lop3.b32, a & b | c: with two constants ptxas makes two instructions of the operators
+__device__ __forceinline__ u32 and_or(u32 a, u32 b, u32 c) {
+    u32 bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(bits) : "r"(a), "r"(b), "r"(c));
+    return bits;
+}
+
 // add.rn.bf16x2
 __device__ __forceinline__ u32 add_bf16x2(u32 a, u32 b) {
     u32 pair;

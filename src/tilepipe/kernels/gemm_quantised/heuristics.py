@@ -19,14 +19,15 @@ _TILES, _SPLITS = ((2, 128), (1, 64)), (1, 2, 4, 8)
 
 @functools.lru_cache(maxsize=4096)
 def best(m: int, n: int, k: int, bits: int, chip: tp.Chip = tp.H200) -> QuantisedGemmConfig:
-    """The configuration that gives each SM the least work; of equals, the one of fewer CTAs that
-    share K, then of larger tiles. Stages are of as many K tiles as find room twice.
+    """The configuration that gives each SM the least work; of equals, the one of larger tiles: of
+    two warpgroups, one makes weights while the other multiplies; then the one of fewer CTAs that
+    share K. Stages are of as many K tiles as find room twice.
 
     Raises:
         LimitError: the chip has no room for any.
     """
     found = [
-        (_work(cfg, m, n, k, chip), cfg.split_k, -cfg.bm, cfg)
+        (_work(cfg, m, n, k, chip), -cfg.bm, cfg.split_k, cfg)
         for consumers, bm in _TILES
         for split_k in _SPLITS
         if (cfg := _fitted(m, k, consumers, bm, split_k, bits, chip)) is not None
@@ -55,19 +56,26 @@ def _fitted(
     if not chip.resident_clusters(split_k):
         return None
     bn = min(max(-(-m // 16) * 16, 8 * split_k, 16), MAX_ROWS)
-    each = bm * BLOCK * bits // 8 + bn * BLOCK * 2 + bm * 4 * 4  # scales of 32 elements at most
-    fixed = consumers * SLOT_BYTES + BARRIERS + (bm * bn * 4 if split_k > 1 else 0)
-    tiles = (chip.smem_per_cta - fixed) // each
     wanted = -(-k // (BLOCK * split_k))
-    group = next((count for count in (4, 2, 1) if 2 * count <= tiles and count <= wanted), 0)
-    if not group:
-        return None
-    return QuantisedGemmConfig(
-        bm=bm,
-        bn=bn,
-        consumers=consumers,
-        split_k=split_k,
-        k_group_size=group,
-        stages=min(tiles // group, MAX_STAGES),
-        store_slots=1,
-    )
+    for group in (4, 2, 1):
+        cfg = QuantisedGemmConfig(
+            bm=bm,
+            bn=bn,
+            consumers=consumers,
+            split_k=split_k,
+            k_group_size=group,
+            store_slots=1,
+        )
+        if group <= wanted and (found := filled(cfg, bits, chip)) is not None:
+            return found
+    return None
+
+
+def filled(cfg: QuantisedGemmConfig, bits: int, chip: tp.Chip) -> QuantisedGemmConfig | None:
+    """`cfg` with as many stages as the chip has room for; None where that is not two."""
+    # scales of 32 elements at most
+    each = cfg.bm * BLOCK * bits // 8 + cfg.bn * BLOCK * 2 + cfg.bm * 4 * 4
+    fixed = cfg.consumers * cfg.store_slots * SLOT_BYTES + BARRIERS
+    fixed += cfg.bm * cfg.bn * 4 if cfg.split_k > 1 else 0
+    stages = (chip.smem_per_cta - fixed) // (each * cfg.k_group_size)
+    return cfg.changed(stages=min(stages, MAX_STAGES)) if stages >= 2 else None
