@@ -62,13 +62,15 @@ def test_the_arrive_that_frees_a_slot(gemm: Printed) -> None:
     assert "deadlock: 9 of 12 agents of CTA 0 wait" in found.said
     hint = found.said.split("what to look at: ")[1]
     name, line = re.match(
-        r"nothing has ever arrived on (the mbarrier at 0x\w+ of CTA 0), which warp 8 of CTA 0"
-        r" waits for at <ptx>:(\d+): an arrive, a commit or a copy is missing",
+        r"nothing has ever arrived on (the mbarrier at 'smem' \+ [\d,]+ of CTA 0), which warp 8 of"
+        r" CTA 0 waits for at <ptx>:(\d+): an arrive, a commit or a copy is missing",
         hint,
     ).groups()  # type: ignore[union-attr]
     assert "mbarrier.try_wait" in found.lines[int(line) - 1]
     assert int(line) < copies[0]  # the copies into the slot come after the wait
-    assert re.search(rf"warp 8 of CTA 0 <ptx>:{line} {name} 0 none 2 of 2 arrivals", found.said)
+    assert re.search(
+        rf"warp 8 of CTA 0 <ptx>:{line} {re.escape(name)} 0 none 2 of 2 arrivals", found.said
+    )
     assert "cycle: warp 0 of CTA 0 -> warp 8 of CTA 0 -> warp 0 of CTA 0" in found.said
 
 

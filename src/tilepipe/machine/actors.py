@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.happens_before.memory_order import Recent
+from tilepipe.machine.shared_names import NO_NAMES, SharedNames
 from tilepipe.machine.sites import Site
 from tilepipe.machine.wording import Wording
 
@@ -40,15 +41,16 @@ BLOCKED = Blocked()
 
 class CtaPlace:
     """Where a CTA is: `rank` in its cluster, `block_id` in the grid, which has `grid` CTAs.
-    `words`: for messages, the program's (`program.Program`).
+    `words`, `names`: for messages, the program's (`program.Program`).
     """
 
-    __slots__ = ("block_id", "grid", "rank", "words")
+    __slots__ = ("block_id", "grid", "names", "rank", "words")
 
-    def __init__(self, rank: int, grid: int, words: Wording) -> None:
+    def __init__(self, rank: int, grid: int, words: Wording, names: SharedNames = NO_NAMES) -> None:
         self.rank = rank
         self.grid = grid
         self.words = words
+        self.names = names
         self.block_id = rank
 
 

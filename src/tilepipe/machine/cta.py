@@ -8,6 +8,7 @@ from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.barriers.state import AddressedBarriers, Mbarrier, NamedState
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
+from tilepipe.machine.shared_names import NO_NAMES, SharedNames
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import WarpgroupQueue
 from tilepipe.machine.wording import Wording
@@ -55,10 +56,17 @@ class Cta(CtaPlace):
     )
 
     def __init__(
-        self, rank: int, grid: int, smem_bytes: int, words: Wording, *, addressed: bool = False
+        self,
+        rank: int,
+        grid: int,
+        smem_bytes: int,
+        words: Wording,
+        names: SharedNames = NO_NAMES,
+        *,
+        addressed: bool = False,
     ) -> None:
         """`addressed`: the program names its barriers, and all shared memory, by address."""
-        super().__init__(rank, grid, words)
+        super().__init__(rank, grid, words, names)
         self.slots: list[Slot] = []
         self.aliased: list[Slot] = []
         self.tmem: TensorMemory | None = None

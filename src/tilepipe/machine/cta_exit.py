@@ -140,9 +140,10 @@ def _advise_wait(m: Machine, cta: Cta, slot: Slot, access: Access) -> None:
     DeepGEMM relies on that. Of traced programs the wait is asked for under both rule sets.
     """
     if not m.world.advised(STORE_AT_EXIT, access.site, access.site):
+        memory = slot.object_of(access)
         m.world.finding(
             STORE_AT_EXIT,
-            f"{_name(cta)} exits while a bulk store may still read {slot.name}:"
+            f"{_name(cta)} exits while a bulk store may still read {memory}:"
             f" {access.site.what}, issued by {access.agent} at {access.site.loc.short}, has not"
             " been waited for",
             access.site.loc,
@@ -163,9 +164,10 @@ def _advise_wait_for_load(m: Machine, cta: Cta, slot: Slot, access: Access) -> N
     programs the wait is asked for under both rule sets, and so is that for a peer's multicast.
     """
     if not m.world.advised(LOAD_AT_EXIT, access.site, access.site):
+        memory = slot.object_of(access)
         m.world.finding(
             LOAD_AT_EXIT,
-            f"{_name(cta)} exits while a copy into {slot.name} can still land: {access.site.what},"
+            f"{_name(cta)} exits while a copy into {memory} can still land: {access.site.what},"
             f" issued by {access.agent} at {access.site.loc.short}, and no role has waited for the"
             " phase that it completes",
             access.site.loc,
@@ -181,19 +183,19 @@ def _is_uncommitted(m: Machine, access: Access) -> bool:
 
 
 def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
-    name = _name(cta)
+    name, memory = _name(cta), slot.object_of(access)
     what = f"{access.site.what}, issued by {access.agent},"
     facts, words = access.site.facts, cta.words
     match facts.issues or facts.unit:
         case Unit.TMA:
             return (
-                f"{name} exits while a copy into {slot.name} can still land: {what} and no role has"
+                f"{name} exits while a copy into {memory} can still land: {what} and no role has"
                 " waited for the phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
         case Unit.LAUNCH_CONTROL:
             return (
-                f"{name} exits while a response can still arrive in {slot.name}: {what} and no role"
+                f"{name} exits while a response can still arrive in {memory}: {what} and no role"
                 " of it has waited for the phase it completes.\n"
                 "  Every CTA of the cluster must read every response, the one that says no"
                 " included."
@@ -201,34 +203,34 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
         case Group.BULK:
             if _is_uncommitted(m, access):
                 return (
-                    f"{name} exits while a TMA store may still read {slot.name}: {what} was never"
+                    f"{name} exits while a TMA store may still read {memory}: {what} was never"
                     " committed, so no wait covers it.\n"
                     f"  Call {words['cp.async.bulk.commit_group']} after it, and then"
                     f" {words['cp.async.bulk.wait_group 0']}, in the thread that issued it before"
                     " the role ends."
                 )
             return (
-                f"{name} exits while a TMA store may still read {slot.name}: {what} has not been"
+                f"{name} exits while a TMA store may still read {memory}: {what} has not been"
                 " waited for.\n"
                 f"  Call {words['cp.async.bulk.wait_group 0']} in the thread that issued it before"
                 " the role ends."
             )
         case Group.TCGEN05:
-            return tensor_faults.over_at_exit(m, access, name, slot.name)
+            return tensor_faults.over_at_exit(m, access, name, memory)
         case Group.TMEM_LOADS | Group.TMEM_STORES:
             wait = words["tcgen05.wait::st" if access.is_write else "tcgen05.wait::ld"]
             return (
-                f"{name} exits while a warp may still use {slot.name}: {what} was never waited for."
+                f"{name} exits while a warp may still use {memory}: {what} was never waited for."
                 f" Call {wait} before the role ends."
             )
         case Group.WGMMA:
             return (
-                f"{name} exits while the tensor cores may still read {slot.name}: {what} was never"
+                f"{name} exits while the tensor cores may still read {memory}: {what} was never"
                 " waited for.\n"
                 f"  Commit it and call {words['wgmma.wait_group 0']} before the role ends."
             )
     return (
-        f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
+        f"{name} exits while {access.agent} can still access its {memory}: {access.site.what}.\n"
         "  Order a peer's access before the exit: let both CTAs pass a cluster barrier before the"
         f" roles end.{words.get('a relaxed arrive', '')}"
     )

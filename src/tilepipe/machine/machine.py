@@ -339,7 +339,10 @@ class Machine:
 
 def _cta(world: World, rank: int) -> Cta:
     program = world.program
-    cta = Cta(rank, world.grid, program.smem_bytes, program.words, addressed=program.addressed)
+    cta = Cta(
+        rank, world.grid, program.smem_bytes, program.words, program.shared_names,
+        addressed=program.addressed,
+    )  # fmt: skip
     tiles = [[Slot(cta, buffer, i) for i in range(buffer.count)] for buffer in program.buffers]
     for slots in tiles:
         cta.slots.extend(slots)

@@ -64,7 +64,7 @@ class Looks:
         self.polled: tuple[Site, Look] | None = None
 
     def __str__(self) -> str:
-        """`polls 'flags'[+128] at kernel.cu:12, which holds 0`; "" where it polls nothing."""
+        """`polls 'flags' + 128 at kernel.cu:12, which holds 0`; "" where it polls nothing."""
         if self.polled is None:
             return ""
         site, look = self.polled

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tilepipe.machine.actors import Role
 from tilepipe.machine.memory.tile_bytes import TileArray
+from tilepipe.machine.shared_names import NO_NAMES, SharedNames
 from tilepipe.machine.sites import Site
 from tilepipe.machine.wording import PTX, Wording
 
@@ -64,7 +65,8 @@ class Program(NamedTuple):
         shares_work: clusters may take work from each other, or wait for each other.
         orders_clusters: strong accesses to global memory may order one cluster after another.
         carries_poison: its agents can tell which of their registers hold what nothing has written.
-        words: what messages call the instructions that they advise.
+        words: what messages call the instructions that they advise. shared_names: what they call
+            the bytes of shared memory, where it is named by address.
     """
 
     cluster_size: int
@@ -85,3 +87,4 @@ class Program(NamedTuple):
     orders_clusters: bool = False
     carries_poison: bool = False
     words: Wording = PTX
+    shared_names: SharedNames = NO_NAMES

@@ -384,6 +384,7 @@ class Launch:
             named=[(f"barrier {i}", warps * WARP) for i in range(_NAMED_BARRIERS)],
             smem_bytes=self.placed.smem_bytes,
             addressed=True,
+            shared_names=self.placed.shared_names,
             words=Wording(PTX | {"smem=": f" Of these {self.smem:,} are dynamic: bind(smem=)."}),
             tensor_memory=any(s.instruction.opcode == "tcgen05" for s in code.sites.values()),
             hands_on=any(p.facts.unit is Unit.LAUNCH_CONTROL for p in performs),

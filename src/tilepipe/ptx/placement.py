@@ -10,9 +10,10 @@ import numpy.typing as npt
 from tilepipe.errors import BindError, PtxError
 from tilepipe.machine.memory import tensor_map
 from tilepipe.machine.memory.device_memory import DeviceMemory
+from tilepipe.machine.shared_names import SharedNames, SharedVariable
 from tilepipe.ptx.address_spaces import GLOBAL_START, RANK_SHIFT, SYSTEM_SMEM
 from tilepipe.ptx.arguments.values import Argument, bytes_of
-from tilepipe.ptx.names import named_kernel, parameter_name
+from tilepipe.ptx.names import named_kernel, parameter_name, variable_names
 from tilepipe.ptx.syntax.nodes import (
     TYPE_BYTES,
     Float,
@@ -22,6 +23,7 @@ from tilepipe.ptx.syntax.nodes import (
     Operand,
     Sum,
     Variable,
+    leaves,
 )
 
 _WORKSPACE = 16  # bytes: its size, a counter
@@ -51,6 +53,7 @@ class Placement:
         """
         self._module = module
         self._function = function
+        self._smem = smem
         self.memory = DeviceMemory(GLOBAL_START)
         self.addresses: dict[Variable, int] = {}
         self.local_bytes = 0
@@ -89,6 +92,30 @@ class Placement:
                 f" memory and {smem:,} of dynamic; a CTA has {room:,}"
             )
 
+    @property
+    def shared_names(self) -> SharedNames:
+        """What messages call the bytes of shared memory. Dynamic variables are all at one address:
+        there the first that the code names gives the name.
+        """
+        shared = [v for v in self.addresses if v.space == "shared"]
+        if sum(v.external for v in shared) > 1:
+            code = (
+                leaf for i in self._function.instructions for o in i.operands for leaf in leaves(o)
+            )
+            used = {leaf for leaf in code if isinstance(leaf, Variable)}
+            shared.sort(key=lambda v: v not in used)
+        said = variable_names(dict.fromkeys(v.name for v in shared))
+        found = [
+            SharedVariable(
+                f"'{said[v.name]}'", self.addresses[v], self._smem if v.external else v.nbytes
+            )
+            for v in shared
+        ]
+        if self._smem and not any(v.external for v in shared):
+            start = self.smem_bytes - self._smem
+            found.append(SharedVariable("dynamic shared memory", start, self._smem))
+        return SharedNames(found)
+
     def _place_variables(self) -> None:
         """Variables in global and constant memory, with their initial values, and local ones."""
         kept = [v for v in self._module.variables.values() if v.space in ("global", "const")]
@@ -103,9 +130,10 @@ class Placement:
                 f" {_MOST_CONSTANT:,}"
             )
         arrays = []
+        said = variable_names(v.name for v in kept)
         for variable in kept:
             array = np.zeros(max(variable.nbytes, 1), np.uint8)
-            self.addresses[variable] = self.memory.address_of(variable.name, array)
+            self.addresses[variable] = self.memory.address_of(said[variable.name], array)
             arrays.append((variable, array))
         for variable, array in arrays:
             _initialise(variable, array, self.addresses)

@@ -73,7 +73,7 @@ class Bug:
         begins = [m.end() for m in re.finditer(r"\n|\. ", message) if m.end() <= where.start()]
         ends = [m.start() for m in re.finditer(r"\n|\. ", message) if m.start() >= where.end()]
         begin, end = max(begins, default=0), min(ends, default=len(message))
-        return message[begin:end].strip().rstrip(".:")
+        return message[begin:end].strip().rstrip(".:").replace(f"{FOLDER}/", "")
 
     def launch(self, bug: bool) -> ptx.Launch:
         """A launch of the kernel, with the bug or without it."""
@@ -207,7 +207,7 @@ BUGS = [
         "flashinfer-ai/flashinfer #2550",
         _floats(64, 128),
         "DeadlockError",
-        r"got 1 of 2 arrivals: .* arrived on the mbarrier at 0x488 of CTA 1, where no agent waits",
+        r"got 1 of 2 arrivals: .* arrived on the mbarrier at 'empty' of CTA 1, where no agent",
         grid=2,
     ),
     Bug(
@@ -456,7 +456,7 @@ BUGS = [
         "facebookexperimental/triton #783",
         _words(128),
         "DeadlockError",
-        r"only warp 0 of CTA 2 arrives .* arrived on the mbarrier at 0x400 of CTA 0, where no",
+        r"only warp 0 of CTA 2 arrives .* arrived on the mbarrier at 'done' of CTA 0, where no",
         "sm_100a",
         grid=4,
     ),

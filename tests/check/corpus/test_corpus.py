@@ -38,6 +38,8 @@ def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
     assert fault.kind == bug.kind
     assert re.search(bug.says, fault.message)
     assert f"{bug.file.name}:{bug.line}" in f"{fault.loc}\n{fault.message}"
+    # shared memory and parameters go by the names of the kernel
+    assert not re.search(r"(bytes|at|mbarrier) 0x|kernel_param_|on shared memory", fault.message)
     again = replay(launch, fault.schedule, rules=bug.rules)
     assert str(again) == fault.message
 

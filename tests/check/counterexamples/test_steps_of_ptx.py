@@ -11,7 +11,7 @@ def test_both_accesses_and_what_let_the_second_go_on_are_shown() -> None:
     (fault,) = launch(again).check().faults
     assert fault.kind == "RaceError"
     shown = [(step.agent, step.op.split(" ")[0], step.effect) for step in fault.steps]
-    bar = "the mbarrier at 0x400 of CTA 0: "
+    bar = "the mbarrier at 'bar' of CTA 0: "
     started = ("bar.sync", "barrier 0: passes, all have arrived")
     expected = [
         ("warp 0 of CTA 0", *started),

@@ -79,7 +79,9 @@ def test_a_deadlock_names_the_barrier_that_nothing_signals(text: Printed) -> Non
     (row,) = re.findall(r"\n  warps 0-\d .*", fault.message)
     assert "the mbarrier at" in row
     hint = fault.message.split("what to look at: ")[1]
-    assert re.match(r"nothing has ever arrived on the mbarrier at 0x\w+ of CTA 0, which warp", hint)
+    assert re.match(
+        r"nothing has ever arrived on the mbarrier at 'smem' \+ [\d,]+ of CTA 0, which warp", hint
+    )
     assert f"waits for at {fault.loc}" in hint
     assert not re.search(r"warp 0.*; warp 1", fault.message)
 

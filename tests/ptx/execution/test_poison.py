@@ -115,7 +115,7 @@ def test_the_message_names_the_load_and_the_use() -> None:
     with pytest.raises(PoisonError) as caught:
         _launch(f"\nadd.u32 %r2, %r1, 1;\n\n{_STORE}").run()
     said = str(caught.value)
-    assert "warp 0 reads shared memory (bytes 0x400..0x47f) with ld.shared.b32 %r1, [%r0]" in said
+    assert "warp 0 reads bytes 0..127 of 'box' with ld.shared.b32 %r1, [%r0]" in said
     load, use = (int(n) for n in re.findall(r"<ptx>:(\d+)", said)[::-1][:2])
     assert use == load + 5
     assert caught.value.loc is not None

@@ -197,7 +197,7 @@ def test_a_relaxed_arrive_publishes_what_a_fence_does() -> None:
         barrier.cluster.arrive; barrier.cluster.wait;
         """
     run(_BAR.format(count=1, text=text.format(fence="fence.acq_rel.cluster;")), cluster=2)
-    with pytest.raises(SimFault, match="race on shared memory"):
+    with pytest.raises(SimFault, match="race on 'box' of CTA 0: "):
         run(_BAR.format(count=1, text=text.format(fence="")), cluster=2)
 
 

@@ -198,7 +198,7 @@ class AddressedBarriers:
     def __getitem__(self, address: int) -> Mbarrier:
         bar = self._at.get(address)
         if bar is None:
-            name = f"the mbarrier at {address:#x}"
+            name = f"the mbarrier at {self.cta.names.place(address) or hex(address)}"
             bar = self._at[address] = Mbarrier(
                 self.cta, name, 0, 1, address, by_parity=True, address=address
             )

@@ -283,7 +283,8 @@ def none_there(cta: Cta, bar: Mbarrier) -> str:
     if isinstance(cta.bars, list):
         return ""
     if bar.address % 8:
-        return f" No mbarrier can be at {bar.address:#x}: its address is a multiple of 8."
+        there = cta.names.exactly(bar.address)
+        return f" No mbarrier can be at {there}: its address is a multiple of 8."
     live = [other.address for other in cta.bars if other.state == LIVE]
-    there = ", ".join(f"{address:#x}" for address in live) or "nowhere"
+    there = ", ".join(map(cta.names.exactly, live)) or "nowhere"
     return f" Initialised mbarriers are at: {there}."

@@ -34,9 +34,8 @@ def never_written(m: Machine, slot: Slot, new: Access, missing: int) -> Origin:
             " in the ring wrong."
         )
     return Origin(
-        f"{new.agent} reads {slot.name} ({slot.extent(new)}) with {races.resolved(slot, new)}, but"
-        f" {missing} of {total}"
-        f" {slot.unit} were never written. {remedy}",
+        f"{new.agent} reads {slot.part(new)} with {races.resolved(slot, new)}, but {missing} of"
+        f" {total} {slot.unit} were never written. {remedy}",
         new.site,
     )
 

@@ -22,7 +22,8 @@ def _columns(first: int, count: int) -> str:
 
 
 def _held(a: Allocation) -> str:
-    return f"{_columns(a.column, a.columns)} by {a.agent} ({a.site.loc.short})"
+    to = f" (address in {a.variable})" if a.variable else ""
+    return f"{_columns(a.column, a.columns)}{to} by {a.agent} ({a.site.loc.short})"
 
 
 def holders(tm: TensorMemory) -> str:

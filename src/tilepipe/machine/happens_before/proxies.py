@@ -37,13 +37,14 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     words, narrow = slot.cta.words, "fence.proxy.async.shared::cta"
     own = old.home == old.agent.cta.rank
     fence = words[narrow if own else "fence.proxy.async.shared::cluster"]
+    what = slot.object_of(old, new)
     if old.reader_fenced & known:
-        races.fenced_by_reader(m, slot.name, old, str(old.agent), new.site, fence)
+        races.fenced_by_reader(m, what, old, str(old.agent), new.site, fence)
         return
     form = words.get("the narrow fence", narrow)
     peer = f" {form} orders accesses to its own CTA's memory, and this is a peer's."
     lines = races.line(slot, old), races.line(slot, new)
-    place = f"{slot.name} of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else slot.name
+    place = f"{what} of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else what
     races.proxy_race(place, old, lines, new.site, fence, "" if own else peer)
 
 

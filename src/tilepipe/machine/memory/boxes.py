@@ -4,7 +4,7 @@ describes, in global memory and in shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from tilepipe.machine.memory.byte_sets import Bytes, ByteSet
 from tilepipe.machine.memory.device_memory import DeviceMemory, Region
 from tilepipe.machine.memory.tensor_map import NAN_WORD, UNIT, TensorMapFields
 from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.shared_names import SharedNames
 from tilepipe.machine.sites import Site
 
 Coords = Sequence[int]
@@ -227,11 +228,12 @@ class Span(NamedTuple):
         """Its place at an address of shared memory."""
         return SharedBytes(space, at, self.nbytes)
 
-    def check(self, site: Site, at: int) -> None:
+    def check(self, site: Site, at: int, names: SharedNames) -> None:
         """Raises SimFault for a copy from or to an address of shared memory that bulk copies do
-        not allow.
+        not allow. `names`: of shared memory.
         """
-        check_bulk(site, self.nbytes, self.address, at)
+        check_bulk(site, self.nbytes, self.address, self.memory.exactly)
+        check_bulk(site, self.nbytes, at, names.exactly)
 
 
 class Box(NamedTuple):
@@ -258,9 +260,9 @@ class Box(NamedTuple):
         """Its place at an address of shared memory."""
         return SharedBox(space, at + self.row * self.map.pitch, self.map)
 
-    def check(self, site: Site, at: int) -> None:
+    def check(self, site: Site, at: int, names: SharedNames) -> None:
         """Raises SimFault for a copy that the tensor map, or the address, does not allow."""
-        self.map.check(site, self.coords, at)
+        self.map.check(site, self.coords, at, names)
 
 
 def gathered(
@@ -286,11 +288,10 @@ def gathered(
     ]
 
 
-def check_bulk(site: Site, nbytes: int, *addresses: int) -> None:
-    """Sizes and addresses of bulk copies are multiples of 16 (PTX ISA, cp.async.bulk)."""
-    for what, value in (("size", nbytes), *(("address", a) for a in addresses)):
-        if value % UNIT:
-            raise SimFault(
-                f"{site.what}: {what} {value:#x} of a bulk copy is not a multiple of {UNIT}",
-                site.loc,
-            )
+def check_bulk(site: Site, nbytes: int, address: int, exactly: Callable[[int], str]) -> None:
+    """Sizes and addresses of bulk copies are multiples of 16 (PTX ISA, cp.async.bulk). `exactly`:
+    an address in words.
+    """
+    if nbytes % UNIT or address % UNIT:
+        what = f"size {nbytes:,}" if nbytes % UNIT else f"address {exactly(address)}"
+        raise SimFault(f"{site.what}: {what} of a bulk copy is not a multiple of {UNIT}", site.loc)

@@ -63,9 +63,11 @@ def _checked(
     """`rect` and `points` of an access (`Access`) to bytes that it may touch."""
     cta = m.ctas[space.cta.rank]
     if touched.lo < 0 or touched.hi > space.size:
+        named = f"{named}, " if (named := space.named(touched)) else ""
+        hint = m.world.program.words.get("smem=", "")
         raise SimFault(
-            f"{site.what}: {ag} accesses {touched} of shared memory, and the CTA has {space.size:,}"
-            f" bytes of it, 0x0..{space.size - 1:#x}.{m.world.program.words.get('smem=', '')}",
+            f"{site.what}: {ag} accesses {named}{touched} of shared memory, and the CTA has"
+            f" {space.size:,} bytes of it, 0x0..{space.size - 1:#x}.{hint}",
             site.loc,
         )
     _check_barriers(cta, ag, site, touched, is_write)
@@ -89,7 +91,7 @@ def _check_barriers(cta: Cta, ag: Agent, site: Site, touched: ByteSet, is_write:
         if bar.state != LIVE or not touched.lo < bar.address + WORD_BYTES:
             continue
         if bar.address < touched.hi and touched.meets(ByteSet.span(bar.address, WORD_BYTES)):
-            faults.barrier_word(bar, ag, site, str(touched), is_write)
+            faults.barrier_word(bar, ag, site, cta.bytes().shown(touched), is_write)
 
 
 # -- ordinary accesses -----------------------------------------------------------------
@@ -180,7 +182,8 @@ def store_bytes(
             for at in locations:
                 m.in_turn((m.cluster_id, space.cta.rank, at), 1 << lane, True)
                 _wrote(m, ag, site, 1 << lane, space, at, strong, access)
-    check_one_value(ag, site, active, addresses, space.memory[where] != values[active])
+    differs = space.memory[where] != values[active]
+    check_one_value(ag, site, active, addresses, differs, ag.cta.names.exactly)
 
 
 def check_one_value(
@@ -189,15 +192,16 @@ def check_one_value(
     lanes: Sequence[int],
     addresses: Addresses,
     differs: npt.NDArray[np.bool_],
+    exactly: Callable[[int], str],
 ) -> None:
     """Raises RaceError where memory holds another value, after a store, than one of its lanes has
-    stored there. `differs`: a row of bytes for each of the lanes.
+    stored there. `differs`: a row of bytes for each of the lanes. `exactly`: an address in words.
     """
     if differs.any():
         lane = lanes[int(np.nonzero(differs.any(axis=1))[0][0])]
         raise RaceError(
             f"{site.what}: thread {lane} of {ag} and another one store different values to"
-            f" {int(addresses[lane]):#x} in one instruction; which value wins is undefined",
+            f" {exactly(int(addresses[lane]))} in one instruction; which value wins is undefined",
             site.loc,
         )
 
@@ -206,13 +210,12 @@ def zero_bytes(
     m: Machine, ag: Agent, site: Site, mask: int, address: int, nbytes: int, cta: int | None = None
 ) -> None:
     """st.bulk: each active thread stores zeros, at addresses that are multiples of 8."""
-    for what, value in (("address", address), ("size", nbytes)):
-        if value % WORD_BYTES:
-            raise SimFault(
-                f"{site.what}: {what} {value:#x} is not a multiple of {WORD_BYTES} (PTX ISA,"
-                " st.bulk)",
-                site.loc,
-            )
+    if address % WORD_BYTES or nbytes % WORD_BYTES:
+        exactly = ag.cta.names.exactly
+        what = f"address {exactly(address)}" if address % WORD_BYTES else f"size {nbytes:,}"
+        raise SimFault(
+            f"{site.what}: {what} is not a multiple of {WORD_BYTES} (PTX ISA, st.bulk)", site.loc
+        )
     if not nbytes:
         return
     space = cta_of(m, ag, site, cta).bytes()
@@ -311,7 +314,8 @@ def _writers(m: Machine, space: ByteSpace, places: Sequence[int], nbytes: int) -
 def _name(space: ByteSpace, at: int) -> str:
     """The name of a location in messages."""
     of = f" of CTA {space.cta.block_id}" if space.cta.grid > 1 else ""
-    return f"shared memory{of} at {at:#x}"
+    name = space.cta.names.place(at)
+    return f"{name}{of}" if name else f"shared memory{of} at {at:#x}"
 
 
 def load_matrix(
@@ -386,7 +390,7 @@ def _in_order(
         if addresses[lane] % nbytes:
             raise SimFault(
                 f"{site.what}: thread {lane} of {ag} accesses {nbytes} bytes at"
-                f" {addresses[lane]:#x}, which is no multiple of {nbytes}",
+                f" {ag.cta.names.exactly(int(addresses[lane]))}, which is no multiple of {nbytes}",
                 site.loc,
             )
     for _, lanes in warps_of(mask):

@@ -57,14 +57,14 @@ class ByteSet:
         """True if the bytes are consecutive."""
         return not self.mask & (self.mask + 1)
 
-    def _from(self, lo: int) -> int:
+    def mask_from(self, lo: int) -> int:
         """The mask with bit 0 at byte `lo`; what lies before it is left out."""
         return self.mask >> lo - self.lo if lo >= self.lo else self.mask << self.lo - lo
 
     def common(self, other: ByteSet) -> int:
         """The bytes in both sets, as a mask from the higher of their first bytes."""
         lo = max(self.lo, other.lo)
-        return self._from(lo) & other._from(lo)
+        return self.mask_from(lo) & other.mask_from(lo)
 
     def meets(self, other: ByteSet) -> bool:
         """True if the sets have a byte in common."""
@@ -72,7 +72,7 @@ class ByteSet:
 
     def within(self, other: ByteSet) -> bool:
         """True if every byte is one of `other`."""
-        return self.lo >= other.lo and not self.mask & ~other._from(self.lo)
+        return self.lo >= other.lo and not self.mask & ~other.mask_from(self.lo)
 
     def moved(self, by: int) -> ByteSet:
         """The set with all addresses raised by so much."""
@@ -108,7 +108,7 @@ class LaneBytes(ByteSet):
         """Lane -> which of the bytes of `wanted` it touches, as a mask from `wanted.lo`."""
         found: dict[int, int] = {}
         for lane, first, nbytes in self.lanes:
-            mine = ByteSet.span(first, nbytes)._from(wanted.lo) & wanted.mask
+            mine = ByteSet.span(first, nbytes).mask_from(wanted.lo) & wanted.mask
             if mine:
                 found[lane] = found.get(lane, 0) | mine
         return found

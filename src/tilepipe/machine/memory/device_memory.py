@@ -51,8 +51,8 @@ class Allocation(NamedTuple):
         return self.start + len(self.data)
 
     def element(self, offset: int) -> str:
-        """The name of the element at an offset, in messages."""
-        return f"'{self.name}'[+{offset}]" if offset else f"'{self.name}'"
+        """The name of the element at an offset of so many bytes, in messages."""
+        return f"'{self.name}' + {offset:,}" if offset else f"'{self.name}'"
 
 
 class DeviceMemory:
@@ -134,6 +134,13 @@ class DeviceMemory:
         found = self._allocations[number] if number >= 0 else None
         return found if found is not None and end <= found.end else None
 
+    def exactly(self, address: int) -> str:
+        """`'out' + 4 (0x7f0000000004)`, where the address itself is at fault."""
+        found = self.at(address, address)
+        if found is None:
+            return f"{address:#x}"
+        return f"{found.element(address - found.start)} ({address:#x})"
+
     def missing(self, address: int) -> str:
         """The fault of an address at which no allocation has all bytes of an access."""
         number = bisect_right(self._starts, address) - 1
@@ -159,8 +166,8 @@ class DeviceMemory:
             )
         if address % nbytes:
             raise SimFault(
-                f"{site.what}: thread {lane} of {ag} accesses {nbytes} bytes at {address:#x}, which"
-                f" is no multiple of {nbytes}",
+                f"{site.what}: thread {lane} of {ag} accesses {nbytes} bytes at"
+                f" {self.exactly(address)}, which is no multiple of {nbytes}",
                 site.loc,
             )
         return found
@@ -307,7 +314,8 @@ def store_global(
         allocation.data[where] = values[lanes]
         kept = allocation.order.values
         if strong is None:
-            check_one_value(ag, site, lanes, addresses, allocation.data[where] != values[lanes])
+            differs = allocation.data[where] != values[lanes]
+            check_one_value(ag, site, lanes, addresses, differs, memory.exactly)
             if kept:
                 flags.overwritten(kept, offsets.tolist(), nbytes)
             continue

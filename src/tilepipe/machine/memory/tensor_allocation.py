@@ -58,7 +58,7 @@ def tmem_alloc(
 
 def tmem_alloc_at(m: Machine, ag: Agent, site: Site, mask: int, offset: int) -> Blocked | None:
     """tcgen05.alloc that writes the address to an offset in the CTA's shared memory."""
-    column = _allocate(m, ag, site, mask)
+    column = _allocate(m, ag, site, mask, ag.cta.names.place(offset))
     if isinstance(column, Blocked):
         return column
     word = np.array([[column]], np.uint32).view(np.uint8)
@@ -66,13 +66,13 @@ def tmem_alloc_at(m: Machine, ag: Agent, site: Site, mask: int, offset: int) -> 
     return None
 
 
-def _allocate(m: Machine, ag: Agent, site: Site, mask: int) -> int | Blocked:
-    """The first of the columns that an alloc gets."""
+def _allocate(m: Machine, ag: Agent, site: Site, mask: int, variable: str = "") -> int | Blocked:
+    """The first of the columns that an alloc gets. `variable`: where it writes their address."""
     tm = memory_of(ag.cta)
     if not ag.blocked:
         _one_warp(ag, site, mask)
         _may_allocate(tm, ag, site, site.columns)
-        tm.calls.append(Call(ag, site, site.columns, site.cta_group))
+        tm.calls.append(Call(ag, site, site.columns, site.cta_group, variable))
         _notify(m, tm.users, mask)
         if not _is_given(tm, tm.calls[-1]):
             for place in _places(m, tm, tm.calls[-1]):
@@ -205,6 +205,7 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
             if given.columns != call.columns:
                 raise SimFault(tensor_faults.unequal_pair(call, given), call.site.loc)
             given.claimed, given.agent, given.site = True, call.agent, call.site
+            given.variable = call.variable
             call.column = given.column
             _finish(m, call)
             continue
@@ -217,7 +218,7 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
             own = place is tm
             twin = None if own is False or len(places) == 1 else places[1].allocations[column]
             place.allocations[column] = Allocation(
-                column, call.columns, call.agent, call.site, twin, own
+                column, call.columns, call.agent, call.site, twin, own, variable=call.variable
             )
             place.empty(column, call.columns)
         _finish(m, call)

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import LimitError, SimFault
 from tilepipe.machine.memory.byte_sets import Bytes
+from tilepipe.machine.shared_names import SharedNames
 from tilepipe.machine.sites import Site
 
 MAP_BYTES = 128
@@ -251,8 +252,10 @@ class TensorMapFields:
             words = np.where(nan, 0x7FFFE000, words + 0xFFF + (words >> 13 & 1) & 0xFFFFE000)
         return words.astype(np.uint32).view(np.uint8).reshape(raw.shape)
 
-    def check(self, site: Site, coords: Sequence[int], address: int) -> None:
-        """Raises SimFault for a copy that the tensor map, or its address, does not allow."""
+    def check(self, site: Site, coords: Sequence[int], address: int, names: SharedNames) -> None:
+        """Raises SimFault for a copy that the tensor map, or its address in shared memory, does not
+        allow. `names`: of shared memory.
+        """
         if len(coords) != self.rank:
             raise SimFault(
                 f"{site.what}: {len(coords)} coordinates for {self.name}, which has {self.rank}"
@@ -261,8 +264,8 @@ class TensorMapFields:
             )
         if address % SMEM_ALIGNMENT:
             raise SimFault(
-                f"{site.what}: a box at {address:#x} of shared memory; its address is a multiple of"
-                f" {SMEM_ALIGNMENT} (PTX ISA, cp.async.bulk.tensor).",
+                f"{site.what}: a box at {names.exactly(address)} of shared memory; its address is a"
+                f" multiple of {SMEM_ALIGNMENT} (PTX ISA, cp.async.bulk.tensor).",
                 site.loc,
             )
 

@@ -43,6 +43,7 @@ class Allocation:
         claimed: the alloc of this CTA has returned their address; in the odd CTA of a pair False
             until that CTA has called alloc.
         through: in the odd CTA of a pair, the bit of its alloc: what is ordered after it knows it.
+        variable: the name of the shared memory that its address was written to; "" without one.
     """
 
     column: int
@@ -52,16 +53,20 @@ class Allocation:
     twin: Allocation | None = None
     claimed: bool = True
     through: int = 0
+    variable: str = ""
 
 
 @dataclass(eq=False)
 class Call:
-    """An alloc that an agent is performing. `column`: what it got."""
+    """An alloc that an agent is performing. `column`: what it got. `variable`: as of an
+    `Allocation`.
+    """
 
     agent: Actor
     site: Site
     columns: int
     group: int
+    variable: str = ""
     column: int = -1
     done: bool = False
 

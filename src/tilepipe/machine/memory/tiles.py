@@ -185,8 +185,16 @@ class Slot:
         """One past its last byte in shared memory."""
         return self.base + self.buffer.dtype.bytes_of(self.buffer.rows * self.buffer.cols)
 
+    def object_of(self, *accesses: Access) -> str:
+        """What messages call the memory that some accesses have in common."""
+        return self.name
+
+    def part(self, access: Access) -> str:
+        """What messages call the part of the memory that an access touches."""
+        return f"{self.name} ({self.extent(access)})"
+
     def extent(self, access: Access) -> str:
-        """The part that an access touches, for messages."""
+        """The part that an access touches, where a message has named the whole."""
         r0, r1, c0, c1 = access.rect
         if access.rect == self.whole:
             return "all of it"
@@ -260,8 +268,31 @@ class ByteSpace(Slot):
     def covers(self, new: Access, old: Access) -> bool:
         return self.bytes_of(old).within(self.bytes_of(new))
 
+    def object_of(self, *accesses: Access) -> str:
+        """The variable that all of the common bytes lie in, if there is one."""
+        lo = max(self.bytes_of(a).lo for a in accesses)
+        common = ~0
+        for access in accesses:
+            common &= self.bytes_of(access).mask_from(lo)
+        if common <= 0:
+            return self.name
+        first = lo + (common & -common).bit_length() - 1
+        return self.cta.names.variable(first, lo + common.bit_length() - 1) or self.name
+
+    def part(self, access: Access) -> str:
+        touched = self.bytes_of(access)
+        return self.named(touched) or f"{self.name} ({touched})"
+
     def extent(self, access: Access) -> str:
-        return str(self.bytes_of(access))
+        return self.shown(self.bytes_of(access))
+
+    def shown(self, touched: ByteSet) -> str:
+        """Some of its bytes, for messages: by the variable that they lie in, or by address."""
+        return self.named(touched) or str(touched)
+
+    def named(self, touched: ByteSet) -> str:
+        """The same; "" where they have no name."""
+        return self.cta.names.span(touched.lo, touched.hi - 1, len(touched))
 
     def put(self, addresses: npt.NDArray[np.int64], values: Bytes) -> None:
         """Writes bytes."""

@@ -69,7 +69,8 @@ def store_later(
             if offsets[lane] % nbytes:
                 raise SimFault(
                     f"{site.what}: thread {lane} of {ag} stores {nbytes} bytes at"
-                    f" {offsets[lane]:#x}, which is no multiple of {nbytes}",
+                    f" {ag.cta.names.exactly(int(offsets[lane]))}, which is no multiple of"
+                    f" {nbytes}",
                     site.loc,
                 )
         part = sum(1 << lane for lane in lanes)

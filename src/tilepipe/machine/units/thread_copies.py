@@ -116,7 +116,8 @@ def issue(
         if offsets[lane] % nbytes or (sizes[lane] and addresses[lane] % nbytes):
             raise SimFault(
                 f"{site.what}: thread {lane} of {ag} copies {nbytes} bytes from"
-                f" {addresses[lane]:#x} to {offsets[lane]:#x}; both must be multiples of {nbytes}",
+                f" {memory.exactly(addresses[lane])} to {ag.cta.names.exactly(offsets[lane])};"
+                f" both must be multiples of {nbytes}",
                 site.loc,
             )
     space = ag.cta.bytes()

@@ -120,7 +120,7 @@ def load(
     destination's pair which has the same place there as the one that is named (PTX ISA).
     """
     one_lane(ag, site, mask)
-    what.check(site, at)
+    what.check(site, at, ag.cta.names)
     source = what.found(ag, site, store=False, whole=False)
     known = ag.known(mask) if ag.split else ag.k
     region = source.region
@@ -164,7 +164,8 @@ def copy_to_cta(
     mbarrier of the destination's CTA.
     """
     one_lane(ag, site, mask)
-    check_bulk(site, nbytes, source, at)
+    for address in (source, at):
+        check_bulk(site, nbytes, address, ag.cta.names.exactly)
     if to.rank != rank:
         raise BarrierError(
             f"{site.what}: its mbarrier is in CTA rank {to.rank}, and its destination in rank"
@@ -211,7 +212,7 @@ def store(
     thread's open group.
     """
     mask = storing_lane(m, ag, site, mask, reduction is not None)
-    what.check(site, at)
+    what.check(site, at, ag.cta.names)
     atomic = reduction is not None
     to = what.found(ag, site, store=True, whole=True)
     source = what.inside(ag.cta.bytes(), at)

@@ -50,7 +50,11 @@ def _launch_control(instruction: Instruction) -> Operation:
     def start(w: Warp, site: Site, mask: int, at: Value, bar: Value) -> Any:
         offset, bar_offset = place(one(site, mask, at))[1], place(one(site, mask, bar))[1]
         if offset % RESPONSE_BYTES:
-            raise SimFault(f"{site.what}: the response at {offset:#x} is not aligned", site.loc)
+            where_ = w.world.program.shared_names.exactly(offset)
+            raise SimFault(
+                f"{site.what}: the response at {where_} is not at a multiple of {RESPONSE_BYTES}",
+                site.loc,
+            )
         rect = (0, 1, offset, offset + RESPONSE_BYTES)
         return grid.clc_try_cancel, (site, mask, multicast, None, rect, bar_offset)
 
