@@ -315,6 +315,9 @@ def attend(
             k_ring.release_k(qk_stage=part)
 
     def multiply_values() -> None:
+        # The sums are rescaled here, beside the MMAs of the keys issued before: issuing those of
+        # the values, whose weights are in registers, takes until they begin.
+        sums.set(sums * softmax.factor)
         v_ring.wait_v()
         ctx.mma(sums, weights, v_ring.get().rows(0, shared.shape.ov_depth))
         v_ring.release_v()
@@ -355,10 +358,9 @@ def attend(
             change(at, at.end - 1 - i)
             if cut:
                 mask(at, at.end - 1 - i, on_left="left" in cut, on_right="right" in cut)
-            factor = softmax.update()
+            softmax.update()
             ctx.wgmma_wait(0)  # the weights are free, and the sums there
             weights.set(scores)
-            sums.set(sums * factor)
 
     # How many tiles of keys at one end an edge can cut that moves by a key with each of bm queries.
     edge = 1 + (cfg.bm + cfg.bn - 2) // cfg.bn

@@ -17,9 +17,12 @@ LANES = 8
 class OnlineSoftmax:
     """The running softmax of one warpgroup's rows, in base 2: the scale includes log2(e).
 
-    `update` turns the scores of a tile into weights exp2(scale · (score - largest)) and gives the
-    factor for what was computed with the largest score so far; `result` gives what the sums of
-    weights · V are multiplied with.
+    `update` turns the scores of a tile into weights exp2(scale · (score - largest)); `result` gives
+    what the sums of weights · V are multiplied with.
+
+    Attributes:
+        factor: (rows, 1), what sums of weights of earlier tiles are multiplied by before those of
+            the last one are added: the largest score may have grown.
     """
 
     def __init__(self, ctx: tp.Context, scores: tp.Fragment, scale: tp.Value) -> None:
@@ -30,6 +33,7 @@ class OnlineSoftmax:
         self._scale = scale
         self._largest = ctx.fragment(shape=(rows, 1))
         self._total = ctx.fragment(shape=(rows, LANES))
+        self.factor = ctx.fragment(shape=(rows, 1))
 
     def reset(self) -> None:
         """Forgets the scores so far: what follows is of other rows."""
@@ -40,20 +44,19 @@ class OnlineSoftmax:
         """Takes the scores out that are not `seen`, a condition (rows, n) or (1, n)."""
         self._scores.set(self._ctx.select(seen, self._scores, -math.inf))
 
-    def update(self) -> tp.Fragment:
-        """A tile of scores -> weights; gives the factor (rows, 1) of earlier sums."""
+    def update(self) -> None:
+        """A tile of scores -> weights."""
         ctx, scores, scale = self._ctx, self._scores, self._scale
         before = ctx.fragment(self._largest)
         self._largest.set(before.maximum(scores.max()))
         # A row that has seen no key yet has -inf, from which nothing can be subtracted.
         base = ctx.fragment(ctx.select(self._largest == -math.inf, 0.0, self._largest * scale))
         scores.set((scores * scale - base).apply("exp2"))
-        factor = ctx.fragment((before * scale - base).apply("exp2"))
+        self.factor.set((before * scale - base).apply("exp2"))
         part = scores.cols(0, LANES)
         for col in range(LANES, scores.shape[1], LANES):
             part = part + scores.cols(col, LANES)
-        self._total.set(self._total * factor + part)
-        return factor
+        self._total.set(self._total * self.factor + part)
 
     def result(self, sink: tp.Value | None = None) -> tuple[tp.Fragment, tp.FragmentValue]:
         """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a
