@@ -69,8 +69,8 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
         raise ExitError(
             f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still"
             f" arrive on {bar.name} of this CTA: {site.what}.\n"
-            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may"
-            " write to shared memory that has been released.\n"
+            f"  No {cta.words['warp']} of CTA {cta.block_id} waits for that arrival before it"
+            " returns, so it may write to shared memory that has been released.\n"
             f"  {causes.ran_ahead(m.ctas, m.world.program.sites) or _wait_for_it(m, bar)}",
             site.loc,
         )
@@ -98,13 +98,13 @@ def _wait_for_it(m: Machine, bar: Mbarrier) -> str:
         return drain
     if bar.pending == bar.count:
         return (
-            f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that"
-            " completes, before it ends."
+            f"Let a {bar.cta.words['warp']} of this CTA wait for phase {bar.phase - 1} of"
+            f" {bar.name}, the last that completes, before it ends."
         )
     return (
-        f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that"
-        f" phase has {bar.count - bar.pending} of {bar.count} arrivals: leave this one out, or"
-        " bring the others too."
+        f"Let a {bar.cta.words['warp']} of this CTA wait for phase {bar.phase} of {bar.name} before"
+        f" it ends; that phase has {bar.count - bar.pending} of {bar.count} arrivals: leave this"
+        " one out, or bring the others too."
     )
 
 
@@ -119,8 +119,8 @@ def _check_credits(cta: Cta, known: int) -> None:
             ):
                 raise ExitError(
                     f"CTA {cta.block_id} exits while a copy of {unit.agent} can still credit its"
-                    f" bytes to its {bar.name}: {unit.site.what}, and no role of it has waited for"
-                    " the phase they complete.\n"
+                    f" bytes to its {bar.name}: {unit.site.what}, and no {cta.words['warp']} of it"
+                    " has waited for the phase they complete.\n"
                     "  Wait for it, or do not issue the copy.",
                     unit.site.loc,
                 )
@@ -168,8 +168,8 @@ def _advise_wait_for_load(m: Machine, cta: Cta, slot: Slot, access: Access) -> N
         m.world.finding(
             LOAD_AT_EXIT,
             f"{_name(cta)} exits while a copy into {memory} can still land: {access.site.what},"
-            f" issued by {access.agent} at {access.site.loc.short}, and no role has waited for the"
-            " phase that it completes",
+            f" issued by {access.agent} at {access.site.loc.short}, and no {cta.words['warp']} has"
+            " waited for the phase that it completes",
             access.site.loc,
             "Wait for it, or do not issue it",
             ExitError,
@@ -186,17 +186,18 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     name, memory = _name(cta), slot.object_of(access)
     what = f"{access.site.what}, issued by {access.agent},"
     facts, words = access.site.facts, cta.words
+    warp = words["warp"]
     match facts.issues or facts.unit:
         case Unit.TMA:
             return (
-                f"{name} exits while a copy into {memory} can still land: {what} and no role has"
-                " waited for the phase it completes.\n"
+                f"{name} exits while a copy into {memory} can still land: {what} and no"
+                f" {warp} has waited for the phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
         case Unit.LAUNCH_CONTROL:
             return (
-                f"{name} exits while a response can still arrive in {memory}: {what} and no role"
-                " of it has waited for the phase it completes.\n"
+                f"{name} exits while a response can still arrive in {memory}: {what} and no"
+                f" {warp} of it has waited for the phase it completes.\n"
                 "  Every CTA of the cluster must read every response, the one that says no"
                 " included."
             )
@@ -207,13 +208,13 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
                     " committed, so no wait covers it.\n"
                     f"  Call {words['cp.async.bulk.commit_group']} after it, and then"
                     f" {words['cp.async.bulk.wait_group 0']}, in the thread that issued it before"
-                    " the role ends."
+                    f" the {warp} ends."
                 )
             return (
                 f"{name} exits while a TMA store may still read {memory}: {what} has not been"
                 " waited for.\n"
                 f"  Call {words['cp.async.bulk.wait_group 0']} in the thread that issued it before"
-                " the role ends."
+                f" the {warp} ends."
             )
         case Group.TCGEN05:
             return tensor_faults.over_at_exit(m, access, name, memory)
@@ -221,16 +222,16 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
             wait = words["tcgen05.wait::st" if access.is_write else "tcgen05.wait::ld"]
             return (
                 f"{name} exits while a warp may still use {memory}: {what} was never waited for."
-                f" Call {wait} before the role ends."
+                f" Call {wait} before the {warp} ends."
             )
         case Group.WGMMA:
             return (
                 f"{name} exits while the tensor cores may still read {memory}: {what} was never"
                 " waited for.\n"
-                f"  Commit it and call {words['wgmma.wait_group 0']} before the role ends."
+                f"  Commit it and call {words['wgmma.wait_group 0']} before the {warp} ends."
             )
     return (
         f"{name} exits while {access.agent} can still access its {memory}: {access.site.what}.\n"
         "  Order a peer's access before the exit: let both CTAs pass a cluster barrier before the"
-        f" roles end.{words.get('a relaxed arrive', '')}"
+        f" {warp}s end.{words.get('a relaxed arrive', '')}"
     )

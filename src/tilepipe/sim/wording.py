@@ -6,6 +6,7 @@ from tilepipe.machine.wording import Wording
 
 TRACER = Wording(
     {
+        "a branch that one whole warp takes": "a role of one warp",
         "a fence at a scope": 'ctx.fence(scope="{}")',
         "a multicast mask": "mask=",
         "a predicate": "ctx.when(...)",
@@ -43,6 +44,7 @@ TRACER = Wording(
         "wgmma.commit_group": "ctx.wgmma_commit(), or ctx.mma_commit(mbar)",
         "wgmma.wait_group": "ctx.wgmma_wait, or the commit bound to the stage",
         "wgmma.wait_group 0": "ctx.wgmma_wait(0)",
+        "warp": "role",
         # sentences about the library
         "smem=": "",
         "a relaxed arrive": "",

@@ -38,6 +38,7 @@ def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
     assert fault.kind == bug.kind
     assert re.search(bug.says, fault.message)
     assert f"{bug.file.name}:{bug.line}" in f"{fault.loc}\n{fault.message}"
+    assert not re.search(r"\broles?\b", fault.message)  # a word of this project's language
     # shared memory and parameters go by the names of the kernel
     assert not re.search(r"(bytes|at|mbarrier) 0x|kernel_param_|on shared memory", fault.message)
     again = replay(launch, fault.schedule, rules=bug.rules)

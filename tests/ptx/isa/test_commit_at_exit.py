@@ -40,7 +40,7 @@ def test_it_is_advice_in_practice_and_a_fault_under_the_strict_rules() -> None:
     assert verdict.ok
     (advice,) = verdict.advice
     assert advice.startswith("commit at exit")
-    assert "Let a role of this CTA wait for phase 0 of the mbarrier" in advice
+    assert "Let a warp of this CTA wait for phase 0 of the mbarrier" in advice
     with pytest.raises(ExitError, match="strict rules, commit at exit: the CTA exits while"):
         launch.run(rules="strict")
 

@@ -111,6 +111,11 @@ def test_a_deadlock_names_the_barrier_and_what_is_missing() -> None:
     assert "at kernel.cu:41" in said
 
 
+def test_a_barrier_that_counts_more_threads_than_the_cta_has() -> None:
+    said = _fault("bar.sync 1, 96;", DeadlockError)
+    assert "it counts 96, 64 have arrived (the CTA has 64)" in said
+
+
 def test_a_read_of_what_nothing_has_written() -> None:
     stored = "ld.param.u64 %rd1, [out]; mad.wide.u32 %rd1, %t, 4, %rd1; st.global.b32 [%rd1], %r3;"
     said = _fault(f"ld.shared.b32 %r3, [%r2]; {stored}", PoisonError)

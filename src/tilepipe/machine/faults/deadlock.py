@@ -347,7 +347,7 @@ class _Report:
             )
         if who and all(c.done for c in who):
             never = not any(self.m.world.counts[s.id] for s in sources)
-            those = "warp" if self.m.world.program.addressed else "role"
+            those = bar.cta.words["warp"]
             untaken = (
                 f" The {sources[0].kind} at {sources[0].loc.short} was never executed: its branch"
                 " was not taken."
@@ -393,8 +393,8 @@ class _Report:
         if not spin.name:
             return (
                 f"{agent} goes round the loop at {where} and nothing changes from one round to the"
-                " next: no other role may write what it reads there (that would be a race). Wait on"
-                " a barrier for whoever is to end the loop, or poll with"
+                f" next: no other {agent.cta.words['warp']} may write what it reads there (that"
+                " would be a race). Wait on a barrier for whoever is to end the loop, or poll with"
                 f" {agent.cta.words['an atom.add of 0']}."
             )
         clusters, size = m.world.clusters, len(m.ctas)
@@ -470,7 +470,10 @@ class _Report:
             )
             for role in sorted(roles)
         }
-        has = ", ".join(f"role '{role}' has {size}" for role, size in sizes.items() if size)
+        warp = wait.agent.cta.words["warp"]
+        has = ", ".join(f"{warp} '{role}' has {size}" for role, size in sizes.items() if size)
+        if wait.agent.role.unnamed:
+            has = f"the CTA has {sum(sizes.values())}"
         return (
             f"not every thread that the barrier counts reaches it: it counts {named.threads},"
             f" {named.threads - named.missing} have arrived{has and f' ({has})'}."

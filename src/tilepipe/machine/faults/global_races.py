@@ -97,8 +97,8 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
         )
     if event.agent_uid == ag.uid:
         return (
-            "Other threads of the same role: they must meet between the two accesses, for"
-            f" instance at {ag.cta.words['bar.warp.sync']}."
+            f"Other threads of the same {ag.cta.words['warp']}: they must meet between the two"
+            f" accesses, for instance at {ag.cta.words['bar.warp.sync']}."
         )
     return (
         f"After the first access, {event.who} must arrive on a barrier that {ag} waits on"

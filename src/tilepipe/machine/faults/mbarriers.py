@@ -145,8 +145,8 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRe
     frees = bar.side is not None and not bar.side.fills
     seen = f"after it has seen phase {phase}" if phase >= 0 else "once it has begun"
     unknown = (
-        f"The arriving role ran ahead: it must wait on {'a' if frees else 'an (empty)'} barrier"
-        f" that {ag} arrives on {seen}."
+        f"The arriving {ag.cta.words['warp']} ran ahead: it must wait on"
+        f" {'a' if frees else 'an (empty)'} barrier that {ag} arrives on {seen}."
     )
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
     if m.world.program.addressed:

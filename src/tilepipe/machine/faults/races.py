@@ -104,7 +104,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     facts = old.site.facts
     if facts.unit is Unit.LAUNCH_CONTROL:
         cta = (
-            f"a role of CTA {slot.cta.block_id}"
+            f"a {words['warp']} of CTA {slot.cta.block_id}"
             if old.agent.cta is not slot.cta
             else str(new.agent)
         )

@@ -260,8 +260,8 @@ def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
                 f"The {words['mbarrier.arrive.expect_tx']} at {announces.loc.short} and the bytes"
                 " of the TMA copies at"
                 f" {copy.loc.short} complete the phases of"
-                f" {bar.where}, and the arrival of role '{more.role}' at {more.loc.short} is one"
-                " more than its count of 1. What says that a"
+                f" {bar.where}, and the arrival of {words['warp']} '{more.role}' at"
+                f" {more.loc.short} is one more than its count of 1. What says that a"
                 " stage is free again belongs on the barrier that the producer waits on."
             )
     return ""

@@ -155,7 +155,8 @@ def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
         f"tensor memory leak: {name} exits with {allocation.columns} columns allocated:"
         f" {_held(allocation)}. They are lost to the CTAs that come to this SM later, whose"
         " allocations then wait for ever.\n"
-        "  Free them before the role ends (tcgen05.dealloc), when every access to them is over."
+        f"  Free them before the {tm.cta.words['warp']} ends (tcgen05.dealloc), when every access"
+        " to them is over."
     )
 
 
@@ -318,11 +319,12 @@ def _freeing(m: Machine, old: Access, new: Access) -> str:
             readers.setdefault(site.role, site.loc.short)
     if not readers:
         return ""
-    read = ", ".join(f"role '{role}' ({line})" for role, line in readers.items())
+    warp = new.agent.cta.words["warp"]
+    read = ", ".join(f"{warp} '{name}' ({line})" for name, line in readers.items())
     return (
         "The tensor core works on the columns until a commit by the same thread has arrived"
         f" ({old.agent.cta.words['tcgen05.commit']}), and then they are still to be read: {read}."
-        " Every role that reads must wait for that commit, read, and arrive on a barrier that"
+        f" Every {warp} that reads must wait for that commit, read, and arrive on a barrier that"
         f" {new.agent} waits on before it frees.{_dealloc(new.agent.cta.words)}"
     )
 
@@ -353,8 +355,8 @@ def over_at_exit(m: Machine, a: Access, name: str, place: str) -> str:
     words, ring = cta.words, any(bar.side and bar.side.ring for bar in cta.bars)
     drain = words.get("draining a ring at a commit", "") if ring else ""
     why = other_thread(m, a) or (
-        f"Commit it ({words['tcgen05.commit']}) and let a role of this CTA wait for the barrier"
-        f" before it ends{drain}."
+        f"Commit it ({words['tcgen05.commit']}) and let a {words['warp']} of this CTA wait for the"
+        f" barrier before it ends{drain}."
     )
     return (
         f"{name} exits while the tensor cores may still use {place}: {a.site.what}, issued by"

@@ -414,8 +414,8 @@ def _sweep(m: Machine, order: GlobalOrder) -> None:
         m.world.incomplete = f"{LIMIT:,} live accesses of a cluster to tensor '{order.name}'"
         m.world.advise(
             f"tensor '{order.name}': a cluster has more than {LIMIT:,} accesses to it that not"
-            " every role knows of; the oldest are no longer compared with later ones, so a race"
-            " with them would not be seen"
+            f" every {m.world.program.words['warp']} knows of; the oldest are no longer compared"
+            " with later ones, so a race with them would not be seen"
         )
     order.present.live = keep
     order.present.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
@@ -450,8 +450,8 @@ def _check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> 
             f"Execute {wait} before the first write, or let a barrier order the write after it."
             if m.world.program.addressed
             else "A kernel that calls it somewhere does not wait at the end of set-up. Call it in"
-            " the role that writes, before its first write, or let that role learn of the call"
-            " through a barrier."
+            f" the {ag.cta.words['warp']} that writes, before its first write, or let that"
+            f" {ag.cta.words['warp']} learn of the call through a barrier."
         )
         raise RaceError(
             f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may still"

@@ -33,7 +33,7 @@ def _one_warp(ag: Agent, site: Site, mask: int) -> None:
     if mask != WARP_MASK << (32 * warp_of(mask)):
         raise SimFault(
             f"{site.what}: {mask.bit_count()} threads of {ag} execute it; one whole warp must,"
-            " together. Put it in a role of one warp.",
+            f" together. Put it in {ag.cta.words['a branch that one whole warp takes']}.",
             site.loc,
         )
 

@@ -105,8 +105,8 @@ def clc_try_cancel(
         raise SimFault(
             f"{site.what}: {ag} asks for another cluster although it has seen a request (made at"
             f" {first}) refused; what then happens is undefined (PTX ISA,"
-            " clusterlaunchcontrol.try_cancel). The role that asks must read each response, and"
-            " stop at the first that is not valid.",
+            f" clusterlaunchcontrol.try_cancel). The {ag.cta.words['warp']} that asks must read"
+            " each response, and stop at the first that is not valid.",
             site.loc,
         )
     if not may_act(m, ag):
