@@ -20,6 +20,12 @@ from tilepipe.registry.catalog import find
 Case = tuple[str, dict[str, Any]]
 
 PAIRS: list[dict[str, Any]] = [shape_of(c) | {"scheduler": "static"} for c in CLUSTERS]
+SPLITS: list[dict[str, Any]] = [
+    {"split_k": 2},
+    {"split_k": 4, "cluster": 2, "cta_group": 2},
+    {"split_k": 2, "cluster": 2, "cluster_n": 2, "bm": 64},
+    {"split_k": 8, "accumulators": 1, "store_slots": 1},
+]
 ATTENTION: list[dict[str, Any]] = [
     {"d": d, "causal": causal, "order": order, "store": store, "schedule": schedule}
     for d in (64, 128)
@@ -48,6 +54,7 @@ CASES: list[Case] = [
         ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})
         for pair in PAIRS
     ),
+    *(("gemm", {"arch": "sm100", "scheduler": "static"} | split) for split in SPLITS),
     *(("gemm_block_scaled", pair) for pair in PAIRS),
     *(
         ("gemm_block_scaled", {"kind": kind, "scheduler": "static", "bn": 192, "accumulators": 1})

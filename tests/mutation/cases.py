@@ -51,6 +51,7 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "sm_100, static": _SM100 | {"scheduler": "static"},
         "sm_100, cluster launch control": _SM100 | {"accumulators": 1},
         "sm_100, pairs, cluster launch control": _SM100 | {"cta_group": 2, "cluster": 2},
+        "sm_100, split K, static": _SM100 | {"scheduler": "static", "split_k": 2},
         "sm_100, multicast, static": (
             _SM100 | {"scheduler": "static", "cluster": 2, "accumulators": 1, "store_slots": 1}
         ),

@@ -51,6 +51,11 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
 BLACKWELL: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"arch": "sm100", "scheduler": "static"}),
     ("gemm", {"arch": "sm100", "scheduler": "static", "cta_group": 2, "cluster": 2}),
+    ("gemm", {"arch": "sm100", "scheduler": "static", "split_k": 8}),
+    (
+        "gemm",
+        {"arch": "sm100", "scheduler": "static", "split_k": 2, "cta_group": 2, "cluster": 2},
+    ),
     ("gemm_blockwise", {"arch": "sm100", "scheduler": "static"}),
     ("gemm_block_scaled", {"scheduler": "static", "kind": "nvfp4"}),
     ("attention", {"arch": "sm100"}),
@@ -60,6 +65,7 @@ BLACKWELL: list[tuple[str, dict[str, Any]]] = [
 FETCHED: list[tuple[str, dict[str, Any]]] = [
     ("gemm_stream_k", {}),
     ("gemm", {"arch": "sm100"}),
+    ("gemm", {"arch": "sm100", "split_k": 2, "stages": 2}),
     ("gemm", {"arch": "sm100", "cta_group": 2, "cluster": 2}),
     ("gemm_blockwise", {"arch": "sm100"}),
     ("gemm_block_scaled", {}),

@@ -148,6 +148,18 @@ _GEMM_SM100: dict[str, Settings] = {
     "e5m2 of a pair": {"dtype": "float8_e5m2", "cta_group": 2, "cluster": 2},
     "gelu": {"activation": "gelu"},
     "silu of a pair": {"activation": "silu", "cta_group": 2, "cluster": 2},
+    "half of k": {"split_k": 2},
+    "a quarter of k, float32 out": {"split_k": 4, "out_dtype": "float32", "scheduler": "static"},
+    "an eighth of k, gelu": {"split_k": 8, "activation": "gelu"},
+    "half of k of a pair": {"split_k": 2, "cta_group": 2, "cluster": 2},
+    "half of k, multicast": {"split_k": 2, "cluster": 2, "cluster_n": 2, "bm": 64},
+    "half of k, e4m3, k groups": {
+        "split_k": 2,
+        "dtype": "float8_e4m3",
+        "k_group_size": 2,
+        "stages": 2,
+        "bn": 64,
+    },
     **_ALL_CLUSTERS,
 }
 BLOCKWISE_SM90: dict[str, Settings] = {
@@ -341,7 +353,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
         "e4m3 promoted",
         "transposed",
     ),
-    "gemm.sm100": ("default", "wide pair", "cluster 2x2 group 1 static"),
+    "gemm.sm100": ("default", "wide pair", "half of k", "cluster 2x2 group 1 static"),
     "blockwise.sm90": ("default", "two blocks of B"),
     "blockwise.sm100": ("default", "cluster 2x1 group 2 clc"),
     "block_scaled.sm100": ("mxfp8 default", "nvfp4 narrow pair"),
@@ -372,6 +384,7 @@ RUN: dict[str, dict[str, Settings]] = {
     "gemm.sm100": {
         "default": _RAGGED,
         "wide pair": _RAGGED | _GEMM_SM100["wide pair"],
+        "half of k of a pair": _RAGGED | _GEMM_SM100["half of k of a pair"],
         "multicast static": _RAGGED | {"cluster": 2, "cluster_n": 2, "scheduler": "static"},
     },
     "blockwise.sm90": {

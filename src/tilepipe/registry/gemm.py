@@ -10,8 +10,9 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.kernels.common.settings import Settings
 from tilepipe.kernels.common.tiling import store_width
-from tilepipe.kernels.gemm import heuristics, reference, sm90, sm100, tuned
+from tilepipe.kernels.gemm import heuristics, reference, sm90, sm100, sm100_heuristics, tuned
 from tilepipe.kernels.gemm.config import GemmConfig, Sm100GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm.validation import INPUTS
@@ -70,14 +71,18 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     if product.dtype not in INPUTS:
         return {}, ""  # making the case says what is wrong
     one_line: dict[str, Setting] = {"bk": SPAN // product.dtype.nbytes}  # a swizzle span
-    if settings["arch"] != "sm90":
-        return one_line, "the defaults"
     if chip is None:
         return one_line, BY_DEFAULT
+    if settings["arch"] == "sm100":
+        return _tiles(sm100_heuristics.choose(product, chip)), "chosen for the shape"
     remembered = tuned.lookup(product, chip)
     config = heuristics.best(product, chip) if remembered is None else remembered
-    tiles = {name: value for name, value in config.as_dict().items() if name not in _WORK}
-    return tiles, "chosen for the shape" if remembered is None else "tuned for the shape"
+    return _tiles(config), "chosen for the shape" if remembered is None else "tuned for the shape"
+
+
+def _tiles(config: Settings) -> dict[str, Setting]:
+    """The settings of a configuration that decide how the work is done."""
+    return {name: value for name, value in config.as_dict().items() if name not in _WORK}
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

@@ -158,11 +158,11 @@ def test_every_arrival_belongs_to_a_complete_phase(cluster: tuple[int, int, int]
 # -- masks -----------------------------------------------------------------------------
 
 
-def shares(x: int, y: int, group: int) -> dict[str, list[int]]:
+def shares(x: int, y: int, group: int, parts: int = 1) -> dict[str, list[int]]:
     """What ClusterShares gives each CTA: `a`, `b`: multicast masks; `a_part`, `b_part`; `release`:
-    whom a commit tells.
+    whom a commit tells. `parts`: of K, which as many times x · y CTAs share.
     """
-    size = x * y
+    size = x * y * parts
     names = ("a", "b", "a_part", "b_part", "release")
     out = np.zeros((size, len(names)), np.int32)
 
@@ -213,6 +213,24 @@ def test_masks_against_brute_force(x: int, y: int, group: int) -> None:
         for name, parts in (("a", y), ("b", x // group)):
             senders = [c for c in range(size) if rank in bits[name][c]]
             assert sorted(got[f"{name}_part"][c] for c in senders) == list(range(parts))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "group", "parts"),
+    [(*place, parts) for place in ALL for parts in (2, 4, 8) if place[0] * place[1] * parts <= 8],
+)
+def test_ctas_that_split_k_share_within_their_part(x: int, y: int, group: int, parts: int) -> None:
+    """As in a cluster of one part, further on by the CTAs of the parts before."""
+    one, got, size = shares(x, y, group), shares(x, y, group, parts), x * y
+    for part in range(parts):
+        for rank in range(size):
+            at = part * size + rank
+            for name in ("a", "b", "release"):
+                assert got[name][at] == one[name][rank] << part * size
+            if y > 1:
+                assert got["a_part"][at] == one["a_part"][rank]
+            if x > group:
+                assert got["b_part"][at] == one["b_part"][rank]
 
 
 def test_the_page_says_how_pairs_share_b() -> None:

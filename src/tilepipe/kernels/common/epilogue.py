@@ -1,16 +1,14 @@
-"""The epilogue of every GEMM: exchanges a tile's sums between CTAs that split K, scales, adds,
-activates, stores.
-"""
+"""The epilogue of every GEMM: scales a tile's sums, adds, activates, stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import tilepipe as tp
 from tilepipe.kernels.common.source_tiles import Place as Place, Slice, SourceTiles
-from tilepipe.kernels.common.tiling import OutputTiling, store_width
+from tilepipe.kernels.common.split_k import part_rank
+from tilepipe.kernels.common.tiling import OutputTiling, Sums as Sums, store_width
 
 # sqrt(2 / pi), and the cubic term of gelu's tanh form
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
@@ -51,18 +49,9 @@ class Terms:
     source_slots: int = 0
 
 
-class Sums(Protocol):
-    """A block of sums, of which the epilogue takes slices of columns: a fragment, or an accumulator
-    in tensor memory.
-    """
-
-    def cols(self, start: int, count: int) -> tp.FragmentValue:
-        """Columns [start, start + count)."""
-
-
 class Epilogue:
-    """Made in set-up code; `exchange`, `store` and `drain` are called in the role that holds the
-    sums, or loads them.
+    """Made in set-up code; `store` and `drain` are called in the role that holds the sums, or loads
+    them. Where CTAs split K, each stores the columns that it owns.
     """
 
     def __init__(
@@ -83,81 +72,6 @@ class Epilogue:
         )
         source, slots = self._terms.source, self._terms.source_slots
         self._source = None if source is None or not slots else SourceTiles(ctx, source, cfg, slots)
-        if cfg.split_k > 1:
-            # columns of a block that one CTA adds up and stores
-            self._share = cfg.block_cols // cfg.split_k
-            blocks = cfg.bm // self._rows * (cfg.bn // cfg.block_cols)
-            self._parts = ctx.smem(
-                (self._rows, self._share), tp.float32, count=cfg.split_k * blocks, name="parts"
-            )
-            peers = (cfg.split_k - 1) * cfg.consumers
-            self._sums = tp.ProducerConsumerPipeline.allocate(
-                ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums"
-            )
-
-    # -- split K -----------------------------------------------------------------------
-
-    def exchange(self, blocks: Sequence[Sequence[tp.Fragment]]) -> None:
-        """Where CTAs split K: sends each peer its columns of this CTA's sums, and adds to this
-        CTA's columns those of its peers, in the order of their ranks.
-        """
-        if self._cfg.split_k == 1:
-            return
-        ctx, cfg, sums = self._ctx, self._cfg, self._sums
-        flat = [acc for row in blocks for acc in row]
-        sums.wait_consumer()
-        for peer in range(cfg.split_k):
-            with ctx.when(ctx.cta_rank != peer):
-                for i, acc in enumerate(flat):
-                    ctx.store(
-                        self._part(ctx.cta_rank, i, len(flat)).on(peer),
-                        acc.cols(peer * self._share, self._share),
-                    )
-        self._arrive_at_peers(sums.producer_mbar(0))
-        sums.producer_step()
-        sums.wait_producer()
-        for owner in range(cfg.split_k):
-            with ctx.when(ctx.cta_rank == owner):
-                for i, acc in enumerate(flat):
-                    total = ctx.fragment(shape=(self._rows, self._share))
-                    for rank in range(cfg.split_k):
-                        self._add(
-                            total,
-                            rank,
-                            rank == owner,
-                            acc.cols(owner * self._share, self._share),
-                            self._part(rank, i, len(flat)),
-                        )
-                    acc.set(total)  # from column 0, whichever CTA the owner is
-        self._arrive_at_peers(sums.consumer_mbar(0))
-        sums.consumer_step()
-
-    def _arrive_at_peers(self, barrier: tp.MbarPtr) -> None:
-        """One arrival on the barrier of every other CTA, for what all threads of the warpgroup have
-        done.
-        """
-        ctx = self._ctx
-        ctx.sync_warpgroup()
-        for peer in range(self._cfg.split_k):
-            with ctx.when(ctx.cta_rank != peer), ctx.elect_one("warpgroup"):
-                barrier.arrive_cluster(peer)
-
-    def _add(
-        self, total: tp.Fragment, rank: int, own: bool, mine: tp.FragmentValue, part: tp.SmemTile
-    ) -> None:
-        if own:
-            total.set(mine if rank == 0 else total + mine)
-        elif rank == 0:
-            total.load(part)
-        else:
-            theirs = self._ctx.fragment(shape=(self._rows, self._share))
-            theirs.load(part)
-            total += theirs
-
-    def _part(self, rank: tp.Value | int, block: int, blocks: int) -> tp.SmemTile:
-        """Where the sums of CTA `rank` for a block arrive."""
-        per_group = self._cfg.split_k * blocks
-        return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
 
     # -- source ------------------------------------------------------------------------
 
@@ -259,7 +173,7 @@ class Epilogue:
         cfg = self._cfg
         col = tile.n * cfg.bn + part.block * cfg.block_cols + part.col
         if cfg.split_k > 1:
-            col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
+            col = col + part_rank(self._ctx, cfg) * (cfg.block_cols // cfg.split_k)
         return self._row(tile) + first_row + part.row * self._rows, col
 
     def _load(self, tile: tp.WorkTile, row: tp.Value, col: tp.Value) -> dict[str, tp.Fragment]:
@@ -331,10 +245,6 @@ class Epilogue:
         return x
 
     def drain(self) -> None:
-        """After the last tile: its stores have finished, and its peers have read what this CTA sent
-        them.
-        """
-        if self._cfg.split_k > 1:
-            self._sums.drain_producer()
+        """After the last tile: its stores have finished."""
         with self._ctx.elect_one("warpgroup"):
             self._ctx.tma_store_wait(0)

@@ -106,17 +106,24 @@ class ClusterShares:
 
     @classmethod
     def of(cls, ctx: tp.Context, x: int, y: int, cta_group: int = 1) -> ClusterShares:
-        """In set-up code, for a cluster of x × y CTAs of which `cta_group` share an MMA."""
+        """In set-up code, for x × y CTAs of which `cta_group` share an MMA: the cluster, or, where
+        CTAs split K, those of a cluster that take the same part of it, which are neighbours.
+        """
         if x * y == 1:
             return cls(Share(1), Share(1), Share(1), None)
         column = sum(1 << i * x for i in range(y))  # CTAs at one place along M
         m, n = ctx.cta_rank % x, ctx.cta_rank // x
-        same_m, same_n = column << m, (1 << x) - 1 << n * x
+        first: tp.Value | int = 0  # CTA of this part of K
+        if ctx.cluster_size > x * y:
+            first = ctx.cta_rank // (x * y) * (x * y)
+        same_m, same_n = column << m + first, (1 << x) - 1 << n * x
         sharers = x // cta_group
         every_half = sum(1 << i * cta_group for i in range(sharers))
         same_half = every_half << (n * x + m % 2 if cta_group == 2 else n * x)
-        a = Share(y, n, same_m) if y > 1 else Share(1)
+        a = Share(y, n % y if ctx.cluster_size > x * y else n, same_m) if y > 1 else Share(1)
         b = Share(sharers, m // cta_group, same_half) if sharers > 1 else Share(1)
         b_whole = Share(x, m, same_n) if x > 1 else Share(1)
         release = same_m | same_n
-        return cls(a, b, b_whole, release | column << (m ^ 1) if cta_group == 2 else release)
+        if cta_group == 2:
+            release |= column << (m ^ 1) + first
+        return cls(a, b, b_whole, release)

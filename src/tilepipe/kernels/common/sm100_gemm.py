@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Epilogue, Terms
 from tilepipe.kernels.common.multicast import ClusterShares
+from tilepipe.kernels.common.split_k import TmemExchange, part_of_k
 from tilepipe.kernels.common.tiling import Sm100Tiling
 
 
@@ -38,6 +39,7 @@ class Sm100Gemm:
         tmem: tensor memory with the scales of K tiles beside the accumulators, where they have any.
         work: the output tiles of this CTA. k_steps: stages of the ring that a tile takes.
         shares: the part of each tile that this CTA loads for its cluster.
+        exchange: of sums, where CTAs split K.
     """
 
     ctx: tp.Context
@@ -49,6 +51,7 @@ class Sm100Gemm:
     k_steps: tp.Value
     shares: ClusterShares
     epilogue: Epilogue
+    exchange: TmemExchange | None
 
     @classmethod
     def allocate(
@@ -85,7 +88,14 @@ class Sm100Gemm:
             k_steps=ctx.ceil_div(a.shape[1], cfg.bk * cfg.k_group_size),
             shares=ClusterShares.of(ctx, cfg.cluster, cfg.cluster_n, cfg.cta_group),
             epilogue=Epilogue(ctx, c, cfg, terms),
+            exchange=TmemExchange(ctx, cfg) if cfg.split_k > 1 else None,
         )
+
+    def part_of_k(self) -> tuple[tp.Value | int, tp.Value]:
+        """(first step, number of steps) of K that this CTA takes: at least one, since the first MMA
+        of a tile is what overwrites the accumulator.
+        """
+        return part_of_k(self.ctx, self.cfg, self.k_steps, least=1)
 
     def declare_roles(
         self, load: Callable[[], None], multiply: Callable[[], None], store: Callable[[], None]
@@ -141,14 +151,15 @@ def load(gemm: Sm100Gemm, copy: Callable[[Sm100Gemm, KTile], None]) -> None:
     """
     ctx, cfg, inputs, work = gemm.ctx, gemm.cfg, gemm.inputs, gemm.work
     half = ctx.cta_rank % cfg.cta_group * cfg.b_rows  # of B, in a pair
+    first, k_steps = gemm.part_of_k()
     with inputs.producer() as producer:
         for tile in work:
             work.throttle_signal()  # the next tile may be asked for
-            for step in ctx.range(gemm.k_steps):
+            for step in ctx.range(k_steps):
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)
                     for j in range(cfg.k_group_size):
-                        number = step * cfg.k_group_size + j
+                        number = (first + step) * cfg.k_group_size + j
                         copy(gemm, KTile(stage, j, tile, number, tile.n * cfg.bn + half))
         # All inputs are on their way: the next kernel may begin while this one multiplies.
         ctx.launch_dependents()
@@ -168,11 +179,12 @@ def multiply(gemm: Sm100Gemm, issue: Issue) -> None:
     `issue`: multiplies K tile `slot` of a stage into the accumulator.
     """
     ctx, cfg = gemm.ctx, gemm.cfg
+    _, k_steps = gemm.part_of_k()
     with gemm.outputs.mma_warp(), gemm.inputs.consumer() as consumer:
         for tile in gemm.work:
             with ctx.when(tp.elect_one_cta(ctx)), gemm.outputs.producer() as output:
                 acc = output.tmem.tensor((cfg.bm, cfg.bn))
-                for step in ctx.range(gemm.k_steps):
+                for step in ctx.range(k_steps):
                     with consumer.acquire() as stage, ctx.elect_one():
                         for j in range(cfg.k_group_size):
                             # The first MMA of a tile overwrites what the accumulator held.
@@ -182,13 +194,23 @@ def multiply(gemm: Sm100Gemm, issue: Issue) -> None:
 
 def store(gemm: Sm100Gemm) -> None:
     """The epilogue role: a warpgroup, since each of its warps reaches a quarter of the lanes of
-    tensor memory. With two accumulators it stores one tile while the next is multiplied.
+    tensor memory. With two accumulators it stores one tile while the next is multiplied; where CTAs
+    split K, each stores some columns, once it has the sums of all.
     """
+    exchange, epilogue = gemm.exchange, gemm.epilogue
     with gemm.outputs.epilogue_warp():
         for tile in gemm.work:
             with gemm.outputs.consumer() as output:
-                gemm.epilogue.store([[Accumulator(gemm.ctx, output, gemm.cfg)]], tile, 0)
-        gemm.epilogue.drain()
+                sums = Accumulator(gemm.ctx, output, gemm.cfg)
+                if exchange is None:
+                    epilogue.store([[sums]], tile, 0)
+                else:
+                    exchange.send(sums)
+            if exchange is not None:
+                epilogue.store([[exchange.receive()]], tile, 0)
+        if exchange is not None:
+            exchange.drain()
+        epilogue.drain()
 
 
 class Accumulator:

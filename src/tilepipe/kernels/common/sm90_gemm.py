@@ -4,13 +4,14 @@ stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import tilepipe as tp
 from tilepipe.kernels.common.epilogue import Epilogue, Terms
 from tilepipe.kernels.common.multicast import Share
+from tilepipe.kernels.common.split_k import RegisterExchange, part_of_k
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling
 
 
@@ -51,6 +52,7 @@ class Sm90Gemm:
         k_steps: stages of the ring that a tile takes, over all of K.
         turns: of the two warpgroups, where they take whole tiles in turn (ping-pong).
         a_share, b_share: the part of the A and B tiles that this CTA loads for its cluster.
+        exchange: of sums, where CTAs split K.
     """
 
     ctx: tp.Context
@@ -62,6 +64,7 @@ class Sm90Gemm:
     a_share: Share
     b_share: Share
     epilogue: Epilogue
+    exchange: RegisterExchange | None
 
     @classmethod
     def allocate(
@@ -86,6 +89,7 @@ class Sm90Gemm:
             a_share=Share.of_all(ctx, cfg.cluster_n),
             b_share=Share.of_all(ctx, cfg.cluster),
             epilogue=epilogue(ctx, c, cfg, terms),
+            exchange=RegisterExchange(ctx, cfg) if cfg.split_k > 1 else None,
         )
 
     def declare_roles(
@@ -114,12 +118,26 @@ class Sm90Gemm:
 
     def part_of_k(self) -> tuple[tp.Value | int, tp.Value]:
         """(first step, number of steps) of K that this CTA takes."""
-        ctx, cfg, steps = self.ctx, self.cfg, self.k_steps
-        if cfg.split_k == 1:
-            return 0, steps
-        share = ctx.ceil_div(steps, cfg.split_k)
-        first = ctx.let(ctx.min(ctx.cta_rank * share, steps), "first_step")
-        return first, ctx.let(ctx.min(steps - first, share), "steps")
+        return part_of_k(self.ctx, self.cfg, self.k_steps)
+
+    def store(
+        self,
+        blocks: Sequence[Sequence[tp.Fragment]],
+        tile: tp.WorkTile,
+        first_row: tp.Value | int,
+    ) -> None:
+        """Adds up a tile's sums, where CTAs split K, and stores them."""
+        if self.exchange is not None:
+            self.exchange.add_up(blocks)
+        self.epilogue.store(blocks, tile, first_row)
+
+    def drain(self) -> None:
+        """After the last tile: its stores have finished, and its peers have read what this CTA sent
+        them.
+        """
+        if self.exchange is not None:
+            self.exchange.drain()
+        self.epilogue.drain()
 
 
 def multiply_and_store(gemm: Sm90Gemm) -> None:
@@ -138,8 +156,7 @@ def multiply_and_store(gemm: Sm90Gemm) -> None:
         for tile in gemm.work:
             with inputs.consumer(lag=sums.lag) as consumer:
                 sums.multiply(consumer, k_steps, first_row)
-            gemm.epilogue.exchange(sums.blocks)
-            gemm.epilogue.store(sums.blocks, tile, first_row)
+            gemm.store(sums.blocks, tile, first_row)
     else:
         # The ring holds the stages of both warpgroups' tiles, in the order of the tiles: each steps
         # over those of the other.
@@ -156,7 +173,7 @@ def multiply_and_store(gemm: Sm90Gemm) -> None:
             with gemm.turns.turn(ctx.warpgroup_rank):
                 gemm.epilogue.store(sums.blocks, tile, 0)
             gemm.epilogue.skip_source(1)
-    gemm.epilogue.drain()
+    gemm.drain()
 
 
 class Accumulators:

@@ -5,7 +5,7 @@ TMA stores.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import tilepipe as tp
 from tilepipe.kernels.common.settings import Settings
@@ -177,6 +177,9 @@ class Sm100Tiling(Settings):
             half of B.
         cluster, cluster_n: CTAs of a cluster along M and N: those beside each other along M share B
             tiles by multicast, along N A tiles.
+        split_k: CTAs, of pairs as many pairs, that each take a part of K of the same tile; they
+            exchange sums through distributed shared memory and add them in one fixed order. A
+            cluster has cluster · cluster_n · split_k CTAs.
         accumulators: tiles in tensor memory: with 2, one is stored while the next is multiplied.
         scheduler: "clc": clusters that are done take the work of clusters that have not begun
             (cluster launch control); "static": each cluster has a fixed share.
@@ -195,6 +198,7 @@ class Sm100Tiling(Settings):
     cta_group: int = 1
     cluster: int = 1
     cluster_n: int = 1
+    split_k: int = 1
     accumulators: int = 2
     scheduler: str = "clc"
     raster: str = "grouped"
@@ -205,6 +209,7 @@ class Sm100Tiling(Settings):
     def _rules(self) -> dict[str, bool]:
         step = 32 if self.cta_group == 2 else 16
         columns = self.accumulators * self.bn
+        extents = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
         return {
             "cta_group must be 1 or 2": self.cta_group in (1, 2),
             "bm must be 64 or 128, and 128 where cta_group is 2": (
@@ -215,12 +220,16 @@ class Sm100Tiling(Settings):
             ),
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            "cluster · cluster_n must be 1, 2, 4 or 8": self.cluster_size in (1, 2, 4, 8),
+            f"{' · '.join(extents)} must be 1, 2, 4 or 8": self.cluster_size in (1, 2, 4, 8),
             "cta_group 2 takes an even cluster, cluster=2 at least": (
                 self.cta_group == 1 or self.cluster % 2 == 0
             ),
             "bm / cluster_n must be a multiple of 8, and bn / cluster, too": (
                 self.bm % (8 * self.cluster_n) == 0 and self.bn % (8 * self.cluster) == 0
+            ),
+            "bn / split_k must be a multiple of 16, the columns that each CTA stores:"
+            f" {self.bn} / {self.split_k} = {self.bn / self.split_k:g}": (
+                self.split_k == 1 or self.bn % (16 * self.split_k) == 0
             ),
             f"{self.accumulators} accumulators of {self.bn} columns are {columns}; tensor memory"
             f" has {TMEM_COLUMNS}: lower accumulators or bn": columns <= TMEM_COLUMNS,
@@ -232,7 +241,7 @@ class Sm100Tiling(Settings):
     @property
     def cluster_size(self) -> int:
         """CTAs of a cluster."""
-        return self.cluster * self.cluster_n
+        return self.cluster * self.cluster_n * self.split_k
 
     @property
     def b_rows(self) -> int:
@@ -263,8 +272,16 @@ class Sm100Tiling(Settings):
 
     consumers: ClassVar[int] = 1
     sharers: ClassVar[int] = 1
-    split_k: ClassVar[int] = 1
     swap: ClassVar[str] = "none"
+
+
+class Sums(Protocol):
+    """A block of sums, of which the epilogue takes slices of columns: a fragment, an accumulator in
+    tensor memory, or what CTAs that split K have sent.
+    """
+
+    def cols(self, start: int, count: int) -> tp.FragmentValue:
+        """Columns [start, start + count)."""
 
 
 # How the sums of an output tile reach the epilogue: in blocks of (block_rows, block_cols), as

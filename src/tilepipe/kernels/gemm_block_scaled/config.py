@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import TMEM_COLUMNS, Sm100Tiling
@@ -34,6 +34,7 @@ class BlockScaledGemmConfig(Sm100Tiling):
 
     kind: str = "mxfp8"
     bk: int = 128
+    split_k: int = field(default=1, init=False, repr=False)
 
     def _rules(self) -> dict[str, bool]:
         if self.kind not in KINDS:  # nothing else can be said

@@ -104,6 +104,7 @@ class Sm100BlockwiseGemmConfig(Sm100Tiling):
     bk: int = BLOCK
     stages: int = 5
     accumulators: int = 2
+    split_k: int = field(default=1, init=False, repr=False)
 
     def _rules(self) -> dict[str, bool]:
         return super()._rules() | {

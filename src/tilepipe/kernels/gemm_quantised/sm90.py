@@ -97,9 +97,8 @@ def multiply_and_store(gemm: Sm90Gemm, dtype: tp.DType, group: int) -> None:
         with inputs.consumer() as consumer:
             sums.multiply(consumer, k_steps, first_row)
         blocks = [[total] for total in sums.totals]
-        gemm.epilogue.exchange(blocks)
-        gemm.epilogue.store(blocks, tile, first_row)
-    gemm.epilogue.drain()
+        gemm.store(blocks, tile, first_row)
+    gemm.drain()
 
 
 class Sums:
