@@ -46,7 +46,7 @@ def shape_of(cluster: tuple[int, int, int, int]) -> dict[str, Any]:
     return dict(zip(("cluster", "cluster_n", "cta_group", "split_k"), cluster, strict=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5, suite=3)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_clusters(cluster: tuple[int, int, int, int], scheduler: str) -> None:
@@ -65,7 +65,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, suite=3)
 @pytest.mark.parametrize("parts", [2, 4, 8])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape: tuple[int, int, int], parts: int) -> None:
@@ -186,7 +186,7 @@ def test_arrivals_of_the_exchange(cluster: tuple[int, int, int, int]) -> None:
 # -- decided, compiled, read back ------------------------------------------------------
 
 
-@pytest.mark.sampled(2, suite=2)
+@pytest.mark.sampled(5, suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int, int]) -> None:
