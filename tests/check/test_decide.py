@@ -77,7 +77,7 @@ def test_the_facts_that_one_execution_establishes() -> None:
     )
     assert "each of 8 arrivals" in verdict.facts[1]
     assert "knows the phase before to be complete" in verdict.facts[1]
-    assert "each of 1 waits" in verdict.facts[2]
+    assert "the one wait is over" in verdict.facts[2]
     assert "no wait can be lapped" in verdict.facts[2]
 
 

@@ -167,11 +167,36 @@ def test_a_fault_is_saved_and_replayed(file: Path, tilepipe: Call) -> None:
     assert "lines have moved: <ptx>:25 is <ptx>:26 now" in out
 
 
-def test_one_cta_is_too_small(file: Path, tilepipe: Call) -> None:
-    code, _, err = tilepipe("check", f"{file}:alone")
-    assert code == 2
-    assert "there is one CTA" in err
-    assert tilepipe("check", f"{file}:alone", "--small")[0] == 0
+@pytest.mark.parametrize("how", [(), ("--explore",)])
+def test_a_launch_of_one_cta_is_verified_and_says_what_it_does_not_show(
+    file: Path, tilepipe: Call, how: tuple[str, ...]
+) -> None:
+    """The grid is the user's: what is too small of programs is none of a launch of PTX."""
+    code, out, err = tilepipe("check", f"{file}:alone", *how)
+    assert (code, err) == (0, "")
+    (line,) = [line for line in out.splitlines() if "no launch here has more than one CTA" in line]
+    found = report(tilepipe("check", f"{file}:alone", *how, "--json"))
+    assert (found["verdict"], found["advice"]) == ("verified", [line.strip()])
+    assert "more than one CTA" not in tilepipe("check", f"{file}:alone", *how, "--small")[1]
+    assert "more than one CTA" not in tilepipe("check", f"{file}:family", *how)[1]
+
+
+def test_a_program_beside_launches_keeps_its_size(file: Path, tilepipe: Call) -> None:
+    with_program = """
+import numpy as np
+import tilepipe as tp
+
+@tp.kernel(grid=1)
+def zero(ctx, out):
+    @ctx.role("all", warps=1)
+    def all():
+        ctx.store(out[ctx.lane], 0)
+
+mixed = [alone, zero.bind(np.zeros(32, np.int32))]
+"""
+    file.write_text(FILE + with_program, encoding="utf-8")
+    code, _, err = tilepipe("check", f"{file}:mixed")
+    assert (code, "there is one CTA" in err) == (2, True)
 
 
 @pytest.mark.slow

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.ptx.foreign import launching, problems
+from tests.ptx.isa.programs import kernel
 from tests.support.handover import ARRIVE, PTX, launch
 from tilepipe import ptx, testing
 from tilepipe.check import Bounds
@@ -120,3 +124,60 @@ def test_what_is_not_modelled_on_the_way_is_undecided(monkeypatch: pytest.Monkey
     verdict = launch().check()
     assert verdict.verdict == "undecided"
     assert verdict.bound == "not modelled: PTX line 7: a value that is not modelled"
+
+
+def test_advice_about_the_same_lines_is_one_entry() -> None:
+    """Each of the registers that Triton uses before the wait is in a line of the source."""
+    name = "triton_attention_sm100"
+    verdict = launching.launch(name, problems.problem(name)).check()
+    assert verdict.ok
+    loaded = [text for text in verdict.advice if text.startswith("loaded registers")]
+    assert [re.findall(r"\((\d+) more like this at the same line\)$", text) for text in loaded] == [
+        ["65"], ["1"], [],
+    ]  # fmt: skip
+    assert len(verdict.advice) < 10
+    assert verdict.report()["advice"] == verdict.advice
+
+
+FIRST = "no op of the kernel depends on which agent comes first: no "
+_BAR = """
+    .shared .align 8 .b64 bar; setp.eq.u32 %p1, %t, 0;
+    @%p1 mbarrier.init.shared.b64 [bar], 32;
+    bar.sync 0;
+    mbarrier.arrive.shared.b64 _, [bar];
+    W: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0;
+    @!%p2 bra W;
+    """
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("", [f"{FIRST}atomic add or request for work"]),
+        (
+            "red.global.add.u32 [%b0], 1;",
+            [f"{FIRST}request for work, or atomic add whose result is used"],
+        ),
+        (
+            "bar.sync 0;",
+            [
+                f"{FIRST}atomic add or request for work",
+                "the one arrival, expected transaction or copy is made by a thread that knows the"
+                " phase before to be complete",
+            ],
+        ),
+        (
+            _BAR,
+            [
+                f"{FIRST}atomic add or request for work, and each try_wait is repeated until its"
+                " phase is complete: it is a wait",
+                "each of 2 arrivals, expected transactions and copies is made by a thread that"
+                " knows the phase before to be complete",
+            ],
+        ),
+    ],
+)
+def test_facts_are_about_what_the_kernel_does(text: str, facts: list[str]) -> None:
+    verdict = kernel(text, 1).bind([np.zeros(4, np.uint32)], grid=1, block=32).check()
+    assert (verdict.verdict, verdict.method) == ("verified", "single-execution")
+    assert verdict.facts == facts

@@ -27,13 +27,18 @@ from tilepipe.check.verdict import (
     require_options,
 )
 from tilepipe.errors import SimFault
+from tilepipe.ir.facts import Sync
 from tilepipe.ir.program import WARP
+from tilepipe.machine.advice import add
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import ELECTED_LANE, Rules
 
 # executions of the state search, in a kernel that tests barriers, after which reversing races may
 # need fewer
 STATE_SEARCH_FIRST = 2000
+_ARRIVALS = "arrival, expected transaction or copy", "arrivals, expected transactions and copies"
+# instructions of PTX that are waits where a loop repeats them
+_LOOPED_TESTS = ("mbarrier.try_wait", "mbarrier.test_wait")
 
 
 def check(
@@ -149,10 +154,8 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
             if explorer.perform(first, first.run_to_end) or explorer.has_fault_of_order(first):
                 break
             attempt.completions = first.phases_completed()
-            advice = explorer.found.advice
             order = first.causal_order
-            given = (*order.unobserved_phases(), *order.sums_in_any_order())
-            advice.extend(a for a in given if a not in advice)
+            add(explorer.found.advice, [*order.unobserved_phases(), *order.sums_in_any_order()])
             explorer.found.states += len(first.causal_order.steps)
             races = first.causal_order.races
             if (
@@ -246,30 +249,46 @@ def _explore(explorer: Explorer, first: Execution) -> None:
 
 
 def _facts(first: Execution) -> list[str]:
-    """The facts that the causal order of one execution proves for all executions."""
+    """The facts that the causal order of one execution proves for all executions; none about what
+    the kernel does not do.
+    """
     order = first.causal_order
-    choices = (
-        "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"
-        " for work"
-    )
-    if first.front_end.guards.tests:
-        choices = (
-            "no op of the kernel depends on which agent comes first: no atomic add or request for"
-            f" work, and each of {order.tests_as_waits:,} tests (try_wait) only decides whether the"
-            " wait for the phase that it tests is performed, and follows the completion of the"
-            " phase before"
+    facts = [f"no op of the kernel depends on which agent comes first: no {_choices(first)}"]
+    if order.arrivals:
+        facts.append(
+            f"{_each(order.arrivals, *_ARRIVALS)} is made by a thread that knows the phase before"
+            " to be complete"
         )
-    return [
-        choices,
-        (
-            f"each of {order.arrivals:,} arrivals, expected transactions and copies is made by a"
-            " thread that knows the phase before to be complete"
-        ),
-        (
-            f"each of {order.waits:,} waits is over, in every order, before the phase after the"
-            " awaited one can complete: no wait can be lapped"
-        ),
-    ]
+    if order.waits:
+        facts.append(
+            f"{_each(order.waits, 'wait', 'waits')} is over, in every order, before the phase after"
+            " the awaited one can complete: no wait can be lapped"
+        )
+    return facts
+
+
+def _choices(first: Execution) -> str:
+    """The ops that a kernel has not, or whose outcome decides nothing."""
+    tests, sites = first.front_end.guards.tests, first.front_end.sites
+    # additions that nobody reads decide nothing, in whatever order they come
+    adds = any(site.adds for site in sites)
+    none = f"{'' if adds else 'atomic add or '}request for work"
+    none += ", or atomic add whose result is used" if adds else ""
+    if tests:
+        return (
+            f"{none}, and each of {first.causal_order.tests_as_waits:,} tests (try_wait) only"
+            " decides whether the wait for the phase that it tests is performed, and follows the"
+            " completion of the phase before"
+        )
+    if any(site.kind.startswith(_LOOPED_TESTS) for site in sites):
+        return f"{none}, and each try_wait is repeated until its phase is complete: it is a wait"
+    waits = any(Sync.WAIT in site.sync and not site.named for site in sites)
+    return f"try_wait, {none}" if waits else none
+
+
+def _each(count: int, one: str, several: str) -> str:
+    """`each of 34 waits`, `the one wait`."""
+    return f"each of {count:,} {several}" if count > 1 else f"the one {one}"
 
 
 def _fact_of_lanes(lanes: Sequence[int]) -> str:

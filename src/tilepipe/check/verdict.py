@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain, plain_int, require_bool, require_function, shown
+from tilepipe.machine.advice import add
 from tilepipe.machine.rules import require_rules
 
 Conclusion = Literal["verified", "fault", "undecided"]
@@ -225,7 +226,7 @@ class Verdict:
         states: distinct points of the executions at which a scheduling decision was possible.
         traces: executions performed.
         faults: what was found, each with its counterexample.
-        advice: remarks that are not faults.
+        advice: remarks that are not faults; those of one rule about the same lines are one.
         facts: what the single execution proves for all interleavings.
         bound: the limit that was hit, if the verdict is "undecided".
         completions: mbarrier array -> for each CTA of the grid, the number of completed phases of
@@ -308,7 +309,9 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
     if not every or not all(isinstance(v, Verdict) for v in every):
         raise BindError(f"combine takes one or more verdicts; got {shown(verdicts)}")
     first, *rest = every
+    advice = list(first.advice)
     for v in rest:
+        add(advice, v.advice)
         first = replace(
             first,
             verdict=max(first.verdict, v.verdict, key=_SEVERITY.__getitem__),
@@ -318,7 +321,7 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
             traces=first.traces + v.traces,
             seconds=first.seconds + v.seconds,
             faults=first.faults + v.faults,
-            advice=first.advice + [a for a in v.advice if a not in first.advice],
+            advice=advice,
             facts=first.facts + v.facts,
             bound=first.bound or v.bound,
         )

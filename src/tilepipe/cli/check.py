@@ -38,6 +38,10 @@ MEANING = (
     "Verified means: these instances of this configuration, in every interleaving of the model that"
     " docs/verification-gaps.md describes; never other shapes."
 )
+ONE_CTA = (
+    "no launch here has more than one CTA, and what CTAs do to each other takes two. Where the"
+    " kernel runs with more, check such a launch as well; --small leaves this line out."
+)
 MOST_FACTS = 8  # instances; of a larger family --json has the facts
 
 
@@ -119,7 +123,8 @@ def check(
             programs.recipes(found, texts, jobs),
             checker.Bounds(traces=traces, seconds=seconds),
         )
-        if explore and not small:
+        may_refuse = not (small or found.own_launches)
+        if explore and may_refuse:
             _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
             # and the execution that is under way
@@ -132,8 +137,10 @@ def check(
                 notes(error)
                 raise typer.Exit(130) from None
         combined = checker.combine(verdicts)
-        if combined.ok and not small:
+        if combined.ok and may_refuse:
             _refuse_small(verdicts)
+        if combined.ok and found.own_launches and not small and max(v.grid for v in verdicts) == 1:
+            combined = replace(combined, advice=[*combined.advice, ONE_CTA])
         number = next((i for i, v in enumerate(verdicts) if v.faults), -1)
         kept, unsaved = save if number >= 0 else None, ""
         if kept is not None:

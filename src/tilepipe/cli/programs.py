@@ -55,6 +55,7 @@ class Target:
             have.
         stages: those of them that say how many stages there are, where `Instance.make` takes them.
         source: whether programs are checked as they are, or the PTX of their printed CUDA.
+        own_launches: the file itself makes launches of PTX, and no programs.
     """
 
     what: str
@@ -62,6 +63,7 @@ class Target:
     instances: list[Instance]
     stages: dict[str, int]
     source: Source = Source.program
+    own_launches: bool = False
 
 
 def target(what: str, settings: Sequence[str], source: Source = Source.program) -> Target:
@@ -181,7 +183,8 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
             functools.partial(_made_or_again, what, program, again, i)
             for i, program in enumerate(family.programs)
         ]
-        return Target(what, kept, _named(family, makes), _stages(kept))
+        named = _named(family, makes)
+        return Target(what, kept, named, _stages(kept), own_launches=family.own_launches)
     if settings:
         raise BindError(
             f"{what} has no settings: it is no function. One that returns a program takes -s"
@@ -190,7 +193,7 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
     with user_errors(file, f"iterating over {name}"):
         family = _programs(what, list(value) if isinstance(value, Iterator) else value)
     makes = [functools.partial(_same, p) for p in family.programs]
-    return Target(what, {}, _named(family, makes), {})
+    return Target(what, {}, _named(family, makes), {}, own_launches=family.own_launches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +202,11 @@ class _Family:
 
     programs: list[Made]
     names: list[str]
+
+    @property
+    def own_launches(self) -> bool:
+        """True if all are launches of PTX."""
+        return not any(isinstance(made, tp.Program) for made in self.programs)
 
 
 def _named(family: _Family, makes: Sequence[Callable[..., Made]]) -> list[Instance]:

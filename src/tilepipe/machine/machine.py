@@ -12,6 +12,7 @@ from tilepipe.errors import NotModelledError, PoisonError, RaceError, SimFault
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.location import Loc
 from tilepipe.machine.actors import Actor, Body
+from tilepipe.machine.advice import Advice, add
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import WORD_BYTES, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.cta import Cta
@@ -125,8 +126,7 @@ class World:
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""
-        if text not in self.advice:
-            self.advice.append(text)
+        add(self.advice, [text])
 
     def asks(self, rule: Rule) -> bool:
         """True if the rules of this launch ask for what `rule` asks for: see `rules.asks`."""
@@ -145,19 +145,29 @@ class World:
         return False
 
     def finding(
-        self, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
+        self,
+        rule: Rule,
+        text: str,
+        loc: Loc,
+        cure: str,
+        error: type[SimFault] = RaceError,
+        *,
+        first: Loc | None = None,
     ) -> None:
         """A finding that only the strict rules refuse: a fault under them, advice in practice.
 
         Args:
             text: what happened and where, without a full stop. cure: what to change, a sentence.
+            first: where the other of two ops is; advice about the same lines is one entry.
 
         Raises:
             error: the rules are strict.
         """
         if self.asks(rule):
             raise self.refused(rule, text, loc, cure, error)
-        self.advise(f'{rule.name} (a fault with rules="strict"): {text}. {cure}')
+        lines = tuple(dict.fromkeys(at.short for at in (first, loc) if at is not None))
+        said = f'{rule.name} (a fault with rules="strict"): {text}. {cure}'
+        self.advise(Advice(rule.name, lines, (said,)))
 
     @staticmethod
     def refused(

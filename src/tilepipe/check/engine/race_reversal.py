@@ -26,6 +26,7 @@ from tilepipe.check.verdict import (
     ScheduleStep,
 )
 from tilepipe.errors import NotModelledError, PtxError, SimFault
+from tilepipe.machine.advice import add
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[ScheduleStep, ...]
@@ -159,9 +160,7 @@ class Explorer:
             raise self.exceeded(error, execution) from None
         if execution.world.incomplete and self.found.fault is None:
             raise BoundError(execution.world.incomplete)
-        for text in execution.world.advice:
-            if text not in self.found.advice:
-                self.found.advice.append(text)
+        add(self.found.advice, execution.world.advice)
         return self.found.fault is not None
 
     def restart(self) -> None:

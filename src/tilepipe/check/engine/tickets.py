@@ -33,6 +33,7 @@ from tilepipe.ir import def_use, ops
 from tilepipe.ir.expressions import Const, Special
 from tilepipe.ir.memory import Element, TensorParam
 from tilepipe.ir.program import all_ops, walk
+from tilepipe.machine.advice import add
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.tiles import EMPTY
 
@@ -223,8 +224,7 @@ class _Alone:
 
     def _orderly(self, execution: Execution) -> None:
         """Raises _UnsuitedError if steps between draws have a race, or are too many to compare."""
-        advice = self.explorer.found.advice
-        advice.extend(text for text in execution.world.advice if text not in advice)
+        add(self.explorer.found.advice, execution.world.advice)
         if execution.world.incomplete or execution.causal_order.fault() is not None:
             raise _UnsuitedError
         if any(race.kind not in EXPECTED_RACES for race in execution.causal_order.races):

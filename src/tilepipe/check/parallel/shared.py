@@ -34,6 +34,7 @@ from tilepipe.check.parallel.recipes import (
 from tilepipe.check.parallel.workers import Worker, WorkerError, started
 from tilepipe.check.proofs.guards import NotAWaitError
 from tilepipe.check.verdict import Bounds, Verdict
+from tilepipe.machine.advice import add
 from tilepipe.machine.clusters import quiet_numbers
 
 # executions performed in this process first: they take less time than starting a worker
@@ -130,7 +131,7 @@ class SharedExplorer(Explorer):
         if isinstance(message, str):
             raise BoundError(message)
         outcome, advice = message
-        self.found.advice.extend(text for text in advice if text not in self.found.advice)
+        add(self.found.advice, advice)
         return outcome
 
 

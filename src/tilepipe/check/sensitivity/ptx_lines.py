@@ -19,6 +19,7 @@ from tilepipe.check.mutation.outcomes import Outcome, outcome_of
 from tilepipe.check.sensitivity.results import Line
 from tilepipe.check.verdict import Bounds
 from tilepipe.errors import TilepipeError
+from tilepipe.machine.advice import subject
 from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
 from tilepipe.ptx import Launch
@@ -75,7 +76,7 @@ def _judged(
         outcome = _without(launch, members, reference, bounds, rules)
     if outcome.fate == "redundant":
         executed = [n for i in instructions if (n := reference.executed.get(i.line)) is not None]
-        advised = not set(outcome.advice) <= set(reference.advice)
+        advised = not {*map(subject, outcome.advice)} <= {*map(subject, reference.advice)}
         why = ADVISED if advised else UNREACHED if executed and not any(executed) else ""
     loc, source = launch.source_of(first)
     return Line.of(loc, source, str(first), len(members), _kind(first), (), outcome, why)

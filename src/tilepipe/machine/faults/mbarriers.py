@@ -240,7 +240,8 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     )
     if bar.reinitialised and not m.world.program.addressed:
         raise BarrierError(f"{text}.\n  {cure}", site.loc)
-    m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
+    first = bar.init_site.loc if bar.init_site is not None else None
+    m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError, first=first)
 
 
 def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:

@@ -242,6 +242,7 @@ def fenced_by_reader(
         site.loc,
         f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its"
         " arrive.",
+        first=old.site.loc,
     )
 
 
@@ -257,4 +258,5 @@ def ordered_by_commit_alone(
         f" ordinary {verb} of {place} by {first} at"
         f" {old.site.loc.short}; a commit waits for MMAs and copies, not for {kind}", site.loc,
         f"Let {first} also arrive on a barrier after that access, and {second} wait for it.",
+        first=old.site.loc,
     )  # fmt: skip

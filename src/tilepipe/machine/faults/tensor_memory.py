@@ -188,6 +188,7 @@ def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
         f"{_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the"
         f" access must execute {tm.cta.words['tcgen05.fence::before_thread_sync']} before it"
         " arrives.",
+        first=old.site.loc,
     )
 
 
@@ -199,6 +200,7 @@ def not_received(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None
         new.site.loc,
         f"{_FENCES}: {new.agent} must execute {tm.cta.words['tcgen05.fence::after_thread_sync']}"
         " after the wait by which it learns of the first.",
+        first=old.site.loc,
     )
 
 
@@ -214,7 +216,7 @@ def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
     )
     m.world.finding(rules.TENSOR_ORDER, text, new.site.loc,
         f"Let {new.agent} wait for a commit of the first before it issues the second, or give the"
-        " two columns of their own.",
+        " two columns of their own.", first=old.site.loc,
     )  # fmt: skip
 
 

@@ -77,6 +77,7 @@ def _check_lockstep(m: Machine, old: Access, new: Access) -> None:
         " volatile makes this no race, but which of them is first is not promised",
         new.site.loc,
         "Put bar.warp.sync (__syncwarp()) between the two.",
+        first=old.site.loc,
     )
 
 

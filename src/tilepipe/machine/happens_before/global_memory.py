@@ -185,6 +185,7 @@ def _not_constant(m: Machine, order: ByteOrder, load: Site, site: Site) -> None:
         load.loc,
         "Load them without .nc (in CUDA: without __ldg(), and without const __restrict__).",
         SimFault,
+        first=site.loc,
     )
 
 

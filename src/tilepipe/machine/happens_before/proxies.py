@@ -87,6 +87,7 @@ def _check_copies(m: Machine, tensor: str, old: Event, ag: Actor, site: Site, kn
         site.loc,
         f"Put {ag.cta.words['fence.proxy.async.global']} between the wait for the flag, or the"
         " barrier, that orders them and the second copy.",
+        first=old.site.loc,
     )
 
 
