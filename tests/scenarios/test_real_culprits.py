@@ -148,11 +148,10 @@ def test_a_wait_that_passed_on_an_old_phase_is_blamed() -> None:
     over-arrival, or as lapped.
     """
     words = (
-        (
-            f"role 'load' did not wait at {where('load waits')}: parity 1 is that of the "
-            "phase before the first of freed"
-        ),
-        "passed at once and role 'load' ran ahead. It should wait for phase 0, parity 0",
+        f"role 'load' did not wait at {where('load waits')}: in round 2 on freed it gave parity 1",
+        "again, that of the phase before the first, which was already complete",
+        "passed at once and ran ahead",
+        "comes with phase 0 of freed: wait with parity 0, and flip the parity in each round",
     )
     faults(bind_by_hand(flip=False), tp.SimFault, *words)
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.happens_before.memory_order import Recent
+from tilepipe.machine.past_waits import PastWaits
 from tilepipe.machine.shared_names import NO_NAMES, SharedNames
-from tilepipe.machine.sites import Site
 from tilepipe.machine.wording import Wording
 
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -87,8 +87,7 @@ class Actor(Knowledge):
             barrier.cluster.arrive.relaxed.
         seen: what its threads have read by relaxed accesses, from the first on.
         passed: barrier -> last phase waited for, for waits that give a parity.
-        repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for
-            before; for messages.
+        waited: barrier -> its waits there that gave a parity; for messages.
         waits: what a blocked op waits for, and its phase or generation; None where it has none.
         ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster
             barrier, that it waits to end.
@@ -96,8 +95,8 @@ class Actor(Knowledge):
 
     __slots__ = (
         "blocked", "cluster_ticket", "cta", "done", "first_warp", "handed_on", "index", "parked",
-        "passed", "repeated", "request", "retired", "role", "seen", "ticket", "time",
-        "uid", "waits",
+        "passed", "request", "retired", "role", "seen", "ticket", "time", "uid", "waited",
+        "waits",
     )  # fmt: skip
 
     cta: CtaPlace
@@ -119,7 +118,7 @@ class Actor(Knowledge):
         self.retired = self.handed_on = 0
         self.seen: Recent | None = None
         self.passed: dict[tuple[int, int], int] = {}
-        self.repeated: dict[tuple[int, int], tuple[int, Site]] = {}
+        self.waited: dict[tuple[int, int], PastWaits] = {}
         self.waits: tuple[object, int | None] = (None, None)
         self.ticket = -1
         self.cluster_ticket = -1

@@ -24,6 +24,7 @@ from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_access import write_word
 from tilepipe.machine.memory.tensor_access import registers_moved
+from tilepipe.machine.past_waits import PastWaits
 from tilepipe.machine.rules import RELAXED_HAND_BACK, SCOPE_OF_WAIT, TENSOR_FENCES
 from tilepipe.machine.sites import SETUP, Site
 from tilepipe.machine.thread_masks import lanes_in
@@ -113,6 +114,7 @@ def mbar_init(
             ag.acquire(mask, bar.init_bit)
         for agent in ag.cta.agents:
             agent.passed.pop((ag.cta.rank, bar.flat), None)
+            agent.waited.pop((ag.cta.rank, bar.flat), None)
         if m.journal is not None:
             m.journal.initialised(bar, mask)
 
@@ -337,7 +339,7 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     """Blocks until phase number `phase` is complete."""
     b = ag.cta.bars[bar]
     if phase != b.phase - 1:
-        return _wait_slow(m, ag, site, b, phase)
+        return _wait_slow(m, ag, site, mask, b, phase)
     if site.relaxed or (site.near and b.far and _is_near(m, site)):
         _see(m, ag, site, mask, b)
     elif mask == ag.full:
@@ -346,13 +348,15 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
         ag.acquire(mask, b.known)
     if b.time > ag.time:
         ag.time = b.time
-    if site.by_parity:
+    if site.parity or site.by_parity:
         key = b.cta.rank, bar
-        if ag.passed.get(key) == phase:
-            ag.repeated[key] = phase, site
-        else:
+        if site.by_parity:
             ag.passed[key] = phase
-            ag.repeated.pop(key, None)
+        waited = ag.waited.get(key)
+        if waited is None:
+            ag.waited[key] = PastWaits(site, phase, mask)
+        else:
+            waited.passed(site, phase, mask)
     if m.journal is not None:
         m.journal.passed(b, phase, mask)
     return None
@@ -378,11 +382,11 @@ def _see(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
     flags.observed(m, ag, site, mask, value, Strong(scope, acquires=not site.relaxed))
 
 
-def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Blocked:
+def _wait_slow(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier, phase: int) -> Blocked:
     if b.state != LIVE:
         faults.not_live(m, b, site, ag)
     if phase < b.phase - 1:
-        faults.lapped(m, b, site, ag, phase)
+        faults.lapped(m, b, site, ag, phase, mask)
     if phase > b.phase:
         faults.ahead(m, b, site, ag, phase)
     b.waiters.append(ag)

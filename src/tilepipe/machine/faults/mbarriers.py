@@ -10,7 +10,7 @@ from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier, TmaLoadUnit
 from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import root_causes as causes
+from tilepipe.machine.faults import root_causes as causes, waits
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import warps_of
@@ -77,7 +77,7 @@ def cannot_arrive(
     arrived = f"\n{_arrivals(bar.arrivals)}" if bar.arrivals else ""
     remedy = (
         _all_arrive(bar, n, mask)
-        or causes.repeated_wait(m.ctas, [ag])
+        or waits.repeated(m, ag)
         or causes.completed_by_bytes(m, [bar])
         or causes.ran_ahead(m.ctas, m.world.program.sites)
         or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives"
@@ -140,8 +140,10 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
     )
 
 
-def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
-    """The barrier has completed a later phase than the one waited for."""
+def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int, lanes: int) -> NoReturn:
+    """The barrier has completed a later phase than the one that threads of an agent wait for."""
+    if site.parity:
+        phase = waits.phase_meant(ag, bar, phase)
     frees = bar.side is not None and not bar.side.fills
     seen = f"after it has seen phase {phase}" if phase >= 0 else "once it has begun"
     unknown = (
@@ -150,9 +152,12 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoRe
     )
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
     if m.world.program.addressed:
-        unknown += f" Or the parity given here, which is that of phase {phase}, is wrong."
+        unknown += f" Or the parity given here, which is that of {waits.named(phase)}, is wrong."
+    arrived = [by for by, _, _ in bar.last_arrivals]
     remedy = (
-        causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
+        waits.again(ag, bar, phase, lanes)
+        or next(filter(None, (waits.repeated(m, by, ag) for by in arrived)), "")
+        or (waits.both_first(m, ag, bar, site, arrived) if phase < 0 else "")
         or causes.out_of_turn([m.ctas[bar.cta.rank]])
         or causes.ran_ahead([m.ctas[bar.cta.rank]])
         or causes.ran_ahead(m.ctas)

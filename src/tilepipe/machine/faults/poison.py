@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilepipe.errors import PoisonError
 from tilepipe.ir.location import Loc
-from tilepipe.machine.faults import races, tensor_memory as tensor_faults
+from tilepipe.machine.faults import races, tensor_memory as tensor_faults, waits
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.poison import Origin
@@ -27,6 +27,8 @@ def never_written(m: Machine, slot: Slot, new: Access, missing: int) -> Origin:
         if isinstance(slot, TensorMemory)
         else "Wait for the copy or the store that fills them, or fill them first."
     )
+    if early := waits.for_nothing(m, new.agent):
+        remedy = f"{early} Otherwise: {remedy[0].lower()}{remedy[1:]}"
     written = next((view.name for view in slot.views if view.state), None)
     if written is not None:
         remedy = (

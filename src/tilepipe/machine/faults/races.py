@@ -10,7 +10,12 @@ from tilepipe.errors import RaceError
 from tilepipe.ir.facts import Group, Unit
 from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.faults import flags, root_causes as causes, tensor_memory as tensor_faults
+from tilepipe.machine.faults import (
+    flags,
+    root_causes as causes,
+    tensor_memory as tensor_faults,
+    waits,
+)
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.machine import Machine
@@ -75,7 +80,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         if late is not None:
             return late
     story = (
-        causes.repeated_wait(m.ctas, [old.agent, new.agent])
+        waits.unordered(m, old, new)
         or causes.out_of_turn(m.ctas)
         or causes.ran_ahead(m.ctas, m.world.program.sites)
         or causes.completed_by_bytes(m, m.ctas[slot.cta.rank].bars)

@@ -224,27 +224,6 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
     return ""
 
 
-def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Actor]) -> str:
-    """A wait of one of some agents that passed on a phase which the agent had waited for before;
-    empty where there is none.
-
-    A wait that gives a parity cannot tell phase p from phase p - 2: it passed at once, and ordered
-    nothing new.
-    """
-    bars = {(cta.rank, bar.flat): bar for cta in ctas for bar in cta.bars}
-    for agent in agents:
-        for key, (phase, site) in agent.repeated.items():
-            which = f"phase {phase}" if phase >= 0 else "the phase before the first"
-            return (
-                f"{agent} did not wait at {site.loc.short}: parity {phase & 1} is that of {which}"
-                f" of {bars[key].where}, which it had"
-                f" waited for already, so that wait passed at once and {agent} ran ahead. It"
-                f" should wait for phase {phase + 1}, parity"
-                f" {phase + 1 & 1}: flip the parity each time round the ring."
-            )
-    return ""
-
-
 def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
     """A commit or an arrive on a barrier of one arrival, which an expect_bytes is already; empty
     where there is none.
