@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from tilepipe.errors import PtxError
 from tilepipe.ir.facts import Facts, Sync
+from tilepipe.ir.location import Loc
 from tilepipe.ptx.lanes import Array
 from tilepipe.ptx.numerics.types import Unsupported
 from tilepipe.ptx.syntax.nodes import Address, Instruction, Integer, Operand, Pair, Register, Vector
@@ -171,8 +172,20 @@ def not_modelled(instruction: Instruction, what: str) -> NoReturn:
 
 def where(instruction: Instruction) -> str:
     """`PTX line 120 (gemm.cu:41)`, for messages."""
-    source = f" ({instruction.position})" if instruction.position else ""
+    loc = source_line(instruction)
+    source = f" ({loc.short})" if loc is not None else ""
     return f"PTX line {instruction.line}{source}"
+
+
+def source_line(instruction: Instruction) -> Loc | None:
+    """The line of source that an instruction comes from: of the kernel itself, where functions
+    were inlined, with the lines of those inside; None where the text does not say.
+    """
+    position, found = instruction.position, None
+    while position is not None:
+        found = Loc(position.file, position.line, inside=found)
+        position = position.called_at
+    return found
 
 
 class Modifiers:

@@ -34,7 +34,7 @@ from tilepipe.ptx.arguments.values import Argument, Arguments, in_order, in_word
 from tilepipe.ptx.compiler.compiled_function import CompiledFunction, compiled
 from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
 from tilepipe.ptx.compiler.segments import RequestSite
-from tilepipe.ptx.definition import where
+from tilepipe.ptx.definition import source_line, where
 from tilepipe.ptx.execution import timeouts
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.time_limit import TimeLimit
@@ -430,14 +430,8 @@ class Launch:
         )  # fmt: skip
 
     def location(self, instruction: Instruction) -> Loc:
-        """The line of source that an instruction comes from: of the kernel itself, where functions
-        were inlined, with the lines of those inside.
-        """
-        position, found = instruction.position, None
-        while position is not None:
-            found = Loc(position.file, position.line, inside=found)
-            position = position.called_at
-        return found or Loc(self.kernel.file, instruction.line)
+        """The line of source that an instruction comes from (`source_line`), or that of the PTX."""
+        return source_line(instruction) or Loc(self.kernel.file, instruction.line)
 
     def source_of(self, instruction: Instruction) -> tuple[Loc, str]:
         """The line of source that an instruction comes from, and its text; that of the PTX where

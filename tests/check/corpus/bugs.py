@@ -73,7 +73,7 @@ class Bug:
         begins = [m.end() for m in re.finditer(r"\n|\. ", message) if m.end() <= where.start()]
         ends = [m.start() for m in re.finditer(r"\n|\. ", message) if m.start() >= where.end()]
         begin, end = max(begins, default=0), min(ends, default=len(message))
-        return message[begin:end].strip().rstrip(".:").replace(f"{FOLDER}/", "")
+        return message[begin:end].strip().rstrip(".:")
 
     def launch(self, bug: bool) -> ptx.Launch:
         """A launch of the kernel, with the bug or without it."""
