@@ -1,13 +1,18 @@
 """Rung 11: a transposition.
 
-    out = aᵀ, in tiles of 64×64: TMA brings a tile, two warps write it back by columns.
+    out = aᵀ, in tiles of 64×64: TMA brings a tile, a warpgroup turns it, TMA stores it.
 
-New: work that memory bounds. A tile is read row by row and written column by column, so one side
-has to go through shared memory. TMA swizzles the tile: the 16-byte parts of a row are exchanged in
-an order that depends on the row, which spreads a column over the banks. `tile[row, column]` names
-an element wherever it lies. 32 lanes then store 32 consecutive elements of a row of the result.
+New: work that memory bounds, so global memory is read and written by TMA alone, in lines of 128
+bytes. A tile is turned on its way from one shared tile to another: the first has contiguous rows,
+the second, `order="col"`, contiguous columns. The warpgroup loads the first as a fragment, which is
+printed as `ldmatrix`, and stores it to the second, `stmatrix.trans`: each moves 8×8 elements in
+lines of 16 bytes. Both tiles are swizzled, which spreads these lines over the banks. `out.T`, whose
+columns are contiguous as well, gives the tensor map of the result.
 
-Still missing: stores of 16 bytes, for which a lane would gather several rows of the tile.
+Two turned tiles take turns: while TMA stores one, the other is filled.
+
+Still missing: elements of 32 bits, which these instructions do not turn: they would be stored to
+the second tile one by one.
 """
 
 from __future__ import annotations
@@ -19,13 +24,15 @@ import tilepipe as tp
 
 TILE = 64
 STAGES = 4
+SLOTS = 2
 
 
 @tp.kernel(grid=lambda a: -(-a.shape[0] // TILE))
 def transpose(ctx: tp.Context, a: tp.GlobalTensor, out: tp.GlobalTensor) -> None:
-    """out = aᵀ; a CTA turns one row of tiles into one column of them."""
+    """out = a, where the columns of out are contiguous; a CTA copies one row of tiles."""
     ring = tp.ProducerConsumerPipeline.allocate(ctx, STAGES, name="ring")
     tiles = ctx.smem((TILE, TILE), a.dtype, count=STAGES, name="tiles")
+    turned = ctx.smem((TILE, TILE), a.dtype, count=SLOTS, order="col", name="turned")
     columns = ctx.ceil_div(a.shape[1], TILE)
     row = ctx.block_id * TILE
 
@@ -36,25 +43,32 @@ def transpose(ctx: tp.Context, a: tp.GlobalTensor, out: tp.GlobalTensor) -> None
                 stage.mbar().expect_bytes(tiles.tile_bytes)
                 ctx.tma_load(a, (row, j * TILE), tiles[stage.index()], stage.mbar())
 
-    @ctx.role("store", warps=2)
-    def store() -> None:
-        half = ctx.warp * 32  # of the rows of a tile, which are columns of the result
+    @ctx.role("turn", warpgroups=1)
+    def turn() -> None:
+        x = ctx.fragment(shape=(TILE, TILE), dtype=a.dtype)
         for j in ctx.range(columns):
             with ring.consume() as stage:
-                tile = tiles[stage.index()]
-                for column in ctx.range(TILE):
-                    at = row + half + ctx.lane
-                    inside = (j * TILE + column < out.shape[0]) & (at < out.shape[1])
-                    with ctx.when(inside):
-                        value = ctx.load(tile[half + ctx.lane, column])
-                        ctx.store(out[j * TILE + column, at], value)
+                x.load(tiles[stage.index()])
+            slot = turned[j % SLOTS]
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store_wait(SLOTS - 1, read=True)  # the store before last has read the slot
+            ctx.sync_warpgroup()
+            ctx.store(slot, x)
+            ctx.fence_proxy_async()
+            ctx.sync_warpgroup()
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store(out, (row, j * TILE), slot)
+                ctx.tma_store_commit()
+        with ctx.elect_one("warpgroup"):
+            ctx.tma_store_wait(0)
 
 
 def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it and returns the program."""
     a = np.random.default_rng(seed).standard_normal((200, 328)).astype(ml_dtypes.bfloat16)
     out = np.zeros((328, 200), a.dtype)
-    program = transpose.bind(tp.tensor_map(a, box=(TILE, TILE)), out)
+    box = (TILE, TILE)
+    program = transpose.bind(tp.tensor_map(a, box=box), tp.tensor_map(out.T, box=box, order="col"))
     run = program.run(seed=seed)
     assert np.array_equal(out, a.T)
     print("200×328, transposed in tiles of 64×64: right.", *run.roles, sep="\n  ")

@@ -72,6 +72,27 @@ class Mistake:
 
 
 MISTAKES = {
+    "11 the slot is filled while TMA reads it": Mistake(
+        TURNED,
+        "ctx.tma_store_wait(SLOTS - 1, read=True)",
+        "ctx.tma_store_wait(SLOTS, read=True)",
+        RaceError,
+        ("race on turned[", "The store reads the tile until", "tma_store_wait", "role 'turn'"),
+    ),
+    "11 TMA reads the slot without a fence of proxies": Mistake(
+        TURNED,
+        "            ctx.fence_proxy_async()\n",
+        "",
+        RaceError,
+        ("race between proxies on turned[", "ctx.fence_proxy_async()"),
+    ),
+    "11 rows of the result in place of columns": Mistake(
+        TURNED,
+        'order="col", name="turned"',
+        'name="turned"',
+        TraceError,
+        ("turned", "order"),
+    ),
     "11 nobody frees the slot": Mistake(
         TURNED,
         "with ring.consume() as stage:",

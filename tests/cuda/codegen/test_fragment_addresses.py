@@ -45,6 +45,18 @@ def offset(buffer: SmemBuffer, row: int, col: int) -> int:
     return int(layout.byte_offsets(buffer, np.array(row), np.array(col)))
 
 
+def loading(buffer: SmemBuffer, row: int, col: int, cols: int, blocks: int, held: str) -> str:
+    """The function of a role that loads a fragment from a rectangle of the buffer."""
+    b = Builder()
+    b.kernel.buffers.append(buffer)
+    b.setup_done()
+    with b.role("math", warpgroups=1):
+        acc = b.fragment("acc", 64 * blocks, cols, buffer.dtype, layout=held)
+        b.do(ops.FragmentLoad, acc, b.tile(buffer, 0, row, col, 64 * blocks, cols))
+    text = cuda.source(b.finished())
+    return text[text.index("void math(") :]
+
+
 def printed(
     buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, blocks: int, held: str
 ) -> str:
@@ -112,16 +124,66 @@ def test_stmatrix(
     buffer = buffer_of(order, bits, rows, cols, dtypes.bfloat16)
     blocks = 2 if held == "tmem" else (rows - row) // 64
     code = printed(buffer, row, col, width, per_warp, blocks, held)
+    moves_matrices("stmatrix", code, buffer, row, col, width, blocks, held, per_warp)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
+@pytest.mark.parametrize("held", ["wgmma", "tmem"])
+def test_ldmatrix(
+    order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, held: str
+) -> None:
+    rows, row = (rows, row) if held == "wgmma" else (128, 0)
+    buffer = buffer_of(order, bits, rows, cols, dtypes.float16)
+    blocks = 2 if held == "tmem" else (rows - row) // 64
+    code = loading(buffer, row, col, width, blocks, held)
+    assert "load_u" not in code
+    moves_matrices("ldmatrix", code, buffer, row, col, width, blocks, held)
+
+
+@pytest.mark.parametrize(
+    ("order", "cols", "start"),
+    [("row", 36, 0), ("row", 64, 4), ("col", 36, 4)],
+    ids=["rows of 72 bytes", "columns from 8 bytes on", "a column from 8 bytes on"],
+)
+def test_lines_off_16_bytes_are_loaded_element_by_element(
+    order: str, cols: int, start: int
+) -> None:
+    """ldmatrix takes rows at multiples of 16 bytes."""
+    lines = 64 if order == "row" else 64 + start
+    buffer = buffer_of(order, 0, lines, cols, dtypes.bfloat16)
+    row, col = (0, start) if order == "row" else (start, 0)
+    code = loading(buffer, row, col, 32, 1, "wgmma")
+    assert "ldmatrix" not in code
+    assert f"load_u{32 if order == 'row' else 16}(" in code
+
+
+def moves_matrices(
+    instruction: str,
+    code: str,
+    buffer: SmemBuffer,
+    row: int,
+    col: int,
+    width: int,
+    blocks: int,
+    held: str,
+    per_warp: bool = False,
+) -> None:
+    """Each lane of each call gives the address of its line, and the registers come in the order of
+    the matrices: a register a value where they are stored as float32, or a pair of values.
+    """
+    order, each = buffer.order, 2 if instruction == "stmatrix" else 4  # columns of a register
     suffix = "" if order == "row" else "_trans"
     seen = 0
     for n in (4, 2):
-        for address, registers in calls(code, f"stmatrix_x{n}{suffix}"):
+        for address, registers in calls(code, f"{instruction}_x{n}{suffix}"):
             trips = width // 16 if n == 4 else 1
             for i in range(blocks):
                 for j in range(trips):
                     first = 16 * j if n == 4 else width // 16 * 16
                     assert [evaluate(r, j=j) for r in registers] == list(
-                        range(first // 2, first // 2 + 2 * n)
+                        range(first // each, (first + 4 * n) // each)
                     )
                     for w in range(4):
                         for lane in range(8 * n):

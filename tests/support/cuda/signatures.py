@@ -70,6 +70,8 @@ TYPES = {
     "ref-g": "float&",
     "ref-x": "u32&",
     "ref-y": "u32&",
+    "ref-z": "u32&",
+    "ref-w": "u32&",
     "h": "u16",
     "h2": "u16",
     "byte": "u8",
@@ -330,6 +332,8 @@ def _without_operands() -> dict[str, Signature]:
 
 def _others() -> dict[str, Signature]:
     registers = "{x, y, z, w}"
+    references = "a:ref-x b:ref-y c:ref-z d:ref-w"
+    referred = "{ref-x, ref-y, ref-z, ref-w}"
     found = {
         "bulk_wait": _row("", "cp.async.bulk.wait_group N", "cp.async.bulk.wait_group", "N:N"),
         "bulk_wait_read": _row(
@@ -392,6 +396,26 @@ def _others() -> dict[str, Signature]:
         ),
         "on_cta": _pure(
             "address:addr cta:cta", "mapa.shared::cluster.u32 x, addr, cta", "mapa", "=remote:x"
+        ),
+        "ldmatrix_x4": _row(
+            f"row:row {references}",
+            f"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {referred}, [row]",
+            "ldmatrix",
+        ),
+        "ldmatrix_x2": _row(
+            "row:row a:ref-x b:ref-y",
+            "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {ref-x, ref-y}, [row]",
+            "ldmatrix",
+        ),
+        "ldmatrix_x4_trans": _row(
+            f"row:row {references}",
+            f"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {referred}, [row]",
+            "ldmatrix",
+        ),
+        "ldmatrix_x2_trans": _row(
+            "row:row a:ref-x b:ref-y",
+            "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {ref-x, ref-y}, [row]",
+            "ldmatrix",
         ),
         "stmatrix_x4": _row(
             "row:row a:x b:y c:z d:w",

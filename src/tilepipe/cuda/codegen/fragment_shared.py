@@ -1,8 +1,10 @@
-"""Loads and stores of fragments in shared memory: stmatrix for 16-bit tiles of this CTA, ordinary
-accesses for other tiles and for tiles of another CTA.
+"""Loads and stores of fragments in shared memory: ldmatrix and stmatrix for 16-bit tiles of this
+CTA, ordinary accesses for other tiles and for tiles of another CTA.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tilepipe.cuda.codegen.addresses import Step, counter, walk_tile, whole_address
 from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
@@ -12,6 +14,7 @@ from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.names import is_packed, memory_type
 from tilepipe.cuda.codegen.registers import (
     ROWS,
+    At,
     Index,
     Loops,
     RowLoops,
@@ -25,7 +28,7 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape, const, special
-from tilepipe.ir.fragment import WARP, row_threads
+from tilepipe.ir.fragment import WARP, Fragment, row_threads
 from tilepipe.ir.hardware.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
 from tilepipe.ir.memory import Tile
 
@@ -91,18 +94,62 @@ def _(op: ops.FragmentStore, ctx: Context) -> None:
 
 
 def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
-    """Stores with stmatrix. One instruction stores four 8×8 matrices: 16 columns of the 16 rows of
-    a warp.
+    """Stores with stmatrix."""
+    require_rule(broken_stmatrix_rule(op.dst), op)
+    dtype, layout = op.dst.buffer.dtype, layout_of(ctx, op.value, op)
+    _move_matrices(
+        ctx,
+        "stmatrix",
+        op.dst,
+        op.value.shape,
+        layout,
+        lambda block, pair: packed(ctx, dtype, op.value, block, pair),
+    )
+
+
+def _takes_ldmatrix(t: Tile, f: Fragment) -> bool:
+    """Whether a fragment is loaded by ldmatrix: it reads what stmatrix could have written (PTX ISA,
+    ldmatrix). Ordinary loads take tiles whose lines are elsewhere.
+    """
+    return takes_stmatrix(t, (f.rows, f.cols)) and broken_stmatrix_rule(t) is None
+
+
+def _load_matrices(ctx: Context, op: ops.FragmentLoad) -> None:
+    """Loads with ldmatrix."""
+    f, name = op.dst, registers(ctx, op.dst)
+    shape = f.rows, f.cols
+    _move_matrices(
+        ctx,
+        "ldmatrix",
+        op.src,
+        shape,
+        f.layout,
+        lambda block, pair: element(name, f.dtype, shape, At(block, pair * 2, ""), f.layout)[0],
+    )
+
+
+def _move_matrices(
+    ctx: Context,
+    instruction: str,
+    t: Tile,
+    shape: Shape,
+    layout: str,
+    register: Callable[[str, Index], str],
+) -> None:
+    """Moves a fragment with ldmatrix or stmatrix. One instruction moves four 8×8 matrices: 16
+    columns of the 16 rows of a warp.
 
     Lane l gives the address of line l % 8 of matrix l / 8, and the matrices are the registers in
     their order: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15. In a row-major tile a line
     is a row of 8 columns, so lane l points at row l % 16 and column 8 (l / 16). In a column-major
     tile, which takes .trans, a line is a column of 8 rows.
+
+    Args:
+        register: (row block, pair of columns) -> the C++ of the register with both.
     """
-    require_rule(broken_stmatrix_rule(op.dst), op)
-    dtype, by_row = op.dst.buffer.dtype, op.dst.buffer.order == "row"
-    blocks, (pairs, rest) = op.value.shape[0] // 64, divmod(op.value.shape[1], 16)
-    first, step = _rows_of_warp(ctx, layout_of(ctx, op.value, op))
+    by_row = t.buffer.order == "row"
+    blocks, (pairs, rest) = shape[0] // 64, divmod(shape[1], 16)
+    first, step = _rows_of_warp(ctx, layout)
     lane = special("lane")
     if by_row:
         row, col = add(first, mod(lane, 16)), mul(div(lane, 16), 8)
@@ -116,18 +163,16 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
     i = loop_index(ctx, "i", blocks)
     if pairs:
         j = loop_index(ctx, "j", pairs)
-        address = _address(ctx, op.dst, row, col, row_steps, [Step(counter(ctx, "j"), 16, pairs)])
+        address = _address(ctx, t, row, col, row_steps, [Step(counter(ctx, "j"), 16, pairs)])
         with ctx.out.loop(str(i), blocks), ctx.out.loop(str(j), pairs):
-            values = [packed(ctx, dtype, op.value, str(i), j * 4 + q) for q in range(4)]
-            _call(ctx, f"stmatrix_x4{suffix}", [address, *values])
+            values = [register(str(i), j * 4 + q) for q in range(4)]
+            _call(ctx, f"{instruction}_x4{suffix}", [address, *values])
     if rest:  # the last eight columns: x2 takes the addresses of lanes 0-15 and ignores the others
         last = const(16 * pairs) if by_row else add(mod(lane, 8), 16 * pairs)
-        address = whole_address(
-            ctx, op.dst, add(op.dst.row, row), add(op.dst.col, last), row_steps, []
-        )
+        address = whole_address(ctx, t, add(t.row, row), add(t.col, last), row_steps, [])
         with ctx.out.loop(str(i), blocks):
-            values = [packed(ctx, dtype, op.value, str(i), Index(4 * pairs + q)) for q in range(2)]
-            _call(ctx, f"stmatrix_x2{suffix}", [address, *values])
+            values = [register(str(i), Index(4 * pairs + q)) for q in range(2)]
+            _call(ctx, f"{instruction}_x2{suffix}", [address, *values])
 
 
 def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], Loops]:
@@ -239,6 +284,9 @@ def _(op: ops.FragmentLoad, ctx: Context) -> None:
     name = registers(ctx, f)
     c_type = memory_type(buffer.dtype)
     with ctx.out.block():
+        if _takes_ldmatrix(op.src, f):
+            _load_matrices(ctx, op)
+            return
         addresses, loops = _walk(ctx, op.src, shape, f.layout)
         with loops.rows(ctx), loops.columns(ctx):
             into = [

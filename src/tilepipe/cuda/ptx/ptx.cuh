@@ -289,6 +289,28 @@ __device__ __forceinline__ u32 matrix_start(u32 address) {
     return (address & 0x3ffff) >> 4;
 }
 
+// ldmatrix
+__device__ __forceinline__ void ldmatrix_x4(u32 row, u32& a, u32& b, u32& c, u32& d) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(row) : "memory");
+}
+
+// ldmatrix
+__device__ __forceinline__ void ldmatrix_x2(u32 row, u32& a, u32& b) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(row) : "memory");
+}
+
+// ldmatrix
+__device__ __forceinline__ void ldmatrix_x2_trans(u32 row, u32& a, u32& b) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(row) : "memory");
+}
+
+// ldmatrix
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 row, u32& a, u32& b, u32& c, u32& d) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(row) : "memory");
+}
+
 // stmatrix
 __device__ __forceinline__ void stmatrix_x4(u32 row, u32 a, u32 b, u32 c, u32 d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"

@@ -148,10 +148,11 @@ class FragmentStore(Op):
     value: Annotated[Expr, READS]
 
 
-@declares(replace(WHOLE_WARPGROUP, ptx="ld"))
+@declares(replace(WHOLE_WARPGROUP, ptx="ldmatrix"))
 class FragmentLoad(Op):
-    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads). A
-    fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i.
+    """fragment := a shared tile of the same extent: ldmatrix for 16-bit tiles of this CTA whose
+    lines are multiples of 16 bytes apart, ordinary loads (ld.shared::cta, ld.shared::cluster) for
+    the others. A fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i.
     """
 
     dst: Annotated[Fragment, WRITES]
