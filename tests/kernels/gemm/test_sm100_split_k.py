@@ -5,6 +5,7 @@ and from the printed PTX; its barriers by formula; mistakes in the exchange of s
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -320,6 +321,22 @@ def test_the_exchange_that_mistakes_are_planted_in_is_right(
     planted("gcd(self._share, SLICE)", "gcd(SLICE, self._share)")
     verdict = check.check(small().launch_args)
     assert (verdict.verdict, verdict.method) == ("verified", "single-execution")
+
+
+@pytest.mark.slow
+def test_the_printed_ptx_is_decided_alike(planted: Callable[[str, str], None]) -> None:
+    """Verified as it is; without the wait for what has been read, a race on the same memory."""
+    verdict = small().ptx("sm_100a").check()
+    assert (verdict.verdict, verdict.faults) == ("verified", [])
+    mistake = MISTAKES["sums are sent before those of the tile before have been read"]
+    planted(mistake.old, mistake.new)
+    program = small().ptx("sm_100a")
+    for seed in range(2):
+        with pytest.raises(tp.RaceError) as caught:
+            program.run(seed)
+        assert re.search(
+            r"ld\.shared.*\n.*writes.*st\.shared::cluster", str(caught.value), re.DOTALL
+        )
 
 
 # -- configurations --------------------------------------------------------------------
