@@ -145,6 +145,8 @@ def operand(x: object) -> str:
             return scales(x)
         case Fragment() | TensorParam() | NamedBarrier():
             return x.name
+        case ops.Partials():
+            return x.buffer.name
         case Element():
             base = tile(x.base) if isinstance(x.base, Tile) else x.base.name
             return f"{base}({', '.join(expr(i) for i in x.index)})"
