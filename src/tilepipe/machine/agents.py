@@ -19,6 +19,7 @@ from tilepipe.machine.memory.poison import Loaded, Origin
 from tilepipe.machine.polling import Look, Looks, Writers
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import (
+    GroupWait,
     StoreQueue,
     TensorState,
     UnitQueue,
@@ -60,13 +61,14 @@ class ThreadCopies(UnitQueue):
     Attributes:
         issued, made: how many instructions have been issued, and have acted.
         open: accesses of those not yet committed. groups: of committed ones, (`issued` at the
-            commit, accesses), oldest first.
+            commit, accesses), oldest first. waited: the last wait, which left the oldest of them.
     """
 
     issued: int = 0
     made: int = 0
     open: list[Access] = field(default_factory=list)
     groups: list[tuple[int, list[Access]]] = field(default_factory=list)
+    waited: GroupWait | None = None
 
     def forget(self, dead: int) -> None:
         for unit in self.waiting:
@@ -86,7 +88,8 @@ class Agent(Actor):
             been a wgmma.fence.
         stores: lane -> its bulk-store groups. copies: its cp.async, from the first on.
         wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for,
-            oldest first. wgmma_queue: those of the groups that have not acted.
+            oldest first. wgmma_queue: those of the groups that have not acted. wgmma_waited: the
+            last wait that left a group pending.
         tensor: what concerns tensor memory, from the first tcgen05 op on.
         found: poison that a read of its last op has found, and which that op passes on. poison: in
             the answer to its last request.
@@ -94,7 +97,7 @@ class Agent(Actor):
 
     __slots__ = (
         "body", "copies", "counts", "dirty", "fenced", "found", "looks", "poison", "repeats",
-        "spins", "stores", "tensor", "wgmma_groups", "wgmma_open", "wgmma_queue",
+        "spins", "stores", "tensor", "wgmma_groups", "wgmma_open", "wgmma_queue", "wgmma_waited",
     )  # fmt: skip
 
     cta: Cta
@@ -122,6 +125,7 @@ class Agent(Actor):
         self.wgmma_open: list[WgmmaUnit] = []
         self.wgmma_groups: deque[WgmmaGroup] = deque()
         self.wgmma_queue = UnitQueue()
+        self.wgmma_waited: GroupWait | None = None
         self.tensor: TensorState | None = None
         self.found: Origin | None = None
         self.poison: Loaded | None = None

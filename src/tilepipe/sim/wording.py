@@ -18,7 +18,9 @@ TRACER = Wording(
         "before every use": "in set-up code, which every role starts after",
         "cp.async.bulk.commit_group": "ctx.tma_store_commit()",
         "cp.async.bulk.wait_group 0": "ctx.tma_store_wait(0)",
+        "cp.async.bulk.wait_group of a number": "ctx.tma_store_wait({})",
         "cp.async.bulk.wait_group.read": "ctx.tma_store_wait(..., read=True)",
+        "cp.async.bulk.wait_group.read of a number": "ctx.tma_store_wait({}, read=True)",
         "elect.sync": "ctx.elect_one()",
         "elect.sync in a warp": 'ctx.elect_one("role")',
         "fence.mbarrier_init": "ctx.fence_barrier_init()",
@@ -44,6 +46,7 @@ TRACER = Wording(
         "wgmma.commit_group": "ctx.wgmma_commit(), or ctx.mma_commit(mbar)",
         "wgmma.wait_group": "ctx.wgmma_wait, or the commit bound to the stage",
         "wgmma.wait_group 0": "ctx.wgmma_wait(0)",
+        "wgmma.wait_group of a number": "ctx.wgmma_wait({})",
         "warp": "role",
         # sentences about the library
         "smem=": "",

@@ -45,10 +45,14 @@ COPIES = """
 """
 
 
-def copies(writer: str = "", reader: str = "") -> Launch:
+def bound(text: str) -> Launch:
+    """A launch of `COPIES`, formatted."""
     arrays = [np.zeros(4, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
-    text = COPIES.format(writer=writer, reader=reader)
     return kernel(text, 3).bind(arrays, grid=2, block=32)
+
+
+def copies(writer: str = "", reader: str = "") -> Launch:
+    return bound(COPIES.format(writer=writer, reader=reader))
 
 
 def test_copies_of_two_ctas_need_no_fence_in_practice() -> None:

@@ -7,7 +7,7 @@ from typing import NoReturn
 from tilepipe.errors import RaceError
 from tilepipe.ir.facts import Group
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.faults import flags
+from tilepipe.machine.faults import flags, groups
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.machine import Machine
 
@@ -59,13 +59,9 @@ def _scopes(m: Machine, old: Event, new: Event) -> str:
     )
 
 
-def _uncommitted(m: Machine, event: Event) -> str:
+def _uncommitted(event: Event) -> str:
     """That a store is in no committed group, if it is in none."""
-    agents = (agent for agent in m.agents if agent.uid == event.agent_uid)
-    queues = (queue for agent in agents for queue in agent.stores.values())
-    if event.cluster != m.cluster_id or not any(
-        unit.write is event for queue in queues for unit in queue.open
-    ):
+    if not groups.is_open(event.agent, event):
         return ""
     commit = event.agent.cta.words["cp.async.bulk.commit_group"]
     return f" It is in no committed group: commit it first ({commit})."
@@ -74,7 +70,16 @@ def _uncommitted(m: Machine, event: Event) -> str:
 def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """The advice to order an access by `ag` after one to the same element of global memory."""
     program = m.world.program
+    store = event.site.facts.issues is Group.BULK
+    waited = groups.pending_write(event.agent, event) if store else ""
+    wait = event.agent.cta.words["cp.async.bulk.wait_group 0"]
     if event.cluster != m.cluster_id and (m.world.order is not None or program.addressed):
+        if store and groups.under_way(event.agent, event):
+            return (
+                f"{waited}The store is over when the thread that issued it has waited for it"
+                f" ({wait}); then a thread that knows of that must release a flag, and {ag} must"
+                f" acquire that flag before its own access.{_uncommitted(event)}"
+            )
         return (
             f"After it, a thread that knows of the first access must release a flag, and {ag} must"
             f" acquire that flag before its own access; then {event.who} comes first."
@@ -84,11 +89,11 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
             "Nothing in this kernel orders CTAs of different clusters: let each write, and read,"
             f" elements of its own{ag.cta.words.get('or by a flag', '')}."
         )
-    if event.site.facts.issues is Group.BULK:
+    if store:
+        reads = "" if waited else " A wait for its reads alone does not say that it has written."
         return (
-            "The store is over when the thread that issued it has waited for it"
-            f" ({ag.cta.words['cp.async.bulk.wait_group 0']}); then {ag} must learn of it. A wait"
-            f" for its reads alone does not say that it has written.{_uncommitted(m, event)}"
+            f"{waited}The store is over when the thread that issued it has waited for it ({wait});"
+            f" then {ag} must learn of it.{reads}{_uncommitted(event)}"
         )
     if event.site.fills and not event.is_write:
         return (

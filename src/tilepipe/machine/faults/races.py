@@ -12,6 +12,7 @@ from tilepipe.machine import rules
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import (
     flags,
+    groups,
     root_causes as causes,
     tensor_memory as tensor_faults,
     waits,
@@ -131,7 +132,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             if loose
             else ""
         )
-        return (
+        return groups.pending_wgmma(m.agents[old.agent.uid], old) + (
             f"A wgmma reads its tiles until its group has been waited for"
             f" ({words['wgmma.wait_group']}): {new.agent} may touch the tile only after that, by"
             " way of a barrier it"
@@ -142,7 +143,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     if facts.issues is not None:
         return tensor_faults.remedy(m, old, new)
     if old.asynchronous and not old.by_proxy:
-        return (
+        return groups.pending_copy(m.agents[old.agent.uid], old) + (
             "The copy is in flight until the thread that issued it has waited for its group"
             f" (cp.async.wait_group), and it has not: a wait that leaves fewer groups pending, and"
             f" then a barrier that {new.agent} waits on, must come before the second access."
@@ -177,7 +178,7 @@ def _meeting(old: Access, new: Access) -> str:
 def _store_reads(m: Machine, store: Access, new: Access) -> str:
     """The advice to order `new` after a TMA store has read its tile."""
     words, queues = store.agent.cta.words, m.agents[store.agent.uid].stores.values()
-    begin = (
+    begin = groups.pending_read(m.agents[store.agent.uid], store) + (
         "The store reads the tile until the thread that issued it has waited for its group"
         f" ({words['cp.async.bulk.wait_group.read']})."
     )

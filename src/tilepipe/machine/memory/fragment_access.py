@@ -14,6 +14,7 @@ import numpy as np
 from tilepipe.errors import PoisonError, RaceError
 from tilepipe.ir.fragment import SPAN, VECTOR, WARP, row_threads, warp_boxes, warp_parts
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.faults import groups
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import ordinary
 from tilepipe.machine.happens_before.events import Index
@@ -50,7 +51,9 @@ def _in_flight(frag: Frag, ag: Agent, site: Site, verb: str, users: int) -> NoRe
     loose = [u for u in ag.wgmma_open if frag in (u.acc, u.a)]
     use = "write" if verb == "reads" else "use"
     words = ag.cta.words
+    pending = groups.pending_registers(ag, frag)
     remedy = f"Wait for them first: {words['wgmma.wait_group 0']}."
+    remedy = f"{pending}. {remedy}" if pending else remedy
     if loose:
         last = loose[-1].site.loc.short
         if users == 1:

@@ -72,6 +72,20 @@ class TmaStoreUnit:
         return self.write.bit if self.write is not None else 0
 
 
+class GroupWait(NamedTuple):
+    """A wait for groups that has returned; for messages.
+
+    Attributes:
+        pending: how many groups it may leave pending. left: how many it has left, the oldest of
+            those that are pending now. reading: it waits for the reads of bulk stores alone.
+    """
+
+    site: Site
+    pending: int
+    left: int
+    reading: bool = False
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class StoreQueue:
     """The bulk-store groups of one thread.
@@ -80,11 +94,15 @@ class StoreQueue:
         open: the stores not yet committed. groups: committed and not yet waited for, oldest first.
         unwritten: groups waited for with .read only, whose writes to global memory are not known
             to be over.
+        waited: the last wait, which left the oldest of `groups`. waited_written: the last one
+            without .read, which left the oldest of `unwritten` and `groups`.
     """
 
     open: list[TmaStoreUnit] = field(default_factory=list)
     groups: list[list[TmaStoreUnit]] = field(default_factory=list)
     unwritten: list[list[TmaStoreUnit]] = field(default_factory=list)
+    waited: GroupWait | None = None
+    waited_written: GroupWait | None = None
 
 
 # -- queues ----------------------------------------------------------------------------

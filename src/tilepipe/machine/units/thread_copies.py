@@ -25,6 +25,7 @@ from tilepipe.machine.memory.device_memory import DeviceMemory, load_global
 from tilepipe.machine.memory.tiles import ByteSpace
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in
+from tilepipe.machine.units.in_flight import GroupWait
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -151,6 +152,7 @@ def wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int | None) -> B
         pending = 0
     late = len(copies.groups) - pending
     if late <= 0:
+        copies.waited = GroupWait(site, pending, len(copies.groups))
         return None
     if copies.made < copies.groups[late - 1][0]:
         ag.waits = copies, None
@@ -160,6 +162,7 @@ def wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int | None) -> B
             write.asynchronous = False  # each thread's own part comes before what it does next
             ag.made(write.mask, write.bit)
     del copies.groups[:late]
+    copies.waited = GroupWait(site, pending, pending)
     return None
 
 

@@ -27,7 +27,7 @@ from tilepipe.machine.memory.reductions import combined, reduced
 from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in
-from tilepipe.machine.units.in_flight import StoreQueue, TmaStoreUnit
+from tilepipe.machine.units.in_flight import GroupWait, StoreQueue, TmaStoreUnit
 
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
@@ -303,6 +303,9 @@ def tma_store_wait(
                 for unit in group:
                     bits |= unit.written_bits
             del queue.unwritten[: max(ready, 0)]
+            left = len(queue.unwritten) + len(queue.groups)
+            queue.waited_written = GroupWait(site, pending, left)
+        queue.waited = GroupWait(site, pending, len(queue.groups), reading)
         if bits:
             ag.acquire(1 << lane, bits)
     return None

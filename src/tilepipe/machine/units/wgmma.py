@@ -26,7 +26,13 @@ from tilepipe.machine.memory.poison import Loaded, Marks, PoisonedMatrix
 from tilepipe.machine.memory.storage import Array, narrow_sum, storage, truncated
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import Source, WarpgroupQueue, WgmmaGroup, WgmmaUnit
+from tilepipe.machine.units.in_flight import (
+    GroupWait,
+    Source,
+    WarpgroupQueue,
+    WgmmaGroup,
+    WgmmaUnit,
+)
 
 WARPGROUP = 4  # warps
 
@@ -331,6 +337,8 @@ def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Bl
                     ag.time = unit.end
         ag.k |= bits
         ag.retired |= bits
+    if groups:
+        ag.wgmma_waited = GroupWait(site, pending, len(groups))
     if ag.pend:
         ag.converge(mask)
     return None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tilepipe.errors import RaceError
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.faults import groups
 from tilepipe.machine.machine import World
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.rules import COPIES_BEFORE_WGMMA
@@ -65,15 +66,16 @@ class WgmmaRegisters:
         must not be, until the group has been waited for).
         """
         self.operands = [kept for kept in self.operands if kept.fragment.readers]
-        for kept in self.operands:
+        for kept in reversed(self.operands):  # a wait for the last one is one for all
             for register, content in zip(kept.registers, kept.contents, strict=True):
                 if self._warp.registers[register.number] is not content:
-                    raise self._overwritten(register, kept.site)
+                    raise self._overwritten(register, kept)
 
-    def _overwritten(self, register: Register, site: Site) -> RaceError:
+    def _overwritten(self, register: Register, kept: KeptOperand) -> RaceError:
         """The fault of the first instruction after that of a site, in the order of the text and
         then from its start, that writes a register.
         """
+        site, pending = kept.site, groups.pending_registers(self._warp.agent, kept.fragment)
         number = next(n for n, s in self._warp.code.sites.items() if s.number == site.id)
         writers = [i for i, op in enumerate(self._warp.code.operations) if register in results(op)]
         writer = min(writers, key=lambda i: (i <= number, i))
@@ -84,7 +86,8 @@ class WgmmaRegisters:
             " waited for the wgmma's group.\n"
             f"  first:  {site.what}\n          at {site.loc}\n"
             f"  second: {instruction} (PTX line {instruction.line})\n          at {at}\n"
-            "  Put wgmma.wait_group between the two, or let the second write other registers.",
+            f"  {f'{pending}. ' if pending else ''}Put wgmma.wait_group between the two, or let the"
+            " second write other registers.",
             at,
         )
 
@@ -103,16 +106,17 @@ class WgmmaRegisters:
                 " two."
             )
         else:
-            groups = [
+            found = [
                 [unit for by, unit in group.units if by is agent and unit.acc is accumulator]
                 for group in agent.wgmma_groups
             ]
-            latest = max(i for i, units in enumerate(groups) if units)
-            writers, after = groups[latest], len(groups) - 1 - latest
+            latest = max(i for i, units in enumerate(found) if units)
+            writers, after = found[latest], len(found) - 1 - latest
             later = f" ({after} later groups may be in flight)" if after else ""
+            pending = groups.pending_registers(agent, accumulator)
             remedy = (
-                f"Nothing has waited for its group: put wgmma.wait_group.sync.aligned {after}"
-                f" between the two{later}."
+                f"{pending or 'Nothing has waited for its group'}: put"
+                f" wgmma.wait_group.sync.aligned {after} between the two{later}."
             )
         return RaceError(
             f"{register}, a register of an accumulator, is used while a wgmma that writes it is in"
