@@ -49,7 +49,9 @@ def pending_write(agent: Actor, store: Event) -> str:
     """The wait that left the group of a bulk store pending, which writes global memory, or that was
     for its reading alone; a sentence, or "".
     """
-    for queue in agent.stores.values() if isinstance(agent, Agent) else ():
+    if not isinstance(agent, Agent):
+        return ""
+    for queue in agent.stores.values():
         groups = [*queue.unwritten, *queue.groups]
         for index, group in reversed(list(enumerate(groups))):
             if not any(unit.written_bits & store.bit for unit in group):
