@@ -16,6 +16,7 @@ from tilepipe.machine.barriers.state import (
     Arrival,
     Mbarrier,
     NamedState,
+    RelaxedArrival,
     Rendezvous,
 )
 from tilepipe.machine.faults import named_barriers as faults
@@ -160,15 +161,22 @@ def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
     meeting.arrived[ag.uid] = site
     if m.journal is not None:
         m.journal.touch(Touch.MEET, meeting, meeting.generation, ag.full)
-    meeting.acc |= _relaxed(m, ag) if site.relaxed else ag.everything()
+    known = ag.everything()
+    if site.relaxed:
+        released = _relaxed(m, ag, known)
+        arrival = RelaxedArrival(ag, site, meeting.generation, known & ~released)
+        meeting.relaxed[ag.uid, meeting.generation & 1] = arrival
+        known = released
+    meeting.acc |= known
     meeting.acc_time = max(meeting.acc_time, ag.time)
     _complete_if_met(m, meeting)
 
 
-def _relaxed(m: Machine, ag: Agent) -> int:
-    """The knowledge of fences and arrivals that a relaxed cluster arrive publishes."""
+def _relaxed(m: Machine, ag: Agent, published: int) -> int:
+    """The knowledge of fences and arrivals that a relaxed cluster arrive publishes, of all that the
+    agent would.
+    """
     bits = ag.retired
-    published = ag.everything()
     bits |= published & ag.handed_on
     bits |= flags.released(m, ag, published, Scope.CLUSTER)
     if ag.tensor is not None:

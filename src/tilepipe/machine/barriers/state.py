@@ -273,19 +273,37 @@ class NamedState(Released):
         return self.threads - 32 * len(self.arrived)
 
 
-class Rendezvous(Released):
-    """A barrier of all agents of some CTAs that have not returned: the end of set-up, and
-    barrier.cluster. `generation` counts its completions; `arrived`: agent uid -> site.
+class RelaxedArrival(NamedTuple):
+    """A relaxed arrival of an agent at the barrier of its cluster; for messages. `withheld`: what
+    the agent knew and did not release.
     """
 
-    __slots__ = ("arrived", "generation", "members", "name")
+    agent: Actor
+    site: Site
+    generation: int
+    withheld: int
+
+
+class Rendezvous(Released):
+    """A barrier of all agents of some CTAs that have not returned: the end of set-up, and
+    barrier.cluster. `generation` counts its completions; `arrived`: agent uid -> site; `relaxed`:
+    (agent uid, generation modulo 2) -> the last relaxed arrival, of this generation or one before.
+    """
+
+    __slots__ = ("arrived", "generation", "members", "name", "relaxed")
 
     def __init__(self, name: str, members: Sequence[Actor]) -> None:
         self.name = name
         self.members = members
         self.generation = 0
         self.arrived: dict[int, Site] = {}
+        self.relaxed: dict[tuple[int, int], RelaxedArrival] = {}
         self.reset()
+
+    def forget(self, dead: int) -> None:
+        super().forget(dead)
+        for key, arrival in self.relaxed.items():
+            self.relaxed[key] = arrival._replace(withheld=arrival.withheld & ~dead)
 
     def missing(self) -> list[Actor]:
         """Agents that are still to arrive."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilepipe.machine.actors import Actor
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.memory_order import Place, Scope, Seen
@@ -39,6 +40,21 @@ def released_to_none(m: Machine, old: Access, new: Access) -> str:
             return (
                 f"the flag {bar.where} is {said} ({site.what} by {agent}, at"
                 f" {site.loc.short}{why}): write {op}, after the first access."
+            )
+    return ""
+
+
+def withheld(m: Machine, old: Access | Event, new: Actor) -> str:
+    """The relaxed arrive at the cluster barrier that did not release an access to an agent of
+    another CTA; "" where there is none.
+    """
+    meeting = m.cluster
+    arrivals = sorted(meeting.relaxed.values(), key=lambda a: a.agent is not old.agent)
+    for agent, site, generation, bits in arrivals:
+        if bits & old.bit and generation < meeting.generation and new.cta is not agent.cta:
+            return (
+                f"the {site.kind} of {agent} at {site.loc.short} is relaxed: it orders no access"
+                f" before it. Drop .relaxed, or put fence.acq_rel.cluster before it."
             )
     return ""
 

@@ -21,7 +21,12 @@ def race(m: Machine, tensor: str, old: Event | None, verb: str, new: Event) -> N
             f" {verb} by several CTAs",
             site.loc,
         )
-    remedy = _scopes(m, old, new) or flags.unordered(m, old) or _global_remedy(m, old, ag)
+    remedy = (
+        _scopes(m, old, new)
+        or flags.unordered(m, old)
+        or (flags.withheld(m, old, ag) if old.cluster == m.cluster_id else "")
+        or _global_remedy(m, old, ag)
+    )
     raise RaceError(
         f"race on tensor '{tensor}': nothing orders the second access to common elements after"
         " the first.\n"

@@ -202,7 +202,7 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
     other = f" and {first.name}, which share their bytes," if first is not None else ""
     cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
     what = slot.object_of(new) if first is not None else slot.object_of(old, new)
-    flag = flags.unordered(m, old)
+    flag = flags.unordered(m, old) or flags.withheld(m, old, new.agent)
     if not flag and old.site.facts.issues is None:  # else the arrive may have come too early
         flag = flags.released_to_none(m, old, new)
     raise RaceError(
