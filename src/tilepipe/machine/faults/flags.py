@@ -49,12 +49,14 @@ def withheld(m: Machine, old: Access | Event, new: Actor) -> str:
     another CTA; "" where there is none.
     """
     meeting = m.cluster
-    arrivals = sorted(meeting.relaxed.values(), key=lambda a: a.agent is not old.agent)
+    arrivals = sorted(
+        meeting.relaxed.values(), key=lambda a: (a.agent is not old.agent, a.generation)
+    )
     for agent, site, generation, bits in arrivals:
         if bits & old.bit and generation < meeting.generation and new.cta is not agent.cta:
             return (
                 f"the {site.kind} of {agent} at {site.loc.short} is relaxed: it orders no access"
-                f" before it. Drop .relaxed, or put fence.acq_rel.cluster before it."
+                " before it. Drop .relaxed, or put fence.acq_rel.cluster before it."
             )
     return ""
 
