@@ -304,8 +304,8 @@ def test_every_cta_lets_the_next_kernel_in() -> None:
         ({"cta_group": 3}, "cta_group must be 1 or 2"),
         ({"cta_group": 2}, "cta_group 2 takes an even cluster"),
         ({"cta_group": 2, "cluster_n": 2}, "cta_group 2 takes an even cluster"),
-        ({"cluster": 3}, "cluster · cluster_n must be 1, 2, 4 or 8"),
-        ({"cluster": 4, "cluster_n": 4}, "cluster · cluster_n must be 1, 2, 4 or 8"),
+        ({"cluster": 3}, "cluster · cluster_n · split_k must be 1, 2, 4 or 8"),
+        ({"cluster": 4, "cluster_n": 4}, "cluster · cluster_n · split_k must be 1, 2, 4 or 8"),
         ({"bn": 16, "cluster": 4}, "bm / cluster_n must be a multiple of 8, and bn / cluster, too"),
         (
             {"accumulators": 3, "bn": 256},
