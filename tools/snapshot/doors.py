@@ -69,6 +69,7 @@ CASES: dict[str, list[str]] = {
     "sync": ["tests.cases.synchronisation", "tests.sync_cases"],
     "grid": ["tests.cases.grid", "tests.grid_cases"],
     "between_ctas": ["tests.cases.between_ctas"],
+    "first_rows": ["tests.cases.first_rows"],
     "row_fragment": ["tests.cases.row_fragments"],
     "reduction": ["tests.cases.reductions"],
     "number": ["tests.cases.numbers", "tests.number_cases"],

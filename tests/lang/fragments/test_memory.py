@@ -140,6 +140,18 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
             ("store_global: 'n' is int64",),
         ),
         (
+            "ctx.store_global(b, (0,), ctx.fragment(shape=(1, 32)), rows=3)",
+            ("rows= says how many rows of a fragment are written", "1×32, has one value a column"),
+        ),
+        (
+            "ctx.store_global(a, (0, 0), ctx.fragment(shape=(64, 32)), rows=1.5)",
+            ("rows= of store_global must be an integer", "float32 1.5"),
+        ),
+        (
+            "ctx.store_global(a, (0, 0), ctx.fragment(shape=(64, 32)), rows=ctx.lane)",
+            ("rows= of store_global must be the same in every thread", "varies by lane"),
+        ),
+        (
             "ctx.store_global(tile, (0, 0), ctx.fragment(shape=(64, 32)))",
             ("tensor argument", "ctx.store(tile, f)"),
         ),

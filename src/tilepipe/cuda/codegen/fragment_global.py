@@ -21,7 +21,7 @@ from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.names import is_packed, memory_type, small_float
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
-from tilepipe.cuda.codegen.row_global import load_rows, store_rows
+from tilepipe.cuda.codegen.row_global import last_row, load_rows, store_rows
 from tilepipe.cuda.ptx import strong_accesses
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, special
@@ -40,6 +40,8 @@ class Walk:
             where the fragment has one row or column.
         row, col: identifiers of the lane's first row and column in the tensor.
         at: identifier of the pointer to that element.
+        stop: C++ of the row of the tensor before which a lane's accesses end; empty without a
+            `row_axis`.
         inside: C++ condition that the leading indices are inside the tensor; empty where there are
             none.
         pairs: two neighbouring columns are one aligned access.
@@ -53,6 +55,7 @@ class Walk:
     row: str
     col: str
     at: str
+    stop: str
     inside: str
     pairs: bool
 
@@ -78,8 +81,9 @@ def _walk(
     leading = range(tensor.rank - inner)
     terms = [index_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
     test = " && ".join(_test(ctx, tensor, axis, text(ctx, coords[axis])) for axis in leading)
-    row, col = ctx.temporary("row"), ctx.temporary("col")
+    row, col, stop = ctx.temporary("row"), ctx.temporary("col"), ""
     if row_axis is not None:
+        stop = last_row(ctx, op, tensor, row_axis, coords[row_axis], shape[0])
         first = add(coords[row_axis], add(mul(special("warp_in_group"), rows.warp), div(lane, 4)))
         ctx.out(f"const i32 {row} = {text(ctx, first)};")
         terms.append(index_term(ctx, tensor, row_axis, row))
@@ -99,7 +103,8 @@ def _walk(
         and (tensor.dtype.bits == 16 or tensor.dtype is dtypes.float32)
         and is_multiple(coords[col_axis], 2)
     )
-    return Walk(tensor, Loops.over(ctx, shape), rows, row_axis, col_axis, row, col, at, test, pairs)
+    loops = Loops.over(ctx, shape)
+    return Walk(tensor, loops, rows, row_axis, col_axis, row, col, at, stop, test, pairs)
 
 
 def _sum(base: str, step: Index) -> str:
@@ -116,7 +121,7 @@ def _line(ctx: Context, w: Walk) -> tuple[str, str]:
     here = [w.inside] if w.inside else []
     line = w.at
     if w.row_axis is not None:
-        here.append(_test(ctx, w.tensor, w.row_axis, _sum(w.row, step)))
+        here.append(f"{ctx.use('inside')}({_sum(w.row, step)}, {w.stop})")
         offset = index_term(ctx, w.tensor, w.row_axis, str(step))
         line = ctx.temporary("line")
         ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")

@@ -42,6 +42,8 @@ class _Walk:
             where the fragment has one row or column.
         row, col: C++ of the thread's first row and column in the tensor.
         at: identifier of the pointer to that element.
+        stop: C++ of the row of the tensor before which a thread's accesses end; empty without a
+            `row_axis`.
         inside: C++ conditions that the leading indices are inside the tensor.
         vectors: the columns are contiguous, and a vector of them is one access or two.
     """
@@ -55,6 +57,7 @@ class _Walk:
     row: str
     col: str
     at: str
+    stop: str
     inside: list[str]
     vectors: bool
 
@@ -82,8 +85,9 @@ def _walk(
         for axis in leading
     ]
     terms = [index_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
-    row, col = ctx.temporary("row"), ctx.temporary("col")
+    row, col, stop = ctx.temporary("row"), ctx.temporary("col"), ""
     if row_axis is not None:
+        stop = last_row(ctx, op, tensor, row_axis, coords[row_axis], shape[0])
         group = "0" if shape[0] == 1 else group_of_thread(ctx, layout)
         ctx.out(f"const i32 {row} = {_sum(operand(ctx, coords[row_axis], 12), group)};")
         terms.append(index_term(ctx, tensor, row_axis, row))
@@ -106,10 +110,29 @@ def _walk(
         row,
         col,
         at,
+        stop,
         inside,
         col_axis == tensor.contiguous_axis
         and (tensor.dtype.bits == 16 or tensor.dtype is dtypes.float32),
     )
+
+
+def last_row(
+    ctx: Context, op: ops.Op, tensor: TensorParam, axis: int, first: Expr, rows: int
+) -> str:
+    """The C++ of the row of a tensor before which the accesses of an op end: its extent, or, where
+    the op has `rows`, at most so many after the coordinate `first`.
+    """
+    extent = ctx.argument("shape", tensor.name, axis)
+    wanted = None
+    if isinstance(op, ops.FragmentStoreGlobal | ops.FragmentReduceGlobal):
+        wanted = op.rows
+    if wanted is None:
+        return extent
+    stop = ctx.temporary("stop")
+    count = f"max(min({text(ctx, wanted)}, {rows}), 0)"
+    ctx.out(f"const i32 {stop} = max(min({operand(ctx, first, 12)} + {count}, {extent}), 0);")
+    return stop
 
 
 def _sum(base: str, step: str) -> str:
@@ -124,8 +147,7 @@ def _line(ctx: Context, w: _Walk) -> tuple[str, str]:
     step = str(w.loops.i * w.groups)
     here, line = list(w.inside), w.at
     if w.row_axis is not None:
-        extent = ctx.argument("shape", w.tensor.name, w.row_axis)
-        here.append(f"{ctx.use('inside')}({_sum(w.row, step)}, {extent})")
+        here.append(f"{ctx.use('inside')}({_sum(w.row, step)}, {w.stop})")
         line = ctx.temporary("line")
         offset = index_term(ctx, w.tensor, w.row_axis, step)
         ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")

@@ -179,25 +179,28 @@ class FragmentLoadGlobal(Op):
 class FragmentStoreGlobal(Op):
     """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's
     dtype, by ordinary stores (st.global). What lies outside the tensor is dropped. `coords`: as in
-    `FragmentLoadGlobal`.
+    `FragmentLoadGlobal`. `rows`: only the first so many rows of the value are written, none below
+    1.
     """
 
     tensor: Annotated[TensorParam, WRITES]
     coords: tuple[Expr, ...]
     value: Annotated[Expr, READS]
+    rows: Expr | None = None
 
 
 @declares(replace(WHOLE_WARPGROUP, ptx="red", noticed=True))
 class FragmentReduceGlobal(Op):
     """Each element of the part of a tensor that starts at `coords` becomes what `operation` makes
     of it and of that of a fragment-shaped value, atomically (red.global, relaxed at gpu scope).
-    What lies outside the tensor is dropped. `coords`: as in `FragmentLoadGlobal`.
+    What lies outside the tensor is dropped. `coords`, `rows`: as in `FragmentStoreGlobal`.
     """
 
     tensor: Annotated[TensorParam, UPDATES]
     coords: tuple[Expr, ...]
     value: Annotated[Expr, READS]
     operation: Literal["add"]
+    rows: Expr | None = None
 
     @property
     def name(self) -> str:

@@ -158,6 +158,7 @@ class TransferMembers:
         coords: Sequence[object],
         value: FragmentValue,
         *,
+        rows: Extent | None = None,
         reduce: FragmentReduction | None = None,
     ) -> None:
         """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; elements
@@ -165,11 +166,13 @@ class TransferMembers:
         in `load_global`.
 
         Args:
+            rows: only the first so many rows of a fragment (m, n) or (m, 1) are written, none where
+                it is 0 or less: for tensors whose rows belong to groups that begin anywhere.
             reduce: "add": adds each element to what the tensor holds, as `atomic_add` does, of
                 float32, float16 and bfloat16. Relaxed, at gpu scope. The last bits of a sum depend
                 on the order of the CTAs, which is not fixed.
         """
-        fragment_memory.store_global(self.tracer, tensor, coords, value, reduce)
+        fragment_memory.store_global(self.tracer, tensor, coords, value, rows, reduce)
 
     def tma_load(
         self,

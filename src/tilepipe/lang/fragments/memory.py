@@ -138,6 +138,7 @@ def store_global(
     tensor: GlobalTensor,
     coords: Sequence[object],
     value: FragmentValue,
+    rows: object = None,
     reduce: str | None = None,
 ) -> None:
     """See `Context.store_global`."""
@@ -151,8 +152,9 @@ def store_global(
         refuse_rows(value, "store_global with reduce=", 'a fragment of layout "wgmma"')
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")
     given = value.to(destination.dtype).ir()
+    count = None if rows is None else _rows(tracer, rows, value)
     if reduce is None:
-        tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, given))
+        tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, given, count))
         return
     if destination.dtype not in _SUMS:
         raise TraceError(
@@ -160,4 +162,16 @@ def store_global(
             f" fragments are added to {', '.join(map(str, _SUMS))}",
             caller(),
         )
-    tracer.emit(ops.FragmentReduceGlobal(caller(), destination.param, where, given, "add"))
+    tracer.emit(ops.FragmentReduceGlobal(caller(), destination.param, where, given, "add", count))
+
+
+def _rows(tracer: Tracer, rows: object, value: FragmentValue) -> Expr:
+    """How many rows of a fragment are written."""
+    if value.shape[0] == 1:
+        raise TraceError(
+            f"store_global: rows= says how many rows of a fragment are written; this one,"
+            f" 1×{value.shape[1]}, has one value a column",
+            caller(),
+        )
+    count = require_integer(to_expr(tracer, rows), "rows= of store_global")
+    return require_uniform(count, "rows= of store_global", agent_vary(tracer))

@@ -303,13 +303,17 @@ def _note(
     coords: tuple[int, ...],
     is_write: bool,
     strong: Strong | None = None,
+    height: int | None = None,
 ) -> None:
-    """Orders an access to a tensor that the kernel writes."""
+    """Orders an access to a tensor that the kernel writes. `height`: to so many rows of the
+    fragment; all unless given.
+    """
     order = tensor.order
     if order is None:
         return
+    height = site.rows if height is None else height
     if threads := row_threads(site.layout):
-        _note_rows(m, ag, site, tensor, coords, is_write, threads)
+        _note_rows(m, ag, site, tensor, coords, is_write, threads, height)
         return
     box = _box(tensor, site.rows, site.cols)
     along = len(box) - (1 if 1 in (site.rows, site.cols) else 2)
@@ -318,7 +322,8 @@ def _note(
         if 1 in (site.rows, site.cols)
         else (site.layout, coords[-2] % SPAN[site.layout], coords[-1] % 8)
     )
-    for lanes, first, count in _parts(ag, site, is_write, box):
+    for lanes, first, whole in _parts(ag, site, is_write, box):
+        count = whole if site.rows == 1 else min(whole, max(height - first, 0))
         start = tuple(at + first if axis == along else at for axis, at in enumerate(coords))
         extents = tuple(count if axis == along else n for axis, n in enumerate(box))
         where: Index = tensor.clip(start, extents)[0]
@@ -335,6 +340,7 @@ def _note_rows(
     coords: tuple[int, ...],
     is_write: bool,
     threads: int,
+    height: int,
 ) -> None:
     """`_note`, of layout "rows:T", T = `threads`."""
     assert tensor.order is not None
@@ -358,10 +364,10 @@ def _note_rows(
             lanes = (1 << min(threads, WARP)) - 1
         for r0, r1, c0, c1 in warp_boxes(site.layout, ag.warps, w, rows, cols):
             start, extents = list(coords), [1] * len(coords)
-            for axis, first, stop in ((row_axis, r0, r1), (col_axis, c0, c1)):
+            for axis, first, stop in ((row_axis, r0, min(r1, height)), (col_axis, c0, c1)):
                 if axis is not None:
                     start[axis] += first
-                    extents[axis] = stop - first
+                    extents[axis] = max(stop - first, 0)
             where: Index = tensor.clip(tuple(start), tuple(extents))[0]
             if all(s.stop > s.start for s in where):
                 by = lanes << (32 * w)
@@ -380,14 +386,20 @@ def fragment_load_global(
 
 
 def fragment_store_global(
-    m: Machine, ag: Agent, site: Site, mask: int, coords: tuple[int, ...], value: Array | float
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: tuple[int, ...],
+    value: Array | float,
+    rows: int | None = None,
 ) -> None:
     """Writes a fragment-shaped value to a part of a tensor, rounded to its dtype; what lies outside
-    is dropped.
+    is dropped. `rows`: how many rows of the value at most.
     """
-    tensor = m.world.tensors[site.tensor]
-    _note(m, ag, site, tensor, coords, is_write=True)
-    _put(tensor, site, coords, value)
+    tensor, height = m.world.tensors[site.tensor], _height(site, rows)
+    _note(m, ag, site, tensor, coords, is_write=True, height=height)
+    _put(tensor, site, coords, value, height)
 
 
 def fragment_reduce_global(
@@ -398,14 +410,15 @@ def fragment_reduce_global(
     coords: tuple[int, ...],
     value: Array | float,
     operation: str,
+    rows: int | None = None,
 ) -> None:
     """red.global of each element of a fragment-shaped value, rounded to the tensor's dtype; what
-    lies outside the tensor is dropped.
+    lies outside the tensor is dropped. `rows`: as of `fragment_store_global`.
     """
-    tensor = m.world.tensors[site.tensor]
-    _note(m, ag, site, tensor, coords, is_write=True, strong=RELAXED)
-    _put(tensor, site, coords, value, combined(operation, tensor.param.dtype))
-    where: Index = tensor.clip(coords, _box(tensor, site.rows, site.cols))[0]
+    tensor, height = m.world.tensors[site.tensor], _height(site, rows)
+    _note(m, ag, site, tensor, coords, is_write=True, strong=RELAXED, height=height)
+    box = _put(tensor, site, coords, value, height, combined(operation, tensor.param.dtype))
+    where: Index = tensor.clip(coords, box)[0]
     reduced(m, site, mask, [(s.start, s.stop) for s in where])
 
 
@@ -414,7 +427,18 @@ def _put(
     site: Site,
     coords: tuple[int, ...],
     value: Array | float,
+    height: int,
     reduction: Combine | None = None,
-) -> None:
+) -> tuple[int, ...]:
+    """Writes the first `height` rows of a value; gives the extents of what it writes."""
     values = np.broadcast_to(rounded(np.asarray(value), tensor.param.dtype), (site.rows, site.cols))
-    tensor.write_box(coords, values.reshape(_box(tensor, site.rows, site.cols)), reduction)
+    values = values.reshape(_box(tensor, site.rows, site.cols))
+    if height < site.rows:
+        values = values[..., :height] if site.cols == 1 else values[..., :height, :]
+    tensor.write_box(coords, values, reduction)
+    return values.shape
+
+
+def _height(site: Site, rows: int | None) -> int:
+    """How many rows of a fragment are written."""
+    return site.rows if rows is None else min(max(rows, 0), site.rows)

@@ -30,13 +30,23 @@ defines(
 defines(
     ops.FragmentStoreGlobal,
     fragment_access.fragment_store_global,
-    operands=lambda f, op: [f.coords(op.coords, op), f.x(op.value)[0]],
+    operands=lambda f, op: [f.coords(op.coords, op), f.x(op.value)[0], *_rows(f, op)],
 )
 defines(
     ops.FragmentReduceGlobal,
     fragment_access.fragment_reduce_global,
-    operands=lambda f, op: [f.coords(op.coords, op), f.x(op.value)[0], repr(op.operation)],
+    operands=lambda f, op: [
+        f.coords(op.coords, op),
+        f.x(op.value)[0],
+        repr(op.operation),
+        *_rows(f, op),
+    ],
 )
+
+
+def _rows(f: Function, op: ops.FragmentStoreGlobal | ops.FragmentReduceGlobal) -> list[str]:
+    """The operand that says how many rows are written, where the op has one."""
+    return [] if op.rows is None else [f.x.scalar(op.rows, "rows= of store_global", op)]
 
 
 @defines(ops.ClcQuery, grid.clc_query)
