@@ -25,6 +25,7 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import Program
 from tilepipe.machine.rules import Rule, Rules, asks
+from tilepipe.machine.separated_lanes import SeparatedLanes
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import Queued, Unit, UnitQueue
 
@@ -32,6 +33,8 @@ OnEvent = Callable[[Agent, Site, float, float], None]
 # (machine, agents that wait, mbarriers that they wait on -> ops that could bring what those lack)
 # -> what to say in place of a deadlock that the front end's model cannot decide
 Undecided = Callable[["Machine", list[Agent], dict[Mbarrier, list[Site]]], NotModelledError | None]
+# (machine, agent) -> its lanes that stand where they do until others of it come
+Separated = Callable[["Machine", Agent], Iterable[SeparatedLanes]]
 # an exception in code of the front end's -> the line of the program
 Located = Callable[[BaseException], Loc | None]
 
@@ -67,7 +70,8 @@ class World:
             ones do; of an exploration. looked_at: the tensors, by number, of which that is known.
         standing: all that decides what an agent does next, but for memory that others reach, in a
             form that `==` compares; None: the front end does not say.
-        undecided: what the front end says of a deadlock that its model cannot decide. located: the
+        undecided: what the front end says of a deadlock that its model cannot decide. separated:
+            the lanes of an agent which stand where they do until others of it come. located: the
             line of the program at which the front end's code has raised an exception.
     """
 
@@ -88,6 +92,7 @@ class World:
     elected: int = 0
     standing: Callable[[Agent], Hashable | None] = lambda agent: None
     undecided: Undecided = lambda m, stuck, sources: None
+    separated: Separated = lambda m, agent: ()
     located: Located = lambda error: None
     counts: list[int] = field(init=False)
     blocked: list[int] = field(init=False)

@@ -35,7 +35,7 @@ from tilepipe.ptx.compiler.compiled_function import CompiledFunction, compiled
 from tilepipe.ptx.compiler.early_uses import WAIT_OF_LOAD, early_use
 from tilepipe.ptx.compiler.segments import RequestSite
 from tilepipe.ptx.definition import source_line, where
-from tilepipe.ptx.execution import timeouts
+from tilepipe.ptx.execution import standing_lanes, timeouts
 from tilepipe.ptx.execution.clocks import SpecialValues
 from tilepipe.ptx.execution.time_limit import TimeLimit
 from tilepipe.ptx.execution.warp import Warp
@@ -341,6 +341,7 @@ class Launch:
             self.memory.tensors,
             self.rules,
             undecided=timeouts.undecided(self.kernel.code),
+            separated=standing_lanes.separated,
         )
         world.standing = _standing
         world.unread = self._reductions

@@ -21,6 +21,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier as mbarriers
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.machine import Machine
+from tilepipe.machine.separated_lanes import SeparatedLanes
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import WARP_MASK
 from tilepipe.sim import election
@@ -84,6 +85,33 @@ def undecided(
     return None
 
 
+def separated(kernel: Kernel, m: Machine, agent: Agent) -> Iterator[SeparatedLanes]:
+    """The lanes of an agent that some of its lanes, which wait, have to meet before those go on."""
+    assert agent.request is not None
+    function, args = agent.request
+    waiting = _partly(args[1]) if function in _WAITS else 0
+    role = next((r for r in kernel.roles if r.name == agent.role_name), None)
+    if not waiting or role is None:
+        return
+    places = _places(m, agent, role, kernel.cluster_size)
+    at = next(i for i, place in enumerate(places) if place.op is args[0].op)
+    here, later = places[at], places[at + 1 :]
+    first = next((i for i, place in enumerate(later) if _meets(place, here, args[1])), None)
+    if first is None:
+        return
+    sites = {id(s.op): s for s in m.world.program.sites if isinstance(s, OpSite)}
+    meeting = sites.get(id(later[first].op))
+    what = f" ({meeting.kind})" if meeting is not None else ""
+    for place in later[first:]:
+        site = sites.get(id(place.op))
+        if site is not None and place.threads & waiting and not {*place.by_data} & {*here.by_data}:
+            yield SeparatedLanes(
+                place.threads & waiting,
+                f"{later[first].op.loc.short}{what}",
+                frozenset([site.id]),
+            )
+
+
 def _partly(mask: int) -> int:
     """The threads beside those of a mask in warps of which it has some."""
     other = 0
@@ -137,6 +165,15 @@ def _places(m: Machine, agent: Agent, role: Role, cluster_size: int) -> list[_Pl
     return list(walk(role.body, agent.full, (), ()))
 
 
+def _meets(place: _Place, wait: _Place, mask: int) -> bool:
+    """True if lanes that wait, those of `mask`, have to meet others at an op."""
+    return (
+        place.op.facts.scope > facts.Scope.LANE
+        and bool(place.threads & mask)
+        and set(place.inside) <= set(wait.inside)
+    )
+
+
 def _reached(places: list[_Place], wait: _Place, mask: int) -> Iterator[_Place]:
     """The ops that lanes may reach which do not wait at `wait`, where those of `mask` do, before
     they have to meet those.
@@ -146,12 +183,7 @@ def _reached(places: list[_Place], wait: _Place, mask: int) -> Iterator[_Place]:
     def up_to_meeting(first: int, last: int) -> list[_Place]:
         # up to an op at which a whole warp meets, or those of its lanes that have come
         part = places[first:last]
-        meets = (
-            p.op.facts.scope > facts.Scope.LANE
-            and p.threads & mask
-            and set(p.inside) <= set(inside)
-            for p in part
-        )
+        meets = (_meets(place, wait, mask) for place in part)
         return part[: next((i for i, met in enumerate(meets) if met), len(part))]
 
     first = at + 1

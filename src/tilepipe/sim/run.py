@@ -190,6 +190,7 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         on_event,
         elected=compiled.lanes[0],
         undecided=partial(lane_deadlocks.undecided, kernel),
+        separated=partial(lane_deadlocks.separated, kernel),
         located=compiled.located,
     )
     world.unread = compiled.reductions

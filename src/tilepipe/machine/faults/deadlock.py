@@ -22,7 +22,14 @@ from tilepipe.ir.facts import Group, Sync
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
-from tilepipe.machine.faults import root_causes as causes, tensor_memory as tensor_faults, view
+from tilepipe.machine.faults import (
+    divergence,
+    first_waits,
+    root_causes as causes,
+    spinning,
+    tensor_memory as tensor_faults,
+    view,
+)
 from tilepipe.machine.faults.view import Wait
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import tensor_allocation
@@ -251,18 +258,28 @@ class _Report:
 
     def _hint(self) -> str:
         """The advice on what to look at first."""
-        spinning = [w for w in self.waits if isinstance(w.on, Spin)]
+        spins = [w for w in self.waits if isinstance(w.on, Spin)]
         return (
             self._forgotten_peer()
             or causes.out_of_turn(self.m.ctas)
             or next(filter(None, (causes.unreached(self.m, bar) for _, bar in self.barriers)), "")
-            or next((self._spins(w) for w in spinning), "")
+            or self._told(first_waits.begins_late(self.m, self.waits, self._cycle()))
+            or self._told(divergence.behind(self.m, self.waits))
+            or next((spinning.advice(self.m, w) for w in spins), "")
             or self._of_one(self._bytes)
             or self._never_used()
             or self._of_one(self._arrivals)
             or next((self._full(w.on) for w in self.waits if isinstance(w.on, TensorMemory)), "")
             or self._when_no_wait_explains()
         )
+
+    def _told(self, found: tuple[Wait, str] | None) -> str:
+        """The advice about a wait; where warps have no roles, the fault is there."""
+        if found is None:
+            return ""
+        if self.m.world.program.addressed:
+            self.at = found[0]
+        return found[1]
 
     def _of_one(self, says: Callable[[Wait, Mbarrier], str]) -> str:
         """The first known cause, by barrier. Where warps have no roles,
@@ -386,45 +403,6 @@ class _Report:
                         )
         return ""
 
-    def _spins(self, wait: Wait) -> str:
-        """Why a loop that looks at an element of a tensor, or at nothing, does not end."""
-        m, agent, spin, where = self.m, wait.agent, wait.on, wait.site.loc.short
-        assert isinstance(spin, Spin)
-        if not spin.name:
-            return (
-                f"{agent} goes round the loop at {where} and nothing changes from one round to the"
-                f" next: no other {agent.cta.words['warp']} may write what it reads there (that"
-                " would be a race). Wait on a barrier for whoever is to end the loop, or poll with"
-                f" {agent.cta.words['an atom.add of 0']}."
-            )
-        clusters, size = m.world.clusters, len(m.ctas)
-        if clusters is not None and clusters.waiting:
-            left, total = len(clusters.waiting), m.num_clusters
-            return (
-                f"{agent} waits at {where} until others change {spin.name}, and {left * size} of"
-                f" the {total * size} CTAs of the grid have not started: only"
-                f" {clusters.resident * size} of {total * size} CTAs can be resident, and each of"
-                " these waits. CTAs that wait for each other must all be resident: launch at most"
-                f" {clusters.resident * size}, or let each do the work of several."
-                f"{agent.cta.words.get('a cooperative launch', '')}"
-            )
-        if m.world.program.addressed:
-            polls = f"{agent} polls {spin.name} at {where}, which holds {spin.value} and which"
-            if spin.writers is not None and not view.sources(m, spin):
-                return (
-                    f"{polls} no other instruction has written. Check that the store which is to"
-                    " end the loop is executed, and that it and the loop use one address."
-                )
-            return (
-                f"{polls} no running agent can change. Check that it is written often enough and"
-                " at the right address, and that it is reset before each launch."
-            )
-        return (
-            f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value},"
-            " and no remaining agent changes it: too few add to it, or it starts at another value"
-            " than the loop takes for granted (is it set back to 0 before each launch?)."
-        )
-
     def _full(self, memory: TensorMemory) -> str:
         """Which agent keeps the columns that others wait for."""
         waiting: dict[Actor, Wait] = {
@@ -450,13 +428,9 @@ class _Report:
                 if named is None
                 else self._too_few(*named)
             )
-        return (
-            causes.passed_over(self.m.ctas)
-            or self._starts_late()
-            or (
-                "the cycle above: each of its members waits before it has done what the one before"
-                " it waits for."
-            )
+        return causes.passed_over(self.m.ctas) or (
+            "the cycle above: each of its members waits before it has done what the one before"
+            " it waits for."
         )
 
     def _too_few(self, wait: Wait, named: NamedState) -> str:
@@ -478,20 +452,6 @@ class _Report:
             f"not every thread that the barrier counts reaches it: it counts {named.threads},"
             f" {named.threads - named.missing} have arrived{has and f' ({has})'}."
         )
-
-    def _starts_late(self) -> str:
-        """A producer whose very first wait is for a release; empty where there is none."""
-        for wait, bar in self.barriers:
-            first = wait.phase == bar.phase == 0 and not self.m.world.counts[wait.site.id]
-            if first and bar.side is not None and not bar.side.fills:
-                parity = bar.cta.words["parity 1"]
-                return (
-                    f"{wait.agent} waits for phase 0 of {bar.where}, the first release, before it"
-                    " has filled anything, and nothing has arrived: its phases start one too late."
-                    " Every stage is free at the start: the first wait of a producer is for the"
-                    f" phase before the first ({parity}), and passes."
-                )
-        return ""
 
 
 def _missing(bar: Mbarrier) -> str:
