@@ -122,6 +122,13 @@ def test_from_its_ptx(tilepipe: Call) -> None:
     (ran,) = found["runs"]
     assert ran["steps"] > 0
     assert ran["simulated_us"] is None
+    # nothing is recommended that would be refused
+    code, out, _ = tilepipe("run", "own.py:program", "--from", "ptx")
+    assert code == 0
+    assert out.endswith("ran without a fault; compared with nothing\n")
+    code, _, err = tilepipe("run", "own.py:program", "--from", "ptx", "--against", "own.py:right")
+    assert code == 2
+    assert "leave out --from ptx, or compare the launch's arrays in Python" in " ".join(err.split())
 
 
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU")

@@ -117,7 +117,10 @@ def peer_of(what: str, program: programs.Made, number: int = 0) -> Peer:
         BindError: there is no such thing, or it does not fit the program.
     """
     if not isinstance(program, tp.Program):
-        raise BindError("--against compares programs; this is a launch of PTX")
+        raise BindError(
+            "--against compares the results of programs, and this is a launch of PTX: leave out"
+            " --from ptx, or compare the launch's arrays in Python after launch.run()"
+        )
     if not programs.names_file(what):
         raise BindError(f"--against takes FILE.py:NAME, got {what!r}")
     value = programs.value_of(what)

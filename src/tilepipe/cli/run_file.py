@@ -63,10 +63,12 @@ def run_file(
         BindError: a launch of PTX for a GPU, or a peer that does not fit.
     """
     done: list[Ran] = []
+    compares = True  # --against takes these programs
     for number, instance in enumerate(found.instances):
         with contextlib.redirect_stdout(sys.stderr):  # what the file prints
             program = instance.make()
             peer = peer_of(against, program, number) if against else None
+        compares = compares and isinstance(program, tp.Program)
         done.append(_run(instance.name, program, peer, device, seed, timeout, as_json))
     if as_json:
         ok = all(x.ok for x in done) if against else None
@@ -87,7 +89,8 @@ def run_file(
         for ran in done:
             out.print(str(ran))
         if not against:
-            out.print("ran without a fault; compared with nothing: --against FILE.py:NAME does")
+            cure = ": --against FILE.py:NAME does" if compares else ""
+            out.print(f"ran without a fault; compared with nothing{cure}")
     return all(x.ok for x in done)
 
 
