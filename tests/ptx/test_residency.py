@@ -67,10 +67,15 @@ def test_a_cooperative_launch_that_does_not_fit_is_refused() -> None:
 
 
 def test_a_search_that_ends_early_says_how_many_clusters_ran_at_once() -> None:
-    verdict = check(chain(-1, 6), bounds=Bounds(traces=1))
+    verdict = check(chain(-1, 2), bounds=Bounds(traces=5))
     assert verdict.verdict == "undecided"
-    assert "of 6 clusters running at once" in verdict.bound
+    assert "this was with 1 of 2 clusters running at once" in verdict.bound
     assert "say cooperative=True if the launch promises that all run" in verdict.bound
+
+
+def test_a_search_that_ends_with_all_clusters_at_once_does_not_speak_of_fewer() -> None:
+    """A cooperative launch would have hit the same bound."""
+    assert check(chain(-1, 2), bounds=Bounds(traces=4)).bound == "4 executions"
 
 
 # As this_grid().sync() of cooperative groups: a thread of each CTA counts, and waits for the flip.

@@ -14,10 +14,12 @@ from tilepipe.check.choose_front_end import AnyLaunch, front_end_of
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search, tickets
 from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Findings, Progress
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.proofs.polling import Kind
 from tilepipe.check.verdict import (
+    NOT_MODELLED,
     Bounds,
     Conclusion,
     Fault,
@@ -95,12 +97,8 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
                 pass
         except BoundError as hit:
             bound = str(hit)
-            if len(front_end.residents) > 1:
-                bound += (
-                    f"; this was with {front_end.resident} of {front_end.clusters} clusters running"
-                    " at once. Clusters may wait for each other, so every number of them is tried:"
-                    " check fewer, or say cooperative=True if the launch promises that all run"
-                )
+            if not bound.startswith(NOT_MODELLED):
+                bound += _of_fewer_clusters(front_end)
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
@@ -123,6 +121,19 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             attempt.completions,
             front_end.grid,
         )
+
+
+def _of_fewer_clusters(front_end: FrontEnd) -> str:
+    """What to add to a bound that was hit after all clusters at once had been decided: with fewer
+    of them, which a cooperative launch rules out.
+    """
+    if front_end.resident == front_end.residents[0]:
+        return ""
+    return (
+        f"; this was with {front_end.resident} of {front_end.clusters} clusters running at once."
+        " Clusters may wait for each other, so every number of them is tried: check fewer, or say"
+        " cooperative=True if the launch promises that all run"
+    )
 
 
 @dataclass(eq=False, slots=True)

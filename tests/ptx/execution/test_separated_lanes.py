@@ -24,9 +24,11 @@ GIVE_BACK = {
 }
 
 
-def checked(form: str, lanes: int, give_back: str = "exch", fence: str = "membar.gl;") -> Verdict:
+def checked(
+    form: str, lanes: int, give_back: str = "exch", fence: str = "membar.gl;", grid: int = 1
+) -> Verdict:
     text = form.format(fence=fence, give_back=GIVE_BACK[give_back])
-    launch = kernel(text, 1).bind([np.zeros(2, np.int32)], grid=1, block=lanes)
+    launch = kernel(text, 1).bind([np.zeros(2, np.int32)], grid=grid, block=lanes)
     return check(launch, bounds=Bounds(seconds=60))
 
 
@@ -46,7 +48,18 @@ def test_lanes_that_pass_others_which_poll_are_undecided(lanes: int, give_back: 
     assert verdict.verdict == "undecided"
     assert "both act before they meet again" in verdict.bound
     assert "(atom.global.cas.b32) and" in verdict.bound
+    assert verdict.bound.endswith(
+        "only one order of the two is looked at. Let one lane of the warp do both, or, of a lock,"
+        " put what it guards and its release into the loop, where a lane has got it"
+    )
     assert checked(AFTER, 1, give_back).ok
+
+
+def test_how_many_ctas_run_at_once_has_no_part_in_what_is_not_modelled() -> None:
+    """A lock in global memory orders CTAs, too; fewer of them would change nothing."""
+    assert checked(AFTER, 2, grid=2).bound == checked(AFTER, 2).bound.replace(
+        "warp 0", "warp 0 of CTA 0"
+    )
 
 
 def test_what_a_lock_of_lanes_guards_is_examined() -> None:

@@ -17,6 +17,8 @@ from tilepipe.ptx.execution.lane_groups import Region
 from tilepipe.ptx.execution.warp import Warp
 from tilepipe.ptx.lanes import lanes_from_mask
 
+_LOCK = ", or, of a lock, put what it guards and its release into the loop, where a lane has got it"
+
 
 class WatchedWarp(Warp):
     """A warp that reports when two of its groups perform visible steps, because a fault that needs
@@ -86,8 +88,10 @@ class WatchedWarp(Warp):
     def _say(self, first: Site, second: Site) -> None:
         world = self.time_limit.world
         if world is not None and not world.incomplete:
+            lock = _LOCK if any(".cas" in s.kind for s in (first, second)) else ""
             world.incomplete = (
                 f"not modelled: lanes of {self.agent} that a branch has separated both act before"
                 f" they meet again, at {first.loc.short} ({first.kind}) and {second.loc.short}"
-                f" ({second.kind}): only one order of the two is looked at"
+                f" ({second.kind}): only one order of the two is looked at. Let one lane of the"
+                f" warp do both{lock}"
             )
