@@ -31,7 +31,8 @@ ALLOWED = {
     "pipelines": BASE | {"ir", "lang"},
     "public_members": {"lang"},
     "machine": BASE | {"ir"},  # of which `LEAVES` alone
-    "sim": BASE | {"ir", "machine"},
+    "timeline": BASE | {"ir", "machine"},
+    "sim": BASE | {"ir", "machine", "timeline"},
     "cuda": BASE | {"ir"},
     # nothing of `cuda`: the reader checks what the printer prints
     "ptx": BASE | {"ir", "machine", "check"},
@@ -56,6 +57,7 @@ ALLOWED = {
         "registry",
         "bench",
         "testing",
+        "timeline",
     },
     "__main__": {"cli"},
 }
@@ -87,6 +89,7 @@ LOADED_LATE = {
         "tilepipe.ptx",
         "tilepipe.registry",
         "tilepipe.sim",
+        "tilepipe.timeline",
         "torch",
     },
     "cuda": {"cuda"},
@@ -102,6 +105,7 @@ LOADED_LATE = {
         "tilepipe.sim",
     },
     "ptx": {"tilepipe.check"},
+    "sim": {"tilepipe.timeline"},
     "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.ptx", "tilepipe.sim"},
 }
 # - those of a module that imports the importer

@@ -67,7 +67,7 @@ SUBPACKAGES = {
     "program",
     "ptx",
 }
-SUBPACKAGES |= {"machine", "registry", "sim", "public_members", "testing", "trace"}
+SUBPACKAGES |= {"machine", "registry", "sim", "public_members", "testing", "timeline", "trace"}
 
 
 def test_public_names() -> None:

@@ -6,10 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.cli.copying import Call, report
-from tilepipe.cli.timeline import Event, units
 
 SMALL = ["-s", "m=256", "-s", "n=256", "-s", "k=256"]
 
@@ -21,19 +18,28 @@ def test_a_shipped_kernel(tilepipe: Call, tmp_path: Path) -> None:
     events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
     begun = {e["id"]: e for e in events if e["ph"] == "b"}
     ended = {e["id"]: e for e in events if e["ph"] == "e"}
+    waits = [e for e in events if e["ph"] == "X"]
     assert begun.keys() == ended.keys()
-    assert len(begun) == found["events"] == sum(x["count"] for x in found["units"])
+    assert len(begun) == sum(x["count"] for x in found["units"])
+    assert len(waits) == sum(w["count"] for x in found["roles"] for w in x["waits"])
+    assert len(begun) + len(waits) == found["events"]
     assert {e["pid"] for e in begun.values()} == {0, 1}
     assert all(begun[i]["ts"] <= ended[i]["ts"] <= found["simulated_us"] for i in begun)
     assert {x["kind"] for x in found["units"]} >= {"tma_load", "tma_store", "wgmma"}
     assert all(0 < x["busy"] <= 1 for x in found["units"])
     assert all(re.fullmatch(r"\w+\.py:\d+", e["args"]["at"]) for e in begun.values())
+    mma = next(x for x in found["roles"] if x["role"] == "mma")
+    assert mma["agents"] == 4
+    assert mma["waits"][0]["on"] == "inputs.full"
+    assert [w["us"] for w in mma["waits"]] == sorted((w["us"] for w in mma["waits"]), reverse=True)
 
 
 def test_a_file(file: Path, tilepipe: Call) -> None:
     code, out, err = tilepipe("timeline", f"{file}:small", "-s", "columns=3", "-o", "t.json")
     assert code == 0
+    assert re.search(r"load × 2.*ring\.empty \d+%", out)
     assert "tma_load" in out
+    assert "arithmetic in registers" in out
     assert "ui.perfetto.dev opens it" in err
     names = [
         e["args"]["name"]
@@ -43,21 +49,25 @@ def test_a_file(file: Path, tilepipe: Call) -> None:
     assert names == ["CTA 0", "CTA 1", "load", "store", "load", "store"]
 
 
+def test_a_page_of_two_runs(file: Path, tilepipe: Call) -> None:
+    two = ["--beside", f"{file}:small", "--beside-set", "stages=1"]
+    code, out, err = tilepipe("timeline", f"{file}:small", *two, "-o", "t.html")
+    assert code == 0
+    assert f"{file}:small stages=1, 2 of 2 CTAs" in out.replace("\n", " ")
+    assert "any browser opens it" in err
+    page = Path("t.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.count('"grid":2') == 2
+
+
 def test_what_cannot_be_written_or_is_no_program(file: Path, tilepipe: Call) -> None:
-    code, _, err = tilepipe("timeline", f"{file}:small", "-o", "no/such/t.json")
-    assert code == 2
-    assert "cannot write no/such/t.json" in err
-    code, _, err = tilepipe("timeline", f"{file}:both", "-o", "t.json")
-    assert code == 2
-    assert "makes 2 programs" in err
-
-
-def test_busy_counts_what_overlaps_once() -> None:
-    def event(cta: int, kind: str, start: float, end: float) -> Event:
-        return Event(cta, "load", kind, "", "", start, end)
-
-    events = [event(0, "x", 0, 4), event(0, "x", 2, 6), event(0, "x", 8, 10), event(1, "y", 0, 10)]
-    x, y = units(events)
-    assert (x["count"], x["busy"]) == (3, pytest.approx(8 / 20))
-    assert x["mean_us"] == pytest.approx(10 / 3)
-    assert y["busy"] == pytest.approx(0.5)
+    for args, message in [
+        ((f"{file}:small", "-o", "no/such/t.json"), "cannot write no/such/t.json"),
+        ((f"{file}:both", "-o", "t.json"), "makes 2 programs"),
+        ((f"{file}:small", "-o", "t.txt"), "a timeline is a page, -o t.html, or trace events"),
+        ((f"{file}:small", "--beside", "gemm", "-o", "t.json"), "two timelines are a page"),
+        ((f"{file}:small", "--beside-set", "stages=1", "-o", "t.html"), "there is none"),
+    ]:
+        code, _, err = tilepipe("timeline", *args)
+        assert code == 2
+        assert message in " ".join(err.split())

@@ -29,6 +29,7 @@ PAGES = (
     readme.ROOT / "docs" / "concepts" / "checker.md",
     readme.ROOT / "docs" / "how-to" / "check-your-kernel.md",
     readme.ROOT / "docs" / "how-to" / "run-check-and-bench.md",
+    readme.ROOT / "docs" / "how-to" / "see-where-time-goes.md",
     readme.ROOT / "docs" / "how-to" / "check-a-kernel-you-already-have.md",
 )
 WIDTH = "100"

@@ -314,6 +314,9 @@ def demo(as_json: Json = False) -> None:
     if not comparison.ok:
         raise typer.Exit(1)
     out.print(
+        "Where its time goes: `tilepipe timeline gemm -o gemm.html` writes a page, for any browser."
+    )
+    out.print(
         "Next: `tilepipe kernels`, `tilepipe run gemm -s m=512`, `tilepipe compile gemm --emit"
         " cuda`, examples/."
     )

@@ -1,12 +1,12 @@
-"""`tilepipe timeline`: when the asynchronous units of a simulated run are busy."""
+"""`tilepipe timeline`: when copies and MMAs of a simulated run are in flight, and who waits for
+whom.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,148 +18,155 @@ from tilepipe.cli.common import Json, Settings, What, app, counting, err, out, p
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.sites import Site
+    from tilepipe.timeline import Timeline
 
-
-@dataclass(frozen=True)
-class Event:
-    """A copy or an MMA, from its issue to its completion in microseconds since its CTA started."""
-
-    cta: int
-    role: str
-    kind: str
-    what: str
-    at: str
-    start_us: float
-    end_us: float
+_SHOWN = 4  # things that a role waits for, in the terminal
 
 
 @app.command()
 def timeline(
     what: What,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.json", help="Where to write it.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write it: .html, a page to look at; .json, for ui.perfetto.dev.",
+        ),
     ],
     settings: Settings = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="A second kernel, or FILE.py:NAME, on the same page (.html)."
+        ),
+    ] = None,
+    beside_settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside-set",
+            metavar="NAME=VALUE",
+            help="A setting of the second one; those of the first where none is given.",
+        ),
+    ] = None,
     ctas: Annotated[int, typer.Option(help="How many CTAs it has, from the first on.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the data and the interleaving.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Simulates a kernel and writes when its copies and MMAs are in flight, by the cost model, as
-    trace events: ui.perfetto.dev and chrome://tracing open them.
+    """Simulates a kernel and writes when its copies and MMAs are in flight, and which waits block,
+    on what and until whose arrival, by the cost model, as a page or as trace events.
     """
-    from tilepipe.cli import programs
-    from tilepipe.cli.run_file import the_program
-
-    with contextlib.redirect_stdout(sys.stderr):  # what a file prints
-        if programs.names_file(what):
-            found = programs.target(what, settings or [])
-            program, config = the_program(found), found.config
-        else:
-            spec = programs.shipped_kernel(what)
-            made, _ = spec.configure(spec.parse(settings or []), None)
-            program, config = spec.make(made, seed).program, dict(made)
-    with counting("simulating CTAs", as_json) as progress:
-        events, us = recorded(program, ctas, seed, progress)
-    try:
-        output.write_text(json.dumps(trace(events), ensure_ascii=False), encoding="utf-8")
-    except OSError as error:
-        raise BindError(f"cannot write {output}: {error.strerror}") from None
-    rows = units(events)
+    _check_output(output, beside)
+    if beside is None and beside_settings:
+        raise BindError("--beside-set is about the kernel of --beside, and there is none")
+    found, config = _recorded(what, settings, ctas, seed, as_json)
+    other = None
+    if beside is not None:
+        given = settings if beside_settings is None else beside_settings
+        other, _ = _recorded(beside, given, ctas, seed, as_json)
+    found.save(output, beside=other)
     if as_json:
         print_json(
             {
                 "kernel": what,
                 "config": config,
                 "output": str(output),
-                "ctas": len({e.cta for e in events}),
-                "events": len(events),
-                "simulated_us": us,
-                "units": rows,
+                "ctas": found.ctas,
+                "events": len(found.events),
+                "simulated_us": found.simulated_us,
+                "units": [
+                    {"kind": x.op, "count": x.count, "mean_us": x.mean_us, "busy": x.busy}
+                    for x in found.units()
+                ],
+                "roles": [
+                    {
+                        "role": x.role,
+                        "agents": x.agents,
+                        "busy": x.busy,
+                        "waiting": x.waiting,
+                        "waits": [
+                            {"on": w.on, "own": w.own, "count": w.count, "us": w.us, "part": w.part}
+                            for w in x.waits
+                        ],
+                    }
+                    for x in found.roles()
+                ],
             }
         )
         return
-    table = Table("op", title=f"{what}, modelled time {us:.1f} µs", title_justify="left")
-    for column in ("count", "mean µs", "busy"):
+    for one in (found, other):
+        if one is not None:
+            _print(one)
+    out.print(
+        "in flight, waiting: parts of the agents' time, from a CTA's start to its last completion,"
+        " by the cost model,\nwhich counts copies and MMAs and not arithmetic in registers"
+    )
+    count = len(found.events) + (len(other.events) if other is not None else 0)
+    opens = "ui.perfetto.dev" if output.suffix == ".json" else "any browser"
+    err.print(f"{output}: {count:,} events; {opens} opens it")
+
+
+def _check_output(output: Path, beside: str | None) -> None:
+    """Raises BindError before anything is simulated where the file has a wrong name."""
+    if output.suffix not in (".html", ".json"):
+        raise BindError(
+            f"-o {output}: a timeline is a page, -o {output.stem or 't'}.html, or trace events for"
+            f" ui.perfetto.dev, -o {output.stem or 't'}.json"
+        )
+    if beside is not None and output.suffix != ".html":
+        raise BindError(f"-o {output}: two timelines are a page; give -o {output.stem}.html")
+    if not output.parent.is_dir():
+        raise BindError(f"cannot write {output}: No such file or directory")
+
+
+def _recorded(
+    what: str, settings: list[str] | None, ctas: int, seed: int, quiet: bool
+) -> tuple[Timeline, dict[str, Any]]:
+    """The timeline of a kernel's first CTAs, and the settings that it has run with."""
+    from tilepipe.cli import programs
+    from tilepipe.cli.run_file import the_program
+
+    program: tp.Program
+    with contextlib.redirect_stdout(sys.stderr):  # what a file prints
+        if programs.names_file(what):
+            target = programs.target(what, settings or [])
+            program, config = the_program(target), target.config
+        else:
+            spec = programs.shipped_kernel(what)
+            made, _ = spec.configure(spec.parse(settings or []), None)
+            program, config = spec.make(made, seed).program, dict(made)
+    with counting("simulating CTAs", quiet) as progress:
+        found = program.run(seed=seed, progress=progress, timeline=ctas).timeline
+    assert found is not None
+    return replace(found, name=" ".join([what, *(settings or [])])), dict(config)
+
+
+def _print(found: Timeline) -> None:
+    """A row for each role: how long it waits, and for what, longest first."""
+    title = f"{found.name}, {found.ctas:,} of {found.grid:,} CTAs"
+    title += f", modelled time {found.simulated_us:.1f} µs"
+    table = Table("role", title=title, title_justify="left")
+    for column in ("in flight", "waiting"):
         table.add_column(column, justify="right")
-    for row in rows:
+    table.add_column("on what")
+    for role in found.roles():
+        waits = [f"{'its own ' if w.own else ''}{w.on} {w.part:.0%}" for w in role.waits[:_SHOWN]]
+        more = len(role.waits) - _SHOWN
+        name = role.role + (f" × {role.agents}" if role.agents > 1 else "")
         table.add_row(
-            row["kind"], f"{row['count']:,}", f"{row['mean_us']:.2f}", f"{row['busy']:.0%}"
+            name,
+            f"{role.busy:.0%}",
+            f"{role.waiting:.0%}",
+            ", ".join([*waits, *([f"{more} more"] if more > 0 else [])]),
         )
     out.print(table, soft_wrap=False)
-    out.print(
-        "busy: the part of the time from a CTA's start to its last completion with one in flight"
-    )
-    err.print(f"{output}: {len(events):,} events; ui.perfetto.dev opens it")
+    busy = found.utilisation()
+    if busy:
+        tensor, tma = (sum(x) / len(busy) for x in zip(*map(_busy, busy), strict=True))
+        kinds = ", ".join(f"{x.count:,} {x.op} of {x.mean_us:.2f} µs" for x in found.units())
+        out.print(f"tensor core {tensor:.0%}, TMA {tma:.0%} occupied; {kinds}")
 
 
-def recorded(program: tp.Program, ctas: int, seed: int, progress: Any) -> tuple[list[Event], float]:
-    """The events of the first CTAs of a run, and its modelled time in microseconds."""
-    events: list[Event] = []
-    per_us = program.launch_args.chip.clock_ghz * 1e3
-
-    def record(agent: Agent, site: Site, start: float, end: float) -> None:
-        cta = agent.cta.block_id
-        if cta < ctas:
-            at, role = site.loc.short, agent.role.name
-            events.append(Event(cta, role, site.kind, site.what, at, start / per_us, end / per_us))
-
-    run = program.run(seed=seed, progress=progress, on_event=record)
-    return events, run.simulated_us
-
-
-def trace(events: Sequence[Event]) -> dict[str, Any]:
-    """The events in the Trace Event Format: a process for each CTA, a track for each role. Events
-    of a track overlap, so that each has a beginning and an end with an id of their own.
-    """
-    roles = list(dict.fromkeys(e.role for e in events))
-    found: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": cta, "args": {"name": f"CTA {cta}"}}
-        for cta in sorted({e.cta for e in events})
-    ]
-    for cta, role in sorted({(e.cta, e.role) for e in events}):
-        place = {"pid": cta, "tid": roles.index(role)}
-        found.append({"ph": "M", "name": "thread_name", **place, "args": {"name": role}})
-    for number, e in enumerate(events):
-        common = {
-            "cat": e.kind,
-            "name": e.what,
-            "id": number,
-            "pid": e.cta,
-            "tid": roles.index(e.role),
-        }
-        found.append({"ph": "b", "ts": e.start_us, **common, "args": {"at": e.at}})
-        found.append({"ph": "e", "ts": e.end_us, **common})
-    return {"traceEvents": found, "displayTimeUnit": "ns"}
-
-
-def units(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """For each kind of op how many there were, how long one took, and the part of the CTAs' time in
-    which one was in flight.
-    """
-    ends: dict[int, float] = {}
-    for e in events:
-        ends[e.cta] = max(ends.get(e.cta, 0.0), e.end_us)
-    rows = []
-    for kind in dict.fromkeys(e.kind for e in events):
-        mine = [e for e in events if e.kind == kind]
-        busy = sum(_covered([e for e in mine if e.cta == cta]) for cta in ends)
-        rows.append(
-            {
-                "kind": kind,
-                "count": len(mine),
-                "mean_us": sum(e.end_us - e.start_us for e in mine) / len(mine),
-                "busy": busy / sum(ends.values()) if any(ends.values()) else 0.0,
-            }
-        )
-    return rows
-
-
-def _covered(events: Sequence[Event]) -> float:
-    """Microseconds in which at least one is in flight."""
-    total = reached = 0.0
-    for e in sorted(events, key=lambda e: e.start_us):
-        total += max(0.0, e.end_us - max(e.start_us, reached))
-        reached = max(reached, e.end_us)
-    return total
+def _busy(x: Any) -> tuple[float, float]:
+    return x.tensor_busy, x.tma_busy

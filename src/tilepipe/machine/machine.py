@@ -24,12 +24,12 @@ from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.program import Program
+from tilepipe.machine.recorder import Recorder
 from tilepipe.machine.rules import Rule, Rules, asks
 from tilepipe.machine.separated_lanes import SeparatedLanes
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import Queued, Unit, UnitQueue
 
-OnEvent = Callable[[Agent, Site, float, float], None]
 # (machine, agents that wait, mbarriers that they wait on -> ops that could bring what those lack)
 # -> what to say in place of a deadlock that the front end's model cannot decide
 Undecided = Callable[["Machine", list[Agent], dict[Mbarrier, list[Site]]], NotModelledError | None]
@@ -51,8 +51,7 @@ class World:
         body: starts the body of an agent.
         counts: executions per site. blocked: those of them that did not pass at once.
         rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
-        on_event: called with (agent, site, start, end), times in cycles since the CTA started,
-            where a timeline is recorded.
+        recorder: is told when things happen, where that is recorded.
         clusters: those that have not started, where clusters run together (`clusters`).
         incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel
             prints is kept, not shown.
@@ -81,7 +80,7 @@ class World:
     grid: int
     tensors: list[GlobalTensor]
     rules: Rules = "practice"
-    on_event: OnEvent | None = None
+    recorder: Recorder | None = None
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
     clusters: Clusters | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilepipe.cuda import Compiled
     from tilepipe.cuda.runtime.launching import Launcher
     from tilepipe.cuda.runtime.loading import BoundLaunch
-    from tilepipe.machine.machine import OnEvent
+    from tilepipe.machine.recorder import OnEvent
     from tilepipe.machine.rules import Rules
     from tilepipe.ptx.launch import Launch as PtxLaunch
     from tilepipe.sim import Run
@@ -53,6 +53,7 @@ class Program:
         rules: Rules = "practice",
         progress: Callable[[int, int], None] | None = None,
         on_event: OnEvent | None = None,
+        timeline: bool | int = False,
     ) -> Run:
         """Runs the program on the simulated GPU, in place on its arguments: NumPy arrays, or
         tensors of PyTorch on the CPU.
@@ -65,6 +66,8 @@ class Program:
             progress: called with (CTAs done, CTAs of the grid).
             on_event: called with (agent, site, start, end) for each asynchronous unit, times in
                 cycles since its CTA started.
+            timeline: record when copies, MMAs and waits happen, of all CTAs, or of so many, from
+                the first on: `Run.timeline`, docs/reference/timeline.md.
 
         Raises:
             SimFault: a deadlock, race, wrong count, poison read, ...: the message explains it.
@@ -77,7 +80,12 @@ class Program:
         before = {name: array.copy() for name, array in self._counters().items()}
         try:
             return sim.run(
-                self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event
+                self.launch_args,
+                seed=seed,
+                rules=rules,
+                progress=progress,
+                on_event=on_event,
+                timeline=timeline,
             )
         finally:
             for name, array in self._counters().items():

@@ -6,24 +6,29 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilepipe.errors import BindError, SimFault
-from tilepipe.host_arguments import plain_int, shown
+from tilepipe.host_arguments import plain_bool, plain_int, shown
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
-from tilepipe.machine.machine import Machine, OnEvent, World
+from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.recorder import OnEvent, Recorder, UnitEvents
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
 from tilepipe.sim.analysis.data_flow import DecidingData
 from tilepipe.sim.analysis.live_locals import place
 from tilepipe.sim.codegen.module import Compiled, Params, compile_kernel
+
+if TYPE_CHECKING:
+    from tilepipe.timeline import Timeline
+    from tilepipe.timeline.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class Run:
         advice: what is right but should be written otherwise.
         printed: the lines that the kernel printed.
         simulated_us: time by the cost model. steps: ops and asynchronous units performed.
+        timeline: when copies, MMAs and waits happened, where `run` was asked for it.
     """
 
     roles: list[RoleStats]
@@ -80,6 +86,7 @@ class Run:
     simulated_us: float
     steps: int
     seed: int
+    timeline: Timeline | None = field(default=None, repr=False)
 
 
 def run(
@@ -89,6 +96,7 @@ def run(
     rules: Rules = "practice",
     progress: Callable[[int, int], None] | None = None,
     on_event: OnEvent | None = None,
+    timeline: bool | int = False,
 ) -> Run:
     """Runs a launch and writes the results into the arrays of its arguments.
 
@@ -100,6 +108,7 @@ def run(
         progress: called with (CTAs done, CTAs of the grid).
         on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles
         since its CTA started.
+        timeline: record one, `Run.timeline`: of all CTAs, or of so many, from the first on.
 
     Raises:
         SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed
@@ -111,7 +120,11 @@ def run(
         raise BindError(f"seed= is an integer of at least 0, got {shown(seed)}")
     seed = number
     rules = require_rules(rules)
-    world, compiled = world_of(launch, rules, on_event), compile_kernel(launch.kernel)
+    recording = _recording(launch, timeline, on_event)
+    recorder: Recorder | None = recording
+    if recording is None and on_event is not None:
+        recorder = UnitEvents(on_event)
+    world, compiled = world_of(launch, rules, recorder), compile_kernel(launch.kernel)
     size = launch.kernel.cluster_size
     order = list(range(launch.grid // size))
     random = Random(seed) if seed else None
@@ -158,8 +171,25 @@ def run(
     world.tensors = []
     us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
     return Run(
-        _role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps, seed
-    )
+        _role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps,
+        seed, None if recording is None else recording.timeline(launch.kernel.name, us),
+    )  # fmt: skip
+
+
+def _recording(launch: Launch, timeline: bool | int, on_event: OnEvent | None) -> Recording | None:
+    """The recorder of a run that is asked for a timeline."""
+    wanted = plain_bool(timeline)
+    ctas = launch.grid if wanted else plain_int(timeline)
+    if wanted is False:
+        return None
+    if ctas is None or ctas < 1:
+        raise BindError(
+            "timeline= is True, for all CTAs, or how many of them, at least 1; or False. Got"
+            f" {shown(timeline)}"
+        )
+    from tilepipe.timeline.recording import Recording
+
+    return Recording(launch.grid, ctas, launch.chip.clock_ghz * 1e3, on_event)
 
 
 def occupancy(launch: Launch) -> int:
@@ -170,7 +200,7 @@ def occupancy(launch: Launch) -> int:
 # -- arguments -------------------------------------------------------------------------
 
 
-def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
+def world_of(launch: Launch, rules: Rules, recorder: Recorder | None) -> World:
     """What all clusters of a launch share, at its start."""
     kernel = launch.kernel
     if launch.grid < 1 or launch.grid % kernel.cluster_size:
@@ -187,7 +217,7 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         launch.grid,
         tensors,
         rules,
-        on_event,
+        recorder,
         elected=compiled.lanes[0],
         undecided=partial(lane_deadlocks.undecided, kernel),
         separated=partial(lane_deadlocks.separated, kernel),

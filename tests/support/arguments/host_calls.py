@@ -316,9 +316,20 @@ CALLS: dict[str, Call] = {
     "Program.run": Call(
         lambda: (
             program().run,
-            {"seed": 0, "rules": "practice", "progress": None, "on_event": None},
+            {
+                "seed": 0,
+                "rules": "practice",
+                "progress": None,
+                "on_event": None,
+                "timeline": False,
+            },
         ),
-        {"seed": WHOLE - {"-1"}, "progress": FUNCTION, "on_event": FUNCTION},
+        {
+            "seed": WHOLE - {"-1"},
+            "progress": FUNCTION,
+            "on_event": FUNCTION,
+            "timeline": WHOLE - {"-1", "0"} | CONDITIONS,
+        },
     ),
     "Program.check": Call(
         lambda: (

@@ -42,6 +42,8 @@ def release(m: Machine, bar: Released, number: int) -> None:
     bar.known |= bar.acc
     bar.acc = 0
     bar.time = bar.acc_time
+    if m.world.recorder is not None:
+        m.world.recorder.completed(bar, number)
 
 
 def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
@@ -218,6 +220,8 @@ def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float)
     """`n` arrivals take effect; at least `n` are pending."""
     b.arrivals.append((ag, site, n))
     b.pending -= n
+    if m.world.recorder is not None:
+        m.world.recorder.arrived(b, ag, site, time)
     if time > b.acc_time:
         b.acc_time = time
     if b.pending == 0:
@@ -347,6 +351,8 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     else:
         ag.acquire(mask, b.known)
     if b.time > ag.time:
+        if m.world.recorder is not None:
+            m.world.recorder.waited(ag, site, b, phase)
         ag.time = b.time
     if site.parity or site.by_parity:
         key = b.cta.rank, bar

@@ -48,6 +48,8 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     if m.journal is not None:
         m.journal.touch(Touch.MEET, b, b.generation, mask)
     b.acc |= published
+    if m.world.recorder is not None:
+        m.world.recorder.arrived(b, ag, site, ag.time)
     b.acc_time = max(b.acc_time, ag.time)
     if b.missing == 0:
         _complete_named(m, b)
@@ -81,7 +83,9 @@ def _complete(m: Machine, b: NamedState | Rendezvous) -> None:
     b.arrived.clear()
 
 
-def _pass(m: Machine, ag: Agent, mask: int, b: NamedState | Rendezvous, generation: int) -> None:
+def _pass(
+    m: Machine, ag: Agent, site: Site, mask: int, b: NamedState | Rendezvous, generation: int
+) -> None:
     """The threads of `mask` go on: they know what all threads knew that arrived."""
     if m.journal is not None:
         m.journal.passed(b, generation, mask)
@@ -89,7 +93,10 @@ def _pass(m: Machine, ag: Agent, mask: int, b: NamedState | Rendezvous, generati
         ag.join_all(b.known | ag.everything())
     else:
         ag.acquire(mask, b.known)
-    ag.time = max(ag.time, b.time)
+    if b.time > ag.time:
+        if m.world.recorder is not None:
+            m.world.recorder.waited(ag, site, b, generation)
+        ag.time = b.time
 
 
 def _named(ag: Agent, site: Site, bar: int, threads: int | None) -> NamedState:
@@ -125,7 +132,7 @@ def named_sync(
             b.waiters.append(ag)
             ag.waits = b, ag.ticket
             return BLOCKED
-    _pass(m, ag, mask, b, ag.ticket)
+    _pass(m, ag, site, mask, b, ag.ticket)
     ag.ticket = -1
     return None
 
@@ -168,6 +175,8 @@ def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
         meeting.relaxed[ag.uid, meeting.generation & 1] = arrival
         known = released
     meeting.acc |= known
+    if m.world.recorder is not None:
+        m.world.recorder.arrived(meeting, ag, site, ag.time)
     meeting.acc_time = max(meeting.acc_time, ag.time)
     _complete_if_met(m, meeting)
 
@@ -217,7 +226,7 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
             meeting.waiters.append(ag)
             ag.waits = meeting, ag.ticket
             return BLOCKED
-    _pass(m, ag, ag.full, meeting, ag.ticket)
+    _pass(m, ag, site, ag.full, meeting, ag.ticket)
     return None
 
 
@@ -259,7 +268,7 @@ def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None
         m.cluster.waiters.append(ag)
         ag.waits = m.cluster, ag.cluster_ticket
         return BLOCKED
-    _pass(m, ag, ag.full, m.cluster, ag.cluster_ticket)
+    _pass(m, ag, site, ag.full, m.cluster, ag.cluster_ticket)
     ag.cluster_ticket = -1
     return None
 

@@ -90,6 +90,8 @@ def atomic(
         if reads:
             flags.observed(m, ag, site, 1 << lane, order.values.get(flat[i]), strong)
         _wrote(m, ag, site, lane, tensor, order, where, strong, updates=True)
+    if m.world.recorder is not None:
+        m.world.recorder.awaited(ag, site, [(site, ag.time + LATENCY)])
     ag.time += LATENCY
     if changed:
         ag.repeats = False

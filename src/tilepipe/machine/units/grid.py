@@ -68,6 +68,8 @@ def atomic_in_turn(
     if m.world.clusters is not None and not may_act(m, ag):
         return BLOCKED
     found = atomic_global(m, ag, site, mask, memory, addresses, operands, nbytes, combine, strong)
+    if m.world.recorder is not None:
+        m.world.recorder.awaited(ag, site, [(site, ag.time + LATENCY)])
     ag.time += LATENCY
     return found
 

@@ -200,18 +200,25 @@ def order_write(
 
 
 def occupy(
-    m: Machine, ag: Agent, site: Site, queue: TensorQueue, ctas: list[Cta], flops: float, bits: int
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    queue: TensorQueue,
+    ctas: list[Cta],
+    flops: float,
+    bits: int,
+    tile: Slot | None = None,
 ) -> None:
     """An MMA takes the tensor cores of its CTAs, by the cost model: `flops` of each, with elements
-    of B of `bits` bits.
+    of B of `bits` bits. `tile`: B in shared memory, where it is a tile.
     """
     start = max(ag.time, *(cta.tensor_free for cta in ctas))
     end = start + flops / cost.TCGEN05_FLOPS_PER_CYCLE[bits]
     for cta in ctas:
         cta.tensor_free = end
     queue.end = max(queue.end, end)
-    if m.world.on_event is not None:
-        m.world.on_event(ag, site, start, end)
+    if m.world.recorder is not None:
+        m.world.recorder.mma(ag, site, start, end, ctas, tile)
 
 
 def tcgen05_mma(
@@ -261,7 +268,8 @@ def tcgen05_mma(
         place = place_of(ag, site, tm, site.place, acc)
         bits |= order_write(m, ag, site, mask, tm, rects(place), known, adds)
         parts.append(MmaPart(tm, place, source, (cta.slots[b], rect_b), scales))
-    occupy(m, ag, site, queue, ctas, site.flops / len(ctas), site.shape[2].bits)
+    flops, tile = site.flops / len(ctas), ag.cta.slots[b]
+    occupy(m, ag, site, queue, ctas, flops, site.shape[2].bits, tile)
     issue(m, queue, MmaUnit(site, queue, bits, adds, parts))
 
 

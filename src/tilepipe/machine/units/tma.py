@@ -50,6 +50,8 @@ def credit_copy(m: Machine, unit: TmaLoadUnit) -> None:
     if unit.seen is not None:
         bar.acc |= unit.seen.bit
     bar.inflight -= unit.nbytes
+    if m.world.recorder is not None:
+        m.world.recorder.arrived(bar, unit.agent, site, unit.end)
     if unit.end > bar.acc_time:
         bar.acc_time = unit.end
     if m.journal is not None:
@@ -222,8 +224,8 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     if m.journal is not None:
         m.journal.touch(Touch.ISSUE, bar, bar.phase, unit.write.mask)
     m.pending.append(unit)
-    if m.world.on_event is not None:
-        m.world.on_event(ag, site, ag.time, unit.end)
+    if m.world.recorder is not None:
+        m.world.recorder.copy(ag, unit)
 
 
 def tma_store(
@@ -262,8 +264,8 @@ def send(m: Machine, ag: Agent, lane: int, unit: TmaStoreUnit) -> None:
     """Sends a store on its way, in the open group of a thread."""
     ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
     m.pending.append(unit)
-    if m.world.on_event is not None:
-        m.world.on_event(ag, unit.site, ag.time, unit.end)
+    if m.world.recorder is not None:
+        m.world.recorder.copy(ag, unit)
 
 
 def tma_store_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
@@ -287,6 +289,17 @@ def tma_store_wait(
         late = len(queue.groups) - pending
         if any(not unit.done for group in queue.groups[: max(late, 0)] for unit in group):
             return BLOCKED
+    if m.world.recorder is not None:
+        m.world.recorder.awaited(
+            ag,
+            site,
+            (
+                (unit.site, unit.end)
+                for _, queue in mine
+                for group in queue.groups[: max(len(queue.groups) - pending, 0)]
+                for unit in group
+            ),
+        )
     for lane, queue in mine:
         bits = 0
         for _ in range(len(queue.groups) - pending):

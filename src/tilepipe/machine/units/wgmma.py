@@ -7,6 +7,8 @@ Instructions"). An agent is a whole warpgroup, or one warp, which reads what its
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 
 from tilepipe.errors import PoisonError, RaceError, SimFault
@@ -167,8 +169,8 @@ def wgmma(
         start = ag.time
     unit.end = ag.cta.tensor_free = start + site.flops / cost.FLOPS_PER_CYCLE[dtype.bits]
     ag.wgmma_open.append(unit)
-    if m.world.on_event is not None:
-        m.world.on_event(ag, site, start, unit.end)
+    if m.world.recorder is not None:
+        m.world.recorder.mma(ag, site, start, unit.end, [ag.cta], source_b[0])
 
 
 def _check_accumulator(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) -> None:
@@ -319,6 +321,17 @@ def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Bl
             return BLOCKED
         if m.journal is not None and ag.warps == WARPGROUP:
             m.journal.retired(ag, late)
+        if m.world.recorder is not None:
+            m.world.recorder.awaited(
+                ag,
+                site,
+                (
+                    (unit.site, unit.end)
+                    for group in islice(groups, late)
+                    for by, unit in group.units
+                    if by is ag
+                ),
+            )
         bits = 0
         for _ in range(late):
             group = groups.popleft()
