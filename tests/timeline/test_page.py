@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,51 @@ def test_a_browser_makes_no_element_of_a_name(tmp_path: Path) -> None:
     assert "img" not in elements.tags
     assert "data-ready" in elements.attributes["html"]
     assert any(text.startswith("released by </script><img") for text in elements.texts)
+
+
+# Zooms in, drags the page to the left, then points at one place after another in a lane.
+_HANDS = """
+<script>
+const canvas = document.getElementById("canvas"), box = canvas.getBoundingClientRect();
+const range = () => document.getElementById("range").textContent;
+const send = (type, x, y, more) => canvas.dispatchEvent(
+  new (type === "wheel" ? WheelEvent : PointerEvent)(
+    type, { clientX: box.left + x, clientY: box.top + y, cancelable: true, ...more }));
+canvas.setPointerCapture = () => {};
+const seen = [range()];
+send("wheel", 700, 100, { deltaY: -600 });
+setTimeout(() => {
+  seen.push(range());
+  send("pointerdown", 600, 100);
+  send("pointermove", 400, 100);
+  send("pointerup", 400, 100);
+  setTimeout(() => {
+    seen.push(range());
+    const tip = document.getElementById("tip");
+    for (let y = 60; y < 200 && tip.hidden; y += 5) send("pointermove", 700, y);
+    seen.push(tip.textContent);
+    document.title = JSON.stringify(seen);
+  }, 100);
+}, 100);
+</script>
+"""
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_wheel_drag_and_pointer(tmp_path: Path) -> None:
+    page = tmp_path / "t.html"
+    # without a window there are no frames to wait for
+    frames = "<script>window.requestAnimationFrame = (f) => setTimeout(f, 16);</script>"
+    text = recorded(copying(columns=8), 1).html()
+    text = text.replace('<script id="data"', f'{frames}<script id="data"')
+    page.write_text(text.replace("</body>", f"{_HANDS}</body>"), encoding="utf-8")
+    title = re.search(r"<title>(.*?)</title>", dom(page, tmp_path / "profile"))
+    assert title is not None
+    first, zoomed, dragged, tip = json.loads(unescape(title[1]))
+    spans = [[float(x) for x in re.findall(r"[\d.]+", text)] for text in (first, zoomed, dragged)]
+    (a, b), (c, d), (e, f) = spans
+    assert a < c < d < b
+    assert c < e
+    assert f - e == pytest.approx(d - c, abs=0.02)
+    assert "µs, " in tip
