@@ -53,12 +53,16 @@ def reduced_columns(values: Array, op: str, layout: str, threads: int) -> Array:
 
 
 def reduced(values: Array, op: str, layout: str, threads: int, dtype: DType) -> Any:
-    """The sum, maximum or minimum of all elements of (m, n), as a scalar of a dtype."""
+    """The sum, maximum or minimum of all elements of (m, n), as a scalar of a dtype: of integers a
+    number of Python, since those of NumPy wrap round; a sum of signed ones is exact.
+    """
     rows, cols = values.shape
     if op != "add":
-        return extremes(values.reshape(1, -1), op, 1)[0, 0]
-    if values.dtype.kind != "f":
-        return np.add.reduce(values, axis=None, dtype=values.dtype)
+        found = extremes(values.reshape(1, -1), op, 1)[0, 0]
+        return found if dtype.is_float else int(found)
+    if not dtype.is_float:
+        total = int(np.add.reduce(values, axis=None, dtype=np.int64))
+        return total if dtype.kind == "int" else total % (1 << dtype.bits)
     if rows == 1:
         total = reduced_rows(values, op, row_threads(layout))
     elif cols == 1:

@@ -38,6 +38,7 @@ def traced(text: str) -> exprs.Expr:
         ("x ** -2", "rcp(x ** 2.0)", "float32"),
         ("x ** 0.5", "sqrt(x)", "float32"),
         ("h ** -0.5", "rsqrt(h)", "bfloat16"),
+        ("h ** -2", "bfloat16(rcp(float32(h) ** 2.0))", "bfloat16"),
         ("x ** 1.5", "exp2(log2(x) * 1.5)", "float32"),
         ("x ** x", "exp2(log2(x) * x)", "float32"),
         ("x ** i", "exp2(log2(x) * float32(block_id))", "float32"),
@@ -85,6 +86,29 @@ def test_a_variable_is_raised_in_place() -> None:
         return v**2 + 2.0**v
 
     assert evaluated(body, np.float32) == 8**2 + 2**8
+
+
+@tp.kernel(grid=1)
+def narrow(ctx: tp.Context, x: Any, halves: Any, out: Any, inverses: Any) -> None:
+    """Results of narrow types on the way to a quotient and a reciprocal."""
+
+    @ctx.role("all", warpgroups=1)
+    def everything() -> None:
+        f = ctx.load_global(x, (0, 0), (64, 8))
+        least = ctx.fragment(f.maximum(0))
+        ctx.store_global(out, (0, 0), f**2 // 3)
+        ctx.store_global(out, (64, 0), least * least // 3)
+        ctx.store_global(inverses, (0, 0), ctx.load_global(halves, (0, 0), (64, 8)) ** -2)
+
+
+@pytest.mark.parametrize("reader", ["simulator", "ptx"])
+def test_narrow_powers_wrap_round_and_are_rounded_once(reader: str) -> None:
+    x, halves = np.full((64, 8), 12, np.int8), np.full((64, 8), 300, np.float16)
+    out, inverses = np.zeros((128, 8), np.int8), np.zeros((64, 8), np.float16)
+    program = narrow.bind(x, halves, out, inverses)
+    program.run() if reader == "simulator" else program.ptx("sm_90a").run()
+    assert set(out.flat) == {-112 // 3}  # 144 wraps round to -112
+    assert set(inverses.flat) == {np.float16(300.0**-2)}  # 300² is more than a float16 holds
 
 
 def test_the_overflow_of_a_power_is_a_fault() -> None:

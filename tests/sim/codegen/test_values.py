@@ -395,3 +395,33 @@ def test_a_machine_can_be_copied_between_steps() -> None:
     mbarriers.mbar_arrive(twin, twin.agents[0], site, 1, 0, 1)
     assert twin.ctas[0].bars[0].phase == 1
     assert m.ctas[0].bars[0].phase == 0
+
+
+@tp.kernel(grid=1)
+def of_a_tile(ctx: tp.Context, x: Any, out: Any, *, op: str, more: int) -> None:
+    """A reduction of all elements, and one scalar more."""
+
+    @ctx.role("all", warpgroups=1)
+    def everything() -> None:
+        f = ctx.load_global(x, (0, 0), (64, 8))
+        found = {"max": f.max, "min": f.min, "sum": f.sum}[op](axis=None)
+        with ctx.elect_one("warpgroup"):
+            ctx.store(out[0], found + more)
+
+
+@pytest.mark.parametrize(
+    ("op", "element", "more"),
+    [("max", 2**31 - 1, 1), ("min", -(2**31), -1), ("sum", 2**22, 0)],
+)
+def test_a_scalar_of_a_reduced_tile_overflows_as_any(op: str, element: int, more: int) -> None:
+    x, out = np.full((64, 8), element, np.int32), np.zeros(1, np.int32)
+    with pytest.raises(SimFault, match=r"int32 overflow: -?2,147,483,64[89] is outside"):
+        of_a_tile.bind(x, out, op=op, more=more).run()
+    of_a_tile.bind(x // 2, out, op=op, more=more).run()
+    assert out[0] == (512 if op == "sum" else 1) * (element // 2) + more
+
+
+def test_the_sum_of_a_tile_of_uint32_wraps_round() -> None:
+    x, out = np.full((64, 8), 2**32 - 1, np.uint32), np.zeros(1, np.uint32)
+    of_a_tile.bind(x, out, op="sum", more=0).run()
+    assert out[0] == 2**32 - 512

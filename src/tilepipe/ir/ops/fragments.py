@@ -35,8 +35,7 @@ Combination = Literal["add", "max", "min"]
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """Where the warps that share a row leave what each has made of its columns, for no other op to
-    use.
+    """Where the warps that reduce a fragment together leave their parts, for no other op to use.
 
     Attributes:
         buffer: 32-bit words, a row for each warpgroup of the role: as many as the reduction of the

@@ -41,7 +41,7 @@ def power(x: N, exponent: object) -> N:
     """`x ** exponent`, by the instructions that suit the exponent.
 
     - A whole number from -64 to 64: repeated squaring, and `rcp` of that for a negative one.
-      Integers stay exact; the float of 16 bits is rounded once.
+      Integers stay exact; a float of 16 bits is rounded once, at the end.
     - 0.5 and -0.5: `sqrt` and `rsqrt`.
     - Any other number, or a traced value: `exp2(exponent * log2(x))`, NaN for negative `x`.
 
@@ -106,7 +106,8 @@ def _whole_power(x: N, n: int) -> N:
             caller(),
         )
     if n < 0:
-        return _whole_power(_as_float(x), -n)._unary("rcp")
+        found = _whole_power(_wide(x), -n)._unary("rcp")
+        return found.to(x.dtype) if x.dtype.is_float else found
     if n == 1:
         return x
     if x.dtype.is_float or x._elementwise or n == 0:
@@ -121,6 +122,11 @@ def _whole_power(x: N, n: int) -> N:
 def _require_number(dtype: DType) -> None:
     if dtype is dtypes.boolean:
         raise TraceError("`**` is of numbers, and this is a condition", caller())
+
+
+def _wide(x: N) -> N:
+    """`x` in 32 bits at least: intermediate results of 16 bits would be rounded, or overflow."""
+    return x if x.dtype.is_float and x.dtype.bits >= 32 else x.to(dtypes.float32)
 
 
 def _as_float(x: N) -> N:

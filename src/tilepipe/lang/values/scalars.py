@@ -60,6 +60,7 @@ _NONNEG_IF_BOTH = {
     "shr",
     "div",
 }
+_MAY_WRAP = {"add", "mul", "pow", "shl"}  # of narrow integers
 
 
 class Value(Operators["Value"]):
@@ -336,6 +337,8 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
     )
     nonneg = nonneg or (op == "mod" and b.nonneg)
     nonneg = nonneg or (op == "pow" and isinstance(b, Const) and b.value % 2 == 0)
+    if a.dtype.kind == "int" and a.dtype.bits < 32 and op in _MAY_WRAP:  # then it may be negative
+        nonneg = False
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
     vary, shape, size = max(a.vary, b.vary), _broadcast(a.shape, b.shape), a.size + b.size + 1
     return traced_value(tracer, Binary(dtype, vary, nonneg, shape, size, op=op, a=a, b=b))

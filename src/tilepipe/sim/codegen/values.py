@@ -112,7 +112,10 @@ def _(f: Function, op: ops.FragmentReduceColumns) -> None:
 def _(f: Function, op: ops.FragmentReduceAll) -> None:
     dtype = f.module.constant(op.result.dtype, op.result.dtype.name)
     how = f"{op.op!r}, {op.layout!r}, {f.threads}, {dtype}"
-    f.emit(f"{f.x.bind(op.result, False)} = reduced({f.x(op.value)[0]}, {how})", op)
+    text = f"reduced({f.x(op.value)[0]}, {how})"
+    if op.op == "add" and op.result.dtype.kind == "int":  # as any sum of signed integers
+        text = f"fits({f.x.site}, {text}, {op.result.dtype.bits})"
+    f.emit(f"{f.x.bind(op.result, False)} = {text}", op)
 
 
 @defines(ops.FragmentFind, found_in_rows)
