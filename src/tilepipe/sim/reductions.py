@@ -61,8 +61,8 @@ def reduced(values: Array, op: str, layout: str, threads: int, dtype: DType) -> 
         found = extremes(values.reshape(1, -1), op, 1)[0, 0]
         return found if dtype.is_float else int(found)
     if not dtype.is_float:
-        total = int(np.add.reduce(values, axis=None, dtype=np.int64))
-        return total if dtype.kind == "int" else total % (1 << dtype.bits)
+        exact = int(np.add.reduce(values, axis=None, dtype=np.int64))
+        return exact if dtype.kind == "int" else exact % (1 << dtype.bits)
     if rows == 1:
         total = reduced_rows(values, op, row_threads(layout))
     elif cols == 1:
