@@ -330,6 +330,8 @@ def tiles(
 ) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         a = values(rng, (shape[0] * max(groups, 1), shape[1]), kind)
+        if op == "sum" and a.dtype.kind == "i":  # a scalar, which must fit
+            a //= shape[0] * shape[1]
         parts = a.reshape(max(groups, 1), *shape)
         wide = np.float32 if a.dtype.kind not in "iu" else a.dtype
         if op != "sum":

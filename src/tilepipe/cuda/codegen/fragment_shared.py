@@ -109,9 +109,11 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
 
 def _takes_ldmatrix(t: Tile, f: Fragment) -> bool:
     """Whether a fragment is loaded by ldmatrix: it reads what stmatrix could have written (PTX ISA,
-    ldmatrix). Ordinary loads take tiles whose lines are elsewhere.
+    ldmatrix), as pairs of 16 bits. Ordinary loads take tiles whose lines are elsewhere, and convert
+    to a wider fragment.
     """
-    return takes_stmatrix(t, (f.rows, f.cols)) and broken_stmatrix_rule(t) is None
+    pairs = is_packed(f.dtype, f.cols)
+    return pairs and takes_stmatrix(t, (f.rows, f.cols)) and broken_stmatrix_rule(t) is None
 
 
 def _load_matrices(ctx: Context, op: ops.FragmentLoad) -> None:
