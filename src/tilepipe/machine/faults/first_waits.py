@@ -26,7 +26,7 @@ def begins_late(
         if isinstance(bar, Mbarrier) and wait.phase == bar.phase == 0 and not view.users(bar)
     ]
     for wait, bar in first:
-        untried = not m.world.counts[wait.site.id]
+        untried = not m.world.counts[wait.site.id] and not _has_filled(m, wait.agent)
         if untried and bar.side is not None and not bar.side.fills:
             parity = bar.cta.words["parity 1"]
             return wait, (
@@ -67,6 +67,14 @@ def _all_begin_with_0(
         f"{who} must wait with parity 1: on a fresh mbarrier the phase before the first counts as"
         " complete, so that this wait passes. Here all begin with parity 0, and nothing has"
         f" arrived: {waiting}.{missing if filler is None else ''}"
+    )
+
+
+def _has_filled(m: Machine, agent: Agent) -> bool:
+    """True if the agent's role has issued copies that signal a barrier."""
+    return any(
+        s.fills and s.role == agent.role_name and m.world.counts[s.id]
+        for s in m.world.program.sites
     )
 
 
