@@ -34,6 +34,10 @@ def several():
     return [program(2), program(3, factor=0.5)]
 
 
+def of_ptx():
+    return program().ptx()
+
+
 def tripled():
     return program(factor=3.0)
 

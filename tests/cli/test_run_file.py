@@ -122,13 +122,43 @@ def test_from_its_ptx(tilepipe: Call) -> None:
     (ran,) = found["runs"]
     assert ran["steps"] > 0
     assert ran["simulated_us"] is None
-    # nothing is recommended that would be refused
     code, out, _ = tilepipe("run", "own.py:program", "--from", "ptx")
     assert code == 0
+    assert out.endswith("compared with nothing: --against FILE.py:NAME does\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer", ["right", "program"])
+def test_results_of_its_ptx_that_agree(peer: str, tilepipe: Call) -> None:
+    """The peer sees the arguments before the PTX writes into them, and is a program as ever."""
+    call = ("run", "own.py:program", "--from", "ptx", "--against", f"own.py:{peer}", "--json")
+    found = report(tilepipe(*call))
+    assert (found["from"], found["ok"]) == ("ptx", True)
+    (ran,) = found["runs"]
+    assert ran["simulated_us"] is None  # PTX has run, and not the program
+    assert ran["outputs"]["out"] == {"ok": True, "rel_error": 0.0, "allowed": 0.002, "wrong": 0}
+
+
+@pytest.mark.slow
+def test_results_of_its_ptx_that_differ(tilepipe: Call) -> None:
+    code, out, _ = tilepipe("run", "own.py:program", "--from", "ptx", "--against", "own.py:wrong")
+    assert code == 1
+    assert "DIFFERS, 1 elements, most at (3, 7)" in out
+
+
+@pytest.mark.slow
+def test_arguments_of_a_launch_have_no_names_to_compare_by(tilepipe: Call) -> None:
+    call = ("run", "own.py:of_ptx", "--against", "own.py:right")
+    for more in ((), ("--from", "ptx")):
+        code, out, err = tilepipe(*call, *more)
+        assert (code, out) == (2, "")
+        said = " ".join(err.split())
+        assert "a launch of PTX, whose arguments have positions: scaled of" in said
+        assert "launch.run(), then numpy.testing.assert_allclose(out, expected)" in said
+    # nothing is recommended that would be refused
+    code, out, _ = tilepipe("run", "own.py:of_ptx")
+    assert code == 0
     assert out.endswith("ran without a fault; compared with nothing\n")
-    code, _, err = tilepipe("run", "own.py:program", "--from", "ptx", "--against", "own.py:right")
-    assert code == 2
-    assert "leave out --from ptx, or compare the launch's arrays in Python" in " ".join(err.split())
 
 
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU")

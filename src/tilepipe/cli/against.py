@@ -118,8 +118,10 @@ def peer_of(what: str, program: programs.Made, number: int = 0) -> Peer:
     """
     if not isinstance(program, tp.Program):
         raise BindError(
-            "--against compares the results of programs, and this is a launch of PTX: leave out"
-            " --from ptx, or compare the launch's arrays in Python after launch.run()"
+            "--against compares what a program writes, by the names of the kernel's arguments; this"
+            f" is a launch of PTX, whose arguments have positions: {program}. Compare the arrays"
+            " that bind() was given, in Python: launch.run(), then"
+            " numpy.testing.assert_allclose(out, expected)"
         )
     if not programs.names_file(what):
         raise BindError(f"--against takes FILE.py:NAME, got {what!r}")

@@ -126,8 +126,8 @@ def run(
         from tilepipe.cli.run_file import run_file
 
         with contextlib.redirect_stdout(sys.stderr):  # what the file prints
-            found = programs.target(what, settings or [], source)
-        if not run_file(found, device.value, seed, timeout, against, as_json):
+            found = programs.target(what, settings or [])
+        if not run_file(found, device.value, source, seed, timeout, against, as_json):
             raise typer.Exit(1)
         return
     if against:

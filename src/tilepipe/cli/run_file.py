@@ -11,7 +11,7 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.cli import programs
 from tilepipe.cli.against import Peer, peer_of
-from tilepipe.cli.common import counting, out, print_json
+from tilepipe.cli.common import Source, counting, out, print_json
 from tilepipe.cli.programs import Target
 from tilepipe.errors import BindError
 from tilepipe.testing.agreement import Agreement
@@ -55,9 +55,19 @@ class Ran:
 
 
 def run_file(
-    found: Target, device: str, seed: int, timeout: float | None, against: str, as_json: bool
+    found: Target,
+    device: str,
+    source: Source,
+    seed: int,
+    timeout: float | None,
+    against: str,
+    as_json: bool,
 ) -> bool:
     """Runs every instance on its own arrays; whether all that was compared agrees.
+
+    Args:
+        found: the programs themselves; of `source` ptx their printed PTX is run, which writes into
+            the same arrays.
 
     Raises:
         BindError: a launch of PTX for a GPU, or a peer that does not fit.
@@ -69,7 +79,10 @@ def run_file(
             program = instance.make()
             peer = peer_of(against, program, number) if against else None
         compares = compares and isinstance(program, tp.Program)
-        done.append(_run(instance.name, program, peer, device, seed, timeout, as_json))
+        made = program
+        if source is Source.ptx and isinstance(program, tp.Program):
+            made = program.ptx()
+        done.append(_run(instance.name, made, peer, device, seed, timeout, as_json))
     if as_json:
         ok = all(x.ok for x in done) if against else None
         print_json(
@@ -77,7 +90,7 @@ def run_file(
                 "kernel": found.what,
                 "config": found.config,
                 "device": device,
-                "from": found.source.value,
+                "from": source.value,
                 "seed": seed,
                 "against": against or None,
                 "ok": ok,
