@@ -397,6 +397,13 @@ def test_k_is_split_where_there_are_far_fewer_tiles_than_sms(
         assert choose(problem, tp.B200) == Sm100GemmConfig(bk=128 // dtype.nbytes, split_k=split_k)
 
 
+@pytest.mark.parametrize(("batch", "split_k"), [(1, 4), (2, 4), (9, 4), (10, 2), (18, 2), (19, 1)])
+def test_k_is_not_split_where_a_batch_fills_the_chip(batch: int, split_k: int) -> None:
+    """Four tiles for each product; a B200 has room for 37 clusters of four CTAs, 74 of two."""
+    problem = Product(256, 256, 8192, batch, dtype=tp.bfloat16)
+    assert choose(problem, tp.B200).split_k == split_k
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 def test_what_is_chosen_fits(out: Any) -> None:

@@ -18,10 +18,11 @@ LEAST_RINGS = 2
 
 def choose(problem: Problem, chip: tp.Chip = tp.B200) -> Sm100GemmConfig:
     """The defaults with a K tile of one swizzle span; of 2 and 4 CTAs that split K the most that
-    all run at once, whatever the tile, each with a part of K that takes the ring twice round.
+    all run at once, whatever the tile of whichever product of the batch, each with a part of K that
+    takes the ring twice round.
     """
     cfg = Sm100GemmConfig(bk=SPAN // problem.dtype.nbytes)
-    tiles = -(-problem.m // cfg.bm) * -(-problem.n // cfg.bn)
+    tiles = -(-problem.m // cfg.bm) * -(-problem.n // cfg.bn) * problem.batch
     steps = -(-problem.k // cfg.bk)
     for split_k in SPLITS:
         fits = tiles <= chip.resident_clusters(split_k)
