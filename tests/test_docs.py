@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,14 @@ def test_the_blocks_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    files = shown.files(page.read_text(encoding="utf-8"))
+    for name, code in files.items():  # so that one may import another
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
     run("\n".join(blocks(page, "python")), tmp_path / f"{page.stem}_page.py")
+    for name in {name.removesuffix(".py") for name in files} - before:
+        sys.modules.pop(name, None)
 
 
 def test_architecture_shows_the_program(tmp_path: Path) -> None:

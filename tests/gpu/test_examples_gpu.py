@@ -16,6 +16,7 @@ from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tilepipe.cuda.runtime import driver
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import TensorArg, architecture
+from tools.docs import shown
 from tools.docs.readme import ROOT, blocks, run
 
 pytestmark = pytest.mark.gpu
@@ -82,6 +83,7 @@ def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixt
         "reference/pipelines",
         "reference/staged-rings",
         "reference/schedulers",
+        "how-to/split-k-and-flags",
         "internals/architecture",
     ],
 )
@@ -90,5 +92,8 @@ def test_page(
 ) -> None:
     monkeypatch.chdir(ROOT)
     path = ROOT / "docs" / f"{page}.md"
+    for name, code in shown.files(path.read_text(encoding="utf-8")).items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
     run("\n".join(blocks(path, "python")), tmp_path / f"{path.stem}_page.py")
     assert on_gpu.total() >= 1

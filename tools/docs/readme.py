@@ -27,6 +27,11 @@ _READS = """            for (int j = lane; j < ROW; j += 32)
 _ARRIVES = "            arrive(empty[s]);\n"
 ARRIVES_FIRST = (_READS + _ARRIVES, _ARRIVES + _READS)
 PAST_THE_GROUP = ("min(BLOCK_M, ends[group] - row)", "min(BLOCK_M, ends[groups - 1] - row)")
+# (old, new), made in the kernels of the how-to on split K: the ticket is drawn before all threads
+# have written, the flag is raised as relaxed, the shares are numbered as the blocks are.
+UNMET = ("        ctx.sync_warpgroup()  # all 128 threads have written their part\n", "")
+UNRELEASED = ('flags[share], 1, order="release"', 'flags[share], 1, order="relaxed"')
+FORWARDS = ("shares - 1 - ctx.block_id", "ctx.block_id")
 
 # (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one
 # that is raised, or what `tilepipe check` says of it (EARLY).

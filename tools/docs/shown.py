@@ -29,6 +29,7 @@ PAGES = (
     readme.ROOT / "docs" / "concepts" / "checker.md",
     readme.ROOT / "docs" / "how-to" / "check-your-kernel.md",
     readme.ROOT / "docs" / "how-to" / "run-check-and-bench.md",
+    readme.ROOT / "docs" / "how-to" / "split-k-and-flags.md",
     readme.ROOT / "docs" / "how-to" / "see-where-time-goes.md",
     readme.ROOT / "docs" / "how-to" / "check-a-kernel-you-already-have.md",
 )
@@ -46,6 +47,9 @@ MISTAKES = {
     "freed": readme.FREED,
     "arrives_first": readme.ARRIVES_FIRST,
     "past_the_group": readme.PAST_THE_GROUP,
+    "unmet": readme.UNMET,
+    "unreleased": readme.UNRELEASED,
+    "forwards": readme.FORWARDS,
 }
 
 
