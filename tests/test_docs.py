@@ -64,6 +64,38 @@ def test_the_blocks_of_a_page_run(
         sys.modules.pop(name, None)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tp.tensor_map(out.T, box=box)", "tp.tensor_map(out, box=box)", 0),
+        ('a.dtype, order="col", name="turned"', 'a.dtype, name="turned"', 1),
+        ("ctx.tma_store(out, place, turned)", "ctx.tma_store(out, place[::-1], turned)", "assert"),
+        (
+            "        ctx.fence_proxy_async()  # TMA sees what this thread has stored,\n",
+            "",
+            "proxies",
+        ),
+    ],
+    ids=["map", "order", "coordinates", "fence"],
+)
+def test_what_goes_wrong_in_a_transposition(
+    old: str, new: str, said: int | str, tmp_path: Path
+) -> None:
+    page = HOW_TO / "transpose.md"
+    code = "\n".join(blocks(page, "python"))
+    assert code.count(old) == 1
+    messages = re.findall(r"\| `(the order of .+?)` \|", page.read_text(encoding="utf-8"))
+    assert len(messages) == 2
+    expected = messages[said] if isinstance(said, int) else said
+    errors = AssertionError if said == "assert" else tp.TilepipeError
+    with pytest.raises(errors) as caught:
+        run(code.replace(old, new), tmp_path / "page.py")
+    if said != "assert":
+        assert expected in str(caught.value)
+    if isinstance(said, int):
+        assert "`tp.tensor_map(array.T, box=...)`" in str(caught.value)
+
+
 def test_architecture_shows_the_program(tmp_path: Path) -> None:
     page = ROOT / "docs" / "internals" / "architecture.md"
     program = run("".join(blocks(page, "python")), tmp_path / "page.py")["program"]

@@ -84,6 +84,7 @@ def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixt
         "reference/staged-rings",
         "reference/schedulers",
         "how-to/split-k-and-flags",
+        "how-to/transpose",
         "internals/architecture",
     ],
 )

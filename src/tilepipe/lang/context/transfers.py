@@ -330,7 +330,17 @@ def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
         if theirs != ours:
             raise TraceError(
                 f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}'"
-                f" is {ours}; they must agree",
+                f" is {ours}; they must agree{_turned(tensor, name)}",
                 caller(),
             )
     require_rule(geometry.broken_tma_rule(tile._tile), what)
+
+
+def _turned(tensor: GlobalTensor, fact: str) -> str:
+    """What to write where the orders of map and tile differ."""
+    if fact != "order":
+        return ""
+    return (
+        f'. TMA turns nothing: allocate the tile with order="{tensor.order}", or, to move the'
+        " transposed matrix, bind the map of a transposed view, `tp.tensor_map(array.T, box=...)`"
+    )
