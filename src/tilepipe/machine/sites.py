@@ -55,6 +55,8 @@ class Site:
         shape: of an MMA (rows, columns, dtype of B).
         adds: what it adds to memory atomically, or by a reduction: "integers", whose sum no order
             changes, or "floats"; "" where it adds nothing.
+        one_place: an atomic addition by the lanes of a warp to one element that is the same for all
+            of them, whose numbers the program takes for different ones.
         releases: an atomic operation that writes, whatever it finds, and releases by itself.
     """
 
@@ -88,6 +90,7 @@ class Site:
     scales: tuple[Scales, ...] = ()
     shape: tuple[int, int, DType] | None = None
     adds: Literal["", "integers", "floats"] = ""
+    one_place: bool = False
     releases: bool = False
 
     @property

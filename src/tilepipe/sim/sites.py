@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilepipe.ir import def_use, ops, printer
-from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
+from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, Vary, children, const
 from tilepipe.ir.facts import Sync
 from tilepipe.ir.fragment import Fragment, row_threads
 from tilepipe.ir.memory import (
@@ -70,6 +70,8 @@ def describe(
         if op.operation == "add":
             dtype = (to.buffer if isinstance(to, Tile) else to).dtype
             facts["adds"] = "floats" if dtype.is_float else "integers"
+            if isinstance(op, ops.Atomic) and op.value.vary is Vary.LANE:
+                facts["one_place"] = all(x.vary is not Vary.LANE for x in op.dst.index)
     bar = getattr(op, "bar", None)
     if isinstance(bar, BarrierRef):
         facts |= {"barrier": bar.array.name, "by_parity": bar.array.name in by_parity}

@@ -63,7 +63,13 @@ def atomic(
     x = converted(tracer, value, ref.dtype)
     alike = not any(part.vary is Vary.LANE for part in (*element.index, x))
     if alike and tracer.scope.inside("elect") is None:
-        require_one_lane(tracer, f"atomic_{operation} of one value to one element")
+        require_one_lane(
+            tracer,
+            f"atomic_{operation} of one value to one element",
+            " For a number of each warp, `ctx.elect_one()` is one lane of each warp."
+            " To count lanes in which something holds, give a value of each lane,"
+            " `ctx.select(condition, 1, 0)`.",
+        )
     result = tracer.local("old", ref.dtype, _vary(tracer))
     given = cast(ops.AtomicOrder, order), cast(ops.MemoryScope, scope)
     tracer.emit(ops.Atomic(caller(), result, element, operation, x, expected, *given))

@@ -120,9 +120,9 @@ def is_one_lane(tracer: Tracer) -> bool:
     return scope.inside("elect") is not None
 
 
-def require_one_lane(tracer: Tracer, what: str) -> None:
+def require_one_lane(tracer: Tracer, what: str, more: str = "") -> None:
     """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup,
-    or, under per_warp, of each warp.
+    or, under per_warp, of each warp. `more`: what else to say.
     """
     if is_one_lane(tracer):
         return
@@ -136,6 +136,6 @@ def require_one_lane(tracer: Tracer, what: str) -> None:
             if role.warps == 1
             else ' (or "warpgroup", with coordinates that depend on ctx.warpgroup_rank)'
         )
-        + ".",
+        + f".{more}",
         caller(),
     )

@@ -79,6 +79,8 @@ def atomic(
     base = elements.base_of(ag, mask, value, *index) if width == 0 else _first(mask, width)
     found = np.zeros(len(lanes), tensor.array.dtype)
     reads, changed = site.id not in m.world.unread, False
+    if site.one_place and not reads:
+        _note_same(m, site, lanes, base, value)
     for i, (lane, where) in enumerate(zip(lanes, zip(*at, strict=True), strict=True)):
         old = found[i] = tensor.array[where]
         given = [x[lane - base] if isinstance(x, np.ndarray) else x for x in (value, compare)]
@@ -102,6 +104,23 @@ def atomic(
     out = np.zeros(width, found.dtype)
     out[[lane - base for lane in lanes]] = found
     return out.astype(elements.computed(out.dtype))
+
+
+def _note_same(m: Machine, site: Site, lanes: list[int], base: int, value: Scalar) -> None:
+    """Advises where several lanes add the same number to one element: a sum that a warp has made by
+    shuffles, say, which is then 32 times as much.
+    """
+    if not isinstance(value, np.ndarray):
+        return
+    values = value[[lane - base for lane in lanes]]
+    if len(lanes) > 1 and values[0] != 0 and (values == values[0]).all():
+        m.world.advise(
+            f"{site.what}, at {site.loc.short}: {len(lanes)} lanes add the same number to one"
+            f" element, which becomes greater by {len(lanes)} times that number. If it is one"
+            " number of the warp, let one lane add it: `with ctx.elect_one():`. If each lane has"
+            " its own, add them up first, by ctx.reduce_lanes or ctx.shuffle_xor, and let one lane"
+            " add the sum"
+        )
 
 
 def combined(tensor: GlobalTensor, operation: str, old: Any, value: Any, compare: Any) -> Any:
