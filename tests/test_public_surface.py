@@ -16,7 +16,8 @@ from tilepipe.kernels.gemm.config import GemmConfig
 
 ERRORS = """
 BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError
-KernelAssertError LaunchError LimitError NotModelledError PoisonError PtxError RaceError SimFault
+KernelAssertError LaunchError LimitError MemberError NotModelledError PoisonError PtxError
+RaceError SimFault
 TilepipeError TraceError UnavailableError UnfinishedError
 """
 DTYPES = (

@@ -27,6 +27,7 @@ from tilepipe.errors import (
     KernelAssertError as KernelAssertError,
     LaunchError as LaunchError,
     LimitError as LimitError,
+    MemberError as MemberError,
     NotModelledError as NotModelledError,
     PoisonError as PoisonError,
     PtxError as PtxError,
@@ -64,6 +65,7 @@ from tilepipe.lang.memory.global_tensors import GlobalTensor as GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile as SmemTile, SmemTileArray as SmemTileArray
 from tilepipe.lang.tensor_memory.addresses import TmemAddress as TmemAddress
 from tilepipe.lang.tensor_memory.tensors import TmemScales as TmemScales, TmemTensor as TmemTensor
+from tilepipe.lang.tracing.missing_members import of_ctx as _of_ctx
 from tilepipe.lang.values.scalars import Value as Value
 from tilepipe.lang.values.variables import Scalar as Scalar, Var as Var
 from tilepipe.pipelines.accumulators.block_scaled import BlockScaledTmem as BlockScaledTmem
@@ -210,6 +212,9 @@ else:
     def __getattr__(name):
         if name in ("check", "testing"):
             return _importlib.import_module(f"tilepipe.{name}")
+        hint = "" if name.startswith("_") else _of_ctx(name)
         raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__]
+            f"module {__name__!r} has no attribute {name!r}{hint}",
+            name=name,
+            obj=_sys.modules[__name__],
         )

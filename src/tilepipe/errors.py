@@ -39,6 +39,10 @@ class HandleError(TraceError):
     """
 
 
+class MemberError(TraceError, AttributeError):
+    """A kernel asks for a member that an object does not have, such as `ctx.threadIdx`."""
+
+
 class CountError(TraceError):
     """An arrival count that contradicts the arrivals the kernel makes."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
@@ -21,7 +22,8 @@ from tilepipe.lang.context.tensor_cores import TensorCoreMembers
 from tilepipe.lang.context.transfers import TransferMembers
 from tilepipe.lang.control.blocks import MustEnter, branch, elect, otherwise, per_warp
 from tilepipe.lang.control.loops import Range, WhileLoop
-from tilepipe.lang.tracing import barrier_tests
+from tilepipe.lang.tracing import barrier_tests, other_names
+from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.scopes import RoleState
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr
@@ -43,6 +45,9 @@ class Context(
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
+
+    if not TYPE_CHECKING:  # a type checker knows the members
+        __getattr__ = missing("ctx", "ctx", other_names.CONTEXT)
 
     # -- roles -------------------------------------------------------------------------
 

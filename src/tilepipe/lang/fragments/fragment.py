@@ -4,7 +4,7 @@ with elementwise arithmetic.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, memory, ops
@@ -16,7 +16,9 @@ from tilepipe.lang.fragments.columns import columns
 from tilepipe.lang.fragments.layouts import broken_layout_rule
 from tilepipe.lang.fragments.reductions import Reductions
 from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tracing import other_names
 from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
+from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
@@ -61,6 +63,9 @@ class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
         self._expr = expr
         self._reads = reads
         self._scope: Scope = tracer.scope
+
+    if not TYPE_CHECKING:  # a type checker knows the members
+        __getattr__ = missing("a fragment", "f", other_names.FRAGMENT)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
@@ -12,6 +12,8 @@ from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.asynchronous.commits import Mbar
 from tilepipe.lang.memory.elements import ElementRef, element_indices
 from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tracing import other_names
+from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
     Value,
@@ -50,6 +52,9 @@ class GlobalTensor:
             Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root)
             for i in range(param.rank)
         )
+
+    if not TYPE_CHECKING:  # a type checker knows the members
+        __getattr__ = missing("a tensor argument", "a", other_names.TENSOR)
 
     @property
     def param(self) -> memory.TensorParam:

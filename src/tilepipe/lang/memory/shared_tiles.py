@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, expressions as exprs, memory
 from tilepipe.ir.dtypes import DType
@@ -20,6 +22,8 @@ from tilepipe.lang.arguments.annotations import (
 )
 from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.memory.elements import ElementRef, element_indices
+from tilepipe.lang.tracing import other_names
+from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import (
     combined,
@@ -42,6 +46,9 @@ class SmemTile(View):
     def __init__(self, tracer: Tracer, tile: memory.Tile, owner: Handle | None = None) -> None:
         super().__init__(tracer, owner)
         self._tile = tile
+
+    if not TYPE_CHECKING:  # a type checker knows the members
+        __getattr__ = missing("a tile of shared memory", "tile", other_names.TILE)
 
     @property
     def shape(self) -> tuple[int, int]:

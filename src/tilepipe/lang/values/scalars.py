@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.hardware.operand_tiles import divisor
 from tilepipe.ir.location import caller
+from tilepipe.lang.tracing import other_names
+from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.operators import Operators
@@ -78,6 +80,9 @@ class Value(Operators["Value"]):
         self._tracer = tracer
         self._expr = expr
         self._scope = tracer.scope if scope is None else scope
+
+    if not TYPE_CHECKING:  # a type checker knows the members
+        __getattr__ = missing("a traced value", "x", other_names.VALUE)
 
     @property
     def dtype(self) -> DType:
