@@ -202,12 +202,26 @@ def test_the_oldest_go_when_it_is_full(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_killed_writers_left_goes(folder: Path) -> None:
-    cache.write(NAME, LOG, CUBIN)
+    folder.mkdir(parents=True, mode=0o700)
     for name, age in ((".old.tmp", 4000), (".new.tmp", 10)):
         (folder / name).write_bytes(b"half")
         os.utime(folder / name, (time.time() - age,) * 2)
     cache.write(NAME, LOG, CUBIN)
     assert sorted(path.name for path in folder.iterdir()) == [".new.tmp", f"{NAME}.cubin"]
+
+
+def test_all_entries_are_looked_at_once_in_a_while(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thousands of entries that takes longer than a small kernel takes to compile."""
+    trims: list[int] = []
+    monkeypatch.setattr(cache, "_trim", lambda where: trims.append(len(list(where.iterdir()))))
+    for i in range(100):
+        cache.write(str(i), LOG, CUBIN)
+    assert trims == [1]
+    cache.write("large", LOG, bytes(cache.MAX_BYTES // 64))
+    cache.write("100", LOG, CUBIN)
+    assert trims == [1, 101]
 
 
 WORKER = """

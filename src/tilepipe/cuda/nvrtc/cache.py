@@ -23,8 +23,12 @@ from tilepipe import _version, files
 
 MAGIC = b"tilepipe cubin 1\n"
 MAX_BYTES = 256 * 2**20  # size of all entries; the least recently written are removed first
+# A process looks at all entries when it first writes, and when it has written this part of MAX_BYTES
+# again: for each write, thousands of entries would take longer than compiling one.
+_TRIM_EVERY = 1 / 64
 _SUFFIX = ".cubin"
 _ABANDONED = 3600  # seconds after which no process is still writing a temporary file
+_written: dict[Path, int] = {}  # bytes, by directory, since this process has last trimmed it
 
 
 def directory() -> Path | None:
@@ -83,8 +87,13 @@ def write(name: str, log: str, cubin: bytes) -> None:
         if not _private(where):
             return
         path = where / (name + _SUFFIX)
-        files.write_atomically(path, MAGIC + _digest(name, body) + body)
-        _trim(where)
+        data = MAGIC + _digest(name, body) + body
+        files.write_atomically(path, data)
+        written = _written.get(where)
+        _written[where] = (written or 0) + len(data)
+        if written is None or _written[where] > MAX_BYTES * _TRIM_EVERY:
+            _written[where] = 0
+            _trim(where)
 
 
 def _digest(name: str, body: bytes) -> bytes:
@@ -105,19 +114,22 @@ def _private(where: Path) -> bool:
 
 def _trim(where: Path) -> None:
     """Removes the oldest entries beyond `MAX_BYTES`, and temporary files of killed writers."""
-    for path in where.glob(".*.tmp"):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - _ABANDONED:
-                path.unlink()
     entries = []
-    for path in where.glob(f"*{_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            found = path.stat()
-            entries.append((found.st_mtime, found.st_size, path))
+    with os.scandir(where) as found:
+        for entry in found:
+            temporary = entry.name.startswith(".") and entry.name.endswith(".tmp")
+            if not temporary and not entry.name.endswith(_SUFFIX):
+                continue
+            with contextlib.suppress(OSError):
+                facts = entry.stat()
+                if not temporary:
+                    entries.append((facts.st_mtime, facts.st_size, entry.path))
+                elif facts.st_mtime < time.time() - _ABANDONED:
+                    os.unlink(entry.path)
     total = sum(size for _, size, _ in entries)
     for _, size, path in sorted(entries):
         if total <= MAX_BYTES:
             return
         with contextlib.suppress(OSError):
-            path.unlink()
+            os.unlink(path)
         total -= size
