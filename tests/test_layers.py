@@ -78,7 +78,7 @@ LEAVES = {
 # tilepipe or of a library.
 # - those that who imports the package does not pay for: nothing else loads what they name
 LOADED_LATE = {
-    "tilepipe": {"tilepipe.check", "tilepipe.testing"},
+    "tilepipe": {"tilepipe.check", "tilepipe.ops", "tilepipe.testing"},
     "bench": {"tilepipe.cuda", "torch"},
     "check": {"distributed", "rich", "tilepipe.check", "tilepipe.ptx"},
     "cli": {
@@ -94,6 +94,7 @@ LOADED_LATE = {
     },
     "cuda": {"cuda"},
     "files": {"fcntl", "tempfile"},
+    "host_arguments": {"difflib"},
     "kernels": {"json", "torch"},
     "ops": {"_typeshed", "tilepipe.cuda", "torch"},
     "program": {

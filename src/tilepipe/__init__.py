@@ -200,17 +200,15 @@ from tilepipe.public_members import check_arguments as _check_arguments
 
 _check_arguments(globals())
 
-from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above
-
-# `tp.check` and `tp.testing` are imported where they are first named: `import tilepipe` does not
-# pay for them. A type checker sees plain imports, so that a misspelt name of this module stays an
-# error.
+# `tp.check`, `tp.ops` and `tp.testing` are imported where they are first named: `import tilepipe`
+# does not pay for them. A type checker sees plain imports, so that a misspelt name of this module
+# stays an error.
 if _typing.TYPE_CHECKING:
-    from tilepipe import check as check, testing as testing
+    from tilepipe import check as check, ops as ops, testing as testing
 else:
 
     def __getattr__(name):
-        if name in ("check", "testing"):
+        if name in ("check", "ops", "testing"):
             return _importlib.import_module(f"tilepipe.{name}")
         hint = "" if name.startswith("_") else _of_ctx(name)
         raise AttributeError(

@@ -7,7 +7,6 @@ happens to be whole is none either.
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -107,6 +106,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
     """The names of `known` that may have been meant by `name`: those close to it, and
     those that are a part of it.
     """
+    import difflib
+
     names = list(known)
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.7)
     parts = [

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # Frames of these subpackages are the library's; every other frame (kernels/ and ops/ included) is a
 # user's.
-_LIBRARY = tuple(str(_PACKAGE / part) for part in ("lang", "pipelines", "ir", "program"))
+_LIBRARY = tuple(os.path.join(_PACKAGE, part) for part in ("lang", "pipelines", "ir", "program"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Loc:
         places = [self]
         while (inside := places[-1].inside) is not None:
             places.append(inside)
-        names = [f"{Path(p.file).name}:{p.line}" for p in places]
+        names = [f"{os.path.basename(p.file)}:{p.line}" for p in places]
         return " > ".join(names if len(names) < 4 else [names[0], "...", *names[-2:]])
 
     @property

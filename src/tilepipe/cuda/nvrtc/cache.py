@@ -23,8 +23,8 @@ from tilepipe import _version, files
 
 MAGIC = b"tilepipe cubin 1\n"
 MAX_BYTES = 256 * 2**20  # size of all entries; the least recently written are removed first
-# A process looks at all entries when it first writes, and when it has written this part of MAX_BYTES
-# again: for each write, thousands of entries would take longer than compiling one.
+# A process looks at all entries when it first writes, and when it has written this part of
+# MAX_BYTES again: for each write, thousands of entries would take longer than compiling one.
 _TRIM_EVERY = 1 / 64
 _SUFFIX = ".cubin"
 _ABANDONED = 3600  # seconds after which no process is still writing a temporary file

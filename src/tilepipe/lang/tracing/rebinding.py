@@ -14,7 +14,6 @@ itself the error.
 from __future__ import annotations
 
 import array
-import random
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -102,9 +101,10 @@ def _contents(value: Any) -> int | None:
         return hash((value.shape, value.tobytes())) if value.nbytes <= _ARRAY_BYTES else None
     if isinstance(value, bytearray | array.array):
         return hash(bytes(value))
-    if isinstance(value, random.Random):
+    # looked up only if loaded already: importing them takes 15 ms
+    random = sys.modules.get("random")
+    if random is not None and isinstance(value, random.Random):
         return hash(value.getstate())
-    # looked up only if loaded already: importing it takes 10 ms
     drawn = sys.modules.get("numpy.random")
     if drawn is not None and isinstance(value, drawn.Generator):
         return hash(repr(value.bit_generator.state))
