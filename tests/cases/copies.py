@@ -273,6 +273,64 @@ def ragged(kind: str, cols: int, rank: int = 2) -> Callable[[Rng], Made]:
     return make
 
 
+@tp.kernel()
+def first_lines(
+    ctx: tp.Context, a: tp.GlobalTensor, counts: tp.GlobalTensor, out: tp.GlobalTensor
+) -> None:
+    """Copies boxes that follow each other in `a`, of each as many lines as `counts` says, and the
+    zeros that come for the others.
+    """
+    assert a.box is not None
+    shape = a.box[-2], a.box[-1]
+    tile = ctx.smem(shape, a.dtype, order=a.order, swizzle=a.swizzle, name="tile")[0]
+    full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
+    axis = 0 if a.order == "row" else 1
+
+    @ctx.role("copy", warps=1)
+    def copy() -> None:
+        at = ctx.var(0)
+        for i in ctx.range(counts.shape[0]):
+            count = ctx.load(counts[i])
+            where: list[Any] = [0, 0]
+            where[axis] = at.get()
+            with ctx.elect_one():
+                full.expect_bytes(tile.nbytes)
+                ctx.tma_load(a, (*(0,) * (a.rank - 2), *where), tile, full, lines=count)
+            full.wait(i % 2)
+            where[axis] = i * tile.shape[axis]
+            with ctx.elect_one():
+                ctx.tma_store(out, where, tile)
+                ctx.tma_store_commit()
+                ctx.tma_store_wait(0)
+            ctx.syncwarp()
+            at.set(at + ctx.min(ctx.max(count, 0), tile.shape[axis]))
+
+
+def ragged_load(kind: str, cols: int, order: str, rank: int = 2) -> Callable[[Rng], Made]:
+    """Groups of lines that begin anywhere; the last is cut at the tensor's end, and some counts are
+    0, below 0 and above the tile's lines.
+    """
+
+    def make(rng: Rng) -> Made:
+        counts, lines = np.array([5, 16, 0, 1, -7, 3, 99, 16, 9], np.int32), 60
+        a = rng.integers(1, 8, (lines, cols)).astype(dtypes.dtype(kind).numpy)
+        want, at = np.zeros((16 * len(counts), cols), a.dtype), 0
+        for i, count in enumerate(np.clip(counts, 0, 16)):
+            part = a[at : at + count]
+            want[16 * i : 16 * i + len(part)] = part
+            at += count
+        out = np.full_like(want, 9)
+        given: Any = a.reshape(*(1,) * (rank - 2), *a.shape)
+        box, result = (16, cols), out
+        if order == "col":
+            box, given, result = (cols, 16), given.swapaxes(-1, -2), out.T
+        map_ = tp.tensor_map(given, box=(*(1,) * (rank - 2), *box), order=order, ragged=True)
+        bound = first_lines.bind(map_, counts, tp.tensor_map(result, box=box, order=order))
+        return bound, out, want, 0
+
+    return make
+
+
 def copied_bytes(
     kind: str,
     shape: tuple[int, int],
@@ -312,6 +370,9 @@ RAGGED = {
     "ragged": ragged("bfloat16", 64),
     "ragged_panels": ragged("float32", 96),
     "ragged_rank_3": ragged("float16", 48, 3),
+    "ragged_load": ragged_load("bfloat16", 64, "row"),
+    "ragged_load_columns": ragged_load("float16", 128, "col", 3),
+    "ragged_load_panels": ragged_load("float32", 96, "row", 4),
 }
 CASES = [
     Case(name, make)

@@ -77,7 +77,7 @@ class TensorParam:
     `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one
     before). `box` is in logical order (outermost first), None for a tensor that is only read and
     written by ordinary loads and stores.
-    `ragged`: TMA stores may write fewer rows than the box has.
+    `ragged`: a TMA copy may move fewer lines than the box has.
     """
 
     name: str
@@ -92,6 +92,11 @@ class TensorParam:
     def contiguous_axis(self) -> int:
         """The dimension whose stride is one element."""
         return self.rank - 1 if self.order == "row" or self.rank == 1 else self.rank - 2
+
+    @property
+    def lines_axis(self) -> int:
+        """Of two dimensions or more, that of the last two which is not contiguous."""
+        return self.rank - 2 if self.order == "row" else self.rank - 1
 
 
 @dataclass(eq=False, slots=True)

@@ -136,16 +136,13 @@ def test_the_order_that_tma_takes_where_both_would_do(shape: tuple[int, ...], or
 @pytest.mark.parametrize(
     ("array", "box", "words"),
     [
-        (zeros(128, 128), None, "rank 2 in row order, with no box"),
-        (zeros(128), (64,), "rank 1 in row order, with a box"),
-        (zeros(128, 128).T, (64, 64), "rank 2 in col order, with a box"),
+        (zeros(128, 128), None, "rank 2, with no box"),
+        (zeros(128), (64,), "rank 1, with a box"),
         (zeros(2, 2, 2, 8, 8), (1, 1, 1, 8, 8), "rank 5"),
     ],
 )
 def test_maps_that_cannot_be_ragged(array: Any, box: tuple[int, ...] | None, words: str) -> None:
-    with refused(
-        tp.BindError, "a ragged map is of an array of rank 2..4 in row order, and has a box", words
-    ):
+    with refused(tp.BindError, "a ragged map is of an array of rank 2..4, and has a box", words):
         tp.tensor_map(array, box=box, ragged=True)
 
 
@@ -220,8 +217,20 @@ def test_a_copy_needs_the_tile_of_its_map(
             ("rows= of tma_store must be an integer", "float32 0.5"),
         ),
         (
-            "ctx.tma_load(ragged, (0, 0), tile[0], full)",
-            ("map of 'ragged' is ragged, which only stores take",),
+            "ctx.tma_load(x, (0, 0), tile[0], full, lines=3)",
+            ("lines= needs a ragged map of 'x'", "ragged=True"),
+        ),
+        (
+            "ctx.tma_load(ragged, (0, 0), tile[0], full, lines=0.5)",
+            ("lines= of tma_load must be an integer", "float32 0.5"),
+        ),
+        (
+            "ctx.tma_load(ragged, (0, 0), tile[0], full, lines=ctx.lane)",
+            ("lines= of tma_load", "varies by lane"),
+        ),
+        (
+            "ctx.tma_load(ragged, (-1, 0), tile[0], full)",
+            ("a load by a ragged map", "not start before it: its box starts at (-1, 0)"),
         ),
     ],
 )
@@ -236,6 +245,16 @@ def test_refused_copies(op: str, words: tuple[str, ...]) -> None:
             zeros(64, 64),
             tp.tensor_map(zeros(128, 128), box=(64, 64), ragged=True),
         )
+
+
+def test_rows_of_a_column_major_tile_are_not_left_out_of_a_store() -> None:
+    store = "ctx.tma_store(x, (0, 0), tile[0], rows=3)"
+    k = from_text(
+        LOAD.format(shape=(64, 64), dtype="bfloat16", order="col", swizzle=128, op=store),
+        header="def k(ctx, x):",
+    )
+    with refused(tp.TraceError, "leaves out rows of a row-major tile", "'x' is column-major"):
+        k.bind(tp.tensor_map(zeros(128, 128).T, box=(64, 64), ragged=True))
 
 
 @pytest.mark.parametrize(

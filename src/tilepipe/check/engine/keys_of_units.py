@@ -39,6 +39,7 @@ def unit(flying: Any, bits: KeyBits) -> Hashable:
             granted,
             flying.site.id,
             flying.coords,
+            flying.lines,
             tile(flying.slot),
             flying.key if isinstance(flying, CopyIn) else flying.write.rect,
             flying.bar.flat,

@@ -83,7 +83,7 @@ def _uses(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
             if use.proxy is Proxy.ASYNC:
                 yield "map", tensor.name, -1
                 if tensor.ragged:
-                    yield "shape", tensor.name, tensor.rank - 2
+                    yield "shape", tensor.name, tensor.lines_axis
             else:
                 yield "data", tensor.name, -1
                 for i in range(tensor.rank):

@@ -101,7 +101,9 @@ def _copies(
 def _(op: ops.TmaLoad, ctx: Context) -> None:
     copies, name, address, coords = _copies(ctx, op, op.dst)
     map_ = ctx.argument("map", op.tensor.name)
-    rank = op.tensor.rank
+    if op.tensor.ragged:
+        coords[1:2] = _ragged(ctx, op.tensor, op.lines, coords[1])
+    rank = len(coords)
     with ctx.out.loop(name, copies):
         head = [address, map_, barrier(ctx, op.bar)]
         function = "tma_load" if op.multicast is None else "tma_load_multicast"
@@ -116,7 +118,7 @@ def _(op: ops.TmaLoad, ctx: Context) -> None:
 def _(op: ops.TmaStore | ops.TmaReduce, ctx: Context) -> None:
     copies, name, address, coords = _copies(ctx, op, op.src)
     if op.tensor.ragged:
-        coords[1:2] = _ragged(ctx, op, coords[1])
+        coords[1:2] = _ragged(ctx, op.tensor, op.rows, coords[1])
     stem = "tma_store" if isinstance(op, ops.TmaStore) else f"tma_reduce_{op.operation}"
     function = ctx.use(f"{stem}_{len(coords)}d")
     with ctx.out.loop(name, copies):
@@ -125,17 +127,19 @@ def _(op: ops.TmaStore | ops.TmaReduce, ctx: Context) -> None:
         )
 
 
-def _ragged(ctx: Context, op: ops.TmaStore | ops.TmaReduce, row: str) -> list[str]:
+def _ragged(ctx: Context, tensor: TensorParam, lines: Expr | None, row: str) -> list[str]:
     """The two coordinates for `row` in a ragged map, innermost first (`cuda.runtime.tensormap`).
-    With them the last rows of the tile lie outside the map, and TMA clips them.
+    With them all but the first `lines` rows of the tile lie outside the map, and TMA clips them, or
+    reads zeros. Rows are columns of a column-major tile.
     """
-    assert op.tensor.box is not None
-    extent = op.tensor.box[-2]
-    wanted = str(extent) if op.rows is None else f"min({text(ctx, op.rows)}, {extent})"
+    assert tensor.box is not None
+    axis = tensor.lines_axis
+    extent = tensor.box[axis]
+    wanted = str(extent) if lines is None else f"min({text(ctx, lines)}, {extent})"
     rows, first = ctx.temporary("rows"), row if row.isalnum() else f"({row})"
     ctx.out(
         f"const i32 {rows} = max(min({wanted},"
-        f" {ctx.argument('shape', op.tensor.name, op.tensor.rank - 2)} - {first}), 0);"
+        f" {ctx.argument('shape', tensor.name, axis)} - {first}), 0);"
     )
     return [f"{extent} - {rows}", f"{first} + {rows}"]
 

@@ -6,13 +6,14 @@ element). A "col" tensor, whose dimension before the last is contiguous, therefo
 dimensions swapped; the printed copies swap their coordinates in the same way. A box wider than a
 swizzle panel is encoded as one panel, and the printed code copies panel by panel.
 
-A ragged map lets a store of a whole box write only the first r rows of a tile, with r known at run
-time: TMA clips what lies outside a map, so the map is made such that the other rows lie outside. Of
-a tensor of R rows and a box of B rows, the map has two dimensions for the rows, both with the
-stride of a row: element (e, j), with e in [0, R] and j in [0, B), is row e + j - B of the tensor.
+A ragged map lets a copy of a whole box move only the first r rows of a tile, with r known at run
+time: what lies outside a map TMA does not write, and reads as zeros, so the map is made such that
+the other rows lie outside (columns, of a column-major tile). Of a tensor of R rows and a box of B
+rows, the map has two dimensions for the rows, both with the stride of a row: element (e, j), with e
+in [0, R] and j in [0, B), is row e + j - B of the tensor.
 For a tile that starts at row s, the box is put at (s + r, B - r): row i of the tile is at j = B - r
 + i, which is row s + i of the tensor, and for i >= r it has j >= B and is clipped. So every row
-that is written lies inside the tensor, although the encoded address is B rows before it.
+that is moved lies inside the tensor, although the encoded address is B rows before it.
 """
 
 from __future__ import annotations

@@ -89,11 +89,11 @@ def broken_array_rule(
 
 
 def broken_coordinate_rule(
-    coords: Sequence[int], inner: int, dtype: DType, *, store: bool
+    coords: Sequence[int], inner: int, dtype: DType, *, store: bool, ragged: bool = False
 ) -> str | None:
-    """The rule that the coordinates of a box break, outermost first. Neither rule is in the PTX
-    ISA; on an H200 breaking one is an illegal instruction, which destroys the process's CUDA
-    context.
+    """The rule that the coordinates of a box break, outermost first. Neither rule of all maps is in
+    the PTX ISA; on an H200 breaking one is an illegal instruction, which destroys the process's
+    CUDA context. A load of a ragged map would read what lies before the tensor.
     """
     unit = ALIGNMENT * 8 // dtype.bits
     if coords[inner] % unit:
@@ -103,9 +103,10 @@ def broken_coordinate_rule(
             f" the box starts at element {coords[inner]}{at}. Start at a multiple of {unit}"
             " elements."
         )
-    if store and min(coords) < 0:
+    if (store or ragged) and min(coords) < 0:
+        copy = "TMA store" if store else "load by a ragged map"
         return (
-            "a TMA store may reach beyond the end of a tensor, where it is clipped, but not start"
+            f"a {copy} may reach beyond the end of a tensor, where it is clipped, but not start"
             f" before it: its box starts at {tuple(coords)}"
         )
     return None

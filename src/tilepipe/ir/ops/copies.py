@@ -29,7 +29,9 @@ class TmaLoad(Op):
 
     `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor.
     `multicast`: a mask of CTA ranks; the box lands at the same offset in each, and each one's copy
-    of `bar` is credited. A box wider than a swizzle panel is several copies.
+    of `bar` is credited. A box wider than a swizzle panel is several copies. `lines`, of a ragged
+    tensor: only the first so many rows of the box, columns of a column-major one, are read, none
+    below 1; the others are zeros.
     """
 
     tensor: Annotated[TensorParam, READS_ASYNC]
@@ -37,6 +39,7 @@ class TmaLoad(Op):
     dst: Annotated[Tile, WRITES_ASYNC]
     bar: Annotated[BarrierRef, Sync.CREDIT]
     multicast: Expr | None = None
+    lines: Expr | None = None
 
 
 @declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, issues=Group.BULK))

@@ -35,7 +35,7 @@ class TensorMap:
             stores only.
         swizzle: 0, 32, 64 or 128 bytes; how the copy permutes 16-byte chunks in shared memory.
         array: the data, in its logical shape; of 4-bit elements, the array of their bytes.
-        ragged: TMA stores may write fewer rows than the box has.
+        ragged: a TMA copy may move fewer lines than the box has.
     """
 
     dtype: DType
@@ -81,8 +81,9 @@ def tensor_map(
         dtype: what the bytes of a uint8 array are: a float of 8 bits, or float4_e2m1, of which each
             byte holds two neighbours along the last dimension, the first in its low half. The
             tensor is then twice as long there; shapes and boxes count elements.
-        ragged: for `ctx.tma_store(..., rows=)`, which writes only the first rows of a tile: of an
-            array of rank 2..4 in row order, with a box. Such a map is not loaded from.
+        ragged: for `ctx.tma_load(..., lines=)` and `ctx.tma_store(..., rows=)`, which move only the
+            first rows of a tile, or columns of a column-major one: of an array of rank 2..4, with a
+            box.
 
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
@@ -111,11 +112,11 @@ def tensor_map(
     if order not in ("row", "col") or (order == "col" and rank == 1):
         wanted = '"row", of an array of 1 dimension' if rank == 1 else '"row" or "col"'
         raise BindError(f"order must be {wanted}; got {order!r}")
-    if ragged and (box is None or order != "row" or not 2 <= rank < MAX_RANK):
+    if ragged and (box is None or not 2 <= rank < MAX_RANK):
         boxed = "a box" if box is not None else "no box"
         raise BindError(
-            f"a ragged map is of an array of rank 2..{MAX_RANK - 1} in row order, and has a box;"
-            f" this one is of rank {rank} in {order} order, with {boxed}"
+            f"a ragged map is of an array of rank 2..{MAX_RANK - 1}, and has a box; this one is of"
+            f" rank {rank}, with {boxed}"
         )
     if kind.per_byte > 1 and order != "row":
         raise BindError(

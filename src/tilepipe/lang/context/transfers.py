@@ -181,21 +181,34 @@ class TransferMembers:
         tile: SmemTile,
         mbar: Mbar,
         multicast: MulticastMask | None = None,
+        *,
+        lines: Extent | None = None,
     ) -> None:
         """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into
         `tile`; its bytes are credited to `mbar`.
 
-        Elements outside the tensor arrive as zeros, and are credited too. `multicast`: a mask of
-        CTA ranks; the box lands in each, and each one's `mbar` is credited. One lane only.
+        Elements outside the tensor arrive as zeros, and are credited too. One lane only.
+
+        Args:
+            multicast: a mask of CTA ranks; the box lands in each, and each one's `mbar` is
+                credited.
+            lines: only the first so many rows of the tile, or columns of a column-major one, are
+                read, none where it is 0 or less; the others arrive as zeros, and are credited: for
+                tensors whose rows belong to groups that begin anywhere. The map is
+                `tensor_map(..., ragged=True)`.
+
+        Raises:
+            TraceError: lines of a map that is not ragged; tile and map do not fit together.
         """
         require_one_lane(self.tracer, "tma_load")
         _check_box(tensor, tile, "tma_load")
-        if tensor.param.ragged:
-            raise TraceError(
-                f"tma_load: the map of '{tensor.param.name}' is ragged, which only stores take:"
-                " load by another map",
-                caller(),
-            )
+        if lines is not None and not tensor.param.ragged:
+            raise TraceError(_needs_ragged("tma_load: lines=", tensor), caller())
+        count = (
+            None
+            if lines is None
+            else require_integer(to_expr(self.tracer, lines), "lines= of tma_load")
+        )
         mask = (
             None
             if multicast is None
@@ -212,6 +225,7 @@ class TransferMembers:
                 dst,
                 ref,
                 mask,
+                count,
             )
         )
 
@@ -244,9 +258,11 @@ class TransferMembers:
         require_one_lane(self.tracer, "tma_store")
         _check_box(tensor, tile, "tma_store")
         if rows is not None and not tensor.param.ragged:
+            raise TraceError(_needs_ragged("tma_store: rows=", tensor), caller())
+        if rows is not None and tensor.order == "col":
             raise TraceError(
-                f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map("
-                "array, box=..., ragged=True)`",
+                "tma_store: rows= leaves out rows of a row-major tile, and"
+                f" '{tensor.param.name}' is column-major: transpose the array and the tile",
                 caller(),
             )
         count = (
@@ -282,6 +298,13 @@ class TransferMembers:
         self.tracer.emit(ops.TmaStoreWait(caller(), pending, read))
 
 
+def _needs_ragged(what: str, tensor: GlobalTensor) -> str:
+    return (
+        f"{what} needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array, box=...,"
+        " ragged=True)`"
+    )
+
+
 def _coords(
     tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], store: bool
 ) -> tuple[exprs.Expr, ...]:
@@ -294,7 +317,13 @@ def _coords(
     # 0 breaks no rule; the simulator looks at the others
     known = [int(x.value) if isinstance(x, exprs.Const) else 0 for x in found]
     require_rule(
-        broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype, store=store),
+        broken_coordinate_rule(
+            known,
+            tensor.param.contiguous_axis,
+            tensor.dtype,
+            store=store,
+            ragged=tensor.param.ragged,
+        ),
         repr(tensor),
     )
     return found

@@ -34,6 +34,8 @@ def _shared_expressions(op: ops.Op) -> Iterator[tuple[Expr, str]]:
             yield n, "a number of steps"
         case ops.TmaStore(rows=n) | ops.TmaReduce(rows=n) if n is not None:
             yield n, "rows= of tma_store"
+        case ops.TmaLoad(lines=n) if n is not None:
+            yield n, "lines= of tma_load"
     if isinstance(op, ops.TmaLoad | ops.TmaStore | ops.TmaReduce):
         yield from ((c, "a TMA coordinate") for c in op.coords)
     for x in operands(op):

@@ -28,6 +28,7 @@ class TmaLoadUnit:
         nbytes: what it credits. bar: to which barrier.
         seen: its read of a tensor that is also written, or of shared memory.
         end: when it has landed, by the cost model. landed: its bytes have arrived.
+        lines: how many rows of the box, columns of a column-major one, are read; None: all.
     """
 
     agent: Actor
@@ -40,6 +41,7 @@ class TmaLoadUnit:
     seen: Event | Access | None
     end: float
     landed: bool = field(default=False, init=False)
+    lines: int | None = field(default=None, init=False)
 
 
 class Released:

@@ -35,9 +35,25 @@ def land(m: Machine, unit: TmaLoadUnit) -> None:
     site, slot = unit.site, unit.slot
     r0, r1, c0, c1 = unit.write.rect
     tensor = m.world.tensors[site.tensor]
-    slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
+    if unit.lines is None:
+        slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
+    else:
+        rows, cols = _lines(tensor, site, unit.lines)
+        slot.data[r0:r1, c0:c1] = tensor.outside
+        slot.data[r0 : r0 + rows, c0 : c0 + cols] = tensor.read(unit.coords, rows, cols)
     slot.written(unit.write.rect)
     credit_copy(m, unit)
+
+
+def _lines(tensor: GlobalTensor, site: Site, lines: int | None) -> tuple[int, int]:
+    """(rows, columns) that a load reads: the first `lines` rows, or columns of a column-major tile,
+    or all.
+    """
+    if lines is None:
+        return site.rows, site.cols
+    if tensor.param.contiguous_axis == tensor.param.rank - 1:
+        return min(max(lines, 0), site.rows), site.cols
+    return site.rows, min(max(lines, 0), site.cols)
 
 
 def credit_copy(m: Machine, unit: TmaLoadUnit) -> None:
@@ -121,11 +137,15 @@ def storing_lane(m: Machine, ag: Agent, site: Site, mask: int, atomic: bool) -> 
     return mask & -mask
 
 
-def _checked_tensor(m: Machine, site: Site, coords: Coords, *, store: bool) -> GlobalTensor:
+def _checked_tensor(
+    m: Machine, site: Site, coords: Coords, *, store: bool, ragged: bool = False
+) -> GlobalTensor:
     """The tensor of a copy. Raises SimFault where the hardware would refuse the copy."""
     tensor = m.world.tensors[site.tensor]
     param = tensor.param
-    broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype, store=store)
+    broken = broken_coordinate_rule(
+        coords, param.contiguous_axis, param.dtype, store=store, ragged=ragged
+    )
     if broken is not None:
         raise SimFault(f"{site.what}, tensor '{param.name}': {broken}", site.loc)
     return tensor
@@ -173,21 +193,23 @@ def tma_load(
     bar: int,
     multicast: int | None = None,
     leader: int | None = None,
+    lines: int | None = None,
 ) -> None:
     """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask.
 
     `coords`: in elements, outermost dimension first. `at`, `rect`: the number of a tile and a
-    rectangle of it. `leader`: a CTA of this one's pair. The barrier
-    credited is that of the CTA in the destination's pair which has the same place there (PTX ISA,
+    rectangle of it. `leader`: a CTA of this one's pair. `lines`: how many rows of the box at most,
+    or columns of a column-major one, are read; the others are zeros. The barrier credited is that
+    of the CTA in the destination's pair which has the same place there (PTX ISA,
     cp.async.bulk.tensor, .cta_group::2).
     """
     one_lane(ag, site, mask)
-    tensor = _checked_tensor(m, site, coords, store=False)
+    tensor = _checked_tensor(m, site, coords, store=False, ragged=lines is not None)
     known = ag.known(mask) if ag.split else ag.k
     nbytes = site.nbytes
     seen = None
     if tensor.order is not None:
-        extents = tensor.box(site.rows, site.cols)
+        extents = tensor.box(*_lines(tensor, site, lines))
         seen = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=False)
     end = occupy(ag, nbytes)
     if leader is not None and leader >> 1 != ag.cta.rank >> 1:
@@ -206,6 +228,7 @@ def tma_load(
             there = remote(m, ag, site, rank, bar)
         write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
         unit = TmaLoadUnit(ag, site, coords, cta.slots[at], write, nbytes, there, seen, end)
+        unit.lines = lines
         depart(m, unit, known)
 
 

@@ -133,6 +133,11 @@ def _(f: Function, op: ops.TmaLoad) -> None:
     mask = [] if op.multicast is None else [f.x.scalar(op.multicast, "a multicast mask", op)]
     if remote:
         mask = [*(mask or ["None"]), *f.remote(op.bar.cta, op)]
+    if op.tensor.ragged:
+        assert op.tensor.box is not None
+        every = str(op.tensor.box[op.tensor.lines_axis])
+        lines = every if op.lines is None else f.x.scalar(op.lines, "lines= of tma_load", op)
+        mask = [*mask, *["None"] * (2 - len(mask)), lines]
     coords, place = f.coords(op.coords, op), f.place(op.dst, op)
     f.request(op, tma.tma_load, coords, *place, f.bar(op.bar, op), *mask)
 
