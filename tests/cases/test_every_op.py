@@ -31,6 +31,7 @@ from tests.cases import (
 )
 from tests.cases.fragments import Case
 from tests.cases.scalars import check
+from tests.support.case_classes import by_words
 from tilepipe import cuda
 from tilepipe.ir import ops
 from tilepipe.ir.program import all_ops
@@ -66,9 +67,10 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
-@pytest.mark.sampled(33)
+@pytest.mark.sampled(33, suite=1000, classes=by_words)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:
+    """`make test-all` adds each shape with each dtype."""
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
     assert compiled.spill_bytes == 0
     assert "warning" not in compiled.log

@@ -31,7 +31,7 @@ from tests.cases import (
     tensor_memory as tmem_cases,
 )
 from tests.examples.ladder import EXAMPLES, NAMES, load
-from tests.support.case_classes import by_name
+from tests.support.case_classes import by_words
 from tilepipe.check import Bounds
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
@@ -73,10 +73,10 @@ def asks(kernel: Kernel) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(43, suite=4, classes=by_name)
+@pytest.mark.sampled(43, suite=1000, classes=by_words)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_of_every_op(case: Any) -> None:
-    """`make test-all` adds other values of the same settings."""
+    """`make test-all` adds other values of the same settings, and each shape with each dtype."""
     program = case.make(np.random.default_rng(0))[0]
     many = asks(program.kernel)
     verdict = program.check(bounds=FEW if many else BOUNDS)
