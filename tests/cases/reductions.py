@@ -120,15 +120,17 @@ def extremes_of_rows(
     @ctx.role("extremes", warpgroups=1)
     def extremes() -> None:
         x = ctx.load_global(a, (0, 0), shape, layout=layout)
-        ctx.store_global(out, (0, 0), x.max().bitcast("uint32"))
-        ctx.store_global(out, (1, 0), x.min().bitcast("uint32"))
+        ctx.store_global(out, (0, 0), x.max().to("float32").bitcast("uint32"))
+        ctx.store_global(out, (1, 0), x.min().to("float32").bitcast("uint32"))
 
 
-def extremes_of_zeros_and_nans(layout: str, shape: tuple[int, int]) -> Callable[[Rng], Made]:
+def extremes_of_zeros_and_nans(
+    layout: str, shape: tuple[int, int], kind: str = "float32"
+) -> Callable[[Rng], Made]:
     """Rows with some NaNs, of NaNs alone, of zeros of both signs, and of one infinity."""
 
     def make(rng: Rng) -> Made:
-        a = rng.standard_normal(shape).astype(np.float32)
+        a = rng.standard_normal(shape).astype(tp.dtype(kind).numpy).astype(np.float32)
         a[:, 1::2] = np.nan
         a[1], a[3], a[5] = np.nan, -np.inf, np.inf
         a[0], a[0, 7], a[2], a[2, -1] = 0, -0.0, -0.0, 0
@@ -138,7 +140,8 @@ def extremes_of_zeros_and_nans(layout: str, shape: tuple[int, int]) -> Callable[
         greatest[[0, 2, 4]], least[[0, 2, 4]] = [0, 0, -0.0], -0.0
         out = np.zeros((2, shape[0]), np.uint32)
         want = np.stack([greatest, least]).astype(np.float32).view(np.uint32)
-        return extremes_of_rows.bind(a, out, shape=shape, layout=layout), out, want, 0
+        small = a.astype(tp.dtype(kind).numpy)
+        return extremes_of_rows.bind(small, out, shape=shape, layout=layout), out, want, 0
 
     return make
 
@@ -148,6 +151,15 @@ EXTREMES = {
         layout, shape
     )
     for layout, shape in (("wgmma", (64, 16)), ("rows:8", (16, 128)), ("rows:128", (8, 1024)))
+} | {
+    # of pairs as they stand
+    f"extremes_of_zeros_and_nans_{layout.replace(':', '_')}_{kind}": extremes_of_zeros_and_nans(
+        layout, shape, kind
+    )
+    for layout, shape, kind in (
+        ("rows:8", (16, 128), "bfloat16"),
+        ("rows:128", (8, 2048), "float16"),
+    )
 }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tilepipe.errors import LimitError
 from tilepipe.ir import ops
-from tilepipe.ir.chip import H200, Chip
+from tilepipe.ir.chip import H200, THREADS_PER_SM, Chip
 from tilepipe.ir.memory import NamedBarrier
 from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role, architecture, walk
 
@@ -47,6 +47,12 @@ def _place_roles(kernel: Kernel, chip: Chip) -> None:
             f" most {chip.max_threads}. Use fewer warps or warpgroups.",
             kernel.loc,
         )
+    if (together := kernel.ctas_per_sm * kernel.threads) > THREADS_PER_SM:
+        raise LimitError(
+            f"kernel '{kernel.name}': ctas_per_sm={kernel.ctas_per_sm} × {kernel.threads} threads ="
+            f" {together}; an SM has room for at most {THREADS_PER_SM}. Ask for fewer CTAs.",
+            kernel.loc,
+        )
     _check_registers(kernel, chip)
 
 
@@ -66,9 +72,9 @@ def _overlaps(role: Role, first: int) -> bool:
 
 
 def launch_registers(threads: int, chip: Chip = H200) -> int:
-    """Registers that each thread of a CTA is launched with, in a kernel that has setmaxnreg and
-    `__launch_bounds__(threads, 1)`: the registers of the SM divided by the threads, rounded down to
-    a step. ptxas reports this number, 255 for 256.
+    """Registers that each thread is launched with in a kernel that has setmaxnreg and whose
+    `__launch_bounds__` ask for so many threads of an SM: the SM's registers divided by the threads,
+    rounded down to a step. ptxas reports this number, 255 for 256.
     """
     return min(chip.registers // max(threads, 1) // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 
@@ -128,7 +134,9 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
             " a register count",
             kernel.loc,
         )
-    if broken := broken_pool_rule(kernel, launch_registers(kernel.threads, chip)):
+    if broken := broken_pool_rule(
+        kernel, launch_registers(kernel.threads * kernel.ctas_per_sm, chip)
+    ):
         raise LimitError(broken, kernel.loc)
 
 

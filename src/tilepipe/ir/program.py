@@ -90,6 +90,7 @@ class Kernel:
     cta_group: int = 0
     arch: str = ""  # the architecture that has its ops
     cooperative: bool = False  # launched only if all its CTAs run at once
+    ctas_per_sm: int = 1  # that the registers of an SM must do for
 
     @property
     def threads(self) -> int:

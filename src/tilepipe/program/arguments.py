@@ -14,7 +14,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
-from tilepipe.ir.chip import H200, Chip
+from tilepipe.ir.chip import CTAS_PER_SM, H200, Chip
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.program import Arg, Kernel, Launch, TensorArg
@@ -113,7 +113,7 @@ def resolved(what: Any, name: str, known: Mapping[str, Any]) -> Any:
     """A value as it is, or what a function makes of those of `known` that it names.
 
     Args:
-        name: of the decorator's parameter, "grid" or "cluster", for messages.
+        name: of the decorator's parameter, "grid", "cluster" or "ctas_per_sm", for messages.
 
     Raises:
         BindError: the function asks for something else, or does not say what it asks for.
@@ -137,6 +137,17 @@ def resolved(what: Any, name: str, known: Mapping[str, Any]) -> Any:
     given = {p.name: known[p.name] for p in parameters if p.name in known}
     with explain_none(f"{name}=", given):
         return what(**given)
+
+
+def cta_count(kernel: str, found: object) -> int:
+    """What `ctas_per_sm` comes to. Raises BindError unless it is a number that an SM may hold."""
+    number = plain_int(found)
+    if number is None or not 1 <= number <= CTAS_PER_SM:
+        raise BindError(
+            f"kernel '{kernel}': ctas_per_sm= is the number of CTAs that share an SM, 1 to"
+            f" {CTAS_PER_SM}; got {shown(found)}"
+        )
+    return number
 
 
 def cluster_extents(value: Any, chip: Chip) -> tuple[int, int, int]:

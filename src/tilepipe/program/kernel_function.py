@@ -24,6 +24,7 @@ from tilepipe.program.arguments import (
     check_conditions,
     chip_of,
     cluster_extents,
+    cta_count,
     launch_argument,
     plain_argument,
     refuse_shared_memory,
@@ -36,7 +37,12 @@ class KernelFunction:
     """A function marked with `@tp.kernel`: bind arguments to get a `Program`."""
 
     def __init__(
-        self, function: Callable[..., object], grid: Any, cluster: Any, cooperative: bool = False
+        self,
+        function: Callable[..., object],
+        grid: Any,
+        cluster: Any,
+        cooperative: bool = False,
+        ctas_per_sm: Any = 1,
     ) -> None:
         if not inspect.isfunction(function):
             raise BindError(
@@ -48,6 +54,7 @@ class KernelFunction:
         self._grid = grid
         self._cluster = cluster
         self._cooperative = cooperative
+        self._ctas_per_sm = ctas_per_sm
         self._traces: dict[object, Kernel] = {}
         self._lock = threading.Lock()
         first, *parameters = inspect.signature(function).parameters.values() or (None,)
@@ -147,14 +154,17 @@ class KernelFunction:
         chip: Chip,
     ) -> Kernel:
         facts = tuple(a.static if isinstance(a, TensorMap) else type(a) for a in named.values())
+        found = resolved(self._ctas_per_sm, "ctas_per_sm", static | {"chip": chip})
+        ctas = cta_count(self.name, found)
+        options = self._cooperative, ctas
         try:
-            key = (facts, _by_type((*static.items(), cluster, chip)))
+            key = (facts, _by_type((*static.items(), cluster, chip, ctas)))
         except TypeError:
-            return trace(self.function, named, static, cluster, chip, self._cooperative)
+            return trace(self.function, named, static, cluster, chip, *options)
         with self._lock:
             kernel = self._traces.get(key)
         if kernel is None:
-            kernel = trace(self.function, named, static, cluster, chip, self._cooperative)
+            kernel = trace(self.function, named, static, cluster, chip, *options)
             with self._lock:
                 kernel = self._traces.setdefault(key, kernel)
         return kernel
@@ -200,7 +210,7 @@ class KernelFunction:
 
 
 def kernel(
-    grid: Any = 1, cluster: Any = 1, cooperative: bool = False
+    grid: Any = 1, cluster: Any = 1, cooperative: bool = False, ctas_per_sm: Any = 1
 ) -> Callable[[Callable[..., object]], KernelFunction]:
     """Marks a function `f(ctx, *arguments, *, static)` as a kernel.
 
@@ -212,6 +222,8 @@ def kernel(
             and `chip`, by name.
         cooperative: all CTAs of the grid run at once, or the launch is refused: for kernels whose
             CTAs wait for each other. Such a kernel starts after the one before it has ended.
+        ctas_per_sm: CTAs for which the registers of an SM must do, an int or a function of static
+            parameters and `chip`, by name: ptxas gives each thread no more than its share.
     """
     if inspect.isfunction(grid) and next(iter(inspect.signature(grid).parameters), "") == "ctx":
         raise BindError(
@@ -227,7 +239,7 @@ def kernel(
             )
     if not isinstance(cooperative, bool):
         raise BindError(f"@tp.kernel: cooperative= is True or False, got {shown(cooperative)}")
-    return lambda function: KernelFunction(function, grid, cluster, cooperative)
+    return lambda function: KernelFunction(function, grid, cluster, cooperative, ctas_per_sm)
 
 
 def _by_type(x: Any) -> object:

@@ -131,7 +131,7 @@ def test_refusals() -> None:
         sm90.bind(x, w, x.copy(), RowConfig(threads=1, warpgroups=1, blocks=2))
     with refused(tp.BindError, "give it all of their threads"):
         RowConfig(threads=64, parts=2)
-    with refused(tp.BindError, "must divide warpgroups=4"):
+    with refused(tp.BindError, "must divide the 4 warpgroups"):
         RowConfig(parts=3)
     with refused(tp.BindError, "parts=1 must be 4"):
         RowConfig(cluster=2)

@@ -34,6 +34,14 @@ def test_large_values_do_not_overflow() -> None:
     assert np.allclose(y, [[0.7310586, 0.2689414, 0]], atol=1e-6)
 
 
+@pytest.mark.parametrize("cfg", [None, RowConfig(threads=32, warpgroups=1, parts=4)])
+def test_a_row_that_is_masked_whole_is_uniform(cfg: RowConfig | None) -> None:
+    x = np.full((2, 1000), np.finfo(np.float32).min)
+    y = np.zeros_like(x)
+    sm90.bind(x, y, cfg).run()
+    assert np.allclose(y, 1e-3)
+
+
 def test_refusals() -> None:
     x = np.zeros((1, 4), np.float32)
     with refused(tp.BindError, "x is 1×4, y 1×3"):

@@ -580,6 +580,8 @@ def _numbers() -> dict[str, Signature]:
     for kind in ("bf16", "f16"):
         for op in ("add", "sub", "mul"):
             found[f"{op}_{kind}x2"] = _pure("a:x b:y", f"{op}.rn.{kind}x2 z, x, y", op, "=pair:z")
+        for op in ("max", "min"):
+            found[f"{op}_{kind}x2"] = _pure("a:x b:y", f"{op}.{kind}x2 z, x, y", op, "=pair:z")
         found[f"pack_{kind}"] = _pure("lo:f hi:g", f"cvt.rn.{kind}x2.f32 x, g, f", "cvt", "=pair:x")
     for kind in ("e4m3", "e5m2"):
         found[f"{kind}_from"] = _pure(

@@ -326,7 +326,8 @@ def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
     cluster = f" __cluster_dims__({k.cluster_size}, 1, 1)" if k.cluster_size > 1 else ""
     parameters = [a.declare(module.names.of(a, a.name), kernel=True) for a in module.arguments]
     parameters += instrument.parameters(module)
-    head = f'extern "C" __global__ void{cluster} __launch_bounds__({k.threads}, 1) {entry}('
+    bounds = f"__launch_bounds__({k.threads}, {k.ctas_per_sm})"
+    head = f'extern "C" __global__ void{cluster} {bounds} {entry}('
     if len(head) + len(", ".join(parameters)) > 110:
         yield head
         yield "    " + ",\n    ".join(parameters) + ") {"
@@ -354,7 +355,7 @@ def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
     # At launch each thread gets `cap` registers. setmaxnreg.dec returns registers to the pool of
     # the CTA, and setmaxnreg.inc blocks until the pool has enough: so a warpgroup that wants fewer
     # than `cap` has to release some before another can take more.
-    cap = min(launch_registers(k.threads), 255)
+    cap = min(launch_registers(k.threads * k.ctas_per_sm), 255)
     for position, roles in enumerate(_groups(k, asks)):
         first, end = roles[0].first_warp, max(r.first_warp + r.warps for r in roles)
         if asks:

@@ -4,11 +4,13 @@ in layout "rows:T" through shared memory among the warps that share one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import assign_array, require_same_layout
-from tilepipe.cuda.codegen.names import is_packed
+from tilepipe.cuda.codegen.names import is_packed, small_float
 from tilepipe.cuda.codegen.partials import exchange
 from tilepipe.cuda.codegen.registers import (
     Loops,
@@ -16,11 +18,12 @@ from tilepipe.cuda.codegen.registers import (
     group_of_thread,
     groups_of,
     loop_index,
+    packed_register,
     registers,
     registers_of,
 )
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import nodes
+from tilepipe.ir.def_use import leaves
 from tilepipe.ir.expressions import FragmentRead
 from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads
 from tilepipe.ir.program import walk
@@ -57,11 +60,10 @@ def _reduce_vectors(ctx: Context, op: ops.FragmentReduce, name: str, how: Combin
     loops = RowLoops.over(ctx, op.value.shape, layout)
     threads = row_threads(layout)
     with ctx.out.block(), loops.rows(ctx):
-        ctx.out(f"{how.c_type} {x}[{_CHAINS}] = {{{', '.join([how.start] * _CHAINS)}}};")
-        with loops.columns(ctx):
-            for low in range(VECTOR):
-                ctx.out(how.into(f"{x}[{low % _CHAINS}]", text(ctx, op.value, loops.at(low))))
-        whole = how.joined(*(f"({how.joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
+        if extreme := _packed_extreme(ctx, op, loops, x):
+            whole = extreme
+        else:
+            whole = _chains(ctx, op, loops, x, how)
         mine = how.lanes(ctx, whole, 1, min(threads, WARP))
         ctx.out(f"{name}[{loops.i}][0] = {mine if threads > WARP else how.rounded(ctx, mine)};")
     if threads > WARP:
@@ -69,32 +71,79 @@ def _reduce_vectors(ctx: Context, op: ops.FragmentReduce, name: str, how: Combin
     _unpack_again(ctx, op)
 
 
-def _unpack_again(ctx: Context, op: ops.FragmentReduce) -> None:
-    """Keeps the compiler from holding all that it has unpacked of a wide row until the next
-    reduction: twice the registers of the packed row, and so fewer CTAs in an SM.
+def _chains(ctx: Context, op: ops.FragmentReduce, loops: RowLoops, x: str, how: Combining) -> str:
+    """Prints the reduction of what a thread has of a row; gives the C++ of its value."""
+    ctx.out(f"{how.c_type} {x}[{_CHAINS}] = {{{', '.join([how.start] * _CHAINS)}}};")
+    with loops.columns(ctx):
+        for low in range(VECTOR):
+            ctx.out(how.into(f"{x}[{low % _CHAINS}]", text(ctx, op.value, loops.at(low))))
+    return how.joined(*(f"({how.joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
 
-    Where one reduction alone reads the row, and in loops, whose next rows are loaded meanwhile, it
-    costs more than it saves (docs/performance.md, "Layer norm").
+
+def _takes_pairs(op: ops.FragmentReduce) -> bool:
+    """True of a maximum or minimum of a fragment of 16-bit pairs as it stands."""
+    x = op.value
+    return (
+        op.op != "add"
+        and isinstance(x, FragmentRead)
+        and is_packed(x.fragment.dtype, x.fragment.cols)
+    )
+
+
+def _packed_extreme(ctx: Context, op: ops.FragmentReduce, loops: RowLoops, x: str) -> str:
+    """The same of the maximum or minimum of a fragment of 16-bit pairs, which one instruction takes
+    of two pairs as they stand; "" of any other reduction.
+    """
+    read = op.value
+    if not _takes_pairs(op) or not isinstance(read, FragmentRead):
+        return ""
+    f = read.fragment
+    small, array = small_float(f.dtype), registers(ctx, f)
+    best, unpack = ctx.use(f"{op.op}_{small}x2"), ctx.use(f"unpack_{small}")
+    start = {"bf16": 0xFF80FF80, "f16": 0xFC00FC00}[str(small)]
+    if op.op == "min":
+        start ^= 0x80008000
+    ctx.out(f"u32 {x}[{_CHAINS}] = {{{', '.join([f'{start:#x}u'] * _CHAINS)}}};")
+    with loops.columns(ctx):
+        for i in range(VECTOR // 2):
+            pair = packed_register(array, (f.rows, f.cols), loops.at(2 * i), f.layout, read.col)
+            ctx.out(f"{x}[{i}] = {best}({x}[{i}], {pair});")
+    ctx.out(f"{x}[0] = {best}({best}({x}[0], {x}[2]), {best}({x}[1], {x}[3]));")
+    return f"f{op.op}f({unpack}({x}[0], 0), {unpack}({x}[0], 1))"
+
+
+def _unpack_again(ctx: Context, op: ops.FragmentReduce) -> None:
+    """Keeps the compiler, where several CTAs must fit in an SM, from holding all that it has
+    unpacked of a wide row before a reduction for what reads it after: twice the registers of the
+    packed row (docs/performance.md, "Norms, softmax and cross entropy").
+
+    In loops, whose next rows are loaded meanwhile, it costs more than it saves.
     """
     assert ctx.role is not None
     every = list(walk(ctx.role.body))
-    if any(isinstance(x, ops.For | ops.While) for x in every):
+    if ctx.kernel.ctas_per_sm == 1 or any(isinstance(x, ops.For | ops.While) for x in every):
         return
-    reductions = [x for x in every if isinstance(x, ops.FragmentReduce)]
-    for f in _read_packed(op):
-        each = registers_of(ctx, (f.rows, f.cols), True, f.layout)[1]
-        if each >= _WIDE and sum(f in _read_packed(x) for x in reductions) > 1:
+    here = next(i for i, x in enumerate(every) if x is op)
+    before, after = _unpacked(every[: here + 1]), _unpacked(every[here + 1 :])
+    for f in before:
+        blocks, each = registers_of(ctx, (f.rows, f.cols), True, f.layout)
+        if each >= _WIDE and f in after:
             i, r = ctx.temporary("i"), ctx.temporary("r")
-            blocks = registers_of(ctx, (f.rows, f.cols), True, f.layout)[0]
             block = "0" if blocks == 1 else i
             with ctx.out.block(), ctx.out.loop(block, blocks), ctx.out.loop(r, each):
                 ctx.out(f"{ctx.use('unpack_again')}({registers(ctx, f)}[{block}][{r}]);")
 
 
-def _read_packed(op: ops.FragmentReduce) -> list[Fragment]:
-    """The fragments of 16-bit pairs that a reduction reads."""
-    read = dict.fromkeys(x.fragment for x in nodes(op.value) if isinstance(x, FragmentRead))
-    return [f for f in read if is_packed(f.dtype, f.cols)]
+def _unpacked(every: Iterable[ops.Op]) -> dict[Fragment, None]:
+    """The fragments of 16-bit pairs whose elements these ops read one by one."""
+    read = (
+        leaf.fragment
+        for op in every
+        if not (isinstance(op, ops.FragmentReduce) and _takes_pairs(op))
+        for leaf in leaves(op)
+        if isinstance(leaf, FragmentRead)
+    )
+    return {f: None for f in read if is_packed(f.dtype, f.cols)}
 
 
 def _among_warps(ctx: Context, op: ops.FragmentReduce, name: str, how: Combining) -> None:

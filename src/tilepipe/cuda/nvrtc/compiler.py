@@ -123,7 +123,7 @@ def compile(
 
 def entry_point(code: str) -> str:
     """The name of the `__global__` function of a printed file."""
-    found = re.search(r"__launch_bounds__\(\d+, 1\) (\w+)\(", code)
+    found = re.search(r"__launch_bounds__\(\d+, \d+\) (\w+)\(", code)
     assert found is not None
     return found[1]
 

@@ -319,6 +319,34 @@ __device__ __forceinline__ u32 add_bf16x2(u32 a, u32 b) {
     return pair;
 }
 
+// max.bf16x2: of each half, a number rather than a NaN
+__device__ __forceinline__ u32 max_bf16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// min.bf16x2: of each half, a number rather than a NaN
+__device__ __forceinline__ u32 min_bf16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// max.f16x2: of each half, a number rather than a NaN
+__device__ __forceinline__ u32 max_f16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+// min.f16x2: of each half, a number rather than a NaN
+__device__ __forceinline__ u32 min_f16x2(u32 a, u32 b) {
+    u32 pair;
+    asm("min.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
 // sub.rn.bf16x2
 __device__ __forceinline__ u32 sub_bf16x2(u32 a, u32 b) {
     u32 pair;

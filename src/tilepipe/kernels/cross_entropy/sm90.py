@@ -10,12 +10,10 @@ dloss float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import tilepipe as tp
 from tilepipe.kernels.common.validation import Array
 from tilepipe.kernels.rows import heuristics, validation
-from tilepipe.kernels.rows.config import WARPGROUP, RowConfig
+from tilepipe.kernels.rows.config import WARP, RowConfig
 from tilepipe.kernels.rows.exponentials import LOG2_E, largest_and_sum
 from tilepipe.kernels.rows.team import RowTeam, grid
 
@@ -24,38 +22,45 @@ LN_2 = 0.6931471805599453
 
 
 class Labels:
-    """What the rows of a warpgroup have of their labels, in shared memory: a lane for each row
-    loads it, and all threads of the row read it.
+    """What the rows of a group have of their labels: a lane for each row loads it, and gives it to
+    all threads of the row through shared memory.
     """
 
-    def __init__(self, ctx: tp.Context, cfg: RowConfig, dtypes: tuple[str, ...]) -> None:
+    def __init__(self, team: RowTeam, dtypes: tuple[str, ...]) -> None:
         """In set-up code. `dtypes`: of the values of a row."""
-        self.ctx, self.rows, self.layout = ctx, cfg.rows, f"rows:{cfg.threads}"
+        self.team, self.rows = team, team.cfg.rows
+        shape = team.cfg.groups * self.rows, 1
         self.tiles = [
-            ctx.smem((cfg.warpgroups * cfg.rows, 1), dtype, swizzle=0, name=f"of_label_{i}")[0]
+            team.ctx.smem(shape, dtype, swizzle=0, name=f"of_label_{i}")[0]
             for i, dtype in enumerate(dtypes)
         ]
 
-    def load(
-        self, labels: tp.GlobalTensor, row: tp.Value, made: Callable[..., Sequence[tp.Scalar]]
-    ) -> list[tp.Fragment]:
-        """Fragments (rows, 1) of what `made(row, label)` makes of each row."""
-        ctx, group = self.ctx, self.ctx.warpgroup_rank * self.rows
-        thread = ctx.thread % WARPGROUP
+    def load(self, labels: tp.GlobalTensor, row: tp.Value) -> tuple[tp.Value, tp.Value]:
+        """(row, label), of another row in each lane."""
+        ctx = self.team.ctx
+        place = ctx.let(ctx.min(row + ctx.lane % self.rows, labels.shape[0] - 1), "place")
+        return place, ctx.load(labels[place])
+
+    def shared(self, *values: tp.Scalar) -> list[tp.Fragment]:
+        """Fragments (rows, 1) of values that the lanes have of their rows."""
+        ctx, team = self.team.ctx, self.team
+        first, thread = team.group * self.rows, ctx.thread % team.cfg.group
         with ctx.when(thread < self.rows):
-            place = ctx.min(row + thread, labels.shape[0] - 1)
-            for tile, x in zip(self.tiles, made(place, ctx.load(labels[place])), strict=True):
-                ctx.store(tile[group + thread, 0], x)
-        ctx.sync_warpgroup()
+            for tile, x in zip(self.tiles, values, strict=True):
+                ctx.store(tile[first + thread, 0], x)
+        if team.cfg.group == WARP:
+            ctx.syncwarp()
+        else:
+            ctx.sync_warpgroup()
         found = []
         for tile in self.tiles:
-            f = ctx.fragment(shape=(self.rows, 1), dtype=tile.dtype, layout=self.layout)
-            f.load(tile.rows(group, self.rows))
+            f = team.fragment(tile.dtype, cols=1)
+            f.load(tile.rows(first, self.rows))
             found.append(f)
         return found
 
 
-@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def cross_entropy(
     ctx: tp.Context,
     x: tp.GlobalTensor,
@@ -71,30 +76,28 @@ def cross_entropy(
     makes the loss infinite.
     """
     team = RowTeam.allocate(ctx, cfg, columns, values=2)
-    of_labels = Labels(ctx, cfg, ("float32", "float32"))
+    of_labels = Labels(team, ("float32", "float32"))
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         row = team.row()
+        place, label = of_labels.load(labels, row)
         loaded = team.load(x, row)
-
-        def chosen(i: tp.Value, label: tp.Value) -> Sequence[tp.Scalar]:
-            there = (label >= 0) & (label < columns)
-            logit = ctx.load(x[i, ctx.select(there, label, 0).to("int32")]).to("float32")
-            kept = ctx.select(label == ignored, 0.0, 1.0)
-            return ctx.select(there, logit, float("-inf")), kept
-
-        logit, kept = of_labels.load(labels, row, chosen)
-        values = team.inside(x, loaded.to("float32"), float("-inf"))
-        _, _, largest, total = largest_and_sum(team, values)
+        # The logit is needed last: it is on its way while the rows are reduced.
+        there = (label >= 0) & (label < columns)
+        logit = ctx.load(x[place, ctx.select(there, label, 0).to("int32")]).to("float32")
+        _, _, largest, total = largest_and_sum(team, x, loaded)
         logs = ctx.fragment(largest + total.apply("log2") * LN_2)
+        chosen, kept = of_labels.shared(
+            ctx.select(there, logit, float("-inf")), ctx.select(label == ignored, 0.0, 1.0)
+        )
         with ctx.when(team.member == 0):
             ctx.store_global(lse, (row,), logs)
-            ctx.store_global(loss, (row,), ctx.select(kept > 0, logs - logit, 0.0))
+            ctx.store_global(loss, (row,), ctx.select(kept > 0, logs - chosen, 0.0))
         ctx.launch_dependents()
 
 
-@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def cross_entropy_backward(
     ctx: tp.Context,
     x: tp.GlobalTensor,
@@ -111,21 +114,18 @@ def cross_entropy_backward(
     is `ignored`.
     """
     team = RowTeam.allocate(ctx, cfg, columns)
-    of_labels = Labels(ctx, cfg, ("int32", "float32"))
+    of_labels = Labels(team, ("int32", "float32"))
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         row = team.row()
+        _, label = of_labels.load(labels, row)
         loaded = team.load(x, row)
-
-        def chosen(i: tp.Value, label: tp.Value) -> Sequence[tp.Scalar]:
-            return label.to("int32"), ctx.select(label == ignored, 0.0, 1.0)
-
-        label, kept = of_labels.load(labels, row, chosen)
+        chosen, kept = of_labels.shared(label.to("int32"), ctx.select(label == ignored, 0.0, 1.0))
         shape = cfg.rows, 1
         logs, scale = (ctx.load_global(v, (row,), shape, layout=team.layout) for v in (lse, dloss))
         p = ((loaded.to("float32") - logs) * LOG2_E).apply("exp2")
-        hot = ctx.select(team.columns() == label, p - 1.0, p)
+        hot = ctx.select(team.columns() == chosen, p - 1.0, p)
         team.store(x if dx is None else dx, row, ctx.select(kept > 0, hot * scale, 0.0))
         ctx.launch_dependents()
 

@@ -2,10 +2,10 @@
 
     y[i, j] = (x[i, j] - mean of x[i]) / √(variance of x[i] + eps) · weight[j] + bias[j]
 
-A CTA takes a few rows and ends, as in `rms_norm.sm90`. The variance is that of the differences from
-the mean, as the row stands in registers: warpgroups that share a row exchange the mean and the sum
-of squares of their part, and join them (Chan, Golub, LeVeque 1979). x (m, n), y alike, weight and
-bias (n,) or none: bfloat16, float16 or float32, in any mix.
+A CTA takes a few rows and ends, as in `rms_norm.sm90`. Each thread makes means and sums of squared
+differences from them of its own elements, in one pass over its registers; those of threads, and
+those of groups that share a row, are joined as by Chan, Golub, LeVeque (1979). x (m, n), y alike,
+weight and bias (n,) or none: bfloat16, float16 or float32, in any mix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import tilepipe as tp
 from tilepipe.kernels.common.validation import Array
 from tilepipe.kernels.rows import heuristics, validation
-from tilepipe.kernels.rows.config import RowConfig
+from tilepipe.kernels.rows.config import VECTOR, RowConfig
 from tilepipe.kernels.rows.team import RowTeam, grid, standing_grid
 
 NAME = "layer_norm"
@@ -24,23 +24,54 @@ def moments(
 ) -> tuple[tp.Fragment, tp.FragmentValue]:
     """The mean and the variance of rows."""
     ctx, counts = team.ctx, _counts(team, columns)
-    values = row.to("float32")
     count: tp.Scalar = counts[0]
     if team.ragged:  # the columns of this member that are inside
         first = team.column
         count = ctx.max(ctx.min(columns - first, team.width), 1).to("float32")
-    mean = ctx.fragment(values.sum() / count)
-    apart = team.inside(x, values - mean, 0.0)
-    squares = (apart * apart).sum()
+    n, means, spreads = _of_slots(team, x, row)
+    mean = ctx.fragment((means * n).sum() / count)
+    squares = (spreads + (means - mean) * (means - mean) * n).sum()
     if team.cfg.members == 1:
         return mean, squares / columns
-    means, sums = team.gather(mean, squares, turn=turn)
+    theirs, sums = team.gather(mean, squares, turn=turn)
     whole, spread = team.fragment(cols=1), team.fragment(cols=1)
-    for part, n in zip(means, counts, strict=True):
-        whole += part * (n / columns)
-    for part, square, n in zip(means, sums, counts, strict=True):
-        spread += square + (part - whole) * (part - whole) * n
+    for part, c in zip(theirs, counts, strict=True):
+        whole += part * (c / columns)
+    for part, square, c in zip(theirs, sums, counts, strict=True):
+        spread += square + (part - whole) * (part - whole) * c
     return whole, spread / columns
+
+
+def _of_slots(
+    team: RowTeam, x: tp.GlobalTensor, row: tp.Fragment
+) -> tuple[tp.FragmentValue | float, tp.Fragment, tp.Fragment]:
+    """(how many, their mean, the squares of their differences from it) of the elements that each of
+    a thread's 8 slots has: one of each of its vectors. All is known as soon as the vectors are read
+    once, and what is left to reduce among threads is 8 columns a thread.
+
+    Differences from the first element of a slot are added up: it is one of few, so that what
+    cancels is no more than their number times the result.
+    """
+    ctx, step = team.ctx, VECTOR * team.cfg.threads
+    strips = [row.cols(i, step).to("float32") for i in range(0, team.width, step)]
+    first = ctx.fragment(strips[0])
+    n: tp.FragmentValue | float = float(len(strips))
+    sums, squares = (ctx.fragment(first * 0.0) for _ in range(2))
+    inside = team.columns() < x.shape[1] if team.ragged else None
+    if inside is not None:
+        n = ctx.fragment(ctx.select(inside.cols(0, step), 1.0, 0.0) + first * 0.0)
+    for i, strip in enumerate(strips[1:], 1):
+        apart = strip - first
+        if inside is not None:
+            there = inside.cols(i * step, step)
+            apart = ctx.select(there, apart, 0.0)
+            n += ctx.select(there, 1.0, 0.0)
+        sums += apart
+        squares += apart * apart
+    share = 1.0 / n if isinstance(n, float) else 1.0 / n.maximum(1.0)
+    means = ctx.fragment(first + sums * share)
+    spreads = ctx.fragment((squares - sums * sums * share).maximum(0.0))
+    return n, means, spreads
 
 
 def _counts(team: RowTeam, columns: int) -> list[float]:
@@ -49,7 +80,7 @@ def _counts(team: RowTeam, columns: int) -> list[float]:
     return [float(min(max(columns - i * width, 0), width)) for i in range(team.cfg.members)]
 
 
-@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def layer_norm(
     ctx: tp.Context,
     x: tp.GlobalTensor,
@@ -64,21 +95,25 @@ def layer_norm(
     """y = (x - mean) / √(variance + eps) · weight + bias, row by row."""
     team = RowTeam.allocate(ctx, cfg, columns, values=2)
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         row = team.row()
         loaded = team.load(x, row)
         mean, variance = moments(team, x, loaded, columns)
-        # Loaded before, they would take as many registers again for each as the rows do.
-        weights, biases = (None if v is None else team.load_columns(v) for v in (weight, bias))
         factor = ctx.fragment((variance + eps).apply("rsqrt"))
-        result = (loaded.to("float32") - mean) * factor
-        result = result if weights is None else result * weights.to("float32")
-        team.store(y, row, result if biases is None else result + biases.to("float32"))
+        # Loaded before, or at once, they would take as many registers again for each as the rows.
+        for start, count in team.pieces():
+            scale, shift = (
+                None if v is None else team.load_columns(v, start, count) for v in (weight, bias)
+            )
+            result = (loaded.cols(start, count).to("float32") - mean) * factor
+            result = result if scale is None else result * scale.to("float32")
+            result = result if shift is None else result + shift.to("float32")
+            team.store(y, row, result, start)
         ctx.launch_dependents()
 
 
-@tp.kernel(grid=standing_grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=standing_grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def layer_norm_backward(
     ctx: tp.Context,
     x: tp.GlobalTensor,
@@ -100,7 +135,7 @@ def layer_norm_backward(
     first = RowTeam.allocate(ctx, cfg, columns, values=2, turns=2)
     second = RowTeam.allocate(ctx, cfg, columns, values=2, turns=2)
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         weights = None if weight is None else first.load_columns(weight)
         dweight, dbias = first.fragment(), first.fragment()

@@ -20,7 +20,7 @@ from tilepipe.kernels.rows.team import RowTeam, grid, standing_grid
 NAME = "rms_norm"
 
 
-@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def rms_norm(
     ctx: tp.Context,
     x: tp.GlobalTensor,
@@ -34,7 +34,7 @@ def rms_norm(
     """y = x / √(mean x² + eps) · weight, row by row."""
     team = RowTeam.allocate(ctx, cfg, columns)
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         row = team.row()
         loaded = team.load(x, row)
@@ -48,7 +48,7 @@ def rms_norm(
         ctx.launch_dependents()
 
 
-@tp.kernel(grid=standing_grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=standing_grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def rms_norm_backward(
     ctx: tp.Context,
     x: tp.GlobalTensor,
@@ -70,7 +70,7 @@ def rms_norm_backward(
     """
     team = RowTeam.allocate(ctx, cfg, columns, values=2, turns=2)
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         weights = None if weight is None else team.load_columns(weight)
         dweight = team.fragment()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilepipe.kernels.common.settings import Settings
 
-WARPGROUP = 128  # threads
+WARP, WARPGROUP = 32, 128  # threads
 VECTOR = 8  # columns that a thread holds together, in layout "rows:T"
 
 
@@ -15,10 +15,12 @@ class RowConfig(Settings):
     """Static settings of a kernel of rows.
 
     Attributes:
-        threads: of a warpgroup that share a row, a power of two up to 128. warpgroups: of a CTA.
-        parts: warpgroups of a CTA that share a row. cluster: CTAs that share a row.
+        threads: of a group that share a row, a power of two up to 128. A group is a warp where they
+            are at most 32, and a warpgroup otherwise. warpgroups: of a CTA.
+        parts: groups of a CTA that share a row. cluster: CTAs that share a row.
         blocks: rows that a thread holds a part of.
-        ctas: of an SM, where a CTA takes one row after another, as the backward norms do.
+        ctas: of an SM, for which its registers must do; where a CTA takes one row after another, as
+            the backward norms do, so many run.
         ahead: rows that such a CTA loads before it has computed those before them, 1 or 2.
     """
 
@@ -36,19 +38,34 @@ class RowConfig(Settings):
         return self.cluster
 
     @property
+    def group(self) -> int:
+        """Threads of a group: a warp adds up its part of a row without a barrier."""
+        return WARP if self.threads <= WARP else WARPGROUP
+
+    @property
+    def groups(self) -> int:
+        """Groups of a CTA."""
+        return self.warpgroups * WARPGROUP // self.group
+
+    @property
+    def role(self) -> dict[str, int]:
+        """The warps or warpgroups of the kernel's role."""
+        return {"warps" if self.group == WARP else "warpgroups": self.groups}
+
+    @property
     def members(self) -> int:
-        """Warpgroups that share a row."""
+        """Groups that share a row."""
         return self.parts * self.cluster
 
     @property
     def teams(self) -> int:
-        """Groups of warpgroups in a CTA that have rows of their own."""
-        return self.warpgroups // self.parts
+        """Sets of groups in a CTA that have rows of their own."""
+        return self.groups // self.parts
 
     @property
     def rows(self) -> int:
-        """Rows of a warpgroup."""
-        return WARPGROUP // self.threads * self.blocks
+        """Rows of a group."""
+        return self.group // self.threads * self.blocks
 
     @property
     def cta_rows(self) -> int:
@@ -62,17 +79,18 @@ class RowConfig(Settings):
 
     def _rules(self) -> dict[str, bool]:
         threads, parts, cluster = self.threads, self.parts, self.cluster
+        what = "warps" if self.group == WARP else "warpgroups"
         return {
             f"threads={threads} must be a power of two up to {WARPGROUP}": threads <= WARPGROUP
             and threads & (threads - 1) == 0,
             f"warpgroups={self.warpgroups} are at most 8": self.warpgroups <= 8,
-            f"parts={parts} must divide warpgroups={self.warpgroups}": self.warpgroups % parts == 0,
+            f"parts={parts} must divide the {self.groups} {what}": self.groups % parts == 0,
             f"cluster={cluster} must be a power of two up to 8": cluster <= 8
             and cluster & (cluster - 1) == 0,
-            f"warpgroups that share a row give it all of their threads: threads={WARPGROUP}": (
-                self.members == 1 or threads == WARPGROUP
+            f"{what} that share a row give it all of their threads: threads={self.group}": (
+                self.members == 1 or threads == self.group
             ),
-            f"CTAs that share a row share it among all of their warpgroups: parts={parts} must be"
-            f" {self.warpgroups}": cluster == 1 or parts == self.warpgroups,
+            f"CTAs that share a row share it among all of their {what}: parts={parts} must be"
+            f" {self.groups}": cluster == 1 or parts == self.groups,
             f"ahead={self.ahead} is 1 or 2": self.ahead <= 2,
         }

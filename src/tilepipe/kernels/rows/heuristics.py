@@ -43,8 +43,8 @@ _NORM_BACKWARD = (
 )
 _LAYER_NORM_BACKWARD = (
     (1024, RowConfig(threads=64, warpgroups=1, ctas=3, ahead=2)),
-    (4096, RowConfig(warpgroups=2, parts=2, ctas=2, ahead=2)),
-    (8192, RowConfig(warpgroups=2, parts=2, ctas=2)),
+    (4096, RowConfig(warpgroups=2, parts=2, ahead=2)),
+    (8192, RowConfig(warpgroups=2, parts=2)),
 )
 
 

@@ -1,4 +1,6 @@
-"""The warpgroups that hold a row together, and how they exchange what each has made of its part."""
+"""The warps or warpgroups that hold a row together, and how they exchange what each has made of its
+part.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.kernels.rows.config import RowConfig
+from tilepipe.kernels.rows.config import VECTOR, WARP, RowConfig
 
 
 def grid(x: tp.TensorMap, cfg: RowConfig) -> int:
@@ -31,12 +33,12 @@ def standing_grid(
 
 @dataclass(frozen=True, eq=False)
 class RowTeam:
-    """The warpgroups of a CTA, or of a cluster, that hold rows together, in the order of their
-    columns.
+    """The groups, warps or warpgroups, of a CTA or of a cluster that hold rows together, in the
+    order of their columns.
 
     Attributes:
         width: columns of each. slots: a value for each row, member, value and turn; None where a
-            warpgroup has its rows for itself. values: that the members exchange at once. ragged:
+            group has its rows for itself. values: that the members exchange at once. ragged:
             the last columns of the fragments lie outside the tensor.
     """
 
@@ -66,39 +68,58 @@ class RowTeam:
         return f"rows:{self.cfg.threads}"
 
     @property
+    def group(self) -> tp.Value:
+        """The number of this group in its CTA."""
+        return self.ctx.warp if self.cfg.group == WARP else self.ctx.warpgroup_rank
+
+    @property
     def member(self) -> tp.Value:
-        """The number of this warpgroup in its team."""
+        """The number of this group in its team."""
         ctx, parts = self.ctx, self.cfg.parts
-        part = ctx.warpgroup_rank if self.cfg.teams == 1 else ctx.warpgroup_rank % parts
+        part = self.group if self.cfg.teams == 1 else self.group % parts
         return part if self.cfg.cluster == 1 else ctx.cta_rank * parts + part
 
     @property
     def column(self) -> tp.Scalar:
-        """The first column of this warpgroup."""
+        """The first column of this group."""
         return 0 if self.cfg.members == 1 else self.member * self.width
 
     def row(self, turn: tp.Scalar = 0) -> tp.Value:
-        """The first row of this warpgroup in a turn of its cluster."""
+        """The first row of this group in a turn of its cluster."""
         ctx, cfg = self.ctx, self.cfg
-        team = ctx.warpgroup_rank // cfg.parts
+        team = self.group // cfg.parts
         return (ctx.cluster_id + turn * ctx.num_clusters) * cfg.cta_rows + team * cfg.rows
 
     def load(self, x: tp.GlobalTensor, row: tp.Scalar) -> tp.Fragment:
-        """This warpgroup's part of rows of a matrix; zero outside."""
+        """This group's part of rows of a matrix; zero outside."""
         shape = self.cfg.rows, self.width
         return self.ctx.load_global(x, (row, self.column), shape, layout=self.layout)
 
-    def store(self, y: tp.GlobalTensor, row: tp.Scalar, value: tp.FragmentValue) -> None:
-        """Writes it."""
-        self.ctx.store_global(y, (row, self.column), value)
+    def store(
+        self, y: tp.GlobalTensor, row: tp.Scalar, value: tp.FragmentValue, start: int = 0
+    ) -> None:
+        """Writes it, or what begins at column `start` of it."""
+        self.ctx.store_global(y, (row, self.column + start), value)
 
-    def load_columns(self, weight: tp.GlobalTensor) -> tp.Fragment:
-        """This warpgroup's part of a vector with a value for each column."""
-        shape = 1, self.width
-        return self.ctx.load_global(weight, (self.column,), shape, layout=self.layout)
+    def load_columns(
+        self, weight: tp.GlobalTensor, start: int = 0, count: int | None = None
+    ) -> tp.Fragment:
+        """This group's part of a vector with a value for each column, or `count` columns of it."""
+        shape = 1, count or self.width
+        return self.ctx.load_global(weight, (self.column + start,), shape, layout=self.layout)
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """(first column, columns) of pieces of this group's part, of up to four vectors of a
+        thread, and at least two pieces where there are two vectors: what is loaded for one after
+        the other takes few registers.
+        """
+        step = VECTOR * self.cfg.threads
+        vectors = self.width // step
+        each = min(4, max(vectors // 2, 1))
+        return [(i * step, min(each, vectors - i) * step) for i in range(0, vectors, each)]
 
     def fragment(self, dtype: object = "float32", cols: int = 0) -> tp.Fragment:
-        """A fragment of this warpgroup's rows, of zeros; `cols`: its columns, unless all."""
+        """A fragment of this group's rows, of zeros; `cols`: its columns, unless all."""
         made = self.ctx.fragment(
             shape=(self.cfg.rows, cols or self.width), dtype=dtype, layout=self.layout
         )
@@ -123,7 +144,7 @@ class RowTeam:
         ctx, cfg, rows = self.ctx, self.cfg, self.cfg.rows
         if self.slots is None:
             return [[x] for x in values]
-        slots, held, team = self.slots, cfg.members * rows, ctx.warpgroup_rank // cfg.parts
+        slots, held, team = self.slots, cfg.members * rows, self.group // cfg.parts
         for i, x in enumerate(values):
             first = ((turn * self.values + i) * cfg.teams + team) * held
             mine = slots.rows(first + self.member * rows, rows)

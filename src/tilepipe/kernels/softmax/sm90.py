@@ -19,24 +19,23 @@ from tilepipe.kernels.rows.team import RowTeam, grid
 NAME = "softmax"
 
 
-@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def softmax(
     ctx: tp.Context, x: tp.GlobalTensor, y: tp.GlobalTensor, *, columns: int, cfg: RowConfig
 ) -> None:
     """y = exp(x - max x) / Σ exp(x - max x), row by row."""
     team = RowTeam.allocate(ctx, cfg, columns, values=2)
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         row = team.row()
-        values = team.inside(x, team.load(x, row).to("float32"), float("-inf"))
-        mine, exponentials, largest, total = largest_and_sum(team, values)
+        mine, exponentials, largest, total = largest_and_sum(team, x, team.load(x, row))
         factor = ctx.fragment(((mine - largest) * LOG2_E).apply("exp2") / total)
         team.store(y, row, exponentials * factor)
         ctx.launch_dependents()
 
 
-@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster, ctas_per_sm=lambda cfg: cfg.ctas)
 def softmax_backward(
     ctx: tp.Context,
     y: tp.GlobalTensor,
@@ -49,7 +48,7 @@ def softmax_backward(
     """The gradient, in `x`: y · (dy - Σ y dy), row by row."""
     team = RowTeam.allocate(ctx, cfg, columns)
 
-    @ctx.role("rows", warpgroups=cfg.warpgroups)
+    @ctx.role("rows", **cfg.role)
     def rows() -> None:
         row = team.row()
         probabilities, gradients = team.load(y, row), team.load(dy, row)

@@ -30,6 +30,7 @@ def trace(
     cluster: tuple[int, int, int],
     chip: Chip,
     cooperative: bool = False,
+    ctas_per_sm: int = 1,
 ) -> Kernel:
     """Runs `function(ctx, *args, **static)` once and returns the kernel that it describes.
 
@@ -43,6 +44,7 @@ def trace(
         Loc(code.co_filename, code.co_firstlineno, code.co_name),
         cluster=cluster,
         cooperative=cooperative,
+        ctas_per_sm=ctas_per_sm,
     )
     tracer = Tracer(kernel, Ledger())
     tracer.entry = sys._getframe()
