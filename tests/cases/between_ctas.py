@@ -198,34 +198,65 @@ def reducing_boxes(operation: str, dtype: DType) -> Callable[[Rng], Made]:
 
 
 @tp.kernel(grid=CTAS)
-def reduced_fragments(ctx: tp.Context, x: Any, out: Any, *, shape: tuple[int, int]) -> None:
-    """Every CTA adds its part of x, doubled, to the same place of `out`, which ends before it."""
+def reduced_fragments(
+    ctx: tp.Context,
+    x: Any,
+    out: Any,
+    *,
+    shape: tuple[int, int],
+    layout: str,
+    warps: int,
+    rows: int | None,
+) -> None:
+    """Every CTA adds its part of x, doubled, to the same place of `out`, which ends before it; or
+    two warps of it each do, or only the first rows.
+    """
 
-    @ctx.role("one", warpgroups=1)
+    @ctx.role("one", **({"warps": warps} if warps else {"warpgroups": 1}))
     def one() -> None:
         at = (0,) * out.rank
-        value = ctx.load_global(x, (ctx.block_id, *at), shape)
-        ctx.store_global(out, at, value.to("float32") * 2, reduce="add")
+        value = ctx.load_global(x, (ctx.block_id, *at), shape, layout=layout)
+        twice = (value if out.dtype.is_integer else value.to("float32")) * (1 if warps else 2)
+        if rows is None:
+            ctx.store_global(out, at, twice, reduce="add")
+        else:
+            ctx.store_global(out, at, twice, rows=rows, reduce="add")
 
 
 def reducing_fragments(
-    dtype: DType, shape: tuple[int, int], inside: tuple[int, ...], *, boxed: bool
+    dtype: DType,
+    shape: tuple[int, int],
+    inside: tuple[int, ...],
+    *,
+    boxed: bool,
+    layout: str = "wgmma",
+    warps: int = 0,
+    rows: int | None = None,
 ) -> Callable[[Rng], Made]:
+    """`warps`: none, for a warpgroup, or two, of which each adds x instead of 2 x."""
+
     def make(rng: Rng) -> Made:
         extents = shape if 1 not in shape else (max(shape),)
-        x = rng.integers(-4, 5, (CTAS, *extents)).astype(dtype.numpy)
+        low = 0 if dtype.kind == "uint" else -4
+        x = rng.integers(low, 5, (CTAS, *extents)).astype(dtype.numpy)
         padded = np.zeros(tuple(-(-n // 8) * 8 for n in inside), dtype.numpy)
         out = padded[tuple(slice(n) for n in inside)]
-        out[...] = rng.integers(-4, 5, inside)
+        out[...] = rng.integers(low, 5, inside)
         part = x[(slice(None), *(slice(n) for n in inside))].astype(np.float32)
+        if rows is not None:
+            part[:, rows:] = 0
         want = (out.astype(np.float32) + 2 * part.sum(0)).astype(dtype.numpy)
         given = tp.tensor_map(out, box=(8, 8)) if boxed else out
-        return reduced_fragments.bind(x, given, shape=shape), out, want, 0
+        program = reduced_fragments.bind(
+            x, given, shape=shape, layout=layout, warps=warps, rows=rows
+        )
+        return program, out, want, 0
 
     return make
 
 
 _FLOATS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+_ADDED = (*_FLOATS, dtypes.int32, dtypes.uint32)
 
 CASES = [
     *(
@@ -238,10 +269,30 @@ CASES = [
             f"reduce_fragments_{dtype}{'_pairs' * boxed}",
             reducing_fragments(dtype, *where, boxed=boxed),
         )
-        for dtype in _FLOATS
+        for dtype in _ADDED
         for boxed, where in ((True, ((64, 32), (62, 29))), (False, ((64, 16), (61, 16))))
     ),
     Case("reduce_rows", reducing_fragments(dtypes.float32, (64, 1), (50,), boxed=False)),
+    *(
+        Case(
+            f"reduce_{name}_{dtype}",
+            reducing_fragments(dtype, shape, inside, boxed=False, layout=layout),
+        )
+        for dtype in _ADDED
+        for name, layout, shape, inside in (
+            ("rows_8", "rows:8", (16, 128), (13, 120)),
+            ("rows_64_odd", "rows:64", (2, 512), (2, 509)),
+        )
+    ),
+    *(
+        Case(f"reduce_{name}", reducing_fragments(dtypes.bfloat16, *where, boxed=False, **settings))
+        for name, where, settings in (
+            ("rows_1_of_rows_16", ((16, 1), (13,)), {"layout": "rows:16"}),
+            ("columns_of_rows_8", ((1, 128), (101,)), {"layout": "rows:8"}),
+            ("rows_4_of_warps", ((8, 64), (7, 64)), {"layout": "rows:4", "warps": 2}),
+            ("first_rows_of_rows_8", ((16, 64), (16, 64)), {"layout": "rows:8", "rows": 5}),
+        )
+    ),
     Case("reduce_columns", reducing_fragments(dtypes.bfloat16, (1, 32), (27,), boxed=False)),
     *(
         Case(f"atomic_{operation}_{dtype}", reducing(operation, dtype))

@@ -471,6 +471,17 @@ def test_reductions_of_two_neighbours() -> None:
         assert problems(snippet.code.replace("relaxed", "release"), snippet.name, signature)
 
 
+def test_reductions_of_a_vector() -> None:
+    names = ["x0", "x1", "x2", "x3"]
+    operands = " ".join(["address:address:u16*", *(f"{x}:{x}:u32" for x in names)])
+    for kind in ("f16", "bf16"):
+        text = f"red.relaxed.gpu.global.add.noftz.v4.{kind}x2 [address], {{{', '.join(names)}}}"
+        snippet = strong_accesses.add_vector(kind)
+        assert problems(snippet.code, snippet.name, Signature(operands, "", (text,), "red")) == []
+        wrong = snippet.code.replace("noftz.v4", "v4")
+        assert problems(wrong, snippet.name, Signature(operands, "", (text,), "red"))
+
+
 @pytest.mark.parametrize("kind", ["i32", "u32", "i64", "u64", "float", "double"])
 def test_strong_loads_and_stores(kind: str) -> None:
     bits = "b64" if kind in ("i64", "u64", "double") else "b32"

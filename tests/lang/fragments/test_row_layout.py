@@ -45,7 +45,6 @@ def test_shapes(layout: str, shape: tuple[int, int], warps: str, words: tuple[st
         ("ctx.store(tile, f)", ("shared tile", "one value a row", "ctx.store_global")),
         ("ctx.store(line, f.sum())", ("16×1 here, the tile is 1×16",)),
         ("ctx.store(swizzled.rows(0, 16).cols(0, 1), f.sum())", ("without swizzle", "swizzle=0")),
-        ("ctx.store_global(out, (0,), f.sum(), reduce='add')", ("reduce=", '"wgmma"')),
         ("ctx.mma(acc, f, b)", ('layout "rows:8"', "wgmma")),
         ("with ctx.per_warp():\n    f.fill(0)", ("per_warp", "all threads that hold it")),
         ("with ctx.per_warp():\n    f.sum()", ("per_warp", "all threads that hold it")),

@@ -21,7 +21,8 @@ from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.names import is_packed, memory_type, small_float
 from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
-from tilepipe.cuda.codegen.row_global import last_row, load_rows, store_rows
+from tilepipe.cuda.codegen.row_global import last_row, load_rows
+from tilepipe.cuda.codegen.row_stores import store_rows
 from tilepipe.cuda.ptx import strong_accesses
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, Shape, special
@@ -267,6 +268,9 @@ def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
 @emit.register
 @withheld(ops.FragmentReduceGlobal)
 def _(op: ops.FragmentReduceGlobal, ctx: Context) -> None:
+    if row_threads(layout := layout_of(ctx, op.value, op)):
+        store_rows(ctx, op, layout)
+        return
     dtype = op.tensor.dtype
     kind = small_float(dtype) or memory_type(dtype)
     pair = strong_accesses.add_pair(kind)

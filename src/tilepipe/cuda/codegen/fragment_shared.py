@@ -23,7 +23,7 @@ from tilepipe.cuda.codegen.registers import (
     loop_index,
     registers,
 )
-from tilepipe.cuda.codegen.row_global import row_writers
+from tilepipe.cuda.codegen.row_stores import row_writers
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType

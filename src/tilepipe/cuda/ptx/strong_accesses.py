@@ -93,6 +93,28 @@ def add_pair(kind: str) -> Snippet:
     )
 
 
+def add_vector(kind: str) -> Snippet:
+    """red.add of eight aligned neighbours: of floats, or of `f16` or `bf16` in four registers."""
+    name, wide = f"add_vector_{kind}", kind == "float"
+    names = [f"x{i}" for i in range(8 if wide else 4)]
+    values = ", ".join(f"{'float' if wide else 'u32'} {x}" for x in names)
+    form = "add.v4.f32" if wide else f"add.noftz.v4.{kind}x2"
+    letter = "f" if wide else "r"
+    accesses = "\n".join(
+        f"""    asm volatile("red.relaxed.gpu.global.{form} [%0], {{%1, %2, %3, %4}};"
+                 ::"l"(address{f" + {start}" if start else ""}),
+                 {", ".join(f'"{letter}"({x})' for x in names[start : start + 4])} : "memory");"""
+        for start in range(0, len(names), 4)
+    )
+    return Snippet(
+        name,
+        f"""// red.{form}
+{FUNCTION} void {name}({"float" if wide else "u16"}* address, {values}) {{
+{accesses}
+}}""",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Atomic:
     """One form of atom.global, or of red.global.

@@ -169,8 +169,8 @@ class TransferMembers:
             rows: only the first so many rows of a fragment (m, n) or (m, 1) are written, none where
                 it is 0 or less: for tensors whose rows belong to groups that begin anywhere.
             reduce: "add": adds each element to what the tensor holds, as `atomic_add` does, of
-                float32, float16 and bfloat16. Relaxed, at gpu scope. The last bits of a sum depend
-                on the order of the CTAs, which is not fixed.
+                int32, uint32, float32, float16 and bfloat16. Relaxed, at gpu scope. The
+                last bits of a sum of floats depend on the order of the CTAs, which is not fixed.
         """
         fragment_memory.store_global(self.tracer, tensor, coords, value, rows, reduce)
 

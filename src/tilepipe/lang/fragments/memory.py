@@ -9,7 +9,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.hardware import operand_tiles as geometry
 from tilepipe.ir.location import caller
-from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_columns, refuse_rows
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue, refuse_columns
 from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
@@ -27,7 +27,10 @@ _ELEMENTS = (
     dtypes.int32,
     dtypes.uint32,
 )
-_SUMS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)  # PTX ISA, red: .add of floats
+_SUMS = (  # PTX ISA, red: .add
+    *(dtypes.float32, dtypes.float16, dtypes.bfloat16),
+    *(dtypes.int32, dtypes.uint32),
+)
 
 
 def store(tracer: Tracer, tile: object, value: object) -> None:
@@ -148,8 +151,6 @@ def store_global(
             " value)`",
             caller(),
         )
-    if reduce is not None:
-        refuse_rows(value, "store_global with reduce=", 'a fragment of layout "wgmma"')
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")
     given = value.to(destination.dtype).ir()
     count = None if rows is None else _rows(tracer, rows, value)

@@ -313,7 +313,7 @@ def _note(
         return
     height = site.rows if height is None else height
     if threads := row_threads(site.layout):
-        _note_rows(m, ag, site, tensor, coords, is_write, threads, height)
+        _note_rows(m, ag, site, tensor, coords, is_write, threads, strong, height)
         return
     box = _box(tensor, site.rows, site.cols)
     along = len(box) - (1 if 1 in (site.rows, site.cols) else 2)
@@ -340,6 +340,7 @@ def _note_rows(
     coords: tuple[int, ...],
     is_write: bool,
     threads: int,
+    strong: Strong | None,
     height: int,
 ) -> None:
     """`_note`, of layout "rows:T", T = `threads`."""
@@ -371,7 +372,9 @@ def _note_rows(
             where: Index = tensor.clip(tuple(start), tuple(extents))[0]
             if all(s.stop > s.start for s in where):
                 by = lanes << (32 * w)
-                event = order_box(m, tensor.order, ag, site, by, where, is_write, layout)
+                event = order_box(
+                    m, tensor.order, ag, site, by, where, is_write, layout, strong=strong
+                )
                 ag.made(by, event.bit | event.release_bit)
 
 
