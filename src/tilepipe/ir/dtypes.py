@@ -145,6 +145,15 @@ _BY_NAME = {t.name: t for t in ALL} | {
 _BY_NUMPY = {t.numpy: t for t in ALL}
 
 
+def promoted(a: DType, b: DType) -> DType:
+    """The dtype of an operation on two numbers: that of the float beside an integer, else of the
+    one with more bits, else of the first.
+    """
+    if a.is_float != b.is_float:
+        return a if a.is_float else b
+    return a if a.bits >= b.bits else b
+
+
 def broken_register_rule(t: DType) -> str | None:
     """Why threads cannot load, store and compute with elements of this type; None if they can."""
     if t.in_registers:

@@ -42,6 +42,13 @@ def traced(text: str) -> exprs.Expr:
         ("x ** 1.5", "exp2(log2(x) * 1.5)", "float32"),
         ("x ** x", "exp2(log2(x) * x)", "float32"),
         ("x ** i", "exp2(log2(x) * float32(block_id))", "float32"),
+        ("h ** i", "bfloat16(exp2(log2(float32(h)) * float32(block_id)))", "bfloat16"),
+        ("h ** h", "bfloat16(exp2(log2(float32(h)) * float32(h)))", "bfloat16"),
+        ("h ** x", "exp2(log2(float32(h)) * x)", "float32"),
+        ("x ** h", "exp2(log2(x) * float32(h))", "float32"),
+        ("i ** h", "bfloat16(exp2(log2(float32(block_id)) * float32(h)))", "bfloat16"),
+        ("i ** x", "exp2(log2(float32(block_id)) * x)", "float32"),
+        ("h ** f", "exp2(frag * log2(float32(h)))", "float32"),
         ("h ** 1.5", "bfloat16(exp2(log2(float32(h)) * 1.5))", "bfloat16"),
         ("2 ** x", "exp2(x)", "float32"),
         ("4.0 ** i", "exp2(float32(block_id) * 2.0)", "float32"),
@@ -63,6 +70,13 @@ def test_an_exponent_becomes_the_instructions_that_suit_it(
     x = traced(text)
     assert printer.expr(x) == want
     assert x.dtype is dtypes.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    "text", ["h ** x", "x ** h", "h ** h", "i ** h", "h ** i", "h ** f", "f ** h"]
+)
+def test_a_power_has_the_dtype_of_a_product(text: str) -> None:
+    assert traced(text).dtype is traced(text.replace("**", "*")).dtype
 
 
 @pytest.mark.parametrize("n", range(65))
@@ -123,8 +137,10 @@ def test_the_overflow_of_a_power_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x ** 65", ("x ** 65", "from -64 to 64", "2.0 ** (65 * y)")),
-        ("f ** -100.0", ("x ** -100", "from -64 to 64")),
+        ("x ** 65", ("x ** 65", "at most to the power 64", "`x ** 64 * x`", "`2.0 ** (65 * y)`")),
+        ("f ** 64.0 * x ** 128", ("`(x ** 64) ** 2`", '`x.apply("log2")`')),
+        ("f ** -100.0", ("x ** -100", "or -64", "`1.0 / (x ** 64 * x ** 36)`")),
+        ("x ** 5000", ("or -64. Where x is above 0", '`ctx.math("log2", x)`')),
         ("i ** i", ("two integers", "x.to('float32') ** e", "1 << e")),
         ("2 ** i", ("2 ** e of two integers", "int32", "`2.0 ** e`", "1 << e")),
         ("0 ** x", ("0 ** x is computed as exp2(x * log2(0))", "above 0")),

@@ -6,7 +6,24 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+import numpy as np
+
+from tilepipe.errors import TraceError
+from tilepipe.host_arguments import shown
+from tilepipe.ir.location import caller
+
 R = TypeVar("R")
+
+
+def foreign(x: object) -> TraceError:
+    """The error of an operand that is neither a number nor traced."""
+    what = f"{type(x).__name__}: {shown(x)}"
+    advice = (
+        " An array of the host is an argument of the kernel: pass it to `bind`, and load from it."
+        if isinstance(x, np.ndarray)
+        else ""
+    )
+    return TraceError(f"expected a number or a traced value, got {what}.{advice}", caller())
 
 
 class Operators(Generic[R]):
@@ -15,6 +32,7 @@ class Operators(Generic[R]):
     """
 
     __slots__ = ()
+    __array_ufunc__ = None  # NumPy leaves `array + x` to the operators here
     _elementwise = False
     __hash__ = None  # type: ignore[assignment]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
 
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import plain
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
+from tilepipe.lang.values.operators import Operators, foreign
 
 MAX_POWER = 64  # the largest exponent that becomes multiplications: at most 10 of them
 
@@ -43,29 +46,29 @@ def power(x: N, exponent: object) -> N:
     - A whole number from -64 to 64: repeated squaring, and `rcp` of that for a negative one.
       Integers stay exact; a float of 16 bits is rounded once, at the end.
     - 0.5 and -0.5: `sqrt` and `rsqrt`.
-    - Any other number, or a traced value: `exp2(exponent * log2(x))`, NaN for negative `x`.
+    - Any other number, or a traced value: `exp2(exponent * log2(x))`, NaN for negative `x`. Of two
+      traced operands the dtype is that of their product, or float32 where both are integers.
 
     Raises:
         TraceError: a whole number beyond 64; or the base and a traced exponent are integers.
     """
     _require_number(x.dtype)
-    e = plain(exponent)
+    e = _number(exponent)
     if isinstance(e, float) and e.is_integer():
         x, e = _as_float(x), int(e)
     if isinstance(e, int):
         return _whole_power(x, e)
     if isinstance(e, float) and abs(e) == 0.5:
         return x._unary("sqrt" if e > 0 else "rsqrt")
-    kind: DType | None = getattr(e, "dtype", None)
+    kind = _kind(e)
     if kind is not None and not kind.is_float and not x.dtype.is_float:
         raise TraceError(
             f"x ** e of two integers, where e ({kind}) is known only when the kernel runs, may be a"
             " fraction. Convert the base: `x.to('float32') ** e`. A power of two is `1 << e`.",
             caller(),
         )
-    wide = x if x.dtype.bits == 64 and x.dtype.is_float else x.to("float32")
-    result = wide._unary("log2")._binary("mul", e)._unary("exp2")
-    return result.to(x.dtype) if x.dtype.is_float and x.dtype.bits < 32 else result
+    dtype, wide = _dtypes(x.dtype, kind)
+    return x.to(wide)._unary("log2")._binary("mul", e)._unary("exp2").to(dtype)
 
 
 def power_of(base: object, exponent: N) -> N:
@@ -76,33 +79,58 @@ def power_of(base: object, exponent: N) -> N:
         TraceError: a number that is not positive, or two integers.
     """
     _require_number(exponent.dtype)
-    b = plain(base)
+    b = _number(base)
     if isinstance(b, int) and not exponent.dtype.is_float:
         raise TraceError(
             f"{b} ** e of two integers, where e ({exponent.dtype}) is known only when the kernel"
             f" runs, may be a fraction. Write `{float(b)} ** e`. A power of two is `1 << e`.",
             caller(),
         )
-    wide = exponent if exponent.dtype.bits == 64 else exponent.to("float32")
+    dtype, wide = _dtypes(exponent.dtype, _kind(b))
     if isinstance(b, int | float):
         if not 0 < b < math.inf:
             raise TraceError(
                 f"{b} ** x is computed as exp2(x * log2({b})), which needs a finite base above 0",
                 caller(),
             )
-        result = wide._binary("mul", math.log2(b))._unary("exp2")
+        log: object = math.log2(b)
     else:
-        result = wide._binary("mul", b._unary("log2"))._unary("exp2")
-    small = exponent.dtype.is_float and exponent.dtype.bits < 32
-    return result.to(exponent.dtype) if small else result
+        log = b.to(wide)._unary("log2")
+    return exponent.to(wide)._binary("mul", log)._unary("exp2").to(dtype)
+
+
+def _number(x: object) -> Any:
+    """A number of NumPy as one of Python, anything else as it is."""
+    return x.item() if isinstance(x, np.ndarray) and x.shape == () else plain(x)
+
+
+def _kind(x: Any) -> DType | None:
+    """The dtype of a traced operand; None of a number, which takes that of the other."""
+    if isinstance(x, int | float):
+        return None
+    if not isinstance(x, Operators):
+        raise foreign(x)
+    kind: DType = x.dtype  # type: ignore[attr-defined]
+    _require_number(kind)
+    return kind
+
+
+def _dtypes(one: DType, other: DType | None) -> tuple[DType, DType]:
+    """(dtype of a power by exp2 and log2, dtype that it is computed in): that of other operators
+    (`dtypes.promoted`), and float32 of integers.
+    """
+    dtype = one if other is None else dtypes.promoted(one, other)
+    dtype = dtype if dtype.is_float else dtypes.float32
+    return dtype, dtype if dtype.bits == 64 else dtypes.float32
 
 
 def _whole_power(x: N, n: int) -> N:
     if abs(n) > MAX_POWER:
         raise TraceError(
-            f"x ** {n}: a whole exponent becomes multiplications, and is from -{MAX_POWER} to"
-            f" {MAX_POWER}. Where x is never negative, 2.0 ** ({n} * y) is the same, y being log2"
-            " of x.",
+            f"x ** {n}: a whole number as exponent becomes multiplications, at most to the power"
+            f" {MAX_POWER}, or -{MAX_POWER}.{_product(n)} Where x is above 0 and an approximation"
+            f" will do, write `2.0 ** ({n} * y)`, y being the logarithm of x:"
+            ' `ctx.math("log2", x)` of a scalar, `x.apply("log2")` of a fragment.',
             caller(),
         )
     if n < 0:
@@ -117,6 +145,16 @@ def _whole_power(x: N, n: int) -> N:
         return _whole_power(x, n - 1)._binary("mul", x)
     half = _whole_power(x, n // 2)
     return half._binary("mul", half)
+
+
+def _product(n: int) -> str:
+    """A sentence with the product of powers that is x ** n, where there is a short one."""
+    q, r = divmod(abs(n), MAX_POWER)
+    if q > MAX_POWER:
+        return ""
+    high = f"x ** {MAX_POWER}" if q == 1 else f"(x ** {MAX_POWER}) ** {q}"
+    low = "" if r == 0 else " * x" if r == 1 else f" * x ** {r}"
+    return f" Write it as a product, `{high + low if n > 0 else f'1.0 / ({high}{low})'}`."
 
 
 def _require_number(dtype: DType) -> None:

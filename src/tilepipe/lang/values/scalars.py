@@ -19,7 +19,7 @@ from tilepipe.lang.tracing import other_names
 from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.scopes import Scope
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
-from tilepipe.lang.values.operators import Operators
+from tilepipe.lang.values.operators import Operators, foreign
 from tilepipe.lang.values.powers import raised
 
 # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
@@ -201,9 +201,7 @@ def to_expr(tracer: Tracer, x: object) -> Expr:
     item = getattr(x, "item", None)  # NumPy scalars
     if item is not None and getattr(x, "shape", None) == ():
         return to_expr(tracer, item())
-    raise TraceError(
-        f"expected a number or a traced value, got {type(x).__name__}: {x!r}", caller()
-    )
+    raise foreign(x)
 
 
 def _broadcast(a: exprs.Shape, b: exprs.Shape) -> exprs.Shape:
@@ -232,9 +230,7 @@ def _unify(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
         return a, _cast(b, a.dtype)
     if isinstance(a, Const) and (b.dtype.is_float or not a.dtype.is_float):
         return _cast(a, b.dtype), b
-    if a.dtype.is_float != b.dtype.is_float:
-        return (a, _cast(b, a.dtype)) if a.dtype.is_float else (_cast(a, b.dtype), b)
-    wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
+    wide = dtypes.promoted(a.dtype, b.dtype)
     return _cast(a, wide), _cast(b, wide)
 
 
