@@ -123,9 +123,11 @@ def replaced(target: Target, change: str = "") -> Iterator[None]:
 
 def forget_traces() -> None:
     """Kernels that were traced are traced again."""
+    gc.unfreeze()  # get_objects leaves out what tests/conftest.py has frozen
     for x in gc.get_objects():
         if type(x) is tp.KernelFunction:  # isinstance would ask weak proxies, too
             x.forget()
+    gc.freeze()
 
 
 def _codes(target: Target) -> set[CodeType]:

@@ -40,7 +40,7 @@ def test_the_same_bits_as_after_the_wait(family: str) -> None:
         assert np.array_equal(c, want)
 
 
-@pytest.mark.sampled(3, suite=2)
+@pytest.mark.sampled(5, suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:
@@ -77,7 +77,8 @@ SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consume
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [{}, {"cluster": 2}, {"swap": "ab", "split_k": 2}], ids=str)
+@pytest.mark.sampled(3, suite=3)
+@pytest.mark.parametrize("given", [{"cluster": 2}, {}, {"swap": "ab", "split_k": 2}], ids=str)
 def test_mistakes_about_the_stages_that_are_filled_twice(given: dict[str, Setting]) -> None:
     _, instances = find("gemm").instances({**SMALL, "early": "b", **given})
     for instance in instances:

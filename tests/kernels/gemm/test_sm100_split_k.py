@@ -96,7 +96,7 @@ def test_parts_of_k(steps: int) -> None:
 def test_the_bits_do_not_depend_on_the_order_of_events(
     cluster: tuple[int, int, int, int],
 ) -> None:
-    problem = Problem(264, 136, 712, out=np.float32, clusters=1, **shape_of(cluster))
+    problem = Problem(136, 72, 392, out=np.float32, clusters=1, bn=64, **shape_of(cluster))
     found = set()
     for seed in range(4):
         problem.right(seed)

@@ -52,7 +52,7 @@ def test_a_batch_and_float16() -> None:
     assert np.array_equal(c, want)
 
 
-@pytest.mark.sampled(3, suite=2)
+@pytest.mark.sampled(5, suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", SOURCES)
 def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:
@@ -153,13 +153,14 @@ def test_the_heuristic_takes_the_ring_where_it_costs_no_stage_that_counts() -> N
 SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
 RING: dict[str, Setting] = {"source": True, "source_slots": 2}
 CHECKED: dict[str, dict[str, Setting]] = {
+    "ping-pong": SMALL | {"consumers": 2, "schedule": "pingpong"},
     "one consumer": SMALL,
     "two consumers": SMALL | {"bm": 128, "consumers": 2, "bn": 64},
-    "ping-pong": SMALL | {"consumers": 2, "schedule": "pingpong"},
 }
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3, suite=3)
 @pytest.mark.parametrize("family", CHECKED)
 def test_every_mistake_in_the_ring_is_caught_or_explained(family: str) -> None:
     """A missing release, wait or arming of a stage is a fault."""

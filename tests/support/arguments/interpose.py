@@ -72,9 +72,10 @@ def members() -> dict[str, tuple[type | None, str, Any]]:
                 ):
                     found.setdefault(f"{base.__name__}.{name}", (base, name, raw))
     for name, x in vars(tp).items():
-        if isinstance(x, FunctionType) and x.__module__.startswith(
+        traced = isinstance(x, FunctionType) and x.__module__.startswith(
             ("tilepipe.lang", "tilepipe.pipelines")
-        ):
+        )
+        if traced and not name.startswith("_"):
             found[name] = (None, name, x)
     return found
 
