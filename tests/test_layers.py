@@ -95,6 +95,7 @@ LOADED_LATE = {
     "cuda": {"cuda"},
     "files": {"fcntl", "tempfile"},
     "host_arguments": {"difflib"},
+    "lang": {"difflib"},
     "kernels": {"json", "torch"},
     "ops": {"_typeshed", "tilepipe.cuda", "torch"},
     "program": {

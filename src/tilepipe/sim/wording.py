@@ -34,6 +34,7 @@ TRACER = Wording(
         "mbarrier.expect_tx": "expect_bytes_only",
         "mov of 0": ".fill(0)",
         "parity 1": "parity 1, as a pipeline's producer cursor starts with",
+        "redux.sync or shfl.sync": "ctx.reduce_lanes or ctx.shuffle_xor",
         "scale-d false": "accumulate=False, or a condition such as `k > 0`",
         "smaller copies": "smaller tiles or a smaller k_group_size",
         "tcgen05.commit": "ctx.mma_commit",

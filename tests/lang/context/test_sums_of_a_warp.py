@@ -54,7 +54,8 @@ def test_a_sum_of_a_warp_that_all_lanes_add_is_advice() -> None:
             "32 lanes add the same number to one element, which becomes greater by 32 times that"
             in said
         )
-        assert "`with ctx.elect_one():`" in said
+        assert "let one lane add it, by ctx.elect_one(). If each lane has its own" in said
+        assert "by ctx.reduce_lanes or ctx.shuffle_xor, and let one lane" in said
 
 
 def test_a_sum_of_a_warp_that_one_lane_adds_is_none() -> None:

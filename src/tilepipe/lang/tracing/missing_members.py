@@ -4,7 +4,6 @@ member does it, by a table of other languages' names, or which has a similar nam
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
@@ -63,6 +62,8 @@ def instead(
         return f": write `{called}.{same[plain(name)]}`"
     if alias:
         return f": {alias}"
+    import difflib
+
     close = difflib.get_close_matches(name, members, 3, 0.65)
     if close:
         return f"; it has {' and '.join(f'`{called}.{one}`' for one in close)}"

@@ -114,11 +114,12 @@ def _note_same(m: Machine, site: Site, lanes: list[int], base: int, value: Scala
         return
     values = value[[lane - base for lane in lanes]]
     if len(lanes) > 1 and values[0] != 0 and (values == values[0]).all():
+        words = m.world.program.words
         m.world.advise(
             f"{site.what}, at {site.loc.short}: {len(lanes)} lanes add the same number to one"
             f" element, which becomes greater by {len(lanes)} times that number. If it is one"
-            " number of the warp, let one lane add it: `with ctx.elect_one():`. If each lane has"
-            " its own, add them up first, by ctx.reduce_lanes or ctx.shuffle_xor, and let one lane"
+            f" number of the warp, let one lane add it, by {words['elect.sync']}. If each lane has"
+            f" its own, add them up first, by {words['redux.sync or shfl.sync']}, and let one lane"
             " add the sum"
         )
 
