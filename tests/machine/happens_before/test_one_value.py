@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 from tilepipe.check import check
+from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.ptx_front_end import PtxFrontEnd
+from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.errors import RaceError
+from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.happens_before.accesses import Access
 from tilepipe.machine.memory.byte_sets import LaneBytes
 from tilepipe.ptx import Launch, load
@@ -121,3 +125,69 @@ def test_a_store_that_another_covers_has_a_key_of_its_own() -> None:
     covered.stored, covered.superseded = np.full((1, 4), 1, np.uint8), True
     other.stored, other.superseded = np.full((1, 4), 3, np.uint8), True
     assert len({x.key for x in sorted((live, covered, other), key=lambda x: x.key)}) == 3
+
+
+# Two lanes of warp 0 store a given number and 9; then the first of them alone stores 7. Warp 1
+# stores 7 by the same instruction, after a look at a flag.
+PARTS = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry parts(.param .u32 given, .param .u64 flag) .reqntid 64 {
+  .shared .align 8 .b32 words[2];
+  .reg .b32 %r<9>; .reg .b64 %rd<3>; .reg .pred %p<8>;
+  ld.param.u32 %r7, [given];
+  ld.param.u64 %rd2, [flag];
+  mov.u32 %r0, %tid.x;
+  shr.u32 %r1, %r0, 5;
+  and.b32 %r2, %r0, 31;
+  setp.ge.u32 %p0, %r2, 2;
+  @%p0 ret;
+  mov.u32 %r4, words;
+  mad.lo.u32 %r4, %r2, 4, %r4;
+  mov.u32 %r3, 7;
+  mov.u32 %r5, 1;
+  setp.eq.u32 %p2, %r1, 1;
+  @%p2 bra LOOK;
+  mov.u32 %r3, %r7;
+  setp.eq.u32 %p1, %r2, 1;
+  @%p1 mov.u32 %r3, 9;
+  mov.u32 %r5, 2;
+  bra STORE;
+LOOK:
+  ld.relaxed.gpu.global.u32 %r6, [%rd2];
+STORE:
+  setp.lt.u32 %p3, %r2, %r5;
+  @%p3 st.shared.b32 [%r4], %r3;
+  bar.warp.sync 3;
+  mov.u32 %r3, 7;
+  sub.u32 %r5, %r5, 1;
+  setp.ne.u32 %p4, %r5, 0;
+  @%p4 bra STORE;
+  setp.eq.u32 %p1, %r0, 0;
+  @%p1 st.relaxed.gpu.global.u32 [%rd2], 1;
+  ret;
+}
+"""
+
+
+def test_a_store_that_another_covers_in_part_has_a_key_of_its_own() -> None:
+    """Memory holds the same when warp 1 stores 7, and what warp 0 stored at first decides whether
+    that is a race.
+    """
+    (kernel,) = load(PARTS).values()
+    keys = []
+    for given in (7, 8):
+        launch = kernel.bind([np.uint32(given), np.zeros(1, np.uint32)], grid=1)
+        front_end = PtxFrontEnd(launch, "practice")
+        with quiet_numbers():
+            execution = Execution(front_end, (0,))
+            execution.run_agent(0, execution.machines[0].agents[0])
+            assert [agent.uid for _, agent in execution.ready()] == [1]
+            keys.append(StateKeys(front_end, symmetry=True).of(execution))
+            if given == 7:
+                execution.run_to_end()
+                continue
+            with pytest.raises(RaceError, match="warp 0 writes bytes 0..7 of 'words'"):
+                execution.run_to_end()
+    assert keys[0] != keys[1]

@@ -82,8 +82,8 @@ class Access:
         mask: threads of the agent that made it.
         stored: of an ordinary store by address, what each lane of `points` stored: (lanes, bytes);
             None for other accesses.
-        superseded: a later store covers it that stored other values, and some threads know of
-            neither (`one_value.keeps`).
+        superseded: a later store to some of its bytes stored other values there, and some threads
+            know of neither (`one_value.keeps`).
     """
 
     __slots__ = (

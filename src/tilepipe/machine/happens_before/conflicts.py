@@ -128,9 +128,12 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
                 if old.release_bit or old.fenced or not old.bit & known:
                     _check_order(m, slot, old, new, known)
                 need |= old.bit
-                if is_write and slot.covers(new, old) and not _remains(m, old, new, known):
-                    m.order.retire(old)
-                    gone.add(old)
+                if is_write and slot.covers(new, old):
+                    if not _remains(m, old, new, known):
+                        m.order.retire(old)
+                        gone.add(old)
+                elif old.stored is not None:  # it stays, but memory may not hold what it stored
+                    one_value.keeps(m, old, new)
             elif (
                 not is_write
                 and not old.is_write

@@ -38,8 +38,10 @@ def excused(m: Machine, old: Access, new: Access) -> bool:
 
 
 def keeps(m: Machine, old: Access, new: Access) -> bool:
-    """True if a store must stay among the live accesses although a later one by the same
-    instruction covers it: another warp that knows of neither could store what `new` stores.
+    """True if a store must be compared with those to come although a later one by the same
+    instruction has stored something else to some, or all, of its bytes: another warp that knows of
+    neither could store what `new` stores. Then what it stored is part of a state's key, too, since
+    memory does not tell.
     """
     if old.stored is None or new.stored is None or old.site is not new.site:
         return False
