@@ -270,6 +270,8 @@ class Launch:
     lanes: Sequence[int] = (0,)
     other_lanes: Sequence[int] = ()
     residents: Sequence[int] = (1,)
+    waits_for_flags = False
+    flag_looks: frozenset[int] = frozenset()
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant
@@ -293,6 +295,9 @@ class Launch:
         world = World(self.variant.program(), body, H200, 1, given.memory.tensors)
         world.journal = journal
         return world
+
+    def ends_wait(self, agent: Agent) -> None:
+        return None
 
     def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
         raise AssertionError("nothing tests a barrier")

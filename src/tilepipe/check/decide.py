@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import product
 
 from tilepipe.check.choose_front_end import AnyLaunch, front_end_of
 from tilepipe.check.counterexamples.shortening import shortened
@@ -29,7 +28,7 @@ from tilepipe.check.verdict import (
     require_options,
 )
 from tilepipe.errors import SimFault
-from tilepipe.ir.facts import Sync
+from tilepipe.ir.facts import Resource, Sync
 from tilepipe.ir.program import WARP
 from tilepipe.machine.advice import add
 from tilepipe.machine.clusters import quiet_numbers
@@ -92,6 +91,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             if explore or not explorer.reductions.partial_order
             else front_end.possible_guards()
         )
+        front_end.waits_for_flags = not explore and explorer.reductions.partial_order
         try:
             while not _decides(explorer, explore, attempt):
                 pass
@@ -159,28 +159,16 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     front_end = explorer.front_end
     attempt.method = "explored" if explore else "single-execution"
     try:
-        for lane, resident in product(front_end.lanes, front_end.residents):
-            front_end.elected, front_end.resident = lane, resident
-            first = explorer.begin(range(front_end.clusters), 0)
-            if explorer.perform(first, first.run_to_end) or explorer.has_fault_of_order(first):
+        for lane in front_end.lanes:
+            front_end.elected = lane
+            residents = [*front_end.residents]
+            while residents and explorer.found.fault is None:
+                front_end.resident = residents.pop(0)
+                if _decides_residents(explorer, explore, attempt):
+                    _run_with_fewer(explorer, residents)
+                    residents = []
+            if explorer.found.fault is not None:
                 break
-            attempt.completions = first.phases_completed()
-            order = first.causal_order
-            add(explorer.found.advice, [*order.unobserved_phases(), *order.sums_in_any_order()])
-            explorer.found.states += len(first.causal_order.steps)
-            races = first.causal_order.races
-            if (
-                front_end.shares_work
-                or front_end.has_tests
-                or races
-                or not explorer.reductions.partial_order
-            ):
-                attempt.method = "explored"
-                _explore(explorer, first)
-                if explorer.found.fault is not None:
-                    break
-            elif not explore:
-                attempt.facts = _facts(first)
         if len(front_end.lanes) > 1 and attempt.facts:
             attempt.facts.append(_fact_of_lanes(front_end.lanes))
     except NotAWaitError as error:
@@ -195,6 +183,67 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     attempt.completions, attempt.facts = {}, []
     explorer.restart()
     return False
+
+
+def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
+    """Performs one execution with the present number of clusters at once, and explores those that
+    are not equivalent to it. Returns whether, of executions with fewer clusters at once, one for
+    each number is enough.
+    """
+    front_end = explorer.front_end
+    first = explorer.begin(range(front_end.clusters), 0)
+    if explorer.perform(first, first.run_to_end) or explorer.has_fault_of_order(first):
+        return False
+    attempt.completions = first.phases_completed()
+    order = first.causal_order
+    add(explorer.found.advice, [*order.unobserved_phases(), *order.sums_in_any_order()])
+    explorer.found.states += len(order.steps)
+    if _only_waits(explorer, first):
+        if not explore:
+            attempt.facts = _facts(first)
+        return True
+    if (
+        front_end.shares_work
+        or front_end.has_tests
+        or order.races
+        or not explorer.reductions.partial_order
+    ):
+        attempt.method = "explored"
+        _explore(explorer, first)
+    elif not explore:
+        attempt.facts = _facts(first)
+    return False
+
+
+def _only_waits(explorer: Explorer, first: Execution) -> bool:
+    """True if clusters only wait for each other, for values in memory, and the order of no two
+    steps matters in an execution of all clusters at once: docs/decisions/0017-waits-for-flags.md.
+    """
+    front_end = explorer.front_end
+    return (
+        front_end.waits_for_flags
+        and bool(front_end.flag_looks)
+        and front_end.resident >= front_end.clusters
+        and not front_end.has_tests
+        and not any(site.facts.takes is Resource.CLUSTERS for site in front_end.sites)
+        and not first.causal_order.races
+    )
+
+
+def _run_with_fewer(explorer: Explorer, residents: Sequence[int]) -> None:
+    """Looks for a cluster that waits for one that never starts, where clusters only wait. With
+    fewer of them at once no step can be performed that could not with more. So the fewest come
+    first; if they do not wait for ever, no more do. If they do, the fault is reported of the
+    largest number that does.
+    """
+    found = explorer.found
+    for number, resident in enumerate((*residents[-1:], *residents)):
+        explorer.front_end.resident = resident
+        execution = explorer.begin(range(explorer.front_end.clusters), 0)
+        stuck = explorer.perform(execution, execution.run_to_end)
+        if stuck == (number > 0):
+            return
+        found.fault, found.schedule = None, ()
 
 
 def _advise_on_lanes(explorer: Explorer) -> None:
@@ -265,6 +314,13 @@ def _facts(first: Execution) -> list[str]:
     """
     order = first.causal_order
     facts = [f"no op of the kernel depends on which agent comes first: no {_choices(first)}"]
+    if order.flag_waits:
+        facts = [
+            "no op of the kernel depends on which agent comes first: strong accesses to one element"
+            " of memory have one order",
+            f"{_each(order.flag_waits, 'wait', 'waits')} for a value in memory cannot be over, in"
+            " any order, before the step after which it was over here",
+        ]
     if order.arrivals:
         facts.append(
             f"{_each(order.arrivals, *_ARRIVALS)} is made by a thread that knows the phase before"

@@ -24,7 +24,15 @@ from tilepipe.sim.analysis.data_flow import (
 )
 from tilepipe.sim.analysis.interchangeable import interchangeable
 from tilepipe.sim.analysis.live_locals import place
-from tilepipe.sim.codegen.module import Params as Params, StartBody as StartBody, compile_kernel
+from tilepipe.sim.analysis.waiting_loops import (
+    place_of as place_of,
+    waiting_loops as waiting_loops,
+)
+from tilepipe.sim.codegen.module import (
+    Params as Params,
+    StartBody as StartBody,
+    compile_kernel as compile_kernel,
+)
 from tilepipe.sim.run import occupancy, world_of
 from tilepipe.sim.sites import OpSite as OpSite
 
@@ -40,7 +48,7 @@ class KernelFrontEnd(DecidingData):
 
     def __init__(self, launch: Launch) -> None:
         compiled = compile_kernel(launch.kernel)
-        super().__init__(launch.kernel, compiled, _aliases(launch))
+        super().__init__(launch.kernel, compiled, aliases(launch))
         self.launch = launch
         self.sites = compiled.sites
         self.shares_work = compiled.program.shares_work
@@ -62,7 +70,7 @@ class KernelFrontEnd(DecidingData):
         return world_of(self.launch, rules, None)
 
 
-def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
+def aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
     """Pairs of tensors that are one array."""
     arrays = {
         n: a.array

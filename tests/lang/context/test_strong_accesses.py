@@ -150,6 +150,9 @@ def test_a_release_that_is_acquired_orders_clusters(settings: dict[str, str]) ->
     for rules in ("practice", "strict"):
         verdict = check(hands_over(**settings).launch_args, rules=rules)
         assert verdict.ok
+        assert verdict.traces == 1, "the wait follows the store in every order"
+        verdict = check(hands_over(**settings).launch_args, rules=rules, explore=True)
+        assert verdict.ok
         assert verdict.traces > 1, "both orders of the flag's accesses"
 
 

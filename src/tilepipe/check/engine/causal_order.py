@@ -52,6 +52,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from itertools import pairwise
 
+from tilepipe.check.engine.flag_waits import FlagHistory, FlagWait
 from tilepipe.check.engine.mixed_groups import MixedGroups, mixed_groups
 from tilepipe.check.engine.recording import Recorder, name_of
 from tilepipe.check.engine.steps import (
@@ -98,6 +99,9 @@ class CausalOrder:
         mixed: two groups that the races show to mix at a named barrier, if there are any.
         changed: the elements of memory that the current step has accessed in turn, each with
             whether the step has changed it.
+        flags: what the elements of memory have held that loops wait for; None of a causal order in
+            which no loop counts as a wait. flag_waits: how many such waits were found to have no
+            race.
     """
 
     def __init__(
@@ -108,7 +112,8 @@ class CausalOrder:
         self._adds = adds
         self.steps: list[VisibleStep] = []
         self.races: list[Race] = []
-        self.arrivals = self.waits = self.tests_as_waits = 0
+        self.arrivals = self.waits = self.tests_as_waits = self.flag_waits = 0
+        self.flags: FlagHistory | None = None
         self.barriers: dict[Hashable, BarrierRecord] = {}
         self.units: dict[tuple[AgentId, int], tuple[tuple[int, int, int], Site | None]] = {}
         self.queues: dict[Hashable, tuple[int, int, int]] = {}
@@ -406,14 +411,41 @@ class CausalOrder:
         if kind == "change" or kind != record.turn_kind:
             record.history.append((record.turn_kind, names_of(record.turns)))
             record.turn_kind, record.earlier, record.turns = kind, record.turns, []
-        for first in reversed(record.earlier):
-            if first.warp_bits & ~every and first is not step:
-                self._add_race(first, step, "turn", record, 0)
+        wait = self.flags.wait if self.flags is not None and kind == "look" else None
+        if wait is not None and wait.cell == thing:
+            self._passed_flag(record, step, mask, wait)
+        else:
+            for first in reversed(record.earlier):
+                if first.warp_bits & ~every and first is not step:
+                    self._add_race(first, step, "turn", record, 0)
+        if self.flags is not None and kind != "look" and isinstance(thing, tuple):
+            self.flags.changed(thing, step, adds, some | step.warp_bits)
         if not record.turns or record.turns[-1] is not step:
             record.turns.append(step)
         record.known |= some | step.warp_bits
         record.past |= step.past | step.bit
         record.trace_past |= step.trace_past | step.bit
+
+    def _passed_flag(
+        self, record: BarrierRecord, step: VisibleStep, mask: int, wait: FlagWait
+    ) -> None:
+        """A loop that waits for a value in memory has found it."""
+        assert self.flags is not None
+        racing, latest = self.flags.preceding(wait, self._known(mask)[0])
+        for change in reversed(racing):
+            self._add_race(change.step, step, "turn", record, 0)
+        clock = self.clocks[self._agent_id]
+        for change in latest:
+            step.trace_past |= change.step.trace_past | change.step.bit
+            if racing:
+                continue
+            for w in range(WARPS):
+                if mask >> (32 * w) & 0xFFFFFFFF:
+                    clock.known[w] |= change.known
+            step.past |= change.step.past | change.step.bit
+        clock.past |= step.past
+        clock.trace_past |= step.trace_past
+        self.flag_waits += not racing
 
     def cluster_ended(
         self, clusters: Hashable, cluster: int, started: Iterable[AgentId] | None

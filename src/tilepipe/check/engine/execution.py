@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
+from tilepipe.check.engine.flag_waits import FlagHistory, FlagWaits
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.nonblocking_tests import PollingAgents, WaitingTests
 from tilepipe.check.engine.recording import Recorder
@@ -111,6 +112,9 @@ class Execution:
         self._guards = front_end.guards
         self._waiting_tests = WaitingTests(self._guards, self.causal_order)
         self._polling = PollingAgents(self.world, front_end, self.machines)
+        self._flag_waits = FlagWaits(self.world, front_end)
+        if self._flag_waits.sites:
+            self.causal_order.flags = FlagHistory(self.world, front_end)
         # whether clusters may find what another one has left in memory
         self._clusters_meet = Kind.STRONG in front_end.kinds
         self._waiting = deque(clusters)
@@ -258,6 +262,14 @@ class Execution:
                 out.append(flight)
         return out
 
+    def waits_for_flag(self, agent: Agent) -> bool:
+        """True if the next op of an agent waits for a value in memory that is not there."""
+        request = self.next_of(agent)
+        if request is None or request[1][0].id not in self._flag_waits.sites:
+            return False
+        wait = self._flag_waits.of(agent)
+        return wait is not None and not wait.is_over
+
     def next_of(self, agent: Agent) -> Request | None:
         """The op that an agent performs next; None if it is about to return."""
         if agent.request is None:
@@ -326,6 +338,15 @@ class Execution:
                 if self.watcher is not None:
                     self.watcher.step(ag, site, args)
                 ag.repeats = False  # of the last op alone
+                wait = self._flag_waits.of(ag) if site.id in self._flag_waits.sites else None
+                if wait is not None and not wait.is_over:
+                    polling.wait_for_flag(who, ag, wait)
+                    if self.watcher is not None:
+                        self.watcher.blocked()
+                    self._count_steps(done - start)
+                    return done > start
+                if causal_order.flags is not None:
+                    causal_order.flags.wait = wait
                 result: Any
                 if site.id in self._guards.tests:
                     result = self._waiting_tests.test(m, who, ag, args)

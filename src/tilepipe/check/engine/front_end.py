@@ -8,7 +8,7 @@ leaves out must change no later step and no fault.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 
 from tilepipe.check.proofs.guards import Guards
@@ -35,6 +35,9 @@ class FrontEnd(Protocol):
             executions that begin now. residents: the numbers of which each is tried.
         shares_work: what one cluster gets depends on the others: they are executed together.
         may_poll: a strong access to global memory stands in a loop.
+        waits_for_flags: loops that only wait for a value in global memory count as waits in
+            executions that begin now; no, unless the caller that decides the launch says so.
+        flag_looks: the sites of the strong loads in such loops.
     """
 
     elected: int
@@ -45,6 +48,8 @@ class FrontEnd(Protocol):
     residents: Sequence[int]
     shares_work: bool
     may_poll: bool
+    waits_for_flags: bool
+    flag_looks: frozenset[int]
 
     # -- the program -------------------------------------------------------------------
 
@@ -108,6 +113,11 @@ class FrontEnd(Protocol):
     @property
     def kinds(self) -> Sequence[Kind]:
         """The kind of each site, by the site's id."""
+
+    def ends_wait(self, agent: Agent) -> Callable[[object], bool] | None:
+        """Where the next op of an agent is the load of a loop that only waits for a value: whether
+        a value ends that loop. None where it is another load.
+        """
 
     @property
     def adds(self) -> frozenset[int]:

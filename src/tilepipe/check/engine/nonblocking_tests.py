@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilepipe.check.engine.causal_order import CausalOrder
+from tilepipe.check.engine.flag_waits import FlagWait
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.steps import AgentId
 from tilepipe.check.proofs.guards import Answer, Guards, NotAWaitError, too_early
@@ -151,6 +152,12 @@ class PollingAgents:
         spin = Spin(site, name="memory") if look is None else Spin.at(site, look)
         self._park(agent_id, agent, poll, spin)
         return True
+
+    def wait_for_flag(self, agent_id: AgentId, agent: Agent, wait: FlagWait) -> None:
+        """Parks an agent until another one changes the element that it waits for."""
+        poll = self._polls.setdefault(agent_id, Poll())
+        poll.cells.add(wait.cell)
+        self._park(agent_id, agent, poll, wait.spin(agent))
 
     def wake(self, things: Mapping[Cell, bool], by: AgentId | None = None) -> None:
         """The agents that poll an element which a step has changed look again. `things`: as in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import prod
 
 from tilepipe.check.key_encoding import digest
@@ -50,6 +50,8 @@ class PtxFrontEnd:
         self.residents: Sequence[int] = (self.resident,)
         self.shares_work = program.shares_work
         self.guards = Guards()
+        self.waits_for_flags = False
+        self.flag_looks: frozenset[int] = frozenset()
         code = launch.kernel.code
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
         if len(self.lanes) > 1 and not asks(rules, ELECTED_LANE):
@@ -145,6 +147,10 @@ class PtxFrontEnd:
         """The contents of an allocation of global memory that has been written."""
         assert tensor.order is not None
         return tensor.array.tobytes() if tensor.order.history else b""
+
+    def ends_wait(self, agent: Agent) -> Callable[[object], bool] | None:
+        """None: which loops of PTX only wait for a value is not known."""
+        return None
 
     def polling_state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
         """All that can decide what an agent does next, as long as no other agent does anything."""

@@ -137,7 +137,9 @@ def settle(execution: Execution, steps: BranchOnVisible) -> None:
         agents = [
             (c, a)
             for c, a in execution.ready()
-            if (request := execution.next_of(a)) is None or not steps.op(request)
+            if (request := execution.next_of(a)) is None
+            or not steps.op(request)
+            or execution.waits_for_flag(a)
         ]
         if agents and type(steps) is not BranchOnVisible:
             execution.run_agent(*agents[0], pause=True)

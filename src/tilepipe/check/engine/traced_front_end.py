@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,17 @@ from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.machine.sites import Site
-from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, OpSite, Thing, thing_of
+from tilepipe.sim.front_end import (
+    TENSOR_MEMORY,
+    KernelFrontEnd,
+    OpSite,
+    Thing,
+    aliases,
+    compile_kernel,
+    place_of,
+    thing_of,
+    waiting_loops,
+)
 
 _STRONG = (ops.Atomic, ops.StrongLoad, ops.StrongStore)
 
@@ -41,6 +52,8 @@ class TracedFrontEnd(KernelFrontEnd):
         kinds: the kind of each site, by id.
         adds: the ids of atomic adds whose results decide nothing: they commute.
         looked_at: the tensors, by number, of which strong accesses find what reductions do.
+        waits_for_flags: whether loops that only wait for a value count as waits; no unless `decide`
+            says so. flag_looks: the ids of the loads in such loops.
     """
 
     other_lanes: Sequence[int] = ()
@@ -92,6 +105,14 @@ class TracedFrontEnd(KernelFrontEnd):
         }
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.may_poll = any(self._looks(op) for op in looped)
+        self.waits_for_flags = False
+        self._waiting_loops = waiting_loops(compile_kernel(launch.kernel))
+        flags = self._flags()
+        self.flag_looks = frozenset(
+            loop.site
+            for loop in self._waiting_loops.values()
+            if self.sites[loop.site].tensor in flags
+        )
         self.elected = self.lanes[0]
         self.residents: Sequence[int] = (self.resident,)
         most = min(self.resident, self.clusters)
@@ -131,6 +152,28 @@ class TracedFrontEnd(KernelFrontEnd):
         loops = (at for at in all_ops(self.launch.kernel) if isinstance(at, ops.For | ops.While))
         around = [at for at in loops if any(inside is op for inside in walk(at.body))]
         return f"in the loop at {around[-1].loc.short}, at {op.loc}" if around else ""
+
+    def _flags(self) -> set[int]:
+        """The tensors, by number, whose contents only strong stores and atomic operations change:
+        each change is a step that an exploration sees.
+        """
+        written: dict[int, bool] = {}
+        params = [p for p in self.launch.kernel.params if isinstance(p, TensorParam)]
+        for site in self.sites:
+            for tensor, use in def_use.tensors(site.op):
+                if use.writes:
+                    number = params.index(tensor)
+                    strong = isinstance(site.op, ops.StrongStore | ops.Atomic)
+                    written[number] = strong and written.get(number, True)
+        alike = {params.index(p) for pair in aliases(self.launch) for p in pair}
+        return {n for n, strong in written.items() if strong} - alike
+
+    def ends_wait(self, agent: Agent) -> Callable[[object], bool] | None:
+        """Whether a value ends the loop in which an agent is about to load, where that loop only
+        waits; else None.
+        """
+        loop = self._waiting_loops.get(place_of(agent))
+        return None if loop is None else partial(loop.is_over, agent)
 
     def _looks(self, op: ops.Op) -> bool:
         """True if a strong access may change nothing, and what it finds can come to decide

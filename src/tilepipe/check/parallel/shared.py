@@ -106,6 +106,7 @@ class SharedExplorer(Explorer):
                     self.front_end.elected,
                     self.front_end.resident,
                     self.front_end.guards,
+                    self.front_end.waits_for_flags,
                 )
                 self._workers[number].send(
                     (begin, clusters, alternative, self.deadline - time.perf_counter())
@@ -179,7 +180,12 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
             begin, clusters, alternative, left = pipe.recv()
-            front_end.elected, front_end.resident, front_end.guards = begin
+            (
+                front_end.elected,
+                front_end.resident,
+                front_end.guards,
+                front_end.waits_for_flags,
+            ) = begin
             if seconds < math.inf:
                 explorer.started = time.perf_counter() - (
                     seconds - left

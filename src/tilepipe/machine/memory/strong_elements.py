@@ -177,7 +177,7 @@ def _wrote(
 ) -> None:  # fmt: skip
     if m.world.order is not None:
         flat = int(np.ravel_multi_index(where, order.shape))
-        name = _name(tensor, where)
+        name = name_of(tensor, where)
         access = flags.written(order, ag, site, 1 << lane, 1)
         flags.wrote(
             m, ag, site, 1 << lane, order.values, flat, strong, name, access=access, updates=updates
@@ -194,10 +194,11 @@ def _note_look(
     held = np.zeros((32 * ag.warps, found.dtype.itemsize), np.uint8)
     held[lanes] = np.ascontiguousarray(found).view(np.uint8).reshape(len(lanes), -1)
     first = tuple(i[0] for i in at)
-    looked(ag, site, mask, lanes, places, held, lambda: _name(tensor, first))
+    looked(ag, site, mask, lanes, places, held, lambda: name_of(tensor, first))
 
 
-def _name(tensor: GlobalTensor, where: tuple[int, ...]) -> str:
+def name_of(tensor: GlobalTensor, where: tuple[int, ...]) -> str:
+    """The name of an element in messages."""
     return f"'{tensor.param.name}[{', '.join(map(str, where))}]'"
 
 
