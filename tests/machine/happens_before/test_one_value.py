@@ -188,6 +188,6 @@ def test_a_store_that_another_covers_in_part_has_a_key_of_its_own() -> None:
             if given == 7:
                 execution.run_to_end()
                 continue
-            with pytest.raises(RaceError, match="warp 0 writes bytes 0..7 of 'words'"):
+            with pytest.raises(RaceError, match=r"warp 0 writes bytes 0\.\.7 of 'words'"):
                 execution.run_to_end()
     assert keys[0] != keys[1]
