@@ -138,3 +138,73 @@ def test_every_mistake_about_the_stages_is_caught_or_harmless() -> None:
     assert fates["drop expect"] == fates["expect bytes"] == {"fault"}
     assert "fault" in fates["drop wait"]
     assert fates["cursor first phase"] == {"fault"}
+
+
+def planted(role: str, before: str = "", after: str = "") -> None:
+    """A kernel whose load role, or whose consumer, runs ahead."""
+
+    @tp.kernel(grid=1)
+    def misused(ctx: tp.Context, b: Any) -> None:
+        payload = tp.OperandTilePayload(b=tp.TileOperand(b.dtype, b.box))
+        inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, name="ring")
+
+        def ahead(when: str) -> None:
+            if when == "twice":
+                tp.ProducerAhead(inputs)
+            if when == "waits":
+                ctx.grid_dependency_wait()
+            if when:
+                loads = tp.ProducerAhead(inputs)
+                with loads.acquire() as stage, ctx.elect_one("role"):
+                    ctx.tma_load(b, (0, 0), stage.tile()[0], stage.barrier())
+
+        if role == "set-up":
+            ahead(before)
+
+        @ctx.role("load", warps=1)
+        def load() -> None:
+            if role == "load":
+                ahead(before)
+            with inputs.producer() as producer, producer.acquire() as stage, ctx.elect_one():
+                stage.expect_bytes(inputs.stage_bytes)
+                if role != "load":
+                    ctx.tma_load(b, (0, 0), stage.tile()[0], stage.barrier())
+
+        @ctx.role("read", warpgroups=1)
+        def read() -> None:
+            if role == "read":
+                ahead(before)
+            with inputs.consumer() as consumer, consumer.acquire():
+                pass
+
+        @ctx.role("other", warps=1)
+        def other() -> None:
+            if role == "other":
+                ahead(before)
+
+    b = np.zeros((16, 32), ml_dtypes.bfloat16)
+    misused.bind(tp.tensor_map(b, box=b.shape))
+
+
+def test_the_load_role_runs_ahead() -> None:
+    planted("load", "ahead")
+
+
+@pytest.mark.parametrize(
+    ("role", "when", "words"),
+    [
+        (
+            "read",
+            "ahead",
+            r"role 'read' acquires stages of 'ring.*' ahead of its producer, but",
+        ),
+        ("other", "ahead", r"role 'other' acquires .* ProducerAhead belongs to the role that has"),
+        ("load", "twice", r"has a ProducerAhead of 'ring.*', made at test_ahead.py:\d+: a second"),
+        ("load", "waits", r"after ctx.grid_dependency_wait\(\) at test_ahead.py:\d+: the kernels"),
+        ("set-up", "ahead", r"role"),
+    ],
+)
+def test_who_runs_ahead_where_it_cannot_is_told_so(role: str, when: str, words: str) -> None:
+    with pytest.raises(tp.TraceError, match=words) as caught:
+        planted(role, when)
+    assert "test_ahead.py:" in str(caught.value)

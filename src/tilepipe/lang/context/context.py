@@ -120,6 +120,8 @@ class Context(
             # Both need the whole role: what an answer controls may follow it much later.
             barrier_tests.refuse_divergent_effects(role)
             barrier_tests.refuse_per_warp_atomics(role)
+            for check in state.at_end:
+                check()
 
         return trace
 

@@ -193,6 +193,8 @@ class SynchronisationMembers:
         read data that no earlier kernel writes (weights), and must not write.
         """
         self.tracer.emit(ops.GridDependencyWait(caller()))
+        if self.tracer.scope.role is not None:
+            self.tracer.role.grid_wait = caller()
 
 
 def _require_response(tile: SmemTile, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -167,11 +167,17 @@ class RoleState:
     Attributes:
         cursors: the place of each pipeline that the role steps.
         prologue: ops at the top of the role.
+        grid_wait: where it has waited for the kernels before this one.
+        ahead: the barriers of stages that are acquired ahead of their producer, with where.
+        at_end: what is checked once the role is traced.
     """
 
     role: Role
     cursors: dict[object, Cursor] = field(default_factory=dict)
     prologue: ops.Block = field(default_factory=ops.Block)
+    grid_wait: Loc | None = None
+    ahead: dict[object, Loc] = field(default_factory=dict)
+    at_end: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
