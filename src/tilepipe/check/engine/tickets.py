@@ -343,7 +343,7 @@ class _Alone:
                 s for cta in m.ctas for s in cta.slots if s.buffer in deciding and s is not cta.tmem
             ):
                 slot.state, slot.filled = EMPTY, None
-                slot.data[...] = 0
+                slot.writable()[...] = 0
 
     def apart(self) -> bool:
         """True if no element that is written is accessed in two segments; nor, if one cluster

@@ -36,12 +36,11 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     published = ag.publish(mask)
     if b.closed is not None and not b.reset_bit & published:
         faults.arrives_again(b, b.closed, ag, site)
+    before = {a.warp: a for a in reversed(b.arrived) if a.agent is ag} if b.arrived else None
     for w, _ in warps_of(mask):
         arrival = Arrival(ag, w, site)
-        if b.again is None:
-            earlier = next((a for a in b.arrived if a.agent is ag and a.warp == w), None)
-            if earlier is not None:
-                b.again = Again(arrival, earlier, b.missing)
+        if before and b.again is None and w in before:
+            b.again = Again(arrival, before[w], b.missing)
         b.arrived.append(arrival)
     if b.missing < 0:
         faults.too_many_threads(b, site)
@@ -50,7 +49,8 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     b.acc |= published
     if m.world.recorder is not None:
         m.world.recorder.arrived(b, ag, site, ag.time)
-    b.acc_time = max(b.acc_time, ag.time)
+    if ag.time > b.acc_time:
+        b.acc_time = ag.time
     if b.missing == 0:
         _complete_named(m, b)
 

@@ -188,15 +188,18 @@ class AccessBits:
             once.
         release_bits: the live bits that no commit hands on (`Access.release_bit`).
         shares: of live accesses.
+        look_at: how many bits there are when it is worth counting the dead ones.
     """
 
     __slots__ = (
-        "dead", "fenceable", "free", "holders", "release_bits", "resting", "shares", "size",
+        "dead", "fenceable", "free", "holders", "look_at", "release_bits", "resting", "shares",
+        "size",
     )  # fmt: skip
 
     def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
         self.holders = holders
         self.size = 0
+        self.look_at = COMPACT_AT
         self.free: list[int] = []
         self.dead = self.resting = self.release_bits = 0
         self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
@@ -206,10 +209,14 @@ class AccessBits:
         """A bit that is in no set yet."""
         if self.free:
             return self.free.pop()
-        if self.dead and self.dead.bit_count() >= max(COMPACT_AT, self.size >> 3):
-            self._compact()
-            if self.free:
-                return self.free.pop()
+        if self.size >= self.look_at:
+            enough, dead = max(COMPACT_AT, self.size >> 3), self.dead.bit_count()
+            if dead >= enough:
+                self._compact()
+                if self.free:
+                    return self.free.pop()
+            else:
+                self.look_at = self.size + enough - dead
         self.size += 1
         return 1 << (self.size - 1)
 
@@ -249,8 +256,10 @@ class AccessBits:
 
     def retire(self, access: Fenceable) -> None:
         """The access no longer matters: a later one that knows of it covers it."""
-        self.dead |= access.bit | access.release_bit
-        self.release_bits &= ~access.release_bit
+        self.dead |= access.bit
+        if access.release_bit:
+            self.dead |= access.release_bit
+            self.release_bits &= ~access.release_bit
         if access.fenced:
             self.dead |= access.fenced | access.reader_fenced
             if access.reader_fenced:

@@ -117,35 +117,34 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
     need = _across_views(m, slot, new, known) if slot.views else 0
     if new.is_write and new.rect == slot.whole and new.points is None:
         return need | _overwrite(m, slot, new, known)
-    gone: set[Access] = set()
-    is_write, agent = new.is_write, new.agent
+    keep = []
+    is_write, agent, points = new.is_write, new.agent, new.points
     r0, r1, c0, c1 = new.rect
     for old in slot.accesses:
         o0, o1, p0, p1 = old.rect
         if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
-            single = new.points is not None or old.points is not None
-            if (is_write or old.is_write) and not (single and not slot.points_meet(new, old)):
-                if old.release_bit or old.fenced or not old.bit & known:
-                    _check_order(m, slot, old, new, known)
-                need |= old.bit
-                if is_write and slot.covers(new, old):
-                    if not _remains(m, old, new, known):
-                        m.order.retire(old)
-                        gone.add(old)
-                elif old.stored is not None:  # it stays, but memory may not hold what it stored
-                    one_value.keeps(m, old, new)
+            if is_write or old.is_write:
+                single = points is not None or old.points is not None
+                if not (single and not slot.points_meet(new, old)):
+                    if old.release_bit or old.fenced or not old.bit & known:
+                        _check_order(m, slot, old, new, known)
+                    need |= old.bit
+                    if is_write and slot.covers(new, old):
+                        if not _remains(m, old, new, known):
+                            m.order.retire(old)
+                            continue
+                    elif old.stored is not None:  # it stays, but memory may not hold what it stored
+                        one_value.keeps(m, old, new)
             elif (
-                not is_write
-                and not old.is_write
-                and old.agent is agent
+                old.agent is agent
                 and _succeeds(new, old, known)
-                and slot.covers(new, old)
+                and ((old.rect == new.rect and points is old.points) or slot.covers(new, old))
             ):
                 m.order.retire(old)
-                gone.add(old)
-    if gone:
-        slot.accesses = [old for old in slot.accesses if old not in gone]
-    slot.accesses = [*slot.accesses, new]
+                continue
+        keep.append(old)
+    keep.append(new)
+    slot.accesses = keep
     return need
 
 

@@ -20,6 +20,7 @@ SWEEP = 64  # live events from which it is worth asking what every agent knows
 MANY = -2
 
 Index = tuple[Any, ...]
+Box = tuple[tuple[int, int], ...]  # (first, end) in each dimension
 Layout = tuple[str, int, int]
 
 
@@ -82,7 +83,7 @@ class Event:
         self.fenced = self.reader_fenced = self.release_bit = 0
         self.home = GLOBAL
         self.number = 0
-        self.box: tuple[tuple[int, int], ...] | None = None
+        self.box: Box | None = None
         self.layout: Layout | None = None
         self.points: dict[int, int] = {}
 
@@ -96,7 +97,7 @@ class Event:
         if self.box is None and other.box is None:
             return self.points.keys() & other.points.keys()
         if self.box is not None and other.box is not None:
-            return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+            return boxes_meet(self.box, other.box)
         box, points = (self.box, other.points) if self.box is not None else (other.box, self.points)
         assert box is not None
         places = np.unravel_index(np.fromiter(points, np.int64, len(points)), shape)
@@ -135,6 +136,18 @@ class Event:
         return old.box is not None and all(
             a <= c and d <= b for (a, b), (c, d) in zip(self.box, old.box, strict=True)
         )
+
+
+def boxes_meet(one: Box, other: Box) -> bool:
+    """True if two boxes have an element in common; one without elements may count as meeting
+    another that lies around it.
+    """
+    for (a, b), (c, d) in zip(one, other, strict=True):
+        if a >= d or c >= b:
+            break
+    else:
+        return True
+    return False
 
 
 @dataclass(eq=False, slots=True)

@@ -9,8 +9,6 @@ program also reads, its last read. In a program with them all clusters share the
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +26,7 @@ from tilepipe.machine.happens_before.events import (
     GlobalOrder,
     Index,
     Layout,
+    boxes_meet,
 )
 from tilepipe.machine.happens_before.memory_order import Strong, morally_strong
 from tilepipe.machine.happens_before.proxies import check_global_proxy
@@ -58,8 +57,8 @@ def box(
     event.layout = layout
     event.asynchronous = asynchronous
     event.strong = strong
-    spans = tuple((s.start, s.stop) for s in where)
-    some = prod(b - a for a, b in spans) > 0
+    spans = tuple([(s.start, s.stop) for s in where])
+    some = all(b > a for a, b in spans)
     event.box = spans if some else ((0, 0),) * len(spans)  # meets no other, wherever it lies
     known = ag.known(mask)
     if some:
@@ -213,7 +212,7 @@ def _apart_from_clusters(m: Machine, order: GlobalOrder, new: Event, where: Inde
         maps.append((order.readers, "read"))
     for kept, verb in maps:
         seen = kept[where]
-        if not seen.any():
+        if not np.count_nonzero(seen):
             continue
         for number in np.unique(seen).tolist():
             event = order.history[number - 1] if number > 0 else None
@@ -286,6 +285,9 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
     """
     keep = []
     for old in order.present.live:
+        if new.box is not None and old.box is not None and not boxes_meet(new.box, old.box):
+            keep.append(old)
+            continue
         atomics = new.strong is not None and old.strong is not None and _both_strong(m, old, new)
         common: set[int] | bool = (
             (new.is_write or old.is_write)

@@ -162,6 +162,13 @@ class Knowledge:
         if not self.pend:
             return
         self.released += 1
+        if mask == self.full:  # each entry is of lanes of one warp
+            pend, self.pend = self.pend, []
+            for entry in pend:
+                if entry.bits:
+                    self._warp_add((entry.mask.bit_length() - 1) // 32, entry.bits)
+            self.split = self.kw is not None
+            return
         for w, lanes in warps_of(mask):
             bits = 0
             for entry in self.pend:
@@ -209,7 +216,12 @@ class Knowledge:
         covered = [access for access in fenceable if covers(access)]
         for w, lanes in warps_of(mask):
             warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
+            some_know = 0
+            for entry in self.pend:
+                some_know |= entry.bits
             for access in covered:
+                if not access.bit & (warp_known | some_know):
+                    continue
                 mine = access.agent is self and access.mask & ~lanes == 0
                 if access.bit & warp_known:
                     if mine and access.fenced & ~warp_known:

@@ -153,8 +153,8 @@ def store(
     if values.ndim:
         _one_value_each(ag, site, where, values, base, tile.name)
     for lane, (r, c) in where.items():
-        tile.data[r, c] = values[lane - base] if values.ndim else values[()]
-        tile.written((r, r + 1, c, c + 1))
+        one = values[lane - base] if values.ndim else values[()]
+        tile.write((r, r + 1, c, c + 1), one)
 
 
 def _one_value_each(

@@ -7,6 +7,7 @@ access to memory is recorded for each warp, as the rectangles of rows that the w
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NoReturn
 
 import numpy as np
@@ -28,7 +29,7 @@ from tilepipe.machine.memory.reductions import combined, reduced
 from tilepipe.machine.memory.storage import Array, Combine, rounded, storage
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
-from tilepipe.machine.thread_masks import WARP_MASK
+from tilepipe.machine.thread_masks import WARP_MASK, warps_of
 
 _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
 
@@ -154,19 +155,27 @@ def write_registers(
 # -- shared memory ---------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def _warp_rects(
-    rect: Rect, warps: list[int], layout: str, one_row: bool, turned: bool
+    rect: Rect, mask: int, layout: str, is_write: bool, turned: bool
 ) -> list[tuple[int, Rect]]:
-    """Which rectangles of a tile each warp's part of a fragment is: its rows, or all of a per-warp
-    tile, or of a single row;
+    """(lanes, rectangle of a tile) of each warp's part of a fragment: its rows, or all of a
+    per-warp tile, or of a single row, which four lanes write. `mask`: the threads that are active;
     `turned`: the fragment's rows are the tile's columns.
     """
     r0, r1, c0, c1 = rect
+    one_row = r1 - r0 == 1
+    warps = [w for w, _ in warps_of(mask)]
+    if one_row and is_write:
+        warps = [0]
     if turned:
-        return [(w, (r0, r1, a, b)) for w in warps for a, b in warp_parts(layout, w, c0, c1)]
-    if len(warps) == 1 or one_row:
-        return [(w, rect) for w in warps]
-    return [(w, (a, b, c0, c1)) for w in warps for a, b in warp_parts(layout, w, r0, r1)]
+        parts = [(w, (r0, r1, a, b)) for w in warps for a, b in warp_parts(layout, w, c0, c1)]
+    elif len(warps) == 1 or one_row:
+        parts = [(w, rect) for w in warps]
+    else:
+        parts = [(w, (a, b, c0, c1)) for w in warps for a, b in warp_parts(layout, w, r0, r1)]
+    each = _FOUR if one_row and is_write else WARP_MASK
+    return [(mask & each << (32 * w), part) for w, part in parts]
 
 
 def _touch(
@@ -188,12 +197,7 @@ def _touch(
         return
     if aligned and ag.pend:
         ag.converge(mask)
-    one_row = rect[1] - rect[0] == 1
-    warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
-    for w, part in _warp_rects(
-        rect, [0] if one_row and is_write else warps, site.layout, one_row, turned
-    ):
-        lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
+    for lanes, part in _warp_rects(rect, mask, site.layout, is_write, turned):
         ordinary(m, ag, site, lanes, slot, part, is_write, converged=aligned)
 
 
@@ -241,9 +245,7 @@ def fragment_store(
     """Writes a fragment-shaped value to a shared tile, rounded to its dtype."""
     tile = cta_of(m, ag, site, cta).slots[slot]
     _touch(m, ag, site, mask, tile, rect, True, aligned)
-    r0, r1, c0, c1 = rect
-    tile.data[r0:r1, c0:c1] = rounded(np.asarray(value), tile.buffer.dtype)
-    tile.written(rect)
+    tile.write(rect, rounded(np.asarray(value), tile.buffer.dtype))
 
 
 def fragment_load(

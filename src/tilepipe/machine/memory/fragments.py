@@ -71,7 +71,6 @@ class Frag:
         "loading",
         "poison",
         "readers",
-        "scratch",
         "writers",
         "zero",
     )
@@ -79,7 +78,6 @@ class Frag:
     def __init__(self, ir: Fragment) -> None:
         self.ir = ir
         self.data: Array = np.zeros((ir.rows, ir.cols), storage(ir.dtype))
-        self.scratch: Array | None = None
         self.all_columns = (1 << ir.cols) - 1
         self.defined = 0
         self.zero = False

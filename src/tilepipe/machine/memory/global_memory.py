@@ -73,10 +73,14 @@ class GlobalTensor:
             in elements.
         values: what loads read, in storage form: a float32 copy where the kernel only reads; None
             where it writes.
+        boxes: boxes of `values` that have been read twice, by coordinates and extents, each in
+            memory of its own; None: read once. kept: how many elements they have.
         order: the accesses to its elements, where the kernel writes it.
     """
 
-    __slots__ = ("array", "lead", "order", "outside", "param", "shape", "values")
+    __slots__ = (
+        "array", "boxes", "kept", "lead", "order", "outside", "param", "shape", "values"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -119,6 +123,12 @@ class GlobalTensor:
             if array.dtype == kept
             else array.astype(kept)
         )
+        if self.values is not None:
+            # nothing writes it: a tile may hold a box of it without a copy (`Slot.fill`)
+            self.values = self.values.view()
+            self.values.flags.writeable = False
+        self.boxes: dict[tuple[Coords, int, int], Array | None] = {}
+        self.kept = 0
         self.shape: tuple[int, ...] = (
             (*array.shape[:-1], array.shape[-1] * param.dtype.per_byte) if packed else array.shape
         )
@@ -152,6 +162,29 @@ class GlobalTensor:
 
     def read(self, coords: Coords, rows: int, cols: int) -> Array:
         """The box at `coords` as (rows, cols) in storage form; zero out of bounds."""
+        if self.values is None:
+            return self._read(coords, rows, cols)
+        key = coords, rows, cols
+        box = self.boxes.get(key)
+        if box is None:
+            box = self._read(coords, rows, cols)
+            if key not in self.boxes:
+                self.boxes[key] = None
+            elif self.kept + box.size <= self.values.size:
+                box = self._keep(key, box)
+        return box
+
+    def _keep(self, key: tuple[Coords, int, int], box: Array) -> Array:
+        """Keeps a box for further reads, as long as all of them are no more than the tensor. By
+        columns: a product A · Bᵀ of small tiles whose columns each lie together takes BLAS half
+        the time, and packed boxes are read faster than parts of a large array.
+        """
+        box = self.boxes[key] = np.array(box, order="F")
+        box.flags.writeable = False
+        self.kept += box.size
+        return box
+
+    def _read(self, coords: Coords, rows: int, cols: int) -> Array:
         source = self._source()
         if len(coords) == 2:
             y, x = coords

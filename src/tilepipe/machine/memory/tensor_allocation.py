@@ -50,9 +50,7 @@ def tmem_alloc(
         return column
     tile = ag.cta.slots[slot]
     ordinary(m, ag, site, mask & -mask, tile, rect, True)
-    r0, r1, c0, c1 = rect
-    tile.data[r0:r1, c0:c1] = column
-    tile.written(rect)
+    tile.write(rect, column)
     return None
 
 

@@ -66,10 +66,38 @@ class Slot:
 
     @property
     def data(self) -> Array:
-        """(rows, cols) in storage form. Who changes elements of it calls `written` next."""
+        """(rows, cols) in storage form, for reading: it may be a part of a tensor."""
         if self.space is not None:
             self._data = tile_bytes.decoded(self.buffer, self.base, self.space.memory)
         return self._data
+
+    def writable(self) -> Array:
+        """`data`, for writing. Who changes elements of it calls `written` next."""
+        data = self.data
+        if not data.flags.writeable:
+            data = self._data = data.copy()
+        return data
+
+    def write(self, rect: Rect, values: Array | float) -> None:
+        """Sets the elements of a rectangle."""
+        r0, r1, c0, c1 = rect
+        self.writable()[r0:r1, c0:c1] = values
+        self.written(rect)
+
+    def fill(self, rect: Rect, values: Array) -> None:
+        """`write`, of a box of a tensor. One that can never change becomes the contents of a whole
+        tile without being copied.
+        """
+        if (
+            rect != self.whole
+            or values.flags.writeable
+            or self.space is not None
+            or values.dtype != self._data.dtype
+        ):
+            self.write(rect, values)
+            return
+        self._data = values
+        self.state = WHOLE
 
     @property
     def name(self) -> str:

@@ -81,9 +81,7 @@ def respond(m: Machine, unit: ResponseUnit) -> None:
     """The response to a try_cancel arrives."""
     if unit.refuses:
         unit.bar.acc |= m.requests.refused
-    r0, r1, c0, c1 = unit.write.rect
-    unit.slot.data[r0:r1, c0:c1] = unit.words.view(unit.slot.data.dtype)
-    unit.slot.written(unit.write.rect)
+    unit.slot.write(unit.write.rect, unit.words.view(unit.slot.data.dtype))
     credit_copy(m, unit)
 
 

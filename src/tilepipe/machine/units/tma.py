@@ -25,6 +25,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.global_memory import Coords, GlobalTensor
 from tilepipe.machine.memory.reductions import combined, reduced
 from tilepipe.machine.memory.storage import rounded
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in
 from tilepipe.machine.units.in_flight import GroupWait, StoreQueue, TmaStoreUnit
@@ -33,16 +34,22 @@ from tilepipe.machine.units.in_flight import GroupWait, StoreQueue, TmaStoreUnit
 def land(m: Machine, unit: TmaLoadUnit) -> None:
     """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
     site, slot = unit.site, unit.slot
-    r0, r1, c0, c1 = unit.write.rect
     tensor = m.world.tensors[site.tensor]
-    if unit.lines is None:
-        slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
-    else:
-        rows, cols = _lines(tensor, site, unit.lines)
-        slot.data[r0:r1, c0:c1] = tensor.outside
-        slot.data[r0 : r0 + rows, c0 : c0 + cols] = tensor.read(unit.coords, rows, cols)
-    slot.written(unit.write.rect)
+    _fill(slot, unit.write.rect, tensor, unit.coords, site, unit.lines)
     credit_copy(m, unit)
+
+
+def _fill(
+    tile: Slot, rect: Rect, tensor: GlobalTensor, coords: Coords, site: Site, lines: int | None
+) -> None:
+    """Puts the box of a load into its tile; `lines`: as of `tma_load`."""
+    if lines is None:
+        tile.fill(rect, tensor.read(coords, site.rows, site.cols))
+        return
+    rows, cols = _lines(tensor, site, lines)
+    r0, _, c0, _ = rect
+    tile.write(rect, tensor.outside)
+    tile.write((r0, r0 + rows, c0, c0 + cols), tensor.read(coords, rows, cols))
 
 
 def _lines(tensor: GlobalTensor, site: Site, lines: int | None) -> tuple[int, int]:
@@ -307,11 +314,13 @@ def tma_store_wait(
     m: Machine, ag: Agent, site: Site, mask: int, pending: int, reading: bool
 ) -> Blocked | None:
     """cp.async.bulk.wait_group[.read], by each active thread for its own groups."""
-    mine = [(lane, ag.stores[lane]) for lane in sorted(ag.stores) if mask >> lane & 1]
+    stores = ag.stores
+    mine = [(lane, stores[lane]) for lane in sorted(stores) if mask >> lane & 1] if stores else []
     for _, queue in mine:
-        late = len(queue.groups) - pending
-        if any(not unit.done for group in queue.groups[: max(late, 0)] for unit in group):
-            return BLOCKED
+        for group in queue.groups[: max(len(queue.groups) - pending, 0)]:
+            for unit in group:
+                if not unit.done:
+                    return BLOCKED
     if m.world.recorder is not None:
         m.world.recorder.awaited(
             ag,

@@ -46,6 +46,8 @@ def _values(source: Source) -> Array:
     slot, part = source
     if isinstance(part, MatrixOperand):
         return part.values(slot.data[0])
+    if part == slot.whole:
+        return slot.data
     r0, r1, c0, c1 = part
     return slot.data[r0:r1, c0:c1]
 
@@ -64,9 +66,7 @@ def _multiply(unit: WgmmaUnit) -> None:
         np.matmul(a, b.T, out=acc.data)
         acc.zero = False
         return
-    if acc.scratch is None:
-        acc.scratch = np.empty_like(acc.data)
-    acc.data += np.matmul(a, b.T, out=acc.scratch)
+    acc.data += np.matmul(a, b.T)
 
 
 def _spread_poison(unit: WgmmaUnit) -> None:
@@ -317,7 +317,10 @@ def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Bl
     late = len(groups) - pending
     if late > 0:
         if not groups[late - 1].done:
-            ag.waits = next(g for g in groups if not g.done), None
+            for group in groups:
+                if not group.done:
+                    ag.waits = group, None
+                    break
             return BLOCKED
         if m.journal is not None and ag.warps == WARPGROUP:
             m.journal.retired(ag, late)
