@@ -104,6 +104,8 @@ def rest(ctx: tp.Context, a: Any, counter: Any, offsets: Any) -> None:
     def one() -> None:
         with tp.ProducerAhead(inputs).acquire():
             pass
+        with inputs.producer().acquire() as stage, ctx.elect_one("role"):
+            stage.mbar().arrive()
         more = ctx.var(True)
         for _ in ctx.loop_while(more):
             more.set(False)
