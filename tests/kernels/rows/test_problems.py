@@ -86,9 +86,12 @@ CHOSEN = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(28)
+@pytest.mark.sampled(
+    28, suite=4, classes=lambda kernel, backward, columns: [(kernel, backward), columns]
+)
 @pytest.mark.parametrize(("kernel", "backward", "columns"), CHOSEN)
 def test_what_is_chosen_does_not_spill(kernel: str, backward: bool, columns: int) -> None:
+    """`make test-all` adds each kernel with each number of columns."""
     spec = KERNELS[kernel]
     settings, _ = spec.configure({"m": 2, "n": columns, "backward": backward}, None)
     program = spec.make(settings, 0, tp.Chip(sms=2, clusters=())).program
