@@ -131,9 +131,9 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
     **{
         kernel: {
             f"{kernel}, {'backward' if backward else 'forward'}": {
-                "threads": 128,
-                "warpgroups": 2,
-                "parts": 2,
+                "threads": 32,
+                "warpgroups": 1,
+                "parts": 4,
                 "cluster": 2,
                 "backward": backward,
             }

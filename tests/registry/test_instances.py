@@ -46,7 +46,7 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
         for kernel in ("rms_norm", "layer_norm", "softmax", "cross_entropy")
         for backward in (False, True)
     ),
-    ("layer_norm", {"warpgroups": 2, "parts": 2, "cluster": 2, "backward": True}),
+    ("layer_norm", {"threads": 32, "warpgroups": 1, "parts": 4, "cluster": 2, "backward": True}),
 ]
 BLACKWELL: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"arch": "sm100", "scheduler": "static"}),

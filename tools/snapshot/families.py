@@ -209,8 +209,8 @@ ROWS: dict[str, Settings] = {
     f"{name}{', backward' if backward else ''}": settings | {"backward": backward}
     for name, settings in {
         "default": {},
-        "parts": _ALONE | {"warpgroups": 4, "parts": 2},
-        "cluster": _ALONE | {"warpgroups": 2, "parts": 2, "cluster": 2},
+        "parts": _ALONE | {"threads": 32, "warpgroups": 2, "parts": 4},
+        "cluster": _ALONE | {"threads": 32, "parts": 4, "cluster": 2},
         "eight threads": _ALONE | {"threads": 8},
     }.items()
     for backward in (False, True)

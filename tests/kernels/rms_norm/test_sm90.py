@@ -64,9 +64,9 @@ def test_what_is_simulated(name: str) -> None:
         ("a warp's", {"threads": 32, "warpgroups": 2, "blocks": 2}),
         ("two warps'", {"threads": 64, "warpgroups": 1, "blocks": 3}),
         ("two warps'", {"threads": 128, "warpgroups": 8}),
-        ("odd", {"threads": 128, "warpgroups": 4, "parts": 2}),
-        ("odd", {"threads": 128, "warpgroups": 2, "parts": 2, "cluster": 2}),
-        ("odd", {"threads": 128, "warpgroups": 1, "cluster": 8}),
+        ("odd", {"threads": 32, "warpgroups": 2, "parts": 4}),
+        ("odd", {"threads": 32, "warpgroups": 1, "parts": 4, "cluster": 2}),
+        ("odd", {"threads": 32, "warpgroups": 1, "parts": 4, "cluster": 8}),
     ],
 )
 def test_settings(name: str, settings: dict[str, int]) -> None:
@@ -94,7 +94,7 @@ def test_every_interleaving(name: str) -> None:
 def test_loads_are_vectors() -> None:
     program, _ = problem("two warpgroups'")
     ptx = cuda.compile(program.kernel, emit="ptx").data.decode()
-    vectors = 16384 // 256 // 8  # of a thread
+    vectors = 16384 // 512 // 8  # of a thread
     assert len(re.findall(r"ld\.global\.v4\.\w32", ptx)) >= 2 * vectors  # of x, and of the weights
     assert len(re.findall(r"st\.global\.v4\.\w32", ptx)) >= vectors
 
@@ -129,12 +129,16 @@ def test_refusals() -> None:
         sm90.bind(long, None, long.copy())
     with refused(tp.BindError, "elements a thread; its registers have room for 64"):
         sm90.bind(x, w, x.copy(), RowConfig(threads=1, warpgroups=1, blocks=2))
-    with refused(tp.BindError, "give it all of their threads"):
+    with refused(tp.BindError, "a row is shared by whole warps: threads=32", "not 64"):
         RowConfig(threads=64, parts=2)
-    with refused(tp.BindError, "must divide the 4 warpgroups"):
-        RowConfig(parts=3)
-    with refused(tp.BindError, "parts=1 must be 4"):
-        RowConfig(cluster=2)
+    with refused(tp.BindError, "parts=32 must divide the 16 warps"):
+        RowConfig(threads=32, parts=32)
+    with refused(tp.BindError, "parts=3 must be a power of two"):
+        RowConfig(threads=32, warpgroups=3, parts=3)
+    with refused(tp.BindError, "parts=1 must be 16"):
+        RowConfig(threads=32, cluster=2)
+    with refused(tp.BindError, "blocks=2 must be 1"):
+        RowConfig(threads=32, parts=16, blocks=2)
     with refused(tp.BindError, "threads=3 must be a power of two"):
         RowConfig(threads=3)
     with refused(tp.BindError, "a RowConfig"):

@@ -35,4 +35,6 @@ def test_what_is_chosen_holds_the_row(name: str, nbytes: int) -> None:
 def test_rows_of_partial_sums() -> None:
     assert part_rows(1000, RowConfig(warpgroups=4), 132) == 132 * 4
     assert part_rows(10, RowConfig(warpgroups=4), 132) == 12
-    assert part_rows(1000, RowConfig(warpgroups=2, parts=2, cluster=4, ctas=2), 132) == 66
+    assert (
+        part_rows(1000, RowConfig(threads=32, warpgroups=2, parts=8, cluster=4, ctas=2), 132) == 66
+    )

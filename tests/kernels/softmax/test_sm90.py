@@ -11,7 +11,7 @@ from tilepipe.kernels.rows.config import RowConfig
 from tilepipe.kernels.softmax import sm90
 
 
-@pytest.mark.parametrize("cfg", [None, RowConfig(warpgroups=2, parts=2)])
+@pytest.mark.parametrize("cfg", [None, RowConfig(threads=32, warpgroups=2, parts=8)])
 def test_infinities_and_nan(cfg: RowConfig | None) -> None:
     x = np.random.default_rng(0).standard_normal((4, 1500)).astype(np.float32)
     x[0, 3:] = -np.inf  # a part that has no finite element

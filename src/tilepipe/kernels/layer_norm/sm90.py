@@ -23,23 +23,23 @@ def moments(
     team: RowTeam, x: tp.GlobalTensor, row: tp.Fragment, columns: int, turn: tp.Scalar = 0
 ) -> tuple[tp.Fragment, tp.FragmentValue]:
     """The mean and the variance of rows."""
-    ctx, counts = team.ctx, _counts(team, columns)
-    count: tp.Scalar = counts[0]
+    ctx, width, members = team.ctx, team.width, team.cfg.members
+    count: tp.Scalar = float(width)
     if team.ragged:  # the columns of this member that are inside
-        first = team.column
-        count = ctx.max(ctx.min(columns - first, team.width), 1).to("float32")
+        count = ctx.max(ctx.min(columns - team.column, width), 1).to("float32")
     n, means, spreads = _of_slots(team, x, row)
     mean = ctx.fragment((means * n).sum() / count)
     squares = (spreads + (means - mean) * (means - mean) * n).sum()
-    if team.cfg.members == 1:
+    if members == 1:
         return mean, squares / columns
-    theirs, sums = team.gather(mean, squares, turn=turn)
-    whole, spread = team.fragment(cols=1), team.fragment(cols=1)
-    for part, c in zip(theirs, counts, strict=True):
-        whole += part * (c / columns)
-    for part, square, c in zip(theirs, sums, counts, strict=True):
-        spread += square + (part - whole) * (part - whole) * c
-    return whole, spread / columns
+    theirs, sums = team.exchange(mean, squares, turn=turn)
+    counts: tp.FragmentValue | float = float(width)
+    if team.ragged:
+        first = ctx.row_index(members, layout=theirs.layout) * width
+        counts = (columns - first).maximum(0).minimum(width).to("float32")
+    whole = (theirs * counts / columns).sum(axis=None)
+    spread = (sums + (theirs - whole) * (theirs - whole) * counts).sum(axis=None)
+    return team.joined(whole), team.joined(spread) / columns
 
 
 def _of_slots(

@@ -17,7 +17,7 @@ class RowConfig(Settings):
     Attributes:
         threads: of a group that share a row, a power of two up to 128. A group is a warp where they
             are at most 32, and a warpgroup otherwise. warpgroups: of a CTA.
-        parts: groups of a CTA that share a row. cluster: CTAs that share a row.
+        parts: warps of a CTA that share a row. cluster: CTAs that share a row.
         blocks: rows that a thread holds a part of.
         ctas: of an SM, for which its registers must do; where a CTA takes one row after another, as
             the backward norms do, so many run.
@@ -54,7 +54,7 @@ class RowConfig(Settings):
 
     @property
     def members(self) -> int:
-        """Groups that share a row."""
+        """Warps that share a row; 1 where a group has its rows for itself."""
         return self.parts * self.cluster
 
     @property
@@ -79,18 +79,21 @@ class RowConfig(Settings):
 
     def _rules(self) -> dict[str, bool]:
         threads, parts, cluster = self.threads, self.parts, self.cluster
-        what = "warps" if self.group == WARP else "warpgroups"
         return {
             f"threads={threads} must be a power of two up to {WARPGROUP}": threads <= WARPGROUP
             and threads & (threads - 1) == 0,
             f"warpgroups={self.warpgroups} are at most 8": self.warpgroups <= 8,
-            f"parts={parts} must divide the {self.groups} {what}": self.groups % parts == 0,
+            f"parts={parts} must divide the {self.groups} warps": self.members == 1
+            or self.groups % parts == 0,
             f"cluster={cluster} must be a power of two up to 8": cluster <= 8
             and cluster & (cluster - 1) == 0,
-            f"{what} that share a row give it all of their threads: threads={self.group}": (
-                self.members == 1 or threads == self.group
+            f"a row is shared by whole warps: threads={WARP} with parts or cluster above 1, not"
+            f" {threads}": self.members == 1 or threads == WARP,
+            f"warps that share a row have no other: blocks={self.blocks} must be 1": (
+                self.members == 1 or self.blocks == 1
             ),
-            f"CTAs that share a row share it among all of their {what}: parts={parts} must be"
+            f"parts={parts} must be a power of two": parts & (parts - 1) == 0,
+            f"CTAs that share a row share it among all of their warps: parts={parts} must be"
             f" {self.groups}": cluster == 1 or parts == self.groups,
             f"ahead={self.ahead} is 1 or 2": self.ahead <= 2,
         }

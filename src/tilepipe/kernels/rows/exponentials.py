@@ -29,10 +29,8 @@ def largest_and_sum(
     sums = exponentials.sum()
     if team.cfg.members == 1:
         return mine, exponentials, mine, sums
-    parts, totals = team.gather(mine, sums)
-    largest, total = ctx.fragment(parts[0]), team.fragment(cols=1)
-    for part in parts[1:]:
-        largest.set(largest.maximum(part))
-    for part, n in zip(parts, totals, strict=True):
-        total += n * ((part - largest) * LOG2_E).apply("exp2")
+    maxima, totals = team.exchange(mine, sums)
+    best = maxima.max(axis=None)
+    scaled = totals * ((maxima - best) * LOG2_E).apply("exp2")
+    largest, total = team.joined(best), team.joined(scaled.sum(axis=None))
     return mine, exponentials, largest, total

@@ -8,43 +8,56 @@ next row ahead, where that takes no more registers than there are.
 
 from __future__ import annotations
 
-from tilepipe.kernels.rows.config import VECTOR, WARPGROUP, RowConfig
+from tilepipe.kernels.rows.config import VECTOR, WARP, WARPGROUP, RowConfig
 
-WARP = 32  # threads
 NARROW = 2 * VECTOR * WARP  # columns of 16 bits: two vectors for each thread of a warp
-_WIDE = RowConfig(threads=WARPGROUP, warpgroups=1)
+
+
+def _warps(count: int, **settings: int) -> RowConfig:
+    """So many warps for a row, which are a CTA, but for fewer than four."""
+    groups = -(-count * WARP // WARPGROUP)
+    return RowConfig(threads=WARP, warpgroups=groups, parts=count).changed(**settings)
+
+
 # (most columns of 16 bits, configuration), of each kernel
 _NORM = (
-    (1024, RowConfig(threads=64, warpgroups=1)),
-    (4096, RowConfig(threads=WARPGROUP, warpgroups=2)),
-    (8192, RowConfig(threads=WARPGROUP, warpgroups=4)),
-    (16384, RowConfig(warpgroups=2, parts=2)),
+    (1024, RowConfig(threads=64, warpgroups=2, ctas=6)),
+    (4096, RowConfig(threads=WARPGROUP, warpgroups=2, ctas=5)),
+    (8192, _warps(16, ctas=3)),
+    (16384, _warps(16, ctas=2)),
 )
 _LAYER_NORM = (
-    (1024, RowConfig(threads=64, warpgroups=1)),
-    (8192, _WIDE),
-    (16384, RowConfig(warpgroups=2, parts=2)),
+    (1024, RowConfig(threads=64, warpgroups=1, ctas=10)),
+    (4096, RowConfig(threads=WARPGROUP, warpgroups=1)),
+    (8192, _warps(8, ctas=3)),
+    (16384, _warps(16, ctas=2)),
 )
 _SOFTMAX = (
-    (1024, RowConfig(threads=64, warpgroups=1)),
+    (1024, RowConfig(threads=WARP, warpgroups=1, ctas=8)),
+    (4096, _warps(8, ctas=5)),
     (8192, RowConfig(threads=WARPGROUP, warpgroups=2)),
-    (16384, _WIDE),
+    (16384, _warps(16, ctas=2)),
 )
 _SOFTMAX_BACKWARD = (
     (1024, RowConfig(threads=64, warpgroups=1)),
     (8192, RowConfig(threads=WARPGROUP, warpgroups=2)),
-    (16384, RowConfig(warpgroups=2, parts=2)),
+    (16384, _warps(8)),
 )
-_CROSS_ENTROPY = ((1024, RowConfig(threads=WARP, warpgroups=1)), (16384, _WIDE))
+_CROSS_ENTROPY = (
+    (1024, RowConfig(threads=WARP, warpgroups=1, ctas=10)),
+    (4096, _warps(4, ctas=8)),
+    (8192, _warps(8, ctas=6)),
+    (16384, _warps(8, ctas=4)),
+)
 _NORM_BACKWARD = (
-    (1024, RowConfig(threads=64, warpgroups=1, ctas=4, ahead=2)),
-    (4096, RowConfig(warpgroups=1, ctas=2, ahead=2)),
-    (8192, RowConfig(warpgroups=4, parts=4, ahead=2)),
+    (1024, _warps(4, ctas=6, ahead=2)),
+    (4096, _warps(4, ctas=2, ahead=2)),
+    (8192, _warps(8, ahead=2)),
 )
 _LAYER_NORM_BACKWARD = (
-    (1024, RowConfig(threads=64, warpgroups=1, ctas=3, ahead=2)),
-    (4096, RowConfig(warpgroups=2, parts=2, ahead=2)),
-    (8192, RowConfig(warpgroups=2, parts=2)),
+    (1024, _warps(2, ctas=3, ahead=2)),
+    (4096, _warps(8, ahead=2)),
+    (8192, _warps(8)),
 )
 
 
@@ -61,7 +74,7 @@ def _chosen(table: tuple[tuple[int, RowConfig], ...], columns: int, nbytes: int)
     for most, cfg in table:
         if halves <= most:
             return cfg
-    return _clustered(halves, 64, RowConfig(warpgroups=4, parts=4))
+    return _clustered(halves, 64, _warps(16))
 
 
 def _clustered(halves: int, most: int, cfg: RowConfig) -> RowConfig:
@@ -69,7 +82,7 @@ def _clustered(halves: int, most: int, cfg: RowConfig) -> RowConfig:
     are.
     """
     cluster = 1
-    while cluster < 8 and cluster * cfg.parts * most * WARPGROUP < halves:
+    while cluster < 8 and cluster * cfg.parts * most * WARP < halves:
         cluster *= 2
     return cfg.changed(cluster=cluster)
 
@@ -82,7 +95,7 @@ def norm(columns: int, nbytes: int) -> RowConfig:
 def layer_norm(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the layer norm."""
     if columns * nbytes // 2 > 16384:  # with half of the elements, it does not spill
-        return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=4, parts=4))
+        return _clustered(columns * nbytes // 2, 32, _warps(16))
     return _chosen(_LAYER_NORM, columns, nbytes)
 
 
@@ -94,7 +107,7 @@ def softmax(columns: int, nbytes: int) -> RowConfig:
 def softmax_backward(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the gradient of the softmax."""
     if columns * nbytes // 2 > 16384:
-        return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=4, parts=4))
+        return _clustered(columns * nbytes // 2, 32, _warps(16))
     return _chosen(_SOFTMAX_BACKWARD, columns, nbytes)
 
 
@@ -106,7 +119,7 @@ def cross_entropy(columns: int, nbytes: int) -> RowConfig:
 def norm_backward(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the gradients of the RMS norm."""
     if columns * nbytes // 2 > 8192:
-        ahead = RowConfig(warpgroups=2, parts=2, ahead=2 if nbytes == 2 else 1)
+        ahead = _warps(8, ahead=2 if nbytes == 2 else 1)
         return _clustered(columns * nbytes // 2, 32, ahead)
     return _chosen(_NORM_BACKWARD, columns, nbytes)
 
@@ -114,5 +127,5 @@ def norm_backward(columns: int, nbytes: int) -> RowConfig:
 def layer_norm_backward(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the gradients of the layer norm."""
     if columns * nbytes // 2 > 8192:
-        return _clustered(columns * nbytes // 2, 32, RowConfig(warpgroups=2, parts=2))
+        return _clustered(columns * nbytes // 2, 32, _warps(8))
     return _chosen(_LAYER_NORM_BACKWARD, columns, nbytes)

@@ -4,7 +4,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
@@ -139,15 +139,16 @@ class RowTeam:
             return value
         return self.ctx.select(self.columns() < x.shape[1], value, outside)
 
-    def gather(self, *values: tp.Fragment, turn: tp.Scalar = 0) -> Sequence[Sequence[tp.Fragment]]:
-        """What each member has of each of these (rows, 1), in the order of the members."""
-        ctx, cfg, rows = self.ctx, self.cfg, self.cfg.rows
-        if self.slots is None:
-            return [[x] for x in values]
-        slots, held, team = self.slots, cfg.members * rows, self.group // cfg.parts
+    def exchange(self, *values: tp.Fragment, turn: tp.Scalar = 0) -> list[tp.Fragment]:
+        """What each member has of each of these (1, 1), as (members, 1): the lanes of each warp
+        hold them all.
+        """
+        ctx, cfg, members = self.ctx, self.cfg, self.cfg.members
+        assert self.slots is not None
+        slots, team, found = self.slots, self.group // cfg.parts, []
         for i, x in enumerate(values):
-            first = ((turn * self.values + i) * cfg.teams + team) * held
-            mine = slots.rows(first + self.member * rows, rows)
+            first = ((turn * self.values + i) * cfg.teams + team) * members
+            mine = slots.rows(first + self.member, 1)
             for cta in range(cfg.cluster):
                 ctx.store(mine if cfg.cluster == 1 else mine.on(cta), x)
         if cfg.cluster == 1:
@@ -155,24 +156,27 @@ class RowTeam:
         else:
             ctx.cluster_arrive()
             ctx.cluster_wait()
-        found = []
         for i, _ in enumerate(values):
-            first = ((turn * self.values + i) * cfg.teams + team) * held
-            theirs = [self.fragment(cols=1) for _ in range(cfg.members)]
-            for j, x in enumerate(theirs):
-                x.load(slots.rows(first + j * rows, rows))
+            first = ((turn * self.values + i) * cfg.teams + team) * members
+            layout = f"rows:{max(WARP // members, 1)}"
+            theirs = ctx.fragment(shape=(members, 1), dtype="float32", layout=layout)
+            theirs.load(slots.rows(first, members))
             found.append(theirs)
         return found
 
+    def joined(self, value: tp.Value) -> tp.Fragment:
+        """What a warp has made of all members' values, for its row."""
+        whole = self.fragment(cols=1)
+        whole.fill(value)
+        return whole
+
     def sums(self, *values: tp.FragmentValue, turn: tp.Scalar = 0) -> list[tp.Fragment]:
         """The sums over the columns of all members, always added in the same order."""
-        kept = [x.sum() for x in values]
-        totals = []
-        for first, *others in self.gather(*kept, turn=turn):
-            for x in others:
-                first += x
-            totals.append(first)
-        return totals
+        mine = [x.sum() for x in values]
+        if self.cfg.members == 1:
+            return mine
+        theirs = self.exchange(*mine, turn=turn)
+        return [self.joined(x.sum(axis=None)) for x in theirs]
 
     def each(
         self, rows: tp.Scalar, *tensors: tp.GlobalTensor
