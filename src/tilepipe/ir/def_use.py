@@ -96,7 +96,7 @@ def bound(op: ops.Op) -> tuple[Local, ...]:
 
 
 def defines(op: ops.Op) -> bool:
-    """Whether an op does nothing but give names values that each lane computes for itself."""
+    """True if an op does nothing but give names values that each lane computes for itself."""
     alone = not op.acts and op.facts.scope is Scope.LANE
     return alone and bool(op.bound) and not op.blocks
 
@@ -125,7 +125,7 @@ def needed(every: Iterable[ops.Op]) -> set[Local | Variable]:
 
 
 def is_idle(op: ops.Op, names: set[Local | Variable]) -> bool:
-    """Whether an op only defines a name that is not among the `needed` ones."""
+    """True if an op only defines a name that is not among the `needed` ones."""
     match op:
         case ops.Let() | ops.Read():
             return op.local not in names

@@ -65,7 +65,7 @@ class DType:
 
     @property
     def in_registers(self) -> bool:
-        """Whether threads compute with it. They do not with types that only TMA and tensor cores
+        """True if threads compute with it. They do not with types that only TMA and tensor cores
         handle: elements of 4 bits, and scale factors of e8m0.
         """
         return self.bits >= 8 and self.name != "float8_e8m0"

@@ -23,8 +23,8 @@ from enum import Enum, Flag, IntEnum, auto
 
 
 class Proxy(Enum):
-    """How an access reaches memory (PTX ISA, "Proxies"). Accesses through different proxies are
-    ordered by a proxy fence.
+    """The way in which an access reaches memory (PTX ISA, "Proxies"). Accesses through different
+    proxies are ordered by a proxy fence.
     """
 
     GENERIC = auto()
@@ -33,8 +33,8 @@ class Proxy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Whether an op reads and writes the contents of an operand (memory, registers, a variable, a
-    cursor, the value of an expression), and through which proxy.
+    """An op's reading and writing of the contents of an operand (memory, registers, a variable, a
+    cursor, the value of an expression), and the proxy through which it does so.
     """
 
     reads: bool
@@ -54,9 +54,9 @@ BINDS = object()  # marks a local that the op defines
 
 
 class Sync(Flag):
-    """What an op does to a barrier. The annotation of a field is about the barrier in that field;
-    `Facts.sync` is about a barrier that is no operand: of the warp, the CTA, the cluster or the
-    grid.
+    """The effect of an op on a barrier. The annotation of a field is about the barrier in that
+    field; `Facts.sync` is about a barrier that is no operand: of the warp, the CTA, the cluster or
+    the grid.
     """
 
     INITIALISE = auto()
@@ -113,7 +113,7 @@ class Group(Enum):
 
 
 class Order(Enum):
-    """What a fence orders."""
+    """Things that a fence orders."""
 
     PROXIES = auto()
     REGISTERS = auto()
@@ -123,7 +123,7 @@ class Order(Enum):
 
 
 class Resource(Enum):
-    """What agents contend for: the order in which they draw on it changes what each gets."""
+    """Things that agents contend for: the order in which they draw on it changes what each gets."""
 
     TENSOR_MEMORY = auto()
     CLUSTERS = auto()
@@ -134,7 +134,7 @@ SHARED_BY_CLUSTERS = (Resource.CLUSTERS, Resource.COUNTERS)
 
 
 class Control(Enum):
-    """How an op that holds blocks executes them."""
+    """The way in which an op executes the blocks that it holds."""
 
     LOOP = auto()
     BRANCH = auto()
@@ -153,7 +153,7 @@ class Feature(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an op is, apart from its operands.
+    """The declaration of an op, apart from its operands.
 
     Attributes:
         ptx: the section of the PTX ISA that defines the instruction; "" where there is none.

@@ -18,7 +18,7 @@ VARIABLE = "TILEPIPE_CPU_TENSORS"
 
 
 def is_host_tensor(x: object) -> bool:
-    """Whether `x` is a tensor of PyTorch on the CPU."""
+    """True if `x` is a tensor of PyTorch on the CPU."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor) and x.device.type == "cpu"
 

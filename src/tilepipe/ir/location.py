@@ -49,7 +49,7 @@ class Loc:
 
 
 def is_library_file(filename: str) -> bool:
-    """Whether a code file belongs to tilepipe's own tracing machinery."""
+    """True if a code file belongs to tilepipe's own tracing machinery."""
     return filename.startswith(_LIBRARY)
 
 
@@ -57,7 +57,7 @@ _is_library: dict[str, bool] = {}
 
 
 def _generated(code: CodeType) -> bool:
-    """Whether `dataclasses` has written a function: it compiles them as `<string>`, as which a
+    """True if `dataclasses` has written a function: it compiles them as `<string>`, as which a
     user's own `exec` and `python -c` run, too, but each inside a function of this name.
     """
     return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.")

@@ -21,7 +21,7 @@ _LARGEST = {
 
 
 def grows(x: e.Expr) -> bool:
-    """Whether this node is signed arithmetic, whose exact value may not fit its dtype."""
+    """True if this node is signed arithmetic, whose exact value may not fit its dtype."""
     if x.shape or x.dtype.kind != "int":
         return False
     return (isinstance(x, e.Binary) and x.op in _GROWS) or (
@@ -30,7 +30,7 @@ def grows(x: e.Expr) -> bool:
 
 
 def divides(x: e.Expr) -> bool:
-    """Whether this node is an integer division, or a remainder, that is undefined for some
+    """True if this node is an integer division, or a remainder, that is undefined for some
     operands: a divisor of 0, or the least integer divided by -1.
     """
     if not isinstance(x, e.Binary) or x.op not in ("floordiv", "mod") or x.dtype.is_float:
@@ -41,7 +41,7 @@ def divides(x: e.Expr) -> bool:
 
 
 def shifts_out(x: e.Expr) -> bool:
-    """Whether this node is a shift whose amount may be negative, or the width of the operand or
+    """True if this node is a shift whose amount may be negative, or the width of the operand or
     more.
     """
     if not isinstance(x, e.Binary) or x.op not in ("shl", "shr"):
@@ -52,7 +52,7 @@ def shifts_out(x: e.Expr) -> bool:
 
 
 def narrows(x: e.Expr) -> bool:
-    """Whether this node converts a signed integer to a smaller dtype of 32 bits."""
+    """True if this node converts a signed integer to a smaller dtype of 32 bits."""
     return (
         isinstance(x, e.Cast)
         and not x.shape
@@ -62,7 +62,7 @@ def narrows(x: e.Expr) -> bool:
 
 
 def overflows(x: e.Expr) -> bool:
-    """Whether the exact value of this node may not fit its dtype, by what is known before the
+    """True if the exact value of this node may not fit its dtype, by what is known before the
     kernel runs.
     """
     if not grows(x) and not narrows(x):
@@ -73,7 +73,7 @@ def overflows(x: e.Expr) -> bool:
 
 
 def checked(x: e.Expr) -> bool:
-    """Whether computing `x` takes a check anywhere in it."""
+    """True if computing `x` takes a check anywhere in it."""
     return overflows(x) or divides(x) or any(checked(c) for c in e.children(x))
 
 

@@ -31,7 +31,7 @@ def tma_order(shape: Shape, strides: Shape, nbytes: int) -> str | None:
 
 
 def kernel_takes(shape: Shape, strides: Shape, nbytes: int) -> bool:
-    """Whether the kernel reads a (…, m, k), or b as (…, n, k), where it lies: TMA does, and K is
+    """True if the kernel reads a (…, m, k), or b as (…, n, k), where it lies: TMA does, and K is
     contiguous where elements have 4 bytes (PTX ISA, wgmma.mma_async: only 16-bit types may be
     transposed).
     """

@@ -40,7 +40,7 @@ def operand_dtype(x: Tile | Fragment | Tmem) -> DType:
 
 
 def multiplied_together(a: DType, b: DType) -> bool:
-    """Whether tensor cores multiply elements of these types without scale factors: both .bf16, both
+    """True if tensor cores multiply elements of these types without scale factors: both .bf16, both
     .f16 or both float32, read as tf32; or .e4m3 and .e5m2 in any mix.
     """
     return (a is b and a in _SAME) or (a in _MIXED and b in _MIXED)

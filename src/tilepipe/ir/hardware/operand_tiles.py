@@ -67,7 +67,7 @@ def _low_bit(x: Expr) -> int:
 
 
 def is_multiple(x: Expr, n: int) -> bool:
-    """Whether `x` is surely a multiple of `n`."""
+    """True if `x` is surely a multiple of `n`."""
     return divisor(x) % n == 0
 
 
@@ -208,7 +208,7 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
 
 
 def takes_stmatrix(t: Tile, shape: tuple[int, ...]) -> bool:
-    """Whether a fragment-shaped value is stored to a tile by stmatrix: a matrix of 16-bit elements,
+    """True if a fragment-shaped value is stored to a tile by stmatrix: a matrix of 16-bit elements,
     to this CTA's memory (PTX ISA, stmatrix: .shared::cta only).
     """
     return t.buffer.dtype.bits == 16 and t.cta is None and 1 not in shape

@@ -38,7 +38,7 @@ def in_bytes(elements: int, dtype: DType) -> str:
 
 
 def takes_stride(extent: int, stride: int) -> bool:
-    """Whether a dimension other than the contiguous one may have this stride, bytes. The stride of
+    """True if a dimension other than the contiguous one may have this stride, bytes. The stride of
     a dimension of extent 1 is not used.
     """
     return extent == 1 or (stride % ALIGNMENT == 0 and 0 < stride < MAX_STRIDE)

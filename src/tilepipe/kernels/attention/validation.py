@@ -47,7 +47,7 @@ class Extents:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to multiply: no query, or no key."""
+        """True if there is nothing to multiply: no query, or no key."""
         return 0 in (self.batch, self.s_q, self.s_kv, self.heads)
 
 

@@ -77,7 +77,7 @@ class Epilogue:
 
     @property
     def loads_source(self) -> bool:
-        """Whether a role of one warp must run `load_source`."""
+        """True if a role of one warp must run `load_source`."""
         return self._source is not None
 
     def load_source(self, work: Iterable[tp.WorkTile]) -> None:

@@ -219,7 +219,7 @@ class Accumulators:
                     total += partial
 
     def _adds(self, j: int, step: tp.Value) -> bool | tp.Value:
-        """Whether the MMAs of K tile `j` of a stage add to what the accumulators hold."""
+        """True if the MMAs of K tile `j` of a stage add to what the accumulators hold."""
         if j or (self._cfg.split_k > 1 and not self._promotes):
             return True
         return False if self._promotes else step > 0

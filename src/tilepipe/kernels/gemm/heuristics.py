@@ -84,7 +84,7 @@ def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
-    """Whether the parts of a tile that each CTA loads are whole swizzle panels where an operand is
+    """True if the parts of a tile that each CTA loads are whole swizzle panels where an operand is
     contiguous along M or N.
     """
     orders = (
@@ -97,7 +97,7 @@ def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
 
 
 def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
-    """Whether the accumulator leaves registers for what the epilogue does with it."""
+    """True if the accumulator leaves registers for what the epilogue does with it."""
     used = cfg.rows * cfg.bn // 128
     if problem.extras:
         return used <= EXTRAS_ACCUMULATOR

@@ -68,12 +68,12 @@ def gated(cfg: GemmConfig) -> GatedGemmConfig | None:
 
 
 def _takes_order(problem: Problem, cfg: GatedGemmConfig) -> bool:
-    """Whether the part of gate that a CTA loads is of whole swizzle panels where it must be."""
+    """True if the part of gate that a CTA loads is of whole swizzle panels where it must be."""
     return problem.b_order == "row" or cfg.bn // 2 // cfg.cluster % 64 == 0
 
 
 def _stores_lines(cfg: GatedGemmConfig) -> bool:
-    """Whether stores are of 64 bytes of a row of C at least, where the tensor cores idle during
+    """True if stores are of 64 bytes of a row of C at least, where the tensor cores idle during
     them (an H200's figures for 256×160 and 256×192 are in docs/performance.md). Ping-pong hides
     narrower ones.
     """

@@ -234,7 +234,7 @@ class _Parameter:
 
     @property
     def is_name(self) -> bool:
-        """Whether a string must be a `Printable`."""
+        """True if a string must be a `Printable`."""
         return isinstance(self._kind, _Kind) and self._kind.name
 
     def _refuse(self, value: object, kind: _Kind) -> NoReturn:
@@ -318,7 +318,7 @@ def check_class(cls: type) -> None:
 
 
 def _is_made_by_the_library(cls: type) -> bool:
-    """Whether users get objects of a class from members, and do not construct them."""
+    """True if users get objects of a class from members, and do not construct them."""
     first = list(inspect.signature(cls.__init__).parameters)[1:2]  # type: ignore[misc]
     return first == ["tracer"] or issubclass(cls, _classes["Handle"])
 

@@ -54,7 +54,7 @@ class LaneMembers:
         return traced_value(self.tracer, result)
 
     def any_lane(self, cond: object) -> Value:
-        """Whether a condition holds in any lane of the warp (PTX ISA, vote.sync): the same in all
+        """True if a condition holds in any lane of the warp (PTX ISA, vote.sync): the same in all
         lanes, so that `ctx.when` may use it.
 
         Raises:
@@ -63,7 +63,7 @@ class LaneMembers:
         return self._vote("any_lane", "any", cond)
 
     def all_lanes(self, cond: object) -> Value:
-        """Whether a condition holds in all lanes of the warp, as `any_lane`."""
+        """True if a condition holds in all lanes of the warp, as `any_lane`."""
         return self._vote("all_lanes", "all", cond)
 
     def ballot(self, cond: object) -> Value:

@@ -139,7 +139,7 @@ class Reductions(Generic[F]):
         return result
 
     def any(self) -> Value:
-        """Whether a condition holds for any element that the warp holds, under `per_warp`: the same
+        """True if a condition holds for any element that the warp holds, under `per_warp`: the same
         in all its lanes, so that `ctx.when` may use it.
 
         Raises:

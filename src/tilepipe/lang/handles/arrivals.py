@@ -44,12 +44,12 @@ class Arrivals:
         return Arrivals(self.received * times, self.known)
 
     def same(self, other: Arrivals) -> bool:
-        """Whether both reach the same CTAs from the same agents."""
+        """True if both reach the same CTAs from the same agents."""
         return self.known == other.known and bool(np.array_equal(self.received, other.received))
 
     @property
     def none(self) -> bool:
-        """Whether there is known to be no arrival."""
+        """True if there is known to be no arrival."""
         return self.known and not self.received.any()
 
     @property

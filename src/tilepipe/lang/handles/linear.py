@@ -88,7 +88,7 @@ class Handle(Held):
             )
 
     def must_signal(self) -> bool:
-        """Whether a release must signal, because the body has not.
+        """True if a release must signal, because the body has not.
 
         Raises:
             HandleError: it must, and a release is not allowed here.
@@ -157,7 +157,7 @@ class View:
 
 
 def _on_the_way(earlier: Scope, now: Scope) -> bool:
-    """Whether threads that execute `now` have also executed `earlier`: no branch on data contains
+    """True if threads that execute `now` have also executed `earlier`: no branch on data contains
     `earlier` and not `now`.
     """
     for scope in earlier.outward:
@@ -169,7 +169,7 @@ def _on_the_way(earlier: Scope, now: Scope) -> bool:
 
 
 def _overlap(earlier: Scope, now: Scope) -> bool:
-    """Whether some thread is known to execute both blocks."""
+    """True if some thread is known to execute both blocks."""
     return (
         earlier.active is not None
         and now.active is not None

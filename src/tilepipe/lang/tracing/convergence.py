@@ -106,7 +106,7 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
 
 
 def is_one_lane(tracer: Tracer) -> bool:
-    """Whether one lane executes the present block: of the role, of each warpgroup, or, under
+    """True if one lane executes the present block: of the role, of each warpgroup, or, under
     per_warp, of each warp.
     """
     scope = tracer.scope

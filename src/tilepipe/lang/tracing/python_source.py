@@ -83,7 +83,7 @@ def _jumps(body: list[ast.stmt], loops: bool) -> Iterator[tuple[str, int]]:
 
 
 def only_loop_target(frame_code: CodeType, name: str) -> bool:
-    """Whether every binding of `name` in the function is the target of a `for`: assigned anew
+    """True if every binding of `name` in the function is the target of a `for`: assigned anew
     before every read.
     """
     tree = _source(frame_code).tree
@@ -177,7 +177,7 @@ _WRAPPERS = {
 
 
 def _wrapped(frame: FrameType) -> bool:
-    """Whether the `for` at the frame's line iterates a call of enumerate, zip or the like."""
+    """True if the `for` at the frame's line iterates a call of enumerate, zip or the like."""
     tree = _source(frame.f_code).tree
     for node in ast.walk(tree) if tree is not None else ():
         call = node.iter if isinstance(node, ast.For) else None

@@ -161,7 +161,7 @@ def _slots(c: type) -> tuple[str, ...]:
 
 
 def _is_users_class(c: type) -> bool:
-    """Whether a class is defined outside the library, so that its objects' attributes are user
+    """True if a class is defined outside the library, so that its objects' attributes are user
     state.
     """
     module = c.__module__ or ""
@@ -188,7 +188,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def is_dead(thing: object) -> bool:
-    """Whether any use of a traced object would raise, so that rebinding its name is harmless."""
+    """True if any use of a traced object would raise, so that rebinding its name is harmless."""
     dead = getattr(type(thing), "_is_dead", None)
     return bool(dead(thing)) if dead is not None else False
 

@@ -199,7 +199,7 @@ class Tracer:
         return op
 
     def depends_on_test(self, x: Expr) -> bool:
-        """Whether a value depends on the result of a test in a warpgroup role, as far as the kernel
+        """True if a value depends on the result of a test in a warpgroup role, as far as the kernel
         has been traced.
         """
         results = self.test_results

@@ -278,7 +278,7 @@ def bitcast(x: Expr, dtype: DType) -> Expr:
 
 
 def _stays_nonneg(x: Expr, dtype: DType) -> bool:
-    """Whether `x` is known to be >= 0 after its conversion: a large unsigned integer may become a
+    """True if `x` is known to be >= 0 after its conversion: a large unsigned integer may become a
     negative one.
     """
     if dtype.kind in ("uint", "bool"):

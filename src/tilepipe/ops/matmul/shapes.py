@@ -131,7 +131,7 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 
 def _one_after_another(shape: Shape, strides: Shape) -> bool:
-    """Whether all dimensions but the last are one: each steps over exactly what lies inside it."""
+    """True if all dimensions but the last are one: each steps over exactly what lies inside it."""
     step, inner = None, 1
     for extent, stride in zip(reversed(shape[:-1]), reversed(strides[:-1]), strict=True):
         if extent == 1:

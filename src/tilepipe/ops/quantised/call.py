@@ -35,7 +35,7 @@ class Extents(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to multiply."""
+        """True if there is nothing to multiply."""
         return 0 in self
 
 

@@ -70,7 +70,7 @@ class Recipe:
 
     @property
     def block_scaled(self) -> bool:
-        """Whether the tensor cores multiply by the scales: those of Blackwell."""
+        """True if the tensor cores multiply by the scales: those of Blackwell."""
         return self.name in KINDS
 
     def check_settings(self, settings: Settings) -> None:

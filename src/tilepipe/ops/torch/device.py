@@ -44,5 +44,5 @@ def hopper(ordinal: int, operation: str) -> Chip:
 
 
 def simulates(x: torch.Tensor) -> bool:
-    """Whether the kernel runs on the simulated GPU: the tensor is on the CPU."""
+    """True if the kernel runs on the simulated GPU: the tensor is on the CPU."""
     return bool(x.is_cpu)

@@ -56,7 +56,7 @@ def settings_of(text: str) -> Settings:
 
 
 def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    """Whether anything but autograd observes a call: autocast, a mode, a transform, a subclass; or
+    """True if anything but autograd observes a call: autocast, a mode, a transform, a subclass; or
     the tensors have no data (meta) or data of the other sign (negative views). `others` may be
     None.
     """
@@ -80,7 +80,7 @@ def observed(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor | None) -> 
 
 
 def wants_gradient(*tensors: torch.Tensor | None) -> bool:
-    """Whether autograd records what is done to these tensors, any of which may be None."""
+    """True if autograd records what is done to these tensors, any of which may be None."""
     if torch.is_grad_enabled():
         for x in tensors:
             if x is not None and x.requires_grad:

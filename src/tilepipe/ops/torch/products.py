@@ -164,7 +164,7 @@ class ProductPlan(NamedTuple):
         return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 
     def _overlaps(self, operands: Operands, out: torch.Tensor) -> bool:
-        """Whether `out` may share memory with an operand that is read where it lies."""
+        """True if `out` may share memory with an operand that is read where it lies."""
         first = out.data_ptr()
         last = first + self.spans[-1]
         for i, x in enumerate(operands):

@@ -103,7 +103,7 @@ def _arrays(what: str, x: Any) -> Any:
 
 
 def is_simulated(x: object) -> bool:
-    """Whether an argument is a tensor on the CPU."""
+    """True if an argument is a tensor on the CPU."""
     return isinstance(x, torch.Tensor) and device.simulates(x)
 
 

@@ -140,7 +140,7 @@ def refuse_overlap(
 
 
 def _same_elements(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether tensors whose ranges overlap have elements in common; those side by side in the
+    """True if tensors whose ranges overlap have elements in common; those side by side in the
     same rows have none.
     """
     try:
