@@ -101,6 +101,16 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "heads": 1,
             "lse": False,
         },
+        "packed, causal": {
+            "lengths": "70:97,0:20,130:160",
+            "d": 64,
+            "bn": 32,
+            "consumers": 1,
+            "store": "tile",
+            "causal": True,
+            "schedule": "persistent",
+            "heads": 1,
+        },
         "sm_100": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1},
         "sm_100, causal": {
             "arch": "sm100",

@@ -86,6 +86,15 @@ def test_every_kernel_is_among_the_cases() -> None:
     assert {name for name, _ in (*HOPPER, *BLACKWELL, *FETCHED)} == set(KERNELS)
 
 
+def test_packed_sequences_are_one_instance() -> None:
+    given: dict[str, Any] = {"lengths": "300:700,0,200:650", "heads": 1}
+    verdicts = checked("attention", given)
+    assert [(v.verdict, v.method, v.faults) for v in verdicts] == [
+        ("verified", "single-execution", [])
+    ]
+    assert find("attention").instances(given)[1][0].name == ("lengths=300:700,0,200:650, on 2 SMs")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*HOPPER, *BLACKWELL], ids=said)
 def test_an_instance_is_verified_by_one_execution_and_large_enough(

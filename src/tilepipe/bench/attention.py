@@ -30,7 +30,8 @@ TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S
 SUITES = {"standard": (4096, 8192, 16384), "quick": (8192,)}
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
-UNTIMED = {"d_v", "left", "right", "softcap", "slopes", "sinks"}  # settings without a peer
+# settings without a peer
+UNTIMED = {"lengths", "d_v", "left", "right", "softcap", "slopes", "sinks"}
 
 
 class Operands:

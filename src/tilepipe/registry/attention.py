@@ -18,10 +18,12 @@ from tilepipe.kernels.attention.config import (
     Sm100AttentionConfig,
 )
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
+from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packed
 from tilepipe.kernels.attention.reference import Options, compare_attention
 from tilepipe.kernels.attention.scores import Terms
 from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
-from tilepipe.registry.instances import Sizes, attention_sizes
+from tilepipe.registry.instances import SMS, Size, Sizes, attention_sizes
+from tilepipe.registry.lengths import parsed
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
 from tilepipe.registry.spec import Case, KernelSpec
@@ -36,6 +38,7 @@ _EXTENTS: dict[str, Setting] = {
     "d": 128,
 }
 _OTHERS: dict[str, Setting] = {
+    "lengths": "",
     "d_v": 0,
     "causal": False,
     "left": -1,
@@ -49,13 +52,20 @@ _OTHERS: dict[str, Setting] = {
 
 
 def extents(settings: Mapping[str, Any]) -> Extents:
-    """The extents that settings state.
+    """The extents that settings state; with `lengths`, of all packed sequences.
 
     Raises:
         BindError: an extent, a number of heads or a dtype that no attention has, or more than a run
             can hold.
     """
     batch, heads, kv_heads, s_q, s_kv, d = (settings[name] for name in _EXTENTS)
+    lengths = parsed(settings["lengths"])
+    if lengths:
+        if batch != 1:
+            raise BindError(
+                f"setting lengths packs the sequences of one batch; batch={batch} goes without it"
+            )
+        s_q, s_kv = (sum(each) for each in zip(*lengths, strict=True))
     check_sizes(settings, _EXTENTS, batch * s_q * heads * d, batch * s_kv * kv_heads * d)
     dtype = tp.dtype(settings["dtype"])
     if dtype not in INPUTS:
@@ -71,7 +81,8 @@ def extents(settings: Mapping[str, Any]) -> Extents:
             f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys and"
             " values"
         )
-    return Extents(batch, s_q, s_kv, heads, kv_heads, d, d_v, dtype, 1 / np.sqrt(d))
+    scale = 1 / np.sqrt(d)
+    return Extents(batch, s_q, s_kv, heads, kv_heads, d, d_v, dtype, scale, len(lengths))
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -79,7 +90,9 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     if settings["arch"] == "sm90":
         on_right = options(settings).seen.right is not None
         changed = Terms(settings["softcap"] != 0, settings["slopes"]).any
-        chosen = choose(found.d, found.d_v, on_right, found.s_kv, changed=changed)
+        packed = parsed(settings["lengths"])
+        most = max(keys for _, keys in packed) if packed else found.s_kv
+        chosen = choose(found.d, found.d_v, on_right, most, changed=changed, packed=bool(packed))
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"
@@ -99,17 +112,19 @@ def options(settings: Mapping[str, Any], rng: np.random.Generator | None = None)
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     found, cfg, rng = extents(settings), _CONFIGS.config(settings), np.random.default_rng(seed)
-    keys = found.batch, found.s_kv, found.kv_heads
+    batch = () if found.sequences else (found.batch,)
+    keys = *batch, found.s_kv, found.kv_heads
     q, k, v = (
         rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy)
         for shape in (
-            (found.batch, found.s_q, found.heads, found.d),
+            (*batch, found.s_q, found.heads, found.d),
             (*keys, found.d),
             (*keys, found.d_v),
         )
     )
-    out = np.zeros((*q.shape[:3], found.d_v), q.dtype)
-    lse = np.zeros((found.batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
+    out = np.zeros((*q.shape[:-1], found.d_v), q.dtype)
+    lse = np.zeros((*batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
+    bounds = [bounds_of(list(x)) for x in zip(*parsed(settings["lengths"]), strict=True)]
     asked = options(settings, rng)
     if isinstance(cfg, AttentionConfig):
         program, rows = (
@@ -125,6 +140,8 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
                 softcap=asked.softcap,
                 slopes=asked.slopes,
                 sinks=asked.sinks,
+                cu_seqlens_q=bounds[0] if bounds else None,
+                cu_seqlens_k=bounds[1] if bounds else None,
                 chip=chip,
             ),
             cfg.bm,
@@ -135,13 +152,18 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
             blackwell.bind(q, k, v, out, lse, cfg, causal=asked.causal, chip=chip),
             ROWS * TILES,
         )
-    verify = functools.partial(compare_attention, out, q, k, v, **vars(asked), lse=lse)
-    return Case(program, out, verify, found.batch * found.heads * -(-found.s_q // rows))
+    tiles = found.batch * found.heads * -(-found.s_q // rows)
+    if not bounds:
+        verify = functools.partial(compare_attention, out, q, k, v, **vars(asked), lse=lse)
+        return Case(program, out, verify, tiles)
+    of_all = functools.partial(compare_packed, out, q, k, v, *bounds, **vars(asked), lse=lse)
+    tiles = found.heads * int(np.sum(-(-np.diff(bounds[0]) // rows)))
+    return Case(program, out, of_all, tiles)
 
 
 def _refuse_on_blackwell(settings: Mapping[str, Any]) -> None:
     given = [name for name in ("left", "right") if settings[name] != -1]
-    given += [name for name in ("softcap", "slopes", "sinks") if settings[name]]
+    given += [name for name in ("lengths", "softcap", "slopes", "sinks") if settings[name]]
     if given:
         raise BindError(f"attention on Blackwell has no {', '.join(given)}: use arch=sm90")
 
@@ -150,6 +172,8 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg, heads = _CONFIGS.config(settings), settings["batch"] * settings["heads"]
     persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
+    if settings["lengths"]:
+        return {f"lengths={settings['lengths']}, on {SMS} SMs": Size({}, SMS)}
     cut = options(settings).seen.sides != (False, False)
     return attention_sizes(rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=cut)
 

@@ -12,7 +12,7 @@ LARGE = {192: 96, 256: 64}
 
 
 def choose_sm90(
-    d: int, d_v: int, causal: bool, s_kv: int, *, changed: bool = False
+    d: int, d_v: int, causal: bool, s_kv: int, *, changed: bool = False, packed: bool = False
 ) -> AttentionConfig:
     """The configuration that was fastest on an H200, of those measured (docs/performance.md), for d
     and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
@@ -26,7 +26,12 @@ def choose_sm90(
     Args:
         causal: whether a bound on the right, as of a causal mask, makes tiles differ in length.
         changed: whether scores are changed before the softmax, which takes registers.
+        packed: whether sequences are packed: their lengths make tiles differ as a mask does.
     """
+    if packed:
+        found = choose_sm90(d, d_v, causal, s_kv, changed=changed)
+        bn = min(found.bn, 128) if changed else found.bn  # the place of a sequence takes registers
+        return replace(found, schedule="single", bn=bn)
     widest = max(d, d_v)
     if widest > 128:
         bn = LARGE[-(-widest // 64) * 64] - (16 if changed else 0)

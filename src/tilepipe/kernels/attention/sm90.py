@@ -29,6 +29,7 @@ import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.config import ROWS, AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
+from tilepipe.kernels.attention.packed import check_bounds, search_steps
 from tilepipe.kernels.attention.scores import (
     ScoreFunction,
     Terms,
@@ -36,8 +37,14 @@ from tilepipe.kernels.attention.scores import (
     check_of_heads,
     check_softcap,
 )
+from tilepipe.kernels.attention.sm90_copies import (
+    load_keys,
+    load_queries,
+    load_values,
+    store,
+)
 from tilepipe.kernels.attention.sm90_rows import Rows
-from tilepipe.kernels.attention.sm90_shared import Place, Shared, grid, store
+from tilepipe.kernels.attention.sm90_shared import Place, Shared, grid
 from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 from tilepipe.kernels.common.validation import Array, check_config
@@ -53,9 +60,12 @@ def attention(
     lse: tp.GlobalTensor | None,
     slopes: tp.GlobalTensor | None,
     sinks: tp.GlobalTensor | None,
+    q_bounds: tp.GlobalTensor | None,
+    k_bounds: tp.GlobalTensor | None,
     inner: tp.Value,
     cap: tp.Value,
     scale: tp.Value,
+    steps: tp.Value,
     left: tp.Value,
     right: tp.Value,
     *,
@@ -67,9 +77,12 @@ def attention(
 ) -> None:
     """q (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d_v, s_kv); out
     (batch, heads, s_q, d_v); lse (batch, heads, s_q); slopes, sinks (heads,); inner, cap, scale:
-    `Terms.factors`.
+    `Terms.factors`. Packed, with bounds of sequences: the same without the batch; see `packed`.
     """
-    shared = Shared.allocate(ctx, q, k, v, left, right, cfg=cfg, d=d, d_v=d_v, sides=sides)
+    bounds = None if q_bounds is None or k_bounds is None else (q_bounds, k_bounds)
+    shared = Shared.allocate(
+        ctx, q, k, v, bounds, steps, left, right, cfg=cfg, d=d, d_v=d_v, sides=sides
+    )
     load_registers, attend_registers = cfg.registers
     ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, q, k, v))
     ctx.role("attend", warpgroups=cfg.consumers, registers=attend_registers)(
@@ -81,12 +94,12 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
     """The load role: K of a tile of keys and then V, as the products need them. The queries come
     after the first K.
     """
-    ctx, cfg, depth = shared.ctx, shared.cfg, shared.shape.BK0
+    ctx, cfg = shared.ctx, shared.cfg
     k_ring, v_ring = (
         tp.KProducerPipeline(shared.keys, shared.k_tiles, shared.shape),
         tp.VProducerPipeline(shared.values, shared.v_tiles, shared.shape),
     )
-    group = shared.heads // k.shape[1]
+    group = shared.heads // k.shape[-3]
     for tile in shared.work:
         at = shared.place(tile)
         kv_head = ctx.let(at.head // group, "kv_head")
@@ -96,17 +109,17 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
                 k_ring.acquire_k(qk_stage=part)
                 with ctx.elect_one():
                     there = k_ring.get_k(qk_stage=part, e=1)
-                    ctx.tma_load(k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar)
+                    load_keys(shared, k, at, kv_head, key, part, there)
             k_ring.commit_step()
             # After the first keys: their slots are free before the queries of the tile before
             # have been read.
             with ctx.when(i == 0), shared.queries.produce() as stage, ctx.elect_one():
                 stage.mbar().expect_bytes(shared.q_tile.nbytes)
-                ctx.tma_load(q, (at.batch, at.head, at.first, 0), shared.q_tile, stage.mbar())
+                load_queries(shared, q, at, stage.mbar())
             v_ring.acquire_v()
             with ctx.elect_one():
                 there = v_ring.get_v(e=1)
-                ctx.tma_load(v, (at.batch, kv_head, 0, key), there.smem, there.mbar)
+                load_values(shared, v, at, kv_head, key, there)
             v_ring.commit_step()
     shared.queries.drain_producer()
     k_ring.drain()
@@ -177,9 +190,9 @@ def attend(
         """Leaves out the keys of a tile that a query does not see, and those after the last."""
         key: Any = block * cfg.bn + ctx.col_index(cfg.bn)
         if on_right:
-            softmax.mask(key < (query(at.place) + (1 + shared.right)).minimum(shared.s_kv))
+            softmax.mask(key < (query(at.place) + (1 + shared.right)).minimum(at.keys))
         else:
-            softmax.mask(key < shared.s_kv)
+            softmax.mask(key < at.keys)
         if on_left:
             softmax.mask(key >= query(at.place) - shared.left)
 
@@ -233,7 +246,7 @@ def attend(
         inverse, logarithm = softmax.result(sink)
         store(shared, out, at, row, sums * inverse)
         if lse is not None:
-            ctx.store_global(lse, (at.batch, at.head, row), logarithm)
+            ctx.store_global(lse, at.of_query(row), logarithm, rows=at.rows_from(row))
     if shared.o_tile is not None:
         with ctx.elect_one("warpgroup"):
             ctx.tma_store_wait(0)
@@ -254,10 +267,15 @@ def bind(
     slopes: Array | None = None,
     sinks: Array | None = None,
     score: ScoreFunction | None = None,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None,
+    longest: int | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The program for q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
-    kv_heads, d_v), out (batch, s_q, heads, d_v), lse (batch, heads, s_q) float32.
+    kv_heads, d_v), out (batch, s_q, heads, d_v), lse (batch, heads, s_q) float32; or for sequences
+    of different lengths that lie one after the other, q (total_q, heads, d), k (total_k, kv_heads,
+    d), v (total_k, kv_heads, d_v), out (total_q, heads, d_v), lse (heads, total_q).
 
     Args:
         lse: natural logarithm of Σ exp(score) of each row; -inf, and `out` 0, where a row sees no
@@ -275,6 +293,11 @@ def bind(
         score: called while the kernel is traced, as score(ctx, x, query, key, head), with scaled
             scores x (rows, keys) after `softcap` and `slopes`; gives the scores that the softmax
             takes. A new function is a new kernel.
+        cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,): sequence i has the queries
+            cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1, and so for keys; s_q and s_kv above are its
+            lengths. The kernel reads them; the host only those that are NumPy arrays, to check
+            them. Rows of `out` and `lse` that are in no sequence are not written.
+        longest: of these, the most keys that a sequence has, if known: for choosing `cfg`.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
@@ -288,7 +311,8 @@ def bind(
         raise tp.BindError(
             "attention: out is the array that the kernel writes, of q's shape and dtype; got None"
         )
-    found = check_attention(q, k, v, out, lse, scale=scale)
+    bounds = check_bounds(cu_seqlens_q, cu_seqlens_k, q, k)
+    found = check_attention(q, k, v, out, lse, scale=scale, sequences=bounds)
     seen, cap = Window.of(causal, window), check_softcap(softcap)
     check_of_heads("slopes", slopes, found.heads)
     check_of_heads("sinks", sinks, found.heads)
@@ -298,17 +322,23 @@ def bind(
         )
     terms = Terms(cap > 0, slopes is not None, score)
     if cfg is None:
-        cfg = choose_sm90(found.d, found.d_v, seen.right is not None, found.s_kv, changed=terms.any)
+        most = found.s_kv if longest is None else longest
+        cfg = choose_sm90(
+            found.d, found.d_v, seen.right is not None, most, changed=terms.any, packed=bounds > 0
+        )
     shape = cfg.tiles(found.dtype, found.d, found.d_v)
     return attention.bind(
         boxed("q", q, (cfg.bm, shape.padded_qk_depth)),
         boxed("k", k, (cfg.bn, shape.BK0)),
-        boxed("v", v, (shape.padded_ov_depth, cfg.bn), turned=True),
-        boxed("out", out, (ROWS, shape.padded_ov_depth)),
+        boxed("v", v, (shape.padded_ov_depth, cfg.bn), turned=True, ragged=bounds > 0),
+        boxed("out", out, (ROWS, shape.padded_ov_depth), ragged=bounds > 0),
         lse,
         slopes,
         sinks,
+        cu_seqlens_q,
+        cu_seqlens_k,
         *terms.factors(found.scale, cap),
+        search_steps(bounds),
         *seen.bounds,
         chip=chip,
         cfg=cfg,

@@ -19,6 +19,7 @@ INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
 LARGEST_HEAD = 256  # elements: of q and k, and of v
 # float32 holds them, and what is left of them times a score
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
+_SAME = "batch, keys and heads: dimensions 0 to 2"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Extents:
     Attributes:
         d: elements of a head of q and k. d_v: of v and out.
         scale: of the scores, positive; 1/sqrt(d) unless given.
+        sequences: how many are packed in a batch of 1, whose s_q and s_kv are all their queries and
+            keys; 0: none are.
     """
 
     batch: int
@@ -39,6 +42,7 @@ class Extents:
     d_v: int
     dtype: tp.DType
     scale: float
+    sequences: int = 0
 
     @property
     def group(self) -> int:
@@ -60,11 +64,14 @@ def check_attention(
     *,
     scale: float | np.floating[Any] | None = None,
     empty: bool = False,
+    sequences: int = 0,
 ) -> Extents:
     """The extents of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
     kv_heads, d_v), out (batch, s_q, heads, d_v), lse (batch, heads, s_q) float32.
 
     Args:
+        sequences: where above 0, so many are packed: q (total_q, heads, d), k (total_k, kv_heads,
+            d), v (total_k, kv_heads, d_v), out (total_q, heads, d_v), lse (heads, total_q).
         scale: None, or a positive number. empty: whether extents of 0 may be, which no tensor map
             has.
 
@@ -79,23 +86,18 @@ def check_attention(
     }
     _check_dtypes({name: dtypes[name] for name in arrays})
     for name, x in arrays.items():
-        if len(x.shape) != 4:
-            said = "batch, s_q, heads, d" if name in ("q", "out") else "batch, s_kv, kv_heads, d"
-            raise tp.BindError(
-                f"{NAME}: {name} must have 4 dimensions ({said}), it has shape {tuple(x.shape)}"
-            )
-    batch, s_q, heads, d = q.shape
-    _, s_kv, kv_heads, _ = k.shape
-    d_v = v.shape[3]
-    if tuple(v.shape[:3]) != tuple(k.shape[:3]):
+        _check_rank(name, tuple(x.shape), packed=sequences > 0)
+    (*batch, s_q, heads, d), (*k_batch, s_kv, kv_heads, k_d), d_v = q.shape, k.shape, v.shape[-1]
+    if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
+        said = "keys and heads: dimensions 0 and 1" if sequences else _SAME
         raise tp.BindError(
-            f"{NAME}: k and v must have the same batch, keys and heads: dimensions 0 to 2; they"
-            f" have {tuple(k.shape)} and {tuple(v.shape)}"
+            f"{NAME}: k and v must have the same {said}; they have {tuple(k.shape)} and"
+            f" {tuple(v.shape)}"
         )
-    if (k.shape[0], k.shape[3]) != (batch, d):
+    if (batch, d) != (k_batch, k_d):
+        said = "d: dimension 2" if sequences else "batch and d: dimensions 0 and 3"
         raise tp.BindError(
-            f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same batch and d:"
-            " dimensions 0 and 3"
+            f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same {said}"
         )
     for name, width in (("q and k", d), ("v", d_v)):
         if width % 8 or not 0 < width <= LARGEST_HEAD:
@@ -109,20 +111,22 @@ def check_attention(
             f"{NAME}: q has {heads} heads and k {kv_heads}; heads of q must be a multiple of"
             " those of k, which share them"
         )
-    result = (batch, s_q, heads, d_v)
+    result = (*batch, s_q, heads, d_v)
     if out is not None and tuple(out.shape) != result:
         raise tp.BindError(
             f"{NAME}: out must have the shape {result}, of q with the last dimension of v; it has"
             f" {tuple(out.shape)}"
         )
-    if lse is not None and (
-        dtypes["lse"] is not tp.float32 or tuple(lse.shape) != (batch, heads, s_q)
-    ):
+    of_lse = (*batch, heads, s_q)
+    if lse is not None and (dtypes["lse"] is not tp.float32 or tuple(lse.shape) != of_lse):
+        said = "(heads, total_q)" if sequences else "(batch, heads, s_q)"
         raise tp.BindError(
-            f"{NAME}: lse must be float32 of shape {(batch, heads, s_q)}, (batch, heads, s_q); it"
-            f" is {dtypes['lse']} of {tuple(lse.shape)}"
+            f"{NAME}: lse must be float32 of shape {of_lse}, {said}; it is {dtypes['lse']} of"
+            f" {tuple(lse.shape)}"
         )
-    found = Extents(batch, s_q, s_kv, heads, kv_heads, d, d_v, dtypes["q"], _scale(scale, d))
+    number = batch[0] if batch else 1
+    factor = _scale(scale, d)
+    found = Extents(number, s_q, s_kv, heads, kv_heads, d, d_v, dtypes["q"], factor, sequences)
     if found.empty and not empty:
         raise tp.BindError(
             f"{NAME}: q {tuple(q.shape)} or k {tuple(k.shape)} has no elements, so nothing to"
@@ -131,22 +135,40 @@ def check_attention(
     return found
 
 
-def boxed(name: str, x: Array, box: tuple[int, int], *, turned: bool = False) -> tp.TensorMap:
+def boxed(
+    name: str, x: Array, box: tuple[int, int], *, turned: bool = False, ragged: bool = False
+) -> tp.TensorMap:
     """The tensor map of one of q, k, v and out as (batch, heads, s, d), `turned` as (batch, heads,
-    d, s): copies of one head.
+    d, s), both without the batch if x has none: copies of one head. `ragged`: as of `tensor_map`.
 
     Raises:
         BindError: TMA cannot take it: d must be contiguous, the other strides positive multiples of
             16 bytes.
     """
-    view = x.swapaxes(1, 2)
+    rank = len(x.shape)
+    view = x.swapaxes(rank - 3, rank - 2)
     return mapped(
         NAME,
         name,
-        view.swapaxes(2, 3) if turned else view,
-        (1, 1, *box),
+        view.swapaxes(rank - 2, rank - 1) if turned else view,
+        (*(1,) * (rank - 2), *box),
         order="col" if turned else "row",
+        ragged=ragged,
     )
+
+
+def _check_rank(name: str, shape: tuple[int, ...], *, packed: bool) -> None:
+    of_q = name in ("q", "out")
+    if packed:
+        rank, said = 3, "total_q, heads, d" if of_q else "total_k, kv_heads, d"
+        why = ", as sequences are packed by cu_seqlens"
+    else:
+        rank, said = 4, "batch, s_q, heads, d" if of_q else "batch, s_kv, kv_heads, d"
+        why = ""
+    if len(shape) != rank:
+        raise tp.BindError(
+            f"{NAME}: {name} must have {rank} dimensions ({said}){why}, it has shape {shape}"
+        )
 
 
 def _dtype(name: str, x: Array) -> tp.DType:
