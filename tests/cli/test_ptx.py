@@ -105,6 +105,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: str | None, said: st
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_a_kernel_runs_from_its_ptx() -> None:
     settings = "-s", "m=72", "-s", "n=136", "-s", "k=72"
     done = tilepipe("run", "gemm", *settings, "--from", "ptx", "--seed", "2", "--json")
@@ -114,6 +115,7 @@ def test_a_kernel_runs_from_its_ptx() -> None:
     assert report["from"] == "ptx"
 
 
+@pytest.mark.slow
 def test_a_run_of_ptx_has_a_time_limit() -> None:
     done = tilepipe("run", "gemm", "--from", "ptx", "--timeout", "0.01")
     assert done.returncode == 2

@@ -42,6 +42,7 @@ def _texts(path: Path) -> Iterator[str]:
             yield str(node.value)
 
 
+@pytest.mark.slow
 def test_the_machine_s_own_word_is_warp_where_this_project_s_is_role() -> None:
     """In messages of kernels of PTX there are no roles. Named agents are called by their role, and
     the text of a rule is for both.

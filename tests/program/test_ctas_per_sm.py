@@ -24,6 +24,7 @@ def bound(**given: Any) -> tp.Program:
     return doubled.bind(np.ones((1, 16384), tp.bfloat16.numpy))
 
 
+@pytest.mark.slow
 def test_registers_are_limited() -> None:
     few, many = bound().compile(), bound(ctas_per_sm=5).compile()
     assert few.registers is not None

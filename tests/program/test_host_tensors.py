@@ -91,6 +91,7 @@ def test_tensors_that_no_array_views() -> None:
         doubled.bind(negative, x)
 
 
+@pytest.mark.slow
 def test_pytorch_is_not_imported() -> None:
     text = (
         "import sys, numpy as np, tilepipe as tp; from tilepipe import ops;"

@@ -108,6 +108,7 @@ def test_an_undecided_verdict_names_the_loop_that_kept_going(inner: str) -> None
     ) in verdict.bound
 
 
+@pytest.mark.slow
 def test_steps_that_run_out_name_the_argument_and_the_loop() -> None:
     made = ptx.load(NESTED.replace("{inner}", COUNTS["an atomic addition"])).only()
     launch = made.bind([np.zeros(1, np.int32)], grid=1, block=32)
@@ -126,6 +127,7 @@ def test_what_is_not_modelled_on_the_way_is_undecided(monkeypatch: pytest.Monkey
     assert verdict.bound == "not modelled: PTX line 7: a value that is not modelled"
 
 
+@pytest.mark.slow
 def test_advice_about_the_same_lines_is_one_entry() -> None:
     """Each of the registers that Triton uses before the wait is in a line of the source."""
     name = "triton_attention_sm100"

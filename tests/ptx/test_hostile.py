@@ -135,6 +135,7 @@ def test_texts_of_ten_megabytes() -> None:
         assert len(str(raised.value)) < 600
 
 
+@pytest.mark.slow
 def test_registers_in_a_loop_of_loops_are_analysed_in_bounded_time() -> None:
     """Branches that each decide about all blocks between, in an order that no compiler writes."""
     body = "".join(f"L{i}: add.u32 %r{i + 1},%r{i + 2},1;" for i in range(400, -1, -1))

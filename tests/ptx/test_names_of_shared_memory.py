@@ -150,6 +150,7 @@ def test_an_allocation_of_tensor_memory_names_where_its_address_is() -> None:
     assert "with 32 columns allocated: columns 0..31 (address in 'columns' + 4) by warp 0" in said
 
 
+@pytest.mark.slow
 def test_module_variables_are_named() -> None:
     before = ".shared .align 8 .b8 _ZN4tile4dataE[64]; .global .align 4 .b8 _ZN4tile5countE[4];"
     said = _said("st.shared.b32 [_ZN4tile4dataE+2], 0;", before=before)

@@ -73,6 +73,7 @@ def case(name: str, settings: list[str]) -> Any:
     return spec.make(config, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_inside_a_wrapper_is_noticed(mistake: str) -> None:
     name, settings, patch = MISTAKES[mistake]
@@ -84,6 +85,7 @@ def test_a_mistake_inside_a_wrapper_is_noticed(mistake: str) -> None:
     assert not planted.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     sorted({(name, tuple(given)) for name, given, _ in MISTAKES.values()}),

@@ -159,6 +159,7 @@ def test_a_role_that_stops_early() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cta_that_does_not_listen() -> None:
     words = (
         (

@@ -23,6 +23,7 @@ def test_the_list_has_all_opcodes_that_are_defined() -> None:
     assert set(opcodes()) <= ptx_instructions.opcodes()
 
 
+@pytest.mark.slow
 def test_each_opcode_that_is_defined_has_a_form_that_is_read(
     found: dict[str, list[ptx_instructions.Form]],
 ) -> None:

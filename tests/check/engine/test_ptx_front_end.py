@@ -42,6 +42,7 @@ def without(text: Printed, pattern: str, number: int = 0) -> Printed:
     return Printed(text.program, "\n".join(lines), text.smem_bytes)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_verified_and_its_arrays_keep_their_values(text: Printed) -> None:
     launch = text.launch()
     before = [a.array.tobytes() for a in launch.memory.tensors]
@@ -51,6 +52,7 @@ def test_a_kernel_is_verified_and_its_arrays_keep_their_values(text: Printed) ->
     assert [a.array.tobytes() for a in launch.memory.tensors] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "kind", "says"),
     [

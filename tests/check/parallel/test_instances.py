@@ -280,6 +280,7 @@ def test_on_a_cluster_others_are_not_lost(cluster: Any) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_no_client() -> None:
     said = (
         "client= is a distributed.Client"

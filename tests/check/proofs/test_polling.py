@@ -173,6 +173,7 @@ def test_a_barrier_of_the_grid_with_too_few_places_is_a_deadlock() -> None:
         assert words in fault.message
 
 
+@pytest.mark.slow
 def test_ctas_that_wait_for_each_other_need_a_cooperative_launch() -> None:
     launch = meets(3)
     launch.kernel.cooperative = False

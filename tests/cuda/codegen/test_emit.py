@@ -308,6 +308,7 @@ def test_what_has_no_wgmma_compiles_for_blackwell(make: Callable[[], Kernel]) ->
     assert cuda.compile(make(), arch="sm_100a", allow=["spills"]).data
 
 
+@pytest.mark.slow
 def test_every_op_is_printed_here_or_in_a_case() -> None:
     """tests/cases compiles its kernels, too."""
     missing = set(ops.EVERY)

@@ -116,6 +116,7 @@ def test_every_owner_adds_the_parts_in_the_same_order() -> None:
     assert (problem.c == 2**24 + 4).all()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "settings",
@@ -307,6 +308,7 @@ def small() -> tp.Program:
     return Problem(384, 32, 128, scheduler="static", **settings).program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str, planted: Callable[[str, str], None]) -> None:
     """Each is found with every seed and by the checker, and none by a wrong result."""

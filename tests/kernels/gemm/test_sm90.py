@@ -347,6 +347,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swap", ["none", "ab"])
 def test_a_bias_of_rows(swap: str) -> None:
     """Right in the simulator and from its own PTX, and safe in every interleaving."""

@@ -137,6 +137,7 @@ def test_slots_that_there_cannot_be(slots: int) -> None:
         GemmConfig(source_slots=slots)
 
 
+@pytest.mark.slow
 def test_the_heuristic_takes_the_ring_where_it_costs_no_stage_that_counts() -> None:
     taken = Counter[int]()
     for m, n, k in ((4096, 4096, 4096), (8192, 8192, 512), (128, 4096, 4096), (1000, 3000, 1024)):

@@ -82,6 +82,7 @@ def test_it_is_verified(rules: Any, ctas: int) -> None:
     assert not verdict.advice
 
 
+@pytest.mark.slow
 def test_its_ptx_is_right() -> None:
     one = bound(64, 32, 96, 2, **SMALL)
     one.program.ptx("sm_90a").run()

@@ -91,6 +91,7 @@ def test_every_interleaving(name: str) -> None:
     assert problem(name)[0].check().verdict == "verified"
 
 
+@pytest.mark.slow
 def test_loads_are_vectors() -> None:
     program, _ = problem("two warpgroups'")
     ptx = cuda.compile(program.kernel, emit="ptx").data.decode()

@@ -171,6 +171,7 @@ def counted(ctx: tp.Context, count: Any, seen: Any, *, fragment: bool, waits: bo
                 ctx.store(seen[0], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fragment", [False, True])
 def test_a_strong_load_finds_reductions_of_both_orders(fragment: bool) -> None:
     def bound(waits: bool) -> tp.Program:

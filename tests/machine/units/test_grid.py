@@ -69,6 +69,7 @@ def test_at_seed_0_tickets_follow_simulated_time() -> None:
     assert shares[0] < 5 < 12 < shares[1] <= shares[2] + 1, shares
 
 
+@pytest.mark.slow
 def test_every_distribution_can_occur() -> None:
     """One CTA may draw all tickets, and one none, as on hardware where nothing says who is fast."""
     found = [drawn(seed) for seed in SEEDS]

@@ -68,6 +68,7 @@ def test_values(gpu: Emulator, causal: bool, dtype: Any, layout: str) -> None:
     assert gpu.bound[1]["lse"] is None
 
 
+@pytest.mark.slow
 def test_options_reach_the_kernel_and_the_operator(gpu: Emulator) -> None:
     q, k, _ = operands()
     v = tensor(2, 40, 2, 72, seed=5)

@@ -70,6 +70,7 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_tensors_on_the_cpu_and_the_operator() -> None:
     torch = pytest.importorskip("torch")
     tensors = [torch.from_numpy(x) for x in (A, GATE, UP)]

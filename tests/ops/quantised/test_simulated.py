@@ -92,6 +92,7 @@ def test_weights_that_cannot_be_prepared() -> None:
         assert str(caught.value) == words
 
 
+@pytest.mark.slow
 def test_tensors_on_the_cpu_and_the_operator() -> None:
     torch = pytest.importorskip("torch")
     tensors = [torch.from_numpy(x) for x in (A, WORDS, SCALES)]

@@ -64,6 +64,7 @@ def test_refusals(arguments: tuple[Any, ...], options: dict[str, Any], words: st
         ops.rms_norm(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_tensors_on_the_cpu() -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
     torch.manual_seed(0)

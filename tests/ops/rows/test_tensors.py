@@ -33,6 +33,7 @@ def agree(
         torch.testing.assert_close(got.double(), x, rtol=tolerance, atol=4 * tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-5), ("bfloat16", 1e-2)])
 def test_gradients(dtype: str, tolerance: float) -> None:
     x, weight, bias = operands(getattr(torch, dtype))
@@ -60,6 +61,7 @@ def test_a_gradient_that_is_not_contiguous() -> None:
     torch.autograd.grad(loss, x)
 
 
+@pytest.mark.slow
 def test_what_the_compiler_sees() -> None:
     x, weight, bias = operands()
     labels = torch.randint(0, 100, (3, 5))
@@ -74,6 +76,7 @@ def test_what_the_compiler_sees() -> None:
     torch.testing.assert_close(one, two)
 
 
+@pytest.mark.slow
 def test_the_operators_are_registered_well() -> None:
     x, weight, bias = operands()
     labels = torch.randint(0, 100, (3, 5))

@@ -408,6 +408,7 @@ def ending(role: Any, sync: bool = True) -> Any:
     return last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", ["none", "load", "mma", "epilogue"])
 def test_roles_that_return_do_not_hold_up_a_terminal_barrier(early: str) -> None:
     """barrier.cluster counts threads that have not exited (PTX ISA)."""

@@ -379,6 +379,7 @@ def test_what_a_copy_gets() -> None:
         assert re.sub(r"_\d+", "", expr(op.dst.index)) == re.sub(r"_\d+", "", expr(op.bar.index))
 
 
+@pytest.mark.slow
 def test_a_copy_to_several_ctas() -> None:
     """`async_copy` passes its mask on."""
     for mask in (None, 3):

@@ -132,6 +132,7 @@ def test_persistent_tiles_of_different_lengths(stages: int, trips: list[int], se
     assert run.completions == {"pipe.full": [completions], "pipe.empty": [completions]}
 
 
+@pytest.mark.slow
 @given(advance=st.lists(st.integers(0, 20), min_size=1, max_size=5), stages=st.integers(1, 8))
 @settings(max_examples=20)
 def test_advancing_is_stepping(advance: list[int], stages: int) -> None:

@@ -68,6 +68,7 @@ T: atom.acquire.gpu.global.cas.b32 %r,[%k],0,1; setp.ne.u32 %p,%r,0; @%p bra T;
 }"""
 
 
+@pytest.mark.slow
 def test_lanes_that_part_ways_after_a_spin_lock_keep_counters_of_their_own() -> None:
     found = _run(_LOCK, np.zeros(1, np.int32), 32)
     assert found.tolist() == [123] * 32

@@ -38,6 +38,7 @@ GIVE_BACK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9, suite=9, classes=lambda way, grid, block: [way, grid])
 @pytest.mark.parametrize("way", GIVE_BACK)
 @pytest.mark.parametrize(("grid", "block"), [(1, 40), (1, 12), (3, 4)])
@@ -50,6 +51,7 @@ def test_threads_of_a_warp_take_a_lock_in_turn(way: str, grid: int, block: int) 
         assert words.tolist() == [0, grid * block]
 
 
+@pytest.mark.slow
 def test_threads_take_a_lock_in_shared_memory() -> None:
     names = {"space": ".shared", "lock": "words", "data": "words+4"}
     text = LOCK.format(give_back=GIVE_BACK["exch"].format(**names), **names)

@@ -57,6 +57,7 @@ def test_a_loop_that_only_time_can_end_is_undecided(clock: str) -> None:
         assert words in str(verdict.bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_a_run_gives_up_as_the_kernel_says(clock: str) -> None:
     launch(clock, LIMIT, "").run()

@@ -78,6 +78,7 @@ def test_memory_matrices_and_copies(name: str) -> None:
 OPTIMISED = 142
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(200, suite=130)
 @pytest.mark.parametrize(
     "seed",

@@ -269,6 +269,7 @@ def test_register_rules_of_wgmma(fault: dict[str, Any], error: type[Exception], 
         b.run(**arrays)
 
 
+@pytest.mark.slow
 def test_a_fence_between_a_read_of_the_sums_and_the_wgmma_that_overwrites_them() -> None:
     b, arrays = mma(again="fenced")
     assert b.run(**arrays).roles[0].mmas == 2
