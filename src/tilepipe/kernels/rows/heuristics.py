@@ -19,42 +19,51 @@ def _warps(count: int, **settings: int) -> RowConfig:
     return RowConfig(threads=WARP, warpgroups=groups, parts=count).changed(**settings)
 
 
-# (most columns of 16 bits, configuration), of each kernel
+_HELD = 32  # elements of 16 bits of an operand that a thread of a backward norm holds well
+# (most columns of 16 bits, configuration), of each kernel; first that of narrow rows, whose threads
+# are as many as their columns ask for
 _NORM = (
+    (NARROW, RowConfig(warpgroups=1)),
     (1024, RowConfig(threads=64, warpgroups=2, ctas=6)),
     (4096, RowConfig(threads=WARPGROUP, warpgroups=2, ctas=5)),
     (8192, _warps(16, ctas=3)),
     (16384, _warps(16, ctas=2)),
 )
 _LAYER_NORM = (
+    (NARROW, RowConfig(warpgroups=1)),
     (1024, RowConfig(threads=64, warpgroups=1, ctas=10)),
     (4096, RowConfig(threads=WARPGROUP, warpgroups=1)),
     (8192, _warps(8, ctas=3)),
     (16384, _warps(16, ctas=2)),
 )
 _SOFTMAX = (
+    (NARROW, RowConfig(warpgroups=1)),
     (1024, RowConfig(threads=WARP, warpgroups=1, ctas=8)),
     (4096, _warps(8, ctas=5)),
     (8192, RowConfig(threads=WARPGROUP, warpgroups=2)),
     (16384, _warps(16, ctas=2)),
 )
 _SOFTMAX_BACKWARD = (
+    (NARROW, RowConfig(warpgroups=1)),
     (1024, RowConfig(threads=64, warpgroups=1)),
     (8192, RowConfig(threads=WARPGROUP, warpgroups=2)),
     (16384, _warps(8)),
 )
 _CROSS_ENTROPY = (
+    (NARROW, RowConfig(warpgroups=1)),
     (1024, RowConfig(threads=WARP, warpgroups=1, ctas=10)),
     (4096, _warps(4, ctas=8)),
     (8192, _warps(8, ctas=6)),
     (16384, _warps(8, ctas=4)),
 )
 _NORM_BACKWARD = (
+    (NARROW, RowConfig(warpgroups=1, ctas=3, ahead=2)),
     (1024, _warps(4, ctas=6, ahead=2)),
     (4096, _warps(4, ctas=2, ahead=2)),
     (8192, _warps(8, ahead=2)),
 )
 _LAYER_NORM_BACKWARD = (
+    (NARROW, RowConfig(warpgroups=1, ctas=3, ahead=2)),
     (1024, _warps(2, ctas=3, ahead=2)),
     (4096, _warps(8, ahead=2)),
     (8192, _warps(8)),
@@ -77,6 +86,15 @@ def _chosen(table: tuple[tuple[int, RowConfig], ...], columns: int, nbytes: int)
     return _clustered(halves, 64, _warps(16))
 
 
+def _ending(table: tuple[tuple[int, RowConfig], ...], columns: int, nbytes: int) -> RowConfig:
+    """The same of a kernel whose CTAs take a few rows and end. Where some columns of the fragments
+    lie outside the tensor, the code for these takes registers, and fewer CTAs share an SM.
+    """
+    cfg = _chosen(table, columns, nbytes)
+    ragged = cfg.width(columns) * cfg.members != columns
+    return cfg.changed(ctas=max(cfg.ctas // 2, 1)) if ragged else cfg
+
+
 def _clustered(halves: int, most: int, cfg: RowConfig) -> RowConfig:
     """A row for as many CTAs as leave each thread `most` elements of 16 bits, or all that there
     are.
@@ -89,38 +107,39 @@ def _clustered(halves: int, most: int, cfg: RowConfig) -> RowConfig:
 
 def norm(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the RMS norm."""
-    return _chosen(_NORM, columns, nbytes)
+    return _ending(_NORM, columns, nbytes)
 
 
 def layer_norm(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the layer norm."""
     if columns * nbytes // 2 > 16384:  # with half of the elements, it does not spill
         return _clustered(columns * nbytes // 2, 32, _warps(16))
-    return _chosen(_LAYER_NORM, columns, nbytes)
+    return _ending(_LAYER_NORM, columns, nbytes)
 
 
 def softmax(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the softmax."""
-    return _chosen(_SOFTMAX, columns, nbytes)
+    return _ending(_SOFTMAX, columns, nbytes)
 
 
 def softmax_backward(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the gradient of the softmax."""
     if columns * nbytes // 2 > 16384:
         return _clustered(columns * nbytes // 2, 32, _warps(16))
-    return _chosen(_SOFTMAX_BACKWARD, columns, nbytes)
+    return _ending(_SOFTMAX_BACKWARD, columns, nbytes)
 
 
 def cross_entropy(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the cross entropy and its gradient."""
-    return _chosen(_CROSS_ENTROPY, columns, nbytes)
+    return _ending(_CROSS_ENTROPY, columns, nbytes)
 
 
 def norm_backward(columns: int, nbytes: int) -> RowConfig:
     """The configuration of the gradients of the RMS norm."""
     if columns * nbytes // 2 > 8192:
         ahead = _warps(8, ahead=2 if nbytes == 2 else 1)
-        return _clustered(columns * nbytes // 2, 32, ahead)
+        whole = columns % (_HELD * WARP * ahead.parts) == 0
+        return _clustered(columns * nbytes // 2, _HELD if whole else _HELD // 2, ahead)
     return _chosen(_NORM_BACKWARD, columns, nbytes)
 
 
