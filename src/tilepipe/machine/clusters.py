@@ -29,7 +29,8 @@ from tilepipe.machine.faults import deadlock
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, World
-from tilepipe.machine.scheduler import part_ways, run_at_random, run_in_order
+from tilepipe.machine.repeats import Repeats
+from tilepipe.machine.scheduler import Log, part_ways, run_at_random, run_in_order
 
 Finished = Callable[[Machine], None]
 
@@ -48,21 +49,31 @@ def one_after_another(
     m = Machine(world, order[0])
     steps = 0
     cycles: list[float] = []
+    repeats = Repeats(world) if random is None and len(order) > 1 else None
     for cluster in order:
         if cycles:
             m.start(cluster)
-        steps += _advance(m, random)
-        finish(m)
-        cycles.append(_duration(m))
+        record = repeats.repeat(m) if repeats is not None else None
+        if record is not None:
+            steps += record.taken
+            cycles.append(record.cycles)
+        else:
+            log = repeats.log() if repeats is not None else None
+            taken = _advance(m, random, log)
+            finish(m)
+            steps += taken
+            cycles.append(_duration(m))
+            if repeats is not None and log is not None:
+                repeats.keep(m, log, taken, cycles[-1])
         finished(m)
     m.close()
     return steps, cycles
 
 
-def _advance(m: Machine, random: Random | None) -> int:
+def _advance(m: Machine, random: Random | None, log: Log | None = None) -> int:
     """Runs a cluster until nothing in it can act, or all that is left polls."""
     with explained(m):
-        return run_in_order(m) if random is None else run_at_random(m, random)
+        return run_in_order(m, log) if random is None else run_at_random(m, random)
     raise AssertionError  # a fault has been raised
 
 

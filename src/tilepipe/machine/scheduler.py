@@ -29,9 +29,14 @@ _LONGEST = 1024  # steps of a loop from one look to the next
 _SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another agent looks at
 
 
-def advance(m: Machine, ag: Agent, limit: int) -> int:
+# what has happened, in order: (agent, op, operands, result); None: the oldest unit has acted
+Log = list[tuple[Agent, Callable[..., Any], tuple[Any, ...], Any] | None]
+
+
+def advance(m: Machine, ag: Agent, limit: int, log: Log | None = None) -> int:
     """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it
     took. An exception gets an attribute `performing`: the agent's body, and its request's site.
+    `log`: gets the steps.
     """
     body = ag.body
     ag.parked = ag.repeats = False
@@ -54,6 +59,8 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
                 ag.blocked = False
             steps += 1
             counts[args[0].id] += 1
+            if log is not None:
+                log.append((ag, op, args, result))
             request = body.send(result)
             if ag.repeats or (result is False and op in TESTS):
                 ag.repeats = True
@@ -73,9 +80,9 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
     return steps
 
 
-def run_in_order(m: Machine) -> int:
-    """Seed 0: until nothing can act, or all that is left polls. Returns the
-    number of steps.
+def run_in_order(m: Machine, log: Log | None = None) -> int:
+    """Seed 0: until nothing can act, or all that is left polls. Returns the number of steps.
+    `log`: gets them, but for those of agents that poll when nothing else is left.
     """
     ready, pending, polling = m.ready, m.pending, m.polling
     steps = rounds = 0
@@ -91,8 +98,10 @@ def run_in_order(m: Machine) -> int:
         ready.extend(polling)
         polling.clear()
         while ready:
-            steps += advance(m, ready.popleft(), 1 << 60)
+            steps += advance(m, ready.popleft(), 1 << 60, log)
         if pending:
+            if log is not None:
+                log.append(None)
             act(m, pending.popleft())
             steps += 1
         elif not polling:

@@ -245,6 +245,15 @@ def fragment_store(
     """Writes a fragment-shaped value to a shared tile, rounded to its dtype."""
     tile = cta_of(m, ag, site, cta).slots[slot]
     _touch(m, ag, site, mask, tile, rect, True, aligned)
+    fragment_store_again(m, ag, site, mask, slot, rect, aligned, value, cta)
+
+
+def fragment_store_again(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect, aligned: bool,
+    value: Array | float, cta: int | None = None,
+) -> None:  # fmt: skip
+    """`fragment_store`, whose accesses are in order."""
+    tile = cta_of(m, ag, site, cta).slots[slot]
     tile.write(rect, rounded(np.asarray(value), tile.buffer.dtype))
 
 
@@ -261,9 +270,19 @@ def fragment_load(
 ) -> None:
     """Reads a shared tile into a fragment; a tile (1, m) into a fragment (m, 1), too."""
     tile = cta_of(m, ag, site, cta).slots[slot]
+    turned = dst.ir.cols == 1 and rect[3] - rect[2] > 1
+    _touch(m, ag, site, mask, tile, rect, False, False, turned)
+    fragment_load_again(m, ag, site, mask, dst, slot, rect, warp, cta)
+
+
+def fragment_load_again(
+    m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, slot: int, rect: Rect,
+    warp: int | None = None, cta: int | None = None,
+) -> None:  # fmt: skip
+    """`fragment_load`, whose accesses are in order."""
+    tile = cta_of(m, ag, site, cta).slots[slot]
     r0, r1, c0, c1 = rect
     turned = dst.ir.cols == 1 and c1 - c0 > 1
-    _touch(m, ag, site, mask, tile, rect, False, False, turned)
     values = tile.data[r0:r1, c0:c1]
     write_registers(dst, ag, site, values.T if turned else values, 0, dst.ir.cols, warp)
 

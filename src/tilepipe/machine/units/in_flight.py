@@ -72,6 +72,19 @@ class TmaStoreUnit:
         return self.write.bit if self.write is not None else 0
 
 
+class RepeatedLoad(NamedTuple):
+    """A copy in flight to one CTA, in a cluster that repeats another. `rect`: of `tile`.
+    `tensor`: its number. `lines`: as of `tma.tma_load`.
+    """
+
+    site: Site
+    tile: Slot
+    rect: Rect
+    tensor: int
+    coords: tuple[int, ...]
+    lines: int | None
+
+
 class GroupWait(NamedTuple):
     """A wait for groups that has returned; for messages.
 
@@ -310,4 +323,4 @@ class Queueable(Protocol):
 
 
 Queued = WgmmaGroup | TensorUnit | Queueable
-Unit = TmaLoadUnit | TmaStoreUnit | UnitQueue
+Unit = TmaLoadUnit | TmaStoreUnit | RepeatedLoad | UnitQueue

@@ -28,7 +28,7 @@ from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
 from tilepipe.machine.thread_masks import lanes_in
-from tilepipe.machine.units.in_flight import GroupWait, StoreQueue, TmaStoreUnit
+from tilepipe.machine.units.in_flight import GroupWait, RepeatedLoad, StoreQueue, TmaStoreUnit
 
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
@@ -239,6 +239,35 @@ def tma_load(
         depart(m, unit, known)
 
 
+def tma_load_again(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: Coords,
+    at: int,
+    rect: Rect,
+    bar: int,
+    multicast: int | None = None,
+    leader: int | None = None,
+    lines: int | None = None,
+) -> None:
+    """`tma_load` in a cluster that repeats another, of a tensor that nothing writes: its access to
+    shared memory is in order, and who waits for it is known.
+    """
+    tensor = _checked_tensor(m, site, coords, store=False, ragged=lines is not None)
+    assert tensor.order is None
+    for cta in m.ctas:
+        if cta is ag.cta if multicast is None else multicast >> cta.rank & 1:
+            m.pending.append(RepeatedLoad(site, cta.slots[at], rect, site.tensor, coords, lines))
+
+
+def land_again(m: Machine, unit: RepeatedLoad) -> None:
+    """The box is in shared memory."""
+    tensor = m.world.tensors[unit.tensor]
+    _fill(unit.tile, unit.rect, tensor, unit.coords, unit.site, unit.lines)
+
+
 def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     """Sends a copy on its way; from now on it may land. `known`: what the thread that issued it
     knows.
@@ -288,6 +317,27 @@ def tma_store(
     end = occupy(ag, site.nbytes)
     unit = TmaStoreUnit(ag, site, coords, slot, record, event, end, count, reduction=reduction)
     send(m, ag, lane, unit)
+
+
+def tma_store_again(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: Coords,
+    at: int,
+    rect: Rect,
+    rows: int | None = None,
+) -> None:
+    """`tma_store` in a cluster that repeats another: its access to shared memory is in order; that
+    to the tensor is checked.
+    """
+    tensor = _checked_tensor(m, site, coords, store=True)
+    count = site.rows if rows is None else min(max(rows, 0), site.rows)
+    extents = tensor.box(count, site.cols)
+    event = _order_tensor(m, ag, site, mask, tensor, coords, extents, is_write=True)
+    read_ = Access(ag, site, mask, rect, False, True, 0)
+    m.pending.append(TmaStoreUnit(ag, site, coords, ag.cta.slots[at], read_, event, 0.0, count))
 
 
 def send(m: Machine, ag: Agent, lane: int, unit: TmaStoreUnit) -> None:

@@ -149,11 +149,7 @@ def wgmma(
         a = a.of_warp(ag.first_warp % WARPGROUP)
     source_a: Source
     if isinstance(a, Frag):
-        # until the wgmma is waited for, it reads these registers
-        readable(a, ag, site, 0, a.ir.cols)
-        if a.dirty is not None:
-            _unfenced(ag, site, a)
-        a.readers += 1
+        _read_a(ag, site, a)
         source_a, bits = a, 0
     else:
         source_a, _, bits = _read_shared(m, ag, site, mask, a, rect_a, known)
@@ -171,6 +167,45 @@ def wgmma(
     ag.wgmma_open.append(unit)
     if m.world.recorder is not None:
         m.world.recorder.mma(ag, site, start, unit.end, [ag.cta], source_b[0])
+
+
+def wgmma_again(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    acc: Frag,
+    a: Frag | int,
+    rect_a: Rect | None,
+    b: int,
+    rect_b: Rect,
+    adds: bool,
+    saturates: bool = False,
+) -> None:
+    """`wgmma` in a cluster that repeats another: its accesses to shared memory are in order."""
+    _check_accumulator(ag, site, mask, acc, adds)
+    source_a: Source
+    if isinstance(a, Frag):
+        _read_a(ag, site, a)
+        source_a = a
+    else:
+        assert rect_a is not None
+        source_a = ag.cta.slots[a], rect_a
+    tile = ag.cta.slots[b]
+    acc.writers += 1
+    ag.wgmma_open.append(
+        WgmmaUnit(
+            site, acc, source_a, (tile, rect_b), tile.buffer.dtype, adds, 0, saturates=saturates
+        )
+    )
+
+
+def _read_a(ag: Agent, site: Site, a: Frag) -> None:
+    """A is in registers, which a wgmma reads until it is waited for."""
+    readable(a, ag, site, 0, a.ir.cols)
+    if a.dirty is not None:
+        _unfenced(ag, site, a)
+    a.readers += 1
 
 
 def _check_accumulator(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) -> None:
