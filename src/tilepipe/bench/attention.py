@@ -4,6 +4,7 @@ FlashAttention 2.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.attention import ATTENTION, extents
 
 PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
+FA4 = "FA4"  # FlashAttention's CuTe kernels, of the package flash-attn-4, where it is installed
 TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S
 SUITES = {"standard": (4096, 8192, 16384), "quick": (8192,)}
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
@@ -91,22 +93,37 @@ class Operands:
 
         return launch
 
+    def flash_attention_4(self) -> Callable[[int], None]:
+        """FlashAttention 4, as `peer`.
+
+        Raises:
+            ImportError: it is not installed.
+        """
+        function = importlib.import_module("flash_attn.cute.interface").flash_attn_func
+        results = self.results[FA4] = [None] * self.sets
+
+        def launch(i: int) -> None:
+            made = function(self.q[i], self.k[i], self.v[i], causal=self.causal)
+            results[i] = made[0] if isinstance(made, tuple) else made
+
+        return launch
+
     def peers(self) -> tuple[dict[str, timing.Launch], dict[str, str]]:
-        """Those of `PEERS` that can solve it; and why the others cannot."""
+        """The peers that can solve it; and why the others cannot."""
         able: dict[str, timing.Launch] = {}
         missing = {}
-        for name in PEERS:
-            if self.causal and self.found.s_q != self.found.s_kv:
+        for name in (*PEERS, FA4):
+            if name in PEERS and self.causal and self.found.s_q != self.found.s_kv:
                 missing[name] = (
                     "PyTorch aligns a causal mask at the first query, and not at the last"
                 )
                 continue
-            launch = self.peer(name)
             try:
+                launch = self.flash_attention_4() if name == FA4 else self.peer(name)
                 launch(0)
                 torch.cuda.synchronize()
                 able[name] = launch
-            except RuntimeError as error:  # of a backend that does not take the problem
+            except (ImportError, RuntimeError) as error:  # not there, or not for the problem
                 missing[name] = str(error).splitlines()[0]
         return able, missing
 

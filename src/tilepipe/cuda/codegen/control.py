@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tilepipe.cuda.codegen import election
 from tilepipe.cuda.codegen.arithmetic import value
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import operand, text
@@ -178,14 +179,9 @@ def _masks(ctx: Context, op: ops.If, condition: str) -> tuple[str | None, str | 
 
 @emit.register
 def _(op: ops.Elect, ctx: Context) -> None:
-    warps = ctx.role.warps if ctx.role is not None else ctx.kernel.warps
-    conditions = [f"{ctx.use('elect_of')}({ctx.mask})" if ctx.mask else f"{ctx.use('elect_one')}()"]
-    if op.scope == "role" and warps > 1:
-        conditions.insert(0, f"{ctx.special('warp')} == 0")
-    elif op.scope == "warpgroup" and warps > 1:
-        conditions.insert(0, f"{ctx.special('warp_in_group')} == 0")
+    condition = election.condition(ctx, op)
     mask = f"1u << {ctx.special('lane')}" if _needs_mask(op.body) else None
-    with ctx.out.block(f"if ({' && '.join(conditions)})"), ctx.lanes(True, mask):
+    with ctx.out.block(f"if ({condition})"), ctx.lanes(True, mask):
         block(ctx, op.body)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from tilepipe.cuda.codegen import (
     column_reductions,
     control,
+    election,
     fragment_global,
     fragment_shared,
     fragments,
@@ -63,6 +64,7 @@ assert all(
         whole_reductions,
     )
 )
+_RESERVED = frozenset((*SPECIALS, *election.NAMES.values()))
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -119,7 +121,7 @@ def source(
         for role in sorted(kernel.roles, key=lambda r: r.first_warp)
     }
 
-    setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
+    setup = Context(module, Lines(1, lineinfo), Names(module.names, _RESERVED))
     instrument.begin(setup)
     _head(setup)
     itself = any(isinstance(op, ops.GridDependencyWait) for op in every)
@@ -261,20 +263,19 @@ def _specials(ctx: Context) -> list[str]:
         "cluster_id": "cluster_index()" if clusters else "blockIdx.x",
         "num_clusters": "cluster_count()" if clusters else "gridDim.x",
     }
-    lines = []
-    for name in (n for n in ctx.specials if n != "warp"):
+    lines, elected = [], election.declarations(ctx)
+    for name in (n for n in ctx.specials if n != "warp" and n not in elected):
         value = code[name]
         if value.endswith("()"):
             ctx.use(value[:-2])
         lines.append(f"const i32 {name} = {value};")
+    lines += (f"const bool {name} = {value};" for name, value in elected.items())
     return lines
 
 
 def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[str], str]:
     """The (lines of the function of a role, arguments that it is called with)."""
-    ctx = Context(
-        module, Lines(1, module.lineinfo), Names(module.names, frozenset(SPECIALS)), role, setup
-    )
+    ctx = Context(module, Lines(1, module.lineinfo), Names(module.names, _RESERVED), role, setup)
     ctx.inline = inlinable(role.body)
     block(ctx, role.body)
     instrument.end(ctx)

@@ -198,7 +198,7 @@ def attend(
 
     on_left, on_right = shared.sides
 
-    def steps(at: Place, start: tp.Value | int, stop: tp.Value, *cut: str) -> None:
+    def steps(at: Place, start: tp.Scalar, stop: tp.Scalar, *cut: str) -> None:
         """Scores of tiles [start, stop), and the products with V of the tiles before them."""
         for i in ctx.range(start, stop):
             multiply_keys()
@@ -212,8 +212,6 @@ def attend(
             ctx.wgmma_wait(0)  # the weights are free, and the sums there
             weights.set(scores)
 
-    # How many tiles of keys at one end an edge can cut that moves by a key with each of bm queries.
-    edge = 1 + (cfg.bm + cfg.bn - 2) // cfg.bn
     for tile in shared.work:
         at = shared.place(tile)
         softmax.reset()
@@ -227,14 +225,16 @@ def attend(
             mask(at, at.end - 1, on_left=on_left, on_right=on_right)
             softmax.update()
             weights.set(scores)
-            # Tiles that lie between the edges are seen by every query.
-            clear = ctx.let(ctx.min(at.blocks, edge if on_right else 1), "clear")
-            cut = ("left",) if on_left else ()
+            # Tiles between the edges are seen by every query.
+            clear: tp.Scalar = 1
             if on_right:
-                steps(at, 1, clear, "right", *cut)
+                whole = ctx.max(at.place + (1 + shared.right), 0) // cfg.bn
+                clear = ctx.let(ctx.min(at.blocks, ctx.max(at.end - whole, 1)), "clear")
+                steps(at, 1, clear, "right", *(("left",) if on_left else ()))
             last = at.blocks
             if on_left:
-                last = ctx.let(ctx.max(at.blocks - edge, clear), "last")
+                cut = ctx.ceil_div(ctx.max(at.place + (cfg.bm - 1) - shared.left, 0), cfg.bn)
+                last = ctx.let(ctx.max(ctx.min(at.blocks, at.end - cut), clear), "last")
             steps(at, clear, last)
             if on_left:
                 steps(at, last, at.blocks, "left")
