@@ -119,6 +119,8 @@ def _attention() -> Any:
         "slopes": None,
         "sinks": None,
         "score": None,
+        "cu_seqlens_q": None,
+        "cu_seqlens_k": None,
     }
 
 
@@ -183,6 +185,8 @@ def _ops_attention() -> Any:
         "slopes": None,
         "sinks": None,
         "score": None,
+        "cu_seqlens_q": None,
+        "cu_seqlens_k": None,
         "out": None,
         "return_lse": False,
         "layout": "bshd",
@@ -469,6 +473,8 @@ CALLS: dict[str, Call] = {
             "slopes": {"None"},
             "sinks": {"None"},
             "score": FUNCTION,
+            "cu_seqlens_q": {"None"},
+            "cu_seqlens_k": {"None"},
         },
     ),
     "gemm_gated.bind": Call(_gated),
@@ -498,6 +504,8 @@ CALLS: dict[str, Call] = {
             "slopes": {"None"},
             "sinks": {"None"},
             "score": FUNCTION,
+            "cu_seqlens_q": {"None"},
+            "cu_seqlens_k": {"None"},
             "return_lse": CONDITIONS,
         },
     ),

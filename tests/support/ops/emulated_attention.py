@@ -15,6 +15,7 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at
 from tilepipe.kernels.attention import reference as attention_reference, sm90 as kernel
+from tilepipe.kernels.attention.packed_reference import packed_attention
 from tilepipe.ops.attention import gpu as torch_attention
 from tilepipe.program import kernel_function
 
@@ -58,7 +59,11 @@ class Launcher:
     def __init__(self, emulator: Emulator, bound: dict[str, Any]) -> None:
         self.emulator = emulator
         self.bound = bound
-        names = ("lse", "sinks", "out", "v", "q", "slopes", "k")
+        self.bound |= {
+            "q_bounds": bound["cu_seqlens_q"],
+            "k_bounds": bound["cu_seqlens_k"],
+        }
+        names = ("lse", "sinks", "k_bounds", "out", "v", "q", "slopes", "k", "q_bounds")
         self.tensors = tuple(name for name in names if bound[name] is not None)
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
@@ -76,7 +81,11 @@ class Launcher:
         function = self.bound["score"]
         if function is not None:
             options["score"] = lambda *arrays: function(numpy_context, *arrays)
-        out, lse = attention_reference.attention(x["q"], x["k"], x["v"], **options)
+        if "q_bounds" in x:
+            bounds = x["q_bounds"], x["k_bounds"]
+            out, lse = packed_attention(x["q"], x["k"], x["v"], *bounds, **options)
+        else:
+            out, lse = attention_reference.attention(x["q"], x["k"], x["v"], **options)
         x["out"][...] = out.astype(x["out"].dtype)
         if "lse" in x:
             x["lse"][...] = lse.astype(np.float32)

@@ -8,12 +8,27 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.kernels.attention.reference import Array, compare_attention
+from tilepipe.kernels.attention.reference import Array, Doubles, attention, compare_attention
 
 
 def bounds_of(lengths: list[int]) -> npt.NDArray[np.int32]:
     """cu_seqlens of sequences that follow each other."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+
+def packed_attention(
+    q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, **options: Any
+) -> tuple[Doubles, Doubles]:
+    """out (total_q, heads, d_v) and lse (heads, total_q) in float64; rows in no sequence are 0.
+    Options: as of `attention`.
+    """
+    out, lse = np.zeros((*q.shape[:2], v.shape[2])), np.zeros((q.shape[1], q.shape[0]))
+    for i in range(len(cu_seqlens_q) - 1):
+        rows, keys = (slice(x[i], x[i + 1]) for x in (cu_seqlens_q, cu_seqlens_k))
+        if rows.start < rows.stop:
+            found = attention(q[None, rows], k[None, keys], v[None, keys], **options)
+            out[rows], lse[:, rows] = found[0][0], found[1][0]
+    return out, lse
 
 
 def compare_packed(

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import plain_int, shown
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
+from tilepipe.kernels.attention.packed import check_bounds
 from tilepipe.kernels.attention.scores import (
     ScoreFunction,
     Terms,
@@ -41,8 +43,14 @@ ELSEWHERE = {
     "attn_mask": "masks are causal=, window=, or a score function that gives -inf",
     "attn_bias": "a score function adds to scores; slopes= is ALiBi",
     "dropout_p": "there is no dropout",
-    "cu_seqlens_q": "sequences of one call have one length",
-    "cu_seqlens_k": "sequences of one call have one length",
+    "cu_seq_q": "write cu_seqlens_q=",
+    "cu_seq_k": "write cu_seqlens_k=",
+    "max_q": "write max_seqlen_q=",
+    "max_k": "write max_seqlen_k=",
+    "seqused_q": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
+    "seqused_k": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
+    "page_table": "K and V are not in pages",
+    "block_table": "K and V are not in pages",
 }
 ViewT = TypeVar("ViewT", Array, "torch.Tensor", "TensorView")
 
@@ -65,6 +73,10 @@ class AttentionCall(Generic[ArrayT]):
     return_lse: bool
     layout: str
     settings: Settings
+    cu_seqlens_q: ArrayT | None = None
+    cu_seqlens_k: ArrayT | None = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
 
     @property
     def seen(self) -> Window:
@@ -78,7 +90,7 @@ def heads_third(x: ViewT, layout: str) -> ViewT:
 
 
 def checked(call: AttentionCall[ArrayT]) -> Extents:
-    """The extents of a call; extents of 0 may be.
+    """The extents of a call, of packed sequences those of all of them; extents of 0 may be.
 
     Raises:
         BindError: arrays that do not fit together, or a setting that `AttentionConfig` does not
@@ -89,11 +101,12 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
             raise BindError(f"{NAME} has no argument {name}: {ELSEWHERE[name]}")
     check_settings(NAME, AttentionCall, call.settings, SETTINGS)
     layout = call.layout
+    sequences = _packed(call)
     Window.of(call.causal, call.window)
     q, k, v = (heads_third(x, layout) for x in (call.q, call.k, call.v))
     out = None if call.out is None else heads_third(call.out, layout)
     try:
-        found = check_attention(q, k, v, out, scale=call.scale, empty=True)
+        found = check_attention(q, k, v, out, scale=call.scale, empty=True, sequences=sequences)
     except BindError as error:
         if layout == "bshd":
             raise
@@ -107,8 +120,46 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
     return found
 
 
-def result_shape(found: Extents, layout: str) -> tuple[int, int, int, int]:
+def _packed(call: AttentionCall[ArrayT]) -> int:
+    """How many sequences are packed; 0: none are.
+
+    Raises:
+        BindError: bounds, or numbers beside them, that cannot be.
+    """
+    longest = {"max_seqlen_q": call.max_seqlen_q, "max_seqlen_k": call.max_seqlen_k}
+    found = check_bounds(call.cu_seqlens_q, call.cu_seqlens_k, call.q, call.k)
+    for name, value in longest.items():
+        if value is None:
+            continue
+        number = plain_int(value)
+        if number is None or number < 0:
+            raise BindError(
+                f"{NAME}: {name} is the length of the longest sequence, a number from 0; got"
+                f" {shown(value)}"
+            )
+        if not found:
+            raise BindError(
+                f"{NAME}: {name} is of packed sequences: pass cu_seqlens_q and cu_seqlens_k, which"
+                " say where they begin"
+            )
+    if found and call.layout != "bshd":
+        raise BindError(
+            f'{NAME}: packed sequences are (total, heads, d); layout="{call.layout}" is of batches:'
+            " leave it out"
+        )
+    return found
+
+
+def lse_shape(found: Extents) -> tuple[int, ...]:
+    """The shape of the logarithms."""
+    batch = () if found.sequences else (found.batch,)
+    return *batch, found.heads, found.s_q
+
+
+def result_shape(found: Extents, layout: str) -> tuple[int, ...]:
     """The shape of the result."""
+    if found.sequences:
+        return found.s_q, found.heads, found.d_v
     if layout == "bshd":
         return found.batch, found.s_q, found.heads, found.d_v
     return found.batch, found.heads, found.s_q, found.d_v
@@ -118,5 +169,7 @@ def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
     on_right = call.seen.right is not None
     changed = Terms(call.softcap != 0, call.slopes is not None, call.score).any
-    chosen = choose(found.d, found.d_v, on_right, found.s_kv, changed=changed)
+    most = found.s_kv if call.max_seqlen_k is None else call.max_seqlen_k
+    packed = found.sequences > 0
+    chosen = choose(found.d, found.d_v, on_right, most, changed=changed, packed=packed)
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen

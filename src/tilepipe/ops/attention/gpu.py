@@ -21,6 +21,7 @@ from tilepipe.ops.attention.call import (
     checked,
     config,
     heads_third,
+    lse_shape,
     result_shape,
 )
 from tilepipe.ops.calls import Shape
@@ -49,9 +50,11 @@ Results = tuple[torch.Tensor, torch.Tensor]
 SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
     " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
-    " str layout='bshd', str settings='()') -> (Tensor, Tensor)"
+    " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
+    " int? max_seqlen_k=None) -> (Tensor, Tensor)"
 )
-_PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks")  # what `pick` of a plan takes
+# what `pick` of a plan takes
+_PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds")
 
 
 class Plan(NamedTuple):
@@ -71,7 +74,7 @@ class Plan(NamedTuple):
     stride: Shape
     dtype: torch.dtype
     device: torch.device
-    lse: tuple[int, int, int]
+    lse: Shape
     spans: tuple[int, ...]
 
 
@@ -107,12 +110,20 @@ def _dispatched(call: Call) -> Results:
         call.return_lse,
         call.layout,
         settings_text(call.settings),
+        call.cu_seqlens_q,
+        call.cu_seqlens_k,
+        call.max_seqlen_k,
     )
     return (result if call.out is None else call.out.copy_(result)), lse
 
 
 def _checked_tensors(call: Call) -> Extents:
-    extra = {"slopes": call.slopes, "sinks": call.sinks}
+    extra = {
+        "slopes": call.slopes,
+        "sinks": call.sinks,
+        "cu_seqlens_q": call.cu_seqlens_q,
+        "cu_seqlens_k": call.cu_seqlens_k,
+    }
     given = {name: x for name, x in extra.items() if x is not None}
     named = {"q": call.q, "k": call.k, "v": call.v, **given, "out": call.out}
     check_tensors(NAME, named, optional=1)
@@ -128,6 +139,9 @@ def _key(call: Call) -> object:
         facts(call.out),
         facts(call.slopes),
         facts(call.sinks),
+        facts(call.cu_seqlens_q),
+        facts(call.cu_seqlens_k),
+        call.max_seqlen_k,
         call.causal,
         call.window,
         call.scale,
@@ -144,18 +158,21 @@ def _prepare(call: Call) -> Plan:
     q, out = call.q, call.out
     ordinal = q.get_device()
     like = _new(q, found, call.layout) if out is None else out
-    lse_shape = (found.batch, found.heads, found.s_q) if call.return_lse else (0, 0, 0)
+    of_lse = lse_shape(found) if call.return_lse else (0, 0, 0)
     spans = tuple(span(x) for x in (q, call.k, call.v, out))
-    parts = ordinal, tuple(like.shape), tuple(like.stride()), q.dtype, q.device, lse_shape, spans
+    parts = ordinal, tuple(like.shape), tuple(like.stride()), q.dtype, q.device, of_lse, spans
     if found.empty:
         return Plan(None, tuple, *parts)
     device.hopper(ordinal, NAME)
     lse = None
     if call.return_lse:
-        lse = TensorView(torch.empty(lse_shape, dtype=torch.float32, device=q.device))
+        lse = TensorView(torch.empty(of_lse, dtype=torch.float32, device=q.device))
     views = (heads_third(TensorView(x), call.layout) for x in (q, call.k, call.v, like))
     q_view, k_view, v_view, out_view = views
-    slopes, sinks = (None if x is None else TensorView(x) for x in (call.slopes, call.sinks))
+    slopes, sinks, q_bounds, k_bounds = (
+        None if x is None else TensorView(x)
+        for x in (call.slopes, call.sinks, call.cu_seqlens_q, call.cu_seqlens_k)
+    )
     with device.context(ordinal):
         launcher = attention_kernel.bind(
             q_view,
@@ -171,6 +188,8 @@ def _prepare(call: Call) -> Plan:
             slopes=slopes,
             sinks=sinks,
             score=call.score,
+            cu_seqlens_q=q_bounds,
+            cu_seqlens_k=k_bounds,
         ).launcher()
     return Plan(launcher, itemgetter(*[_PLACES.index(x) for x in launcher.tensors]), *parts)
 
@@ -194,7 +213,8 @@ def _launch(plan: Plan, call: Call) -> Results:
         if call.sinks is not None and call.return_lse:
             lse.copy_(call.sinks[:, None].expand_as(lse))
         return result, lse
-    places = q, k, v, result, lse, call.slopes, call.sinks
+    bounds = call.cu_seqlens_q, call.cu_seqlens_k
+    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds
     addresses = tuple(map(data_ptr, plan.pick(places)))
     plan.launcher(addresses, device.raw_stream(plan.ordinal))
     if out is not None and not out.is_inference():
@@ -230,16 +250,20 @@ def kernel(
     return_lse: bool = False,
     layout: str = "bshd",
     settings: str = "()",
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_k: int | None = None,
 ) -> Results:
     """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     items = settings_of(settings)
+    bounds = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k
     sides = None if window is None else (window[0], window[1])
     return plans.run(
         AttentionCall(
             q, k, v, causal, sides, scale, softcap, slopes, sinks, None, None, return_lse, layout,
-            items,
+            items, *bounds,
         )
     )  # fmt: skip
 
@@ -257,22 +281,28 @@ def _fake(
     return_lse: bool = False,
     layout: str = "bshd",
     settings: str = "()",
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_k: int | None = None,
 ) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
-    if {q.dim(), k.dim(), v.dim()} != {4}:
+    rank = 4 if cu_seqlens_q is None else 3
+    if {q.dim(), k.dim(), v.dim()} != {rank}:
         raise BindError(
-            f"tilepipe::{NAME} takes tensors of 4 dimensions; got {q.dim()}, {k.dim()} and"
+            f"tilepipe::{NAME} takes tensors of {rank} dimensions; got {q.dim()}, {k.dim()} and"
             f" {v.dim()}"
         )
     torch._check(
-        q.shape[3] == k.shape[3],
-        lambda: f"tilepipe::{NAME}: q has a d of {q.shape[3]} and k of {k.shape[3]}",
+        q.shape[-1] == k.shape[-1],
+        lambda: f"tilepipe::{NAME}: q has a d of {q.shape[-1]} and k of {k.shape[-1]}",
     )
-    batch, s_q, heads, _ = q.shape if layout == "bshd" else (q.shape[0], q.shape[2], q.shape[1], 0)
-    same = v.shape[3] == q.shape[3]
-    result = torch.empty_like(q) if same else q.new_empty((*q.shape[:3], v.shape[3]))
+    *batch, s_q, heads, _ = q.shape
+    if layout != "bshd":
+        s_q, heads = heads, s_q
+    same = v.shape[-1] == q.shape[-1]
+    result = torch.empty_like(q) if same else q.new_empty((*q.shape[:-1], v.shape[-1]))
     return result, q.new_empty(
-        (batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32
+        (*batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32
     )
 
 
@@ -281,7 +311,7 @@ def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
 
 
 def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 12  # never reached: `_setup` has refused
+    return (None,) * 15  # never reached: `_setup` has refused
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -29,6 +29,10 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    cu_seqlens_q: ArrayT | None = None,
+    cu_seqlens_k: ArrayT | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     out: ArrayT | None = None,
     return_lse: Literal[False] = False,
     layout: str = "bshd",
@@ -49,6 +53,10 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    cu_seqlens_q: ArrayT | None = None,
+    cu_seqlens_k: ArrayT | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     out: ArrayT | None = None,
     return_lse: Literal[True],
     layout: str = "bshd",
@@ -69,6 +77,10 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    cu_seqlens_q: ArrayT | None = None,
+    cu_seqlens_k: ArrayT | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     out: ArrayT | None = None,
     return_lse: bool,
     layout: str = "bshd",
@@ -88,6 +100,10 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    cu_seqlens_q: ArrayT | None = None,
+    cu_seqlens_k: ArrayT | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     out: ArrayT | None = None,
     return_lse: bool = False,
     layout: str = "bshd",
@@ -119,10 +135,16 @@ def attention(
             scores, float32 (rows, keys), after `softcap` and `slopes`; query (rows, 1) and key (1,
             keys) int32 indices; head an int32 value. It gives what the softmax takes, -inf for a
             key that is not seen. Each function object is a kernel of its own, so keep it.
+        cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,), beside q, k and v: for sequences of
+            different lengths, one after the other: q (total_q, heads, d), k (total_k, kv_heads, d),
+            v (total_k, kv_heads, d_v). Sequence i has the queries cu_seqlens_q[i] to
+            cu_seqlens_q[i + 1] - 1, and so for keys; s_q and s_kv are then its lengths. On a GPU
+            only the kernel reads them.
+        max_seqlen_q, max_seqlen_k: the longest of these sequences, for choosing settings.
         out: where to write the result: (batch, s_q, heads, d_v), dtype of q, strides as above, and
             no memory of q, k or v.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
-            (batch, heads, s_q).
+            (batch, heads, s_q), of packed sequences (heads, total_q).
         layout: "bshd", as above, or "bhsd": q, out (batch, heads, s_q, d), k, v (batch, kv_heads,
             s_kv, d).
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
@@ -131,7 +153,7 @@ def attention(
     Returns:
         `out`, or a new array or tensor, laid out as q where d_v is d; with `return_lse` the pair of
         that and the logarithms. A query that sees no key has 0, and a logarithm of its sink, or
-        -inf; so has every query where s_kv is 0.
+        -inf; so has every query where s_kv is 0. Rows that are in no sequence keep what `out` has.
 
     Raises:
         BindError: shapes, dtypes, strides or devices that do not fit, unknown settings, tensors
@@ -159,6 +181,10 @@ def attention(
         require_bool(return_lse, f"{NAME}: return_lse"),
         layout,
         tuple(sorted(settings.items())),
+        cu_seqlens_q,
+        cu_seqlens_k,
+        plain(max_seqlen_q),
+        plain(max_seqlen_k),
     )
     if isinstance(q, np.ndarray) and isinstance(k, np.ndarray) and isinstance(v, np.ndarray):
         from tilepipe.ops.attention import simulated

@@ -7,7 +7,14 @@ import numpy as np
 from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.arrays import require_arrays
-from tilepipe.ops.attention.call import AttentionCall, checked, config, heads_third, result_shape
+from tilepipe.ops.attention.call import (
+    AttentionCall,
+    checked,
+    config,
+    heads_third,
+    lse_shape,
+    result_shape,
+)
 from tilepipe.ops.calls import Array, Progress
 
 
@@ -22,7 +29,9 @@ def attention(
         same = found.d_v == found.d
         shape = result_shape(found, call.layout)
         result = np.empty_like(call.q) if same else np.empty(shape, call.q.dtype)
-    lse = np.full((found.batch, found.heads, found.s_q), -np.inf, np.float32)
+    if found.sequences and call.out is None:
+        result[...] = 0  # rows that are in no sequence
+    lse = np.full(lse_shape(found), -np.inf, np.float32)
     if found.empty:
         result[...] = 0
         if call.sinks is not None:
@@ -44,6 +53,8 @@ def attention(
             slopes=call.slopes,
             sinks=call.sinks,
             score=call.score,
+            cu_seqlens_q=call.cu_seqlens_q,
+            cu_seqlens_k=call.cu_seqlens_k,
         )
         program.run(seed=seed, progress=progress)
     return (result, lse) if call.return_lse else result

@@ -1,0 +1,58 @@
+"""ops.attention of packed PyTorch tensors: simulated on the CPU; plans and the operator, with
+launches emulated on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilepipe as tp
+from tests.ops.attention.test_packed import arrays, call
+from tilepipe.kernels.attention.packed_reference import compare_packed
+
+torch = pytest.importorskip("torch")
+
+from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
+
+__all__ = ["gpu"]
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
+
+
+def tensors() -> list[Any]:
+    *given, q_bounds, k_bounds = arrays()
+    floats = [torch.from_numpy(x.view("uint16")).view(torch.bfloat16) for x in given]
+    return [*floats, torch.from_numpy(q_bounds), torch.from_numpy(k_bounds)]
+
+
+def right(out: Any, lse: Any, **options: Any) -> None:
+    got = out.view(torch.uint16).numpy().view(tp.bfloat16.numpy)
+    assert compare_packed(got, *arrays(), lse=lse.numpy(), **options).ok
+
+
+def test_tensors_on_the_cpu_are_simulated() -> None:
+    right(*call(*tensors(), causal=True, return_lse=True), causal=True)
+
+
+def test_values_and_plans(gpu: Emulator) -> None:
+    given = tensors()
+    for _ in range(2):
+        right(*call(*given, return_lse=True))
+    assert (gpu.launches, len(gpu.bound)) == (2, 1)
+    assert gpu.bound[0]["cfg"].schedule == "single"
+    room = torch.zeros_like(given[0])
+    assert call(*given, out=room) is room
+    assert not torch.equal(room, torch.zeros_like(room))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(gpu: Emulator, dynamic: bool) -> None:
+    def step(*given: Any) -> Any:
+        return call(*given, causal=True, return_lse=True)
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    out, lse = compiled(*tensors())
+    assert lse.shape == (4, 77)
+    right(out, lse, causal=True)
