@@ -34,3 +34,11 @@ def test_a_sum_of_16_bit_floats_is_rounded_once(layout: str, shape: tuple[int, i
     code = printed("bfloat16", layout, shape, "sum")
     assert code.count("= round_bf16(") == 1
     assert "= round_bf16(" not in printed("bfloat16", layout, shape, "max")
+
+
+@pytest.mark.parametrize(("kind", "small"), [("bfloat16", "bf16"), ("float16", "f16")])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_an_extreme_of_16_bit_floats_is_of_pairs(op: str, kind: str, small: str) -> None:
+    code = printed(kind, "rows:32", (4, 256), op)
+    assert f"x[3] = {op}_{small}x2(x[3], " in code
+    assert f"_{small}x2(" not in printed(kind, "rows:32", (4, 256), "sum")

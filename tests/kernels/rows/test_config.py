@@ -38,3 +38,13 @@ def test_rows_of_partial_sums() -> None:
     assert (
         part_rows(1000, RowConfig(threads=32, warpgroups=2, parts=8, cluster=4, ctas=2), 132) == 66
     )
+
+
+def test_fewer_ctas_where_columns_lie_outside() -> None:
+    """The code for columns outside takes registers, which would be spilled."""
+    assert heuristics.cross_entropy(16384, 2).ctas == 2 * heuristics.cross_entropy(16376, 2).ctas
+
+
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_the_threads_of_a_narrow_row_are_as_few_as_its_columns_ask_for(name: str) -> None:
+    assert [CHOOSERS[name][0](n, 2).threads for n in (1, 16, 17, 100, 512)] == [1, 1, 2, 8, 32]
