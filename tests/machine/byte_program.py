@@ -12,7 +12,7 @@ that lies on the bytes of the ring's first stage; one lane writes that out by TM
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from tests.support.machine.matrix_descriptors import wgmma_bits
 from tilepipe.check.proofs.guards import Guards
 from tilepipe.check.proofs.polling import Kind
+from tilepipe.check.unreached import Coverage
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import H200
 from tilepipe.ir.facts import Facts, Group, Sync, Unit
@@ -272,6 +273,7 @@ class Launch:
     residents: Sequence[int] = (1,)
     waits_for_flags = False
     flag_looks: frozenset[int] = frozenset()
+    requests: frozenset[int] = frozenset()
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant
@@ -282,6 +284,9 @@ class Launch:
 
     def possible_guards(self) -> Guards:
         return Guards()
+
+    def coverage(self, unmade: Collection[int]) -> Coverage:
+        return Coverage()
 
     def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
         return error

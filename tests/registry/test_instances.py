@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import check
-from tilepipe.check.verdict import too_small
+from tilepipe.check.verdict import combine, too_small
 from tilepipe.registry.catalog import KERNELS, find
 
 HOPPER: list[tuple[str, dict[str, Any]]] = [
@@ -38,6 +38,7 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm_gated", {"cluster": 2, "activation": "gelu"}),
     ("gemm_quantised", {}),
     ("gemm_quantised", {"bits": 8, "group": 64, "split_k": 2}),
+    ("gemm_stream_k", {}),  # CTAs wait for each other's flags
     ("gemm_grouped", {}),
     ("gemm_grouped", {"cluster": 2}),
     ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),
@@ -61,9 +62,8 @@ BLACKWELL: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"arch": "sm100"}),
     ("attention", {"arch": "sm100", "causal": True, "d": 64}),
 ]
-# explored: who gets which tile is open, or who comes first to a flag
+# explored: who gets which tile is open
 FETCHED: list[tuple[str, dict[str, Any]]] = [
-    ("gemm_stream_k", {}),
     ("gemm", {"arch": "sm100"}),
     ("gemm", {"arch": "sm100", "split_k": 2, "stages": 2}),
     ("gemm", {"arch": "sm100", "cta_group": 2, "cluster": 2}),
@@ -106,6 +106,9 @@ def test_an_instance_is_verified_by_one_execution_and_large_enough(
     ] * 2
     assert too_small(verdicts) == ""
     assert all(v.grid >= 2 and v.facts for v in verdicts)
+    # the data of an instance let no largest score of a row grow by `rescale_above`
+    rescales = ["correction"] if case[1].get("arch") == "sm100" and case[0] == "attention" else []
+    assert [place.role for place in combine(verdicts).unreached] == rescales
 
 
 @pytest.mark.slow
@@ -125,6 +128,7 @@ def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[s
     ] * 2
     assert too_small(verdicts) == ""
     assert all(v.traces > 1 for v in verdicts)
+    assert not combine(verdicts).unreached
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Findings, Progress
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.proofs.polling import Kind
+from tilepipe.check.unreached import Coverage
 from tilepipe.check.verdict import (
     NOT_MODELLED,
     Bounds,
@@ -105,6 +106,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             faults.append(
                 shortened(front_end, found.fault, found.schedule, shorten, explorer.deadline)
             )
+        explorer.note_requests()
         seconds = time.perf_counter() - explorer.started
         conclusion: Conclusion = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(
@@ -120,6 +122,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             bound,
             attempt.completions,
             front_end.grid,
+            front_end.coverage(explorer.unmade) if conclusion == "verified" else Coverage(),
         )
 
 

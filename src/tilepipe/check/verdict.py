@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
+from tilepipe.check.unreached import Coverage, Unreached
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain, plain_int, require_bool, require_function, shown
 from tilepipe.machine.advice import add
@@ -232,6 +233,8 @@ class Verdict:
         completions: mbarrier array -> for each CTA of the grid, the number of completed phases of
             each barrier of the array.
         grid: the number of CTAs.
+        coverage: of a verified instance, the lines of source that its executions have reached, and
+            those that none has.
     """
 
     verdict: Conclusion
@@ -246,6 +249,14 @@ class Verdict:
     bound: str = ""
     completions: dict[str, list[list[int]]] = field(default_factory=dict)
     grid: int = 1
+    coverage: Coverage = field(default_factory=Coverage)
+
+    @property
+    def unreached(self) -> list[Unreached]:
+        """The lines of source that hold ops and that no execution has reached: nothing is verified
+        about them. Of a traced kernel that is verified; else empty.
+        """
+        return self.coverage.places()
 
     @property
     def ok(self) -> bool:
@@ -265,6 +276,10 @@ class Verdict:
             "facts": self.facts,
             "advice": self.advice,
             "faults": [{"kind": f.kind, "message": f.message, "at": f.loc} for f in self.faults],
+            "unreached": [
+                {"lines": place.lines, "role": place.role, "why": place.why}
+                for place in self.unreached
+            ],
         }
 
 
@@ -324,6 +339,7 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
             advice=advice,
             facts=first.facts + v.facts,
             bound=first.bound or v.bound,
+            coverage=first.coverage | v.coverage,
         )
     return first
 

@@ -42,6 +42,10 @@ ONE_CTA = (
     "no launch here has more than one CTA, and what CTAs do to each other takes two. Where the"
     " kernel runs with more, check such a launch as well; --small leaves this line out."
 )
+NOT_REACHED = (
+    "Not reached, so nothing is verified about these lines. Choose problems, or settings, that"
+    " reach them:"
+)
 MOST_FACTS = 8  # instances; of a larger family --json has the facts
 
 
@@ -248,6 +252,7 @@ def _report(
 def _show(
     found: Target, verdicts: Sequence[Verdict], combined: Verdict, lines: Sensitivity | None
 ) -> None:
+    from tilepipe.check.unreached import listed
     from tilepipe.check.verdict import NOT_MODELLED
 
     config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
@@ -275,6 +280,8 @@ def _show(
     for v in verdicts if len(verdicts) <= MOST_FACTS else ():
         _list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
     _list("Advice:", combined.advice)
+    if combined.unreached:
+        _list(NOT_REACHED, listed(combined.unreached))
     if combined.ok:
         out.print(f"\n{MEANING}")
     if combined.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):

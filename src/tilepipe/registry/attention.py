@@ -175,7 +175,10 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     if settings["lengths"]:
         return {f"lengths={settings['lengths']}, on {SMS} SMs": Size({}, SMS)}
     cut = options(settings).seen.sides != (False, False)
-    return attention_sizes(rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=cut)
+    ragged = not isinstance(cfg, AttentionConfig)  # such tiles have a loop of their own there
+    return attention_sizes(
+        rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=cut, ragged=ragged
+    )
 
 
 ATTENTION = KernelSpec(

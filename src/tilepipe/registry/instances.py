@@ -143,19 +143,20 @@ def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
 
 
 def attention_sizes(
-    rows: int, keys: int, stages: int, heads: int, *, persistent: bool, causal: bool
+    rows: int, keys: int, stages: int, heads: int, *, persistent: bool, causal: bool, ragged: bool
 ) -> Sizes:
     """s_q and s_kv: two tiles a CTA where it is persistent, otherwise one; with a causal mask, some
     that see fewer keys.
 
     Args:
         rows, keys: of a tile of queries, and of keys. heads: of all batches.
+        ragged: in one of the two, the last tile of keys is not full.
     """
     blocks = max(-(-SMS * (2 if persistent else 1) // heads), 2 if causal else 1)
     tiles, ctas = (-(-blocks * heads // SMS), SMS) if persistent else (1, blocks * heads)
     return {
         in_words(tiles, "K and V tile", steps, f"{ctas} CTAs"): Size(
-            {"s_q": blocks * rows, "s_kv": steps * keys}, SMS
+            {"s_q": blocks * rows, "s_kv": steps * keys - (ragged and steps > stages)}, SMS
         )
         for steps in steps_of(stages)
     }

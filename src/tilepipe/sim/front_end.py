@@ -6,8 +6,9 @@ simulator knows it. What else proofs over the IR need of the compiled kernel is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import combinations
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from tilepipe.sim.analysis.data_flow import (
 )
 from tilepipe.sim.analysis.interchangeable import interchangeable
 from tilepipe.sim.analysis.live_locals import place
+from tilepipe.sim.analysis.reached_lines import ReachedLines, requests
 from tilepipe.sim.analysis.waiting_loops import (
     place_of as place_of,
     waiting_loops as waiting_loops,
@@ -37,13 +39,17 @@ from tilepipe.sim.run import occupancy, world_of
 from tilepipe.sim.sites import OpSite as OpSite
 
 
+# of kernels of which some instance has reached all lines: computed once
+_all_reached: WeakKeyDictionary[Kernel, ReachedLines] = WeakKeyDictionary()
+
+
 class KernelFrontEnd(DecidingData):
     """A launch of a kernel, as an exploration sees it.
 
     Attributes:
         sites: all ops, by id. shares_work: what one cluster gets depends on the others.
         lanes: those that are elected in turn (`sim.election`).
-        resident: how many clusters run at once.
+        resident: how many clusters run at once. requests: the ids of sites that make requests.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -53,6 +59,7 @@ class KernelFrontEnd(DecidingData):
         self.sites = compiled.sites
         self.shares_work = compiled.program.shares_work
         self.lanes = compiled.lanes
+        self.requests = requests(compiled.source)
         clusters = launch.chip.resident_clusters(launch.kernel.cluster_size)
         self.resident = max(clusters * occupancy(launch), 1)
 
@@ -64,6 +71,17 @@ class KernelFrontEnd(DecidingData):
         """The names of the roles whose agents all do the same."""
         kernel = self.launch.kernel
         return [role.name for role in kernel.roles if interchangeable(role, kernel.setup)]
+
+    def lines_reached(self, unmade: Collection[int]) -> ReachedLines:
+        """The lines that executions have reached which have made all requests but `unmade`."""
+        kernel = self.launch.kernel
+        if not unmade and kernel in _all_reached:
+            return _all_reached[kernel]
+        number = {id(site.op): site.id for site in self.sites}
+        found = ReachedLines(kernel, number, self.requests.difference(unmade), unmade)
+        if not unmade:
+            _all_reached[kernel] = found
+        return found
 
     def start(self, rules: Rules) -> World:
         """What all clusters of the launch share, at its start."""

@@ -8,11 +8,12 @@ leaves out must change no later step and no fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Protocol
 
 from tilepipe.check.proofs.guards import Guards
 from tilepipe.check.proofs.polling import Kind
+from tilepipe.check.unreached import Coverage
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.journal import Journal
@@ -38,6 +39,7 @@ class FrontEnd(Protocol):
         waits_for_flags: loops that only wait for a value in global memory count as waits in
             executions that begin now; no, unless the caller that decides the launch says so.
         flag_looks: the sites of the strong loads in such loops.
+        requests: the sites of which a verdict says whether they were reached.
     """
 
     elected: int
@@ -50,6 +52,7 @@ class FrontEnd(Protocol):
     may_poll: bool
     waits_for_flags: bool
     flag_looks: frozenset[int]
+    requests: frozenset[int]
 
     # -- the program -------------------------------------------------------------------
 
@@ -71,6 +74,11 @@ class FrontEnd(Protocol):
 
     def possible_guards(self) -> Guards:
         """The tests that count as waits, as far as the text of the program says."""
+
+    def coverage(self, unmade: Collection[int]) -> Coverage:
+        """The lines of source that executions have reached, and those that they have not. `unmade`:
+        of `requests`, those that none of them has performed.
+        """
 
     def interchangeable(self) -> Sequence[str]:
         """The names of the roles whose agents all do the same: nothing in them asks which agent it

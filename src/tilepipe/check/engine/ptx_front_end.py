@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from math import prod
 
 from tilepipe.check.key_encoding import digest
 from tilepipe.check.proofs.guards import Guards
 from tilepipe.check.proofs.polling import Kind
+from tilepipe.check.unreached import Coverage
 from tilepipe.ir.facts import Sync
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.cta import Cta
@@ -52,6 +53,7 @@ class PtxFrontEnd:
         self.guards = Guards()
         self.waits_for_flags = False
         self.flag_looks: frozenset[int] = frozenset()
+        self.requests: frozenset[int] = frozenset()
         code = launch.kernel.code
         self.lanes = lanes_to_elect(code.flow, code.operations, launch.block)
         if len(self.lanes) > 1 and not asks(rules, ELECTED_LANE):
@@ -108,6 +110,10 @@ class PtxFrontEnd:
         tests = {code.sites[at].number: group for at, group in found.tests.items()}
         waits = {code.sites[at].number: group for at, group in found.waits.items()}
         return Guards(tests, waits, read_at_once=True, unread=found.unread)
+
+    def coverage(self, unmade: Collection[int]) -> Coverage:
+        """Nothing: which lines of PTX are meant to be reached is not known."""
+        return Coverage()
 
     def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
         """The use of a register that nothing has written, or the error itself."""

@@ -81,6 +81,7 @@ class Explorer:
         started: the time at which the check began, by `time.perf_counter`.
         found: the results so far.
         state_keys: makes the keys of states; None before the first execution.
+        unmade: of the front end's requests, those that no execution has performed that is over.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class Explorer:
         self.started = time.perf_counter()
         self.found = Findings()
         self.state_keys: StateKeys | None = None
+        self.unmade: frozenset[int] = front_end.requests
+        self._counts: list[int] = []
 
     # -- executions --------------------------------------------------------------------
 
@@ -138,10 +141,18 @@ class Explorer:
     def begin(self, clusters: Sequence[int], left: int) -> Execution:
         """A new execution, if the bounds allow one."""
         self.count_execution(left)
+        self.note_requests()
         execution = Execution(self.front_end, clusters, self.bounds.steps, self.deadline)
         if self.state_keys is None:
             self.state_keys = StateKeys(self.front_end, self.reductions.symmetry)
+        self._counts = execution.world.counts
         return execution
+
+    def note_requests(self) -> None:
+        """Takes note of the requests that the last execution has made."""
+        counts, self._counts = self._counts, []
+        if counts:
+            self.unmade = frozenset(n for n in self.unmade if not counts[n])
 
     def perform(self, execution: Execution, work: Callable[[], object]) -> bool:
         """Performs `work`, a part of an execution. Returns whether that ended in a fault, which is

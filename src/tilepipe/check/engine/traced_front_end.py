@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +11,7 @@ import numpy as np
 from tilepipe.check.key_encoding import digest
 from tilepipe.check.proofs.guards import Guards, guards
 from tilepipe.check.proofs.polling import Kind
+from tilepipe.check.unreached import Coverage, Line
 from tilepipe.errors import BindError
 from tilepipe.ir import def_use, ops, printer
 from tilepipe.ir.expressions import Const
@@ -107,7 +108,7 @@ class TracedFrontEnd(KernelFrontEnd):
         self.may_poll = any(self._looks(op) for op in looped)
         self.waits_for_flags = False
         self._waiting_loops = waiting_loops(compile_kernel(launch.kernel))
-        flags = self._flags()
+        flags = self._flags() if self._waiting_loops else set()
         self.flag_looks = frozenset(
             loop.site
             for loop in self._waiting_loops.values()
@@ -137,6 +138,14 @@ class TracedFrontEnd(KernelFrontEnd):
     def possible_guards(self) -> Guards:
         """The tests that may be treated as waits, by the text of the kernel."""
         return guards(self.launch.kernel, self.sites) if self._tests else Guards()
+
+    def coverage(self, unmade: Collection[int]) -> Coverage:
+        """The lines of source that hold ops, and were reached."""
+        lines = self.lines_reached(unmade)
+        return Coverage(
+            frozenset(Line(*place) for place in lines.reached),
+            {Line(*place): why for place, why in lines.unreached.items()},
+        )
 
     def explained(self, error: Exception, agent: Agent, site: Site) -> Exception:
         """The error itself: every operand of a traced kernel has a value."""

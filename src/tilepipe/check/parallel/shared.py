@@ -40,7 +40,8 @@ from tilepipe.machine.clusters import quiet_numbers
 # executions performed in this process first: they take less time than starting a worker
 UNSHARED = 24
 QUEUED = 2  # executions requested of each worker at once
-_Reply = tuple[Outcome, tuple[str, ...]] | str | Failure  # an outcome and advice, a bound, ...
+# an outcome, advice, and the requests that were never made; a bound; ...
+_Reply = tuple[Outcome, tuple[str, ...], frozenset[int]] | str | Failure
 
 
 class SharedExplorer(Explorer):
@@ -131,7 +132,8 @@ class SharedExplorer(Explorer):
             )
         if isinstance(message, str):
             raise BoundError(message)
-        outcome, advice = message
+        outcome, advice, unmade = message
+        self.unmade &= unmade
         add(self.found.advice, advice)
         return outcome
 
@@ -197,4 +199,5 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
             except BoundError as bound:
                 pipe.send(str(bound))
                 continue
-            pipe.send((outcome, tuple(explorer.found.advice)))
+            explorer.note_requests()
+            pipe.send((outcome, tuple(explorer.found.advice), explorer.unmade))

@@ -57,7 +57,7 @@ class WaitingLoop:
 
 def waiting_loops(compiled: Compiled) -> dict[Place, WaitingLoop]:
     """The loops of a kernel that only wait, by the place of their load."""
-    if not any("yield load_strong," in line for line in compiled.source.splitlines()):
+    if "yield load_strong," not in compiled.source:
         return {}
     return dict(_loops(compiled.source))
 
