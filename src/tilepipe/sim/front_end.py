@@ -38,7 +38,6 @@ from tilepipe.sim.codegen.module import (
 from tilepipe.sim.run import occupancy, world_of
 from tilepipe.sim.sites import OpSite as OpSite
 
-
 # of kernels of which some instance has reached all lines: computed once
 _all_reached: WeakKeyDictionary[Kernel, ReachedLines] = WeakKeyDictionary()
 
