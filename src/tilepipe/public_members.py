@@ -5,7 +5,12 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tilepipe.lang.arguments.member_checks import check_class, check_function, note_class
+from tilepipe.lang.arguments.member_checks import (
+    check_class,
+    check_function,
+    note_class,
+    note_public,
+)
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.control.loops import Range, WhileLoop
 from tilepipe.lang.handles.linear import Handle
@@ -39,6 +44,7 @@ def check_arguments(public: dict[str, Any]) -> None:
     note_class(Tracer)
     note_class(Handle)
     found = [x for name, x in public.items() if not name.startswith("_") and isinstance(x, type)]
+    note_public(x for x in found if x.__module__.startswith(_TRACED))
     for cls in (*_GIVEN, *found):
         # made by each bind; `tp.tensor_map` checks
         if cls.__module__.startswith(_TRACED) and cls is not TensorMap:

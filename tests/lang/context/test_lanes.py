@@ -20,8 +20,22 @@ from tests.support.tracing import evaluated, in_role, refused, role_from_text
         ("ctx.ballot('a')", ("expected a number or a traced value",)),
         (
             "ctx.reduce_lanes('add', ctx.lane.to('float32'))",
-            ('reduce_lanes("add") combines int32 or uint32, got float32', "five ctx.shuffle_xor"),
+            (
+                'reduce_lanes("add") combines int32 or uint32, got float32',
+                "`v += ctx.shuffle_xor(v.get(), mask)` for mask in 1, 2, 4, 8, 16",
+            ),
         ),
+        (
+            "ctx.reduce_lanes('add', ctx.lane.to('bfloat16'))",
+            ("ctx.shuffle_xor(v.get(), mask)", 'Convert the bfloat16 first: x.to("float32")'),
+        ),
+        ("ctx.reduce_lanes('max', ctx.lane.to('float16'))", ('Convert it: x.to("float32").',)),
+        ("ctx.reduce_lanes('and', ctx.lane.to('float32'))", ('as x.bitcast("uint32")',)),
+        ("ctx.reduce_lanes('or', ctx.lane > 1)", ("Write ctx.any_lane(cond).",)),
+        ("ctx.reduce_lanes('and', ctx.lane > 1)", ("Write ctx.all_lanes(cond).",)),
+        ("ctx.reduce_lanes('add', ctx.lane > 1)", ("ctx.select(cond, 1, 0)",)),
+        ("ctx.shuffle(ctx.lane.to('bfloat16'), 0)", ('Convert it: x.to("float32").',)),
+        ("ctx.shuffle(ctx.lane > 1, 0)", ("ctx.ballot(cond)",)),
         (
             "ctx.reduce_lanes('max', ctx.lane.to('int64'))",
             ('reduce_lanes("max") combines int32, uint32 or float32, got int64', '.to("int32")'),

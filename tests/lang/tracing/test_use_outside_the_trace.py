@@ -179,12 +179,10 @@ def in_another_kernel(use: Callable[[], object]) -> tuple[list[BaseException], s
 SPECIAL: dict[str, Callable[[Any, dict[type, Any]], Any]] = {
     "Context.print": lambda f, kept: f("x"),
     "Context.role": lambda f, kept: f("again", warps=1)(lambda: None),
-    "TransferMembers.store_global": lambda f, kept: f(
-        kept[tp.GlobalTensor], (0, 0), kept[Fragment]
-    ),
-    "TensorCoreMembers.fragment": lambda f, kept: f(shape=(64, 8)),
-    "ScalarMembers.min": lambda f, kept: f(1, 2),
-    "ScalarMembers.max": lambda f, kept: f(1, 2),
+    "Context.store_global": lambda f, kept: f(kept[tp.GlobalTensor], (0, 0), kept[Fragment]),
+    "Context.fragment": lambda f, kept: f(shape=(64, 8)),
+    "Context.min": lambda f, kept: f(1, 2),
+    "Context.max": lambda f, kept: f(1, 2),
     "OutputTilePipeline.release_from_mma": lambda f, kept: f(kept[tp.OutputStage]),
     "TmemDeallocBarrier.complete_dealloc": lambda f, kept: f(kept[tp.TmemAllocation]),
 }  # where the names of the arguments do not say what they are

@@ -101,6 +101,8 @@ def good(member: str, parameter: str) -> set[str]:
         found |= INTEGERS
     if "bool" in parts:
         found |= CONDITIONS
+    if "Scalar" in parts:
+        found |= SCALARS
     if "float" in parts:
         found |= SCALARS - CONDITIONS
     if "str" in parts and "DType" not in parts and named is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 
@@ -195,7 +195,9 @@ def _split(annotation: str) -> list[str]:
 
 
 class _Parameter:
-    """One parameter of a member, with what it takes."""
+    """One parameter of a member, with what it takes. `label`: the member in messages; `{}` in it is
+    the public class of the object whose member is called.
+    """
 
     __slots__ = ("_kind", "_names", "annotation", "label", "name", "sure")
 
@@ -208,8 +210,8 @@ class _Parameter:
         # types whose objects are all accepted unchanged, learnt call by call
         self.sure: set[type] = set()
 
-    def __call__(self, value: Any) -> Any:
-        """The value, normalised.
+    def __call__(self, value: Any, of: object = None) -> Any:
+        """The value, normalised. `of`: the object whose member is called.
 
         Raises:
             TraceError: it is not what the parameter takes.
@@ -226,20 +228,24 @@ class _Parameter:
             found = atom(value)
             if found is not _NO:
                 if kind.name and type(found) is str:
-                    require_name(found, self.label)
+                    require_name(found, self._labelled(of))
                 elif found is value and (type(value) in _SURE or type(value).__name__ in _classes):
                     self.sure.add(type(value))
                 return found
-        self._refuse(value, kind)
+        self._refuse(value, kind, of)
 
     @property
     def is_name(self) -> bool:
         """True if a string must be a `Printable`."""
         return isinstance(self._kind, _Kind) and self._kind.name
 
-    def _refuse(self, value: object, kind: _Kind) -> NoReturn:
+    def _labelled(self, of: object) -> str:
+        cls = of if isinstance(of, type) else type(of)
+        return self.label.replace("{}", public_name(cls))
+
+    def _refuse(self, value: object, kind: _Kind, of: object) -> NoReturn:
         raise TraceError(
-            f"{self.label}: {self.name}= takes {kind.words}, got"
+            f"{self._labelled(of)}: {self.name}= takes {kind.words}, got"
             f" {shown(value)}{_hint(value, self.annotation)}",
             caller(),
         )
@@ -286,6 +292,24 @@ def require_positive(of: str = "", **numbers: object) -> None:
             raise TraceError(f"{name}{of} is at least 1, got {n!r}", caller())
 
 
+def public_name(cls: type) -> str:
+    """What users call a class: itself, or the first public class that it is derived from."""
+    return next((c.__name__ for c in cls.__mro__ if c in _public), cls.__name__)
+
+
+def note_public(classes: Iterable[type]) -> None:
+    """Makes the public classes known: messages name no other. Those without a `repr` get one."""
+    for cls in classes:
+        _public.add(cls)
+        if all("__repr__" not in vars(base) for base in cls.__mro__[:-1]):
+            setattr(cls, "__repr__", _plain_repr)  # noqa: B010
+
+
+def _plain_repr(self: object) -> str:
+    name = getattr(self, "name", None)
+    return f"<{public_name(type(self))}{f' {name!r}' if isinstance(name, str) else ''}>"
+
+
 def note_class(cls: type, words: str = "") -> None:
     """Makes a class known to annotations by its name; `words`: what its objects are called in
     messages.
@@ -302,13 +326,21 @@ def check_class(cls: type) -> None:
     if cls in _done:
         return
     _done.add(cls)
-    of = "ctx" if cls.__name__ == "Context" or cls.__name__.endswith("Members") else cls.__name__
+    heirs = [c for c in _public if cls in c.__mro__]
+    one = next((c.__name__ for c in heirs if all(issubclass(h, c) for h in heirs)), "")
+    in_python = f"{one}." if one else ""
+    of = "{}" if cls not in _public else cls.__name__
+    if any(c.__name__ == "Context" for c in heirs):
+        of = "ctx"
     for name, raw in list(vars(cls).items()):
         if name in _INTERNAL or (
             name.startswith("_") and (name != "__init__" or _is_made_by_the_library(cls))
         ):
             continue
         label = cls.__name__ if name == "__init__" else f"{of}.{name}"
+        function = getattr(raw, "__func__", raw)
+        if cls not in _public and isinstance(function, FunctionType):
+            function.__qualname__ = f"{in_python}{name}"  # in Python's own errors
         if isinstance(raw, FunctionType):
             setattr(cls, name, check_function(raw, label, 1))
         elif isinstance(raw, classmethod):
@@ -323,6 +355,7 @@ def _is_made_by_the_library(cls: type) -> bool:
     return first == ["tracer"] or issubclass(cls, _classes["Handle"])
 
 
+_public: set[type] = set()
 _done: set[type] = set()
 # What the library calls of itself, often, though it has no underscore.
 _INTERNAL = {
@@ -392,7 +425,7 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
             if type(value) in parameter.sure:
                 continue
             try:
-                found = parameter(value)
+                found = parameter(value, args[0])
             except TraceError as error:
                 raise _best(error, parameter, inner, args, given) from None
             if found is not value:
@@ -401,7 +434,7 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
             keyword = by_name.get(name)
             if keyword is not None and type(value) not in keyword.sure:
                 try:
-                    given[name] = keyword(value)
+                    given[name] = keyword(value, args[0] if args else None)
                 except TraceError as error:
                     raise _best(error, keyword, inner, args, given) from None
         return inner(*args, **given)

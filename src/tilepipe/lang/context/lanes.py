@@ -6,6 +6,7 @@ from typing import cast
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
+from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Reduction
@@ -42,7 +43,7 @@ class LaneMembers:
         if x.dtype not in _WORDS:
             raise TraceError(
                 f"{what} exchanges values of 32 bits (int32, uint32, float32), got {x.dtype}."
-                ' Convert it: .to("int32").',
+                f"{_word_of(x.dtype)}",
                 caller(),
             )
         if not number.dtype.is_integer:
@@ -84,16 +85,10 @@ class LaneMembers:
         require_whole_warps(self.tracer, "reduce_lanes")
         x = to_expr(self.tracer, value)
         if x.dtype not in _WORDS or (x.dtype.is_float and op not in _EXTREMA):
-            instead = (
-                " A sum of float32 depends on the order of its parts: add up five ctx.shuffle_xor,"
-                " of masks 1, 2, 4, 8 and 16."
-                if x.dtype is dtypes.float32 and op == "add"
-                else ' Convert it: .to("int32").'
-            )
             raise TraceError(
                 f'reduce_lanes("{op}") combines'
                 f" {'int32, uint32 or float32' if op in _EXTREMA else 'int32 or uint32'}, got"
-                f" {x.dtype}.{instead}",
+                f" {x.dtype}.{_instead_of_reduction(op, x.dtype)}",
                 caller(),
             )
         result = self.tracer.local("of_lanes", x.dtype, min(x.vary, Vary.WARP), x.nonneg)
@@ -111,3 +106,38 @@ class LaneMembers:
         result = self.tracer.local(what, dtype, min(x.vary, Vary.WARP), True)
         self.tracer.emit(ops.Vote(caller(), result, x, mode))
         return traced_value(self.tracer, result)
+
+
+def _word_of(dtype: DType) -> str:
+    """How a value of another dtype becomes one of 32 bits, a sentence."""
+    if dtype.is_float:
+        return ' Convert it: x.to("float32").'
+    if dtype is dtypes.boolean:
+        return (
+            " Of a condition take ctx.select(cond, 1, 0), or ctx.ballot(cond), a bit of each lane."
+        )
+    if dtype.bits == 64:
+        return ' If it fits convert it, x.to("int32"); else its halves: x and x >> 32, both so.'
+    return ' Convert it: x.to("int32").'
+
+
+def _instead_of_reduction(op: str, dtype: DType) -> str:
+    """What to write for a reduction of lanes that there is not, a sentence."""
+    if dtype is dtypes.boolean:
+        vote = {"and": "ctx.all_lanes(cond)", "or": "ctx.any_lane(cond)"}.get(op)
+        return f" Write {vote}." if vote else " Of a condition take ctx.select(cond, 1, 0)."
+    if dtype.is_float and op in _EXTREMA:
+        return _word_of(dtype)
+    if dtype.is_float and op == "add":
+        wide = "" if dtype is dtypes.float32 else f' Convert the {dtype} first: x.to("float32").'
+        return (
+            " A sum of floats depends on the order of its parts, so it is written out: `v ="
+            " ctx.var(x)`, then `v += ctx.shuffle_xor(v.get(), mask)` for mask in 1, 2, 4, 8, 16."
+            f"{wide}"
+        )
+    if dtype.bits == 64 and op not in ("and", "or", "xor"):
+        return ' If it fits, convert it: x.to("int32").'
+    if dtype.is_float:
+        bits = ', as x.bitcast("uint32")' if dtype is dtypes.float32 else ""
+        return f' "{op}" combines bits, and a {dtype} has them as an integer{bits}.'
+    return _word_of(dtype)

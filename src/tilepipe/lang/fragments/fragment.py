@@ -36,6 +36,24 @@ from tilepipe.lang.values.scalars import (
 )
 
 
+def _refuse_traced_columns(what: str, *numbers: object) -> NoReturn:
+    """Raises the error of columns that are known only when the kernel runs, or are no numbers."""
+    traced = any(isinstance(n, Value) or hasattr(type(n), "_now") for n in numbers)
+    raise TraceError(
+        f"{what}: "
+        + (
+            "which columns these are must be known while tracing, since a thread holds them in"
+            " registers, which have no addresses. Loop over them by a Python range, `for c in"
+            " range(0, f.shape[1], 8):`, not by ctx.range; where c must equal a traced number n,"
+            " put `with ctx.when(n == c):` around the part, or `ctx.select(ctx.col_index(cols) =="
+            " n, x, y)` over all of it. Columns of a shared tile, `tile.cols(n, 8)`, may be traced."
+            if traced
+            else "columns are numbers, f.cols(start, count)."
+        ),
+        caller(),
+    )
+
+
 def _scalar(tracer: Tracer, x: object) -> Expr:
     """A scalar operand of fragment arithmetic, checked to be the same in the whole warpgroup."""
     expr = to_expr(tracer, x)
@@ -187,6 +205,8 @@ class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
             TraceError: other columns, or outside the value.
         """
         step, cols = self._step, self.shape[1]
+        if not isinstance(start, int) or not isinstance(count, int):
+            _refuse_traced_columns(f"f.cols({start!r}, {count!r})", start, count)
         if start % step or count % step or count < step or start < 0 or start + count > cols:
             raise TraceError(
                 f"columns [{start}, {start + count}) of a fragment of {cols}: need multiples of"
@@ -199,6 +219,8 @@ class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
         if key is Ellipsis:
             return self._new(self.ir())
         match key:
+            case (_, slice(start=a, stop=b)) if isinstance(a, Value) or isinstance(b, Value):
+                _refuse_traced_columns(f"f[:, {a!r}:{b!r}]", a, b)
             case (slice(start=None, stop=None), slice(start=a, stop=b, step=None)) if (
                 type(a or 0) is int and type(b) is int
             ):
@@ -362,7 +384,9 @@ class Fragment(FragmentValue):
             TraceError: the shapes do not match.
         """
         step = self._step
-        if not isinstance(col, int) or col % step or not 0 <= col < self._ir.cols:
+        if not isinstance(col, int):
+            _refuse_traced_columns(f"f.set(x, col={col!r})", col)
+        if col % step or not 0 <= col < self._ir.cols:
             raise TraceError(
                 f"columns of a fragment of {self._ir.cols} are set from a multiple of {step} on,"
                 f" got {col!r}",
