@@ -179,7 +179,7 @@ def test_the_standard_problems_of_attention() -> None:
         4,
         1,
     )
-    with pytest.raises(tp.BindError, match=r"takes standard or quick, got '64,64'"):
+    with pytest.raises(tp.BindError, match=r"or quick, or packed alone, got '64,64'"):
         attention.problems({}, ["64,64"])
 
 

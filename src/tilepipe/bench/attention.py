@@ -33,7 +33,7 @@ SUITES = {"standard": (4096, 8192, 16384), "quick": (8192,)}
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
 # settings without a peer
-UNTIMED = {"lengths", "d_v", "left", "right", "softcap", "slopes", "sinks"}
+UNTIMED = {"d_v", "left", "right", "softcap", "slopes", "sinks"}
 
 
 class Operands:
@@ -196,8 +196,8 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     for text in texts:
         if text not in SUITES:
             raise BindError(
-                f"--shapes of attention takes {' or '.join(SUITES)}, got {text!r}; other shapes: -s"
-                " s_q=4096 -s s_kv=4096 ..."
+                f"--shapes of attention takes {' or '.join(SUITES)}, or packed alone, got {text!r};"
+                " other shapes: -s s_q=4096 -s s_kv=4096 ..., or -s lengths=4096,1024"
             )
     heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
     depths = [given["d"]] if "d" in given else [128, 64]
@@ -248,11 +248,16 @@ def config_text(cfg: AttentionConfig) -> str:
 def contests(
     given: Mapping[str, Any], texts: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
-    """What `tilepipe bench attention` measures.
+    """What `tilepipe bench attention` measures; with `lengths`, or the text "packed", sequences of
+    different lengths.
 
     Raises:
         BindError: settings or texts that name no problem.
     """
+    if "lengths" in given or list(texts) == ["packed"]:
+        from tilepipe.bench import attention_packed
+
+        return attention_packed.contests(given, texts, chip, seed)
     tiles = {name: value for name, value in given.items() if name in ATTENTION.tiles}
     wanted = (
         {name: value for name, value in settings.items() if name not in ATTENTION.tiles} | tiles
