@@ -214,6 +214,16 @@ def test_no_cluster_is_repeated_with_another_seed_or_a_timeline(spy: Spy) -> Non
     assert (spy.repeated, spy.differed) == (0, 0)
 
 
+@pytest.mark.parametrize("limit", ["_MOST_STEPS", "_MOST_ORDERED"])
+def test_a_record_that_grows_too_long_is_dropped(
+    limit: str, spy: Spy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, limit, 3)
+    program, _ = multiplied(256, 256, 128)
+    program.run()
+    assert (spy.repeated, spy.differed) == (0, 0)
+
+
 @tp.kernel(grid=3)
 def added(ctx: tp.Context, x: Any, out: Any) -> None:
     """Each CTA adds its rows of x to those of out; the last executes one op more than the

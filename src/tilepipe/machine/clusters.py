@@ -58,7 +58,7 @@ def one_after_another(
             steps += record.taken
             cycles.append(record.cycles)
         else:
-            log = repeats.log() if repeats is not None else None
+            log = repeats.recording() if repeats is not None else None
             taken = _advance(m, random, log)
             finish(m)
             steps += taken

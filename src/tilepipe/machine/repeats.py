@@ -29,7 +29,6 @@ from tilepipe.machine.barriers import mbarrier, rendezvous
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory import elements, fragment_access
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.scheduler import Log
 from tilepipe.machine.units import tma, wgmma
 from tilepipe.machine.units.acting import act
 
@@ -39,6 +38,7 @@ _PATIENCE = 2  # repetitions that fail, one after another, before no more are tr
 # accesses to tensors that are written: they are compared with each other, and nothing in a
 # repetition says which of them are over
 _MOST_ORDERED = 64
+_MOST_STEPS = 1 << 17  # of a record, which takes about 300 bytes for each
 
 # ops that do nothing but what follows from the requests
 _DECIDED: frozenset[Op] = frozenset({
@@ -107,20 +107,48 @@ class Record(NamedTuple):
     completions: list[list[int]]
 
 
-def _step(entry: tuple[Agent, Op, tuple[Any, ...], Any]) -> Step | None:
-    """A step of a record; None: the op of the entry cannot be repeated."""
-    agent, op, operands, result = entry
-    free: tuple[int, ...] = ()
-    perform: Op | None = None
-    if op in _PERFORMED:
-        perform, free = op, _PERFORMED[op]
-    elif op in _IN_PART:
-        perform, free = _IN_PART[op]
-    elif op not in _DECIDED:
-        return None
-    free = tuple(at for at, o in enumerate(operands) if at in free or isinstance(o, Frag))
-    kept = [None if at in free else operand for at, operand in enumerate(operands)]
-    return Step(agent.uid, op, kept, free, result, perform)
+class Recording:
+    """The steps of a cluster that runs.
+
+    Attributes:
+        complete: no step has been left out. ordered: accesses to tensors that are written.
+        counts, blocked: executions by site before the cluster.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.steps: list[Step | None] = []
+        self.complete = True
+        self.ordered = 0
+        self.counts, self.blocked = list(world.counts), list(world.blocked)
+
+    def performed(self, ag: Agent, op: Op, operands: tuple[Any, ...], result: Any) -> None:
+        """An agent has performed an op."""
+        if not self.complete:
+            return
+        free: tuple[int, ...] = ()
+        perform: Op | None = None
+        if op in _PERFORMED:
+            perform, free = op, _PERFORMED[op]
+        elif op in _IN_PART:
+            perform, free = _IN_PART[op]
+        elif op not in _DECIDED:
+            self._give_up()
+            return
+        free = tuple(at for at, o in enumerate(operands) if at in free or isinstance(o, Frag))
+        kept = [None if at in free else operand for at, operand in enumerate(operands)]
+        self.steps.append(Step(ag.uid, op, kept, free, result, perform))
+        self.ordered += op in _ORDERED
+        if len(self.steps) > _MOST_STEPS or self.ordered > _MOST_ORDERED:
+            self._give_up()
+
+    def acts(self) -> None:
+        """The oldest unit in flight acts."""
+        if self.complete:
+            self.steps.append(None)
+
+    def _give_up(self) -> None:
+        self.complete = False
+        self.steps = []
 
 
 class Repeats:
@@ -138,33 +166,23 @@ class Repeats:
         )
         self.record: Record | None = None
         self.failed = 0
-        self._counts: list[int] = []
-        self._blocked: list[int] = []
 
-    def log(self) -> Log | None:
-        """An empty log, where the cluster that starts now is worth recording."""
-        if not self.possible:
-            return None
-        self._counts, self._blocked = list(self.world.counts), list(self.world.blocked)
-        return []
+    def recording(self) -> Recording | None:
+        """For the cluster that starts now, where that is worth recording."""
+        return Recording(self.world) if self.possible else None
 
-    def keep(self, m: Machine, log: Log, taken: int, cycles: float) -> None:
+    def keep(self, m: Machine, made: Recording, taken: int, cycles: float) -> None:
         """Makes a record of a cluster that has ended without a fault."""
-        world = self.world
-        steps = [entry if entry is None else _step(entry) for entry in log]
-        ordered = sum(entry is not None and entry[1] in _ORDERED for entry in log)
-        unknown = any(
-            made is None and entry is not None for made, entry in zip(steps, log, strict=True)
-        )
-        if unknown or len(log) != taken or ordered > _MOST_ORDERED or world.advice:
+        world, steps = self.world, made.steps
+        if not made.complete or len(steps) != taken or world.advice:
             self.possible = False
             return
         self.record = Record(
             steps,
             taken,
             cycles,
-            [n - b for n, b in zip(world.counts, self._counts, strict=True)],
-            [n - b for n, b in zip(world.blocked, self._blocked, strict=True)],
+            [n - b for n, b in zip(world.counts, made.counts, strict=True)],
+            [n - b for n, b in zip(world.blocked, made.blocked, strict=True)],
             [[bar.completions for bar in cta.bars] for cta in m.ctas],
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tilepipe.machine.actors import BLOCKED
 from tilepipe.machine.agents import Agent, Spin
@@ -29,14 +29,22 @@ _LONGEST = 1024  # steps of a loop from one look to the next
 _SILENT = frozenset({fence, syncwarp})  # ops that change nothing that another agent looks at
 
 
-# what has happened, in order: (agent, op, operands, result); None: the oldest unit has acted
-Log = list[tuple[Agent, Callable[..., Any], tuple[Any, ...], Any] | None]
+class Log(Protocol):
+    """Is told what happens, in order."""
+
+    def performed(
+        self, ag: Agent, op: Callable[..., Any], operands: tuple[Any, ...], result: Any
+    ) -> None:
+        """An agent has performed an op."""
+
+    def acts(self) -> None:
+        """The oldest unit in flight acts."""
 
 
 def advance(m: Machine, ag: Agent, limit: int, log: Log | None = None) -> int:
     """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it
     took. An exception gets an attribute `performing`: the agent's body, and its request's site.
-    `log`: gets the steps.
+    `log`: is told of the steps.
     """
     body = ag.body
     ag.parked = ag.repeats = False
@@ -60,7 +68,7 @@ def advance(m: Machine, ag: Agent, limit: int, log: Log | None = None) -> int:
             steps += 1
             counts[args[0].id] += 1
             if log is not None:
-                log.append((ag, op, args, result))
+                log.performed(ag, op, args, result)
             request = body.send(result)
             if ag.repeats or (result is False and op in TESTS):
                 ag.repeats = True
@@ -82,7 +90,7 @@ def advance(m: Machine, ag: Agent, limit: int, log: Log | None = None) -> int:
 
 def run_in_order(m: Machine, log: Log | None = None) -> int:
     """Seed 0: until nothing can act, or all that is left polls. Returns the number of steps.
-    `log`: gets them, but for those of agents that poll when nothing else is left.
+    `log`: is told of them, but for those of agents that poll when nothing else is left.
     """
     ready, pending, polling = m.ready, m.pending, m.polling
     steps = rounds = 0
@@ -101,7 +109,7 @@ def run_in_order(m: Machine, log: Log | None = None) -> int:
             steps += advance(m, ready.popleft(), 1 << 60, log)
         if pending:
             if log is not None:
-                log.append(None)
+                log.acts()
             act(m, pending.popleft())
             steps += 1
         elif not polling:
