@@ -33,7 +33,7 @@ class Coverage:
     def __or__(self, other: Coverage) -> Coverage:
         """What instances of one kernel, or of several, have reached together."""
         reached = self.reached | other.reached
-        every = {**other.unreached, **self.unreached}
+        every = {**self.unreached, **other.unreached}  # the reasons of the later, larger instance
         return Coverage(reached, {line: why for line, why in every.items() if line not in reached})
 
     def places(self) -> list[Unreached]:
