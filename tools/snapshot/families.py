@@ -294,6 +294,15 @@ _ATTENTION_SM90: dict[str, Settings] = {
     "one consumer": {"bn": 64, "consumers": 1, "lse": False},
     "three consumers": {"bn": 64, "consumers": 3, "order": "free", "dtype": "float16"},
     "two stages of Q": {"bn": 32, "stages": 3, "qk_stages": 2, "group": 2},
+    "packed": {"lengths": "70:97,0:20,130:160,33:0", "d": 64, "bn": 32},
+    "packed causal tile": {
+        "lengths": "70:97,130:160,1,0",
+        "bn": 64,
+        "causal": True,
+        "store": "tile",
+        "schedule": "single",
+        "group": 2,
+    },
 }
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},
