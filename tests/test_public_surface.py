@@ -156,7 +156,7 @@ def test_options_of_a_launch_and_of_matmul() -> None:
     )
     assert (
         names(tp.ops.attention)
-        == "q k v causal window scale softcap slopes sinks score cu_seqlens_q cu_seqlens_k"
+        == "q k v causal window scale softcap slopes sinks score align cu_seqlens_q cu_seqlens_k"
         " max_seqlen_q max_seqlen_k out return_lse layout seed progress settings"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"

@@ -60,6 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "full": {},
     "causal": {"causal": True},
     "window": {"window": (100, 3)},
+    "aligned to the first": {"causal": True, "align": "first"},
     "soft cap": {"softcap": 5.0, "causal": True},
 }
 

@@ -33,7 +33,7 @@ SUITES = {"standard": (4096, 8192, 16384), "quick": (8192,)}
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
 # settings without a peer
-UNTIMED = {"d_v", "left", "right", "softcap", "slopes", "sinks"}
+UNTIMED = {"align", "d_v", "left", "right", "softcap", "slopes", "sinks"}
 
 
 class Operands:

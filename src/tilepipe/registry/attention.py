@@ -43,6 +43,7 @@ _OTHERS: dict[str, Setting] = {
     "causal": False,
     "left": -1,
     "right": -1,
+    "align": "last",
     "softcap": 0,
     "slopes": False,
     "sinks": False,
@@ -107,7 +108,8 @@ def options(settings: Mapping[str, Any], rng: np.random.Generator | None = None)
         for name, drawn in (("slopes", rng.random(heads)), ("sinks", rng.standard_normal(heads)))
     )
     window = (settings["left"], settings["right"])
-    return Options(settings["causal"], window, None, float(settings["softcap"]), slopes, sinks)
+    cap, align = float(settings["softcap"]), settings["align"]
+    return Options(settings["causal"], window, None, cap, slopes, sinks, align=align)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -140,6 +142,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
                 softcap=asked.softcap,
                 slopes=asked.slopes,
                 sinks=asked.sinks,
+                align=asked.align,
                 cu_seqlens_q=bounds[0] if bounds else None,
                 cu_seqlens_k=bounds[1] if bounds else None,
                 chip=chip,
@@ -163,6 +166,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 def _refuse_on_blackwell(settings: Mapping[str, Any]) -> None:
     given = [name for name in ("left", "right") if settings[name] != -1]
+    given += ["align"] if settings["align"] != "last" else []
     given += [name for name in ("lengths", "softcap", "slopes", "sinks") if settings[name]]
     if given:
         raise BindError(f"attention on Blackwell has no {', '.join(given)}: use arch=sm90")

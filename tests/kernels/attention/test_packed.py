@@ -149,6 +149,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "soft cap": {"softcap": 2.0, "causal": True},
     "ALiBi": {"slopes": np.abs(HEADS) / 8},
     "sinks": {"sinks": HEADS, "causal": True},
+    "aligned to the first": {"causal": True, "align": "first", "window": (60, None)},
     "all": {"window": (70, 0), "softcap": 3.0, "slopes": np.abs(HEADS) / 8, "sinks": HEADS},
 }
 

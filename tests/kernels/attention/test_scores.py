@@ -65,6 +65,26 @@ def test_windows(s_q: int, s_kv: int, window: Bounds, cfg: AttentionConfig | Non
     verify(problem(s_q, s_kv), cfg, window=window)
 
 
+@pytest.mark.parametrize("cfg", [None, SMALL], ids=["chosen", "small tiles"])
+@pytest.mark.parametrize("window", [None, (40, 3)], ids=["causal", "window"])
+@pytest.mark.parametrize(("s_q", "s_kv"), [(200, 300), (300, 100), (64, 64)])
+def test_aligned_to_the_first(
+    s_q: int, s_kv: int, window: Bounds | None, cfg: AttentionConfig | None
+) -> None:
+    arrays = problem(s_q, s_kv)
+    slopes = np.array([0.5, 0.1], np.float32)
+    options: dict[str, Any] = {"causal": window is None, "window": window, "slopes": slopes}
+    options["align"] = "first"
+    verify(arrays, cfg, **options)
+    if window is None:
+        assert np.array_equal(arrays[3][0, 0], np.repeat(arrays[2][0, 0], 2, axis=0))
+
+
+def test_an_alignment_that_there_is_not() -> None:
+    with pytest.raises(tp.BindError, match=r"align is \"last\" .* got 'top'"):
+        kernel.bind(*problem(64, 64), align="top")
+
+
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(

@@ -119,6 +119,7 @@ def _attention() -> Any:
         "slopes": None,
         "sinks": None,
         "score": None,
+        "align": "last",
         "cu_seqlens_q": None,
         "cu_seqlens_k": None,
     }
@@ -185,6 +186,7 @@ def _ops_attention() -> Any:
         "slopes": None,
         "sinks": None,
         "score": None,
+        "align": "last",
         "cu_seqlens_q": None,
         "cu_seqlens_k": None,
         "out": None,

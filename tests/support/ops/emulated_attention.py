@@ -75,7 +75,7 @@ class Launcher:
             for name, place in zip(self.tensors, addresses, strict=True)
         }
         options: dict[str, Any] = {
-            name: self.bound[name] for name in ("causal", "window", "scale", "softcap")
+            name: self.bound[name] for name in ("causal", "window", "scale", "softcap", "align")
         }
         options |= {name: x.get(name) for name in ("slopes", "sinks")}
         function = self.bound["score"]

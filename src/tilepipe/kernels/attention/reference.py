@@ -61,11 +61,12 @@ class Options:
     slopes: Array | None = None
     sinks: Array | None = None
     score: NumpyScore | None = None
+    align: str = "last"
 
     @property
     def seen(self) -> Window:
         """The keys that queries see."""
-        return Window.of(self.causal, self.window)
+        return Window.of(self.causal, self.window, self.align)
 
     @property
     def changes(self) -> bool:
@@ -117,7 +118,7 @@ def head(
     c, eps = tp.testing.numerics.ACCUMULATION["float32"]
     u = tp.testing.numerics.OUTPUT_EPS[dtype.name]
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    scale, place = options.factor(q.shape[1]), query + len(k) - s_q
+    scale, place = options.factor(q.shape[1]), options.seen.place(query, s_q, len(k))
     first, stop = (ends[query] for ends in options.seen.seen(s_q, len(k)))
     sink = -np.inf if options.sinks is None else float(options.sinks[h])
     x = options.scores(scale * (q @ k.T), query[:, None], place[:, None], h)
@@ -162,12 +163,13 @@ def attention(
     slopes: Array | None = None,
     sinks: Array | None = None,
     score: NumpyScore | None = None,
+    align: str = "last",
 ) -> tuple[Doubles, Doubles]:
     """softmax(scale · q · kᵀ) · v in float64: out (batch, s_q, heads, d_v) and lse (batch, heads,
     s_q), of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv, kv_heads, d_v).
     Options: see `Options`.
     """
-    options = Options(causal, window, scale, softcap, slopes, sinks, score)
+    options = Options(causal, window, scale, softcap, slopes, sinks, score, align)
     batch, s_q, heads, _ = q.shape
     out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((batch, heads, s_q))
     for b, h, rows, found in _parts(q, k, v, options, tp.bfloat16, worst=False):
@@ -188,6 +190,7 @@ def compare_attention(
     slopes: Array | None = None,
     sinks: Array | None = None,
     score: NumpyScore | None = None,
+    align: str = "last",
     lse: Array | None = None,
     worst: bool = False,
 ) -> tp.testing.Comparison:
@@ -201,7 +204,7 @@ def compare_attention(
         `rel_error` of out; `worst` and `worst_at` (batch, query, head, d) of out, or (batch, head,
         query) of lse where that is further off.
     """
-    options = Options(causal, window, scale, softcap, slopes, sinks, score)
+    options = Options(causal, window, scale, softcap, slopes, sinks, score, align)
     error_sum = want_sum = 0.0
     top: tuple[float, tuple[int, ...]] = (0.0, ())
     for b, h, rows, found in _parts(q, k, v, options, tp.dtype(q.dtype), worst=worst):

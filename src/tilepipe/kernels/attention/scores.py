@@ -27,20 +27,22 @@ ScoreFunction = Callable[
 @dataclass(frozen=True)
 class Window:
     """Which keys a query sees. Query i stands at the key i + s_kv - s_q, so that the last query
-    stands at the last key; it sees the keys from `left` before that place to `right` after it.
-    None: all keys on that side.
+    stands at the last key, or, `from_first`, at the key i; it sees the keys from `left` before that
+    place to `right` after it. None: all keys on that side.
     """
 
     left: int | None = None
     right: int | None = None
+    from_first: bool = False
 
     @classmethod
-    def of(cls, causal: object, window: object) -> Window:
+    def of(cls, causal: object, window: object, align: object = "last") -> Window:
         """The window that the arguments of a call state.
 
         Args:
             causal: True or False; True: no key after the query's place.
             window: None, or a pair (left, right) of numbers of keys; None or -1 in it is no bound.
+            align: "last": the last query stands at the last key; "first": the first at the first.
 
         Raises:
             BindError: anything else.
@@ -55,7 +57,12 @@ class Window:
                 f" place a query sees, None for all; got {shown(window)}"
             )
         left, right = (_bound(name, x) for name, x in zip(("left", "right"), sides, strict=True))
-        return cls(left, 0 if is_causal else right)
+        if not isinstance(align, str) or align not in ("last", "first"):
+            raise tp.BindError(
+                f'{NAME}: align is "last" (the last query stands at the last key) or "first" (the'
+                f" first query at the first key, as PyTorch's is_causal has it); got {shown(align)}"
+            )
+        return cls(left, 0 if is_causal else right, align == "first")
 
     @property
     def sides(self) -> tuple[bool, bool]:
@@ -67,11 +74,15 @@ class Window:
         """The two bounds, 0 where there is none."""
         return self.left or 0, self.right or 0
 
+    def place(self, query: npt.NDArray[np.int64], s_q: int, s_kv: int) -> npt.NDArray[np.int64]:
+        """The keys at which queries stand."""
+        return query if self.from_first else query + s_kv - s_q
+
     def seen(self, s_q: int, s_kv: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """For each query the first key that it sees, and the key after the last one. A query
         that sees none has two equal numbers.
         """
-        place = np.arange(s_q) + s_kv - s_q
+        place = self.place(np.arange(s_q), s_q, s_kv)
         first = np.zeros_like(place) if self.left is None else place - self.left
         stop = np.full_like(place, s_kv) if self.right is None else place + self.right + 1
         stop = np.clip(stop, 0, s_kv)

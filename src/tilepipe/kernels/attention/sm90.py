@@ -73,6 +73,7 @@ def attention(
     d: int,
     d_v: int,
     sides: tuple[bool, bool],
+    from_first: bool,
     terms: Terms,
 ) -> None:
     """q (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d_v, s_kv); out
@@ -81,7 +82,19 @@ def attention(
     """
     bounds = None if q_bounds is None or k_bounds is None else (q_bounds, k_bounds)
     shared = Shared.allocate(
-        ctx, q, k, v, bounds, steps, left, right, cfg=cfg, d=d, d_v=d_v, sides=sides
+        ctx,
+        q,
+        k,
+        v,
+        bounds,
+        steps,
+        left,
+        right,
+        cfg=cfg,
+        d=d,
+        d_v=d_v,
+        sides=sides,
+        from_first=from_first,
     )
     load_registers, attend_registers = cfg.registers
     ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, q, k, v))
@@ -267,6 +280,7 @@ def bind(
     slopes: Array | None = None,
     sinks: Array | None = None,
     score: ScoreFunction | None = None,
+    align: str = "last",
     cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None,
     longest: int | None = None,
@@ -293,6 +307,7 @@ def bind(
         score: called while the kernel is traced, as score(ctx, x, query, key, head), with scaled
             scores x (rows, keys) after `softcap` and `slopes`; gives the scores that the softmax
             takes. A new function is a new kernel.
+        align: "last", as above; "first": query i stands at the key i, and not at i + s_kv - s_q.
         cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,): sequence i has the queries
             cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1, and so for keys; s_q and s_kv above are its
             lengths. The kernel reads them; the host only those that are NumPy arrays, to check
@@ -313,7 +328,7 @@ def bind(
         )
     bounds = check_bounds(cu_seqlens_q, cu_seqlens_k, q, k)
     found = check_attention(q, k, v, out, lse, scale=scale, sequences=bounds)
-    seen, cap = Window.of(causal, window), check_softcap(softcap)
+    seen, cap = Window.of(causal, window, align), check_softcap(softcap)
     check_of_heads("slopes", slopes, found.heads)
     check_of_heads("sinks", sinks, found.heads)
     if score is not None and not callable(score):
@@ -345,5 +360,6 @@ def bind(
         d=found.d,
         d_v=found.d_v,
         sides=seen.sides,
+        from_first=seen.from_first,
         terms=terms,
     )

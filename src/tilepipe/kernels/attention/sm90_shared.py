@@ -70,7 +70,7 @@ class Shared:
 
     Attributes:
         sides: whether queries see only some keys on the left, and on the right; left, right: how
-            many.
+            many. from_first: as of `Window`.
         shape: extents of the tiles. heads, s_q, s_kv: of the problem. q_blocks: tiles of queries.
         sequences: those that are packed; None: a batch, whose sequences have one length.
         queries: the ring of one tile of queries, `q_tile`. keys, values: the rings of K and V.
@@ -81,6 +81,7 @@ class Shared:
     ctx: tp.Context
     cfg: AttentionConfig
     sides: tuple[bool, bool]
+    from_first: bool
     left: tp.Value
     right: tp.Value
     shape: tp.FA4Config
@@ -115,6 +116,7 @@ class Shared:
         d: int,
         d_v: int,
         sides: tuple[bool, bool],
+        from_first: bool,
     ) -> Shared:
         """Allocates shared memory and barriers; arguments as of the kernel."""
         shape = cfg.tiles(q.dtype, d, d_v)
@@ -147,8 +149,8 @@ class Shared:
         in_turns = cfg.order == "turns" and cfg.consumers > 1
         turns = tp.OrderedBarrier(ctx, cfg.consumers) if in_turns else None
         return cls(
-            ctx, cfg, sides, left, right, shape, heads, s_q, s_kv, q_blocks, sequences, queries,
-            q_tile, o_tile, keys, k_tiles, values, v_tiles, work, turns,
+            ctx, cfg, sides, from_first, left, right, shape, heads, s_q, s_kv, q_blocks, sequences,
+            queries, q_tile, o_tile, keys, k_tiles, values, v_tiles, work, turns,
         )  # fmt: skip
 
     def place(self, tile: tp.WorkTile) -> Place:
@@ -160,7 +162,7 @@ class Shared:
             queries, keys = self.s_q, self.s_kv
         else:
             first, queries, keys = slot.first, slot.queries, slot.keys
-        place = ctx.let(first + (keys - queries), "place")
+        place = first if self.from_first else ctx.let(first + (keys - queries), "place")
         end: tp.Value = ctx.ceil_div(keys, cfg.bn)
         if on_right:
             stop = ctx.max(place + cfg.bm + self.right, 0)

@@ -31,7 +31,7 @@ SETTINGS = setting_names(AttentionConfig)
 LAYOUTS = ("bshd", "bhsd")
 # Arguments of FlashAttention's functions and of PyTorch's, and what there is instead.
 ELSEWHERE = {
-    "is_causal": "write causal=",
+    "is_causal": 'write causal=; with align="first" the mask begins at the first key, as there',
     "softmax_scale": "write scale=",
     "window_size": "write window=(left, right)",
     "alibi_slopes": "write slopes=",
@@ -77,11 +77,12 @@ class AttentionCall(Generic[ArrayT]):
     cu_seqlens_k: ArrayT | None = None
     max_seqlen_q: int | None = None
     max_seqlen_k: int | None = None
+    align: str = "last"
 
     @property
     def seen(self) -> Window:
         """The keys that queries see."""
-        return Window.of(self.causal, self.window)
+        return Window.of(self.causal, self.window, self.align)
 
 
 def heads_third(x: ViewT, layout: str) -> ViewT:
@@ -102,7 +103,7 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
     check_settings(NAME, AttentionCall, call.settings, SETTINGS)
     layout = call.layout
     sequences = _packed(call)
-    Window.of(call.causal, call.window)
+    Window.of(call.causal, call.window, call.align)
     q, k, v = (heads_third(x, layout) for x in (call.q, call.k, call.v))
     out = None if call.out is None else heads_third(call.out, layout)
     try:

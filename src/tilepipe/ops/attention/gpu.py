@@ -51,7 +51,7 @@ SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
     " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
     " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
-    " int? max_seqlen_k=None) -> (Tensor, Tensor)"
+    " int? max_seqlen_k=None, str align='last') -> (Tensor, Tensor)"
 )
 # what `pick` of a plan takes
 _PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds")
@@ -113,6 +113,7 @@ def _dispatched(call: Call) -> Results:
         call.cu_seqlens_q,
         call.cu_seqlens_k,
         call.max_seqlen_k,
+        call.align,
     )
     return (result if call.out is None else call.out.copy_(result)), lse
 
@@ -142,6 +143,7 @@ def _key(call: Call) -> object:
         facts(call.cu_seqlens_q),
         facts(call.cu_seqlens_k),
         call.max_seqlen_k,
+        call.align,
         call.causal,
         call.window,
         call.scale,
@@ -188,6 +190,7 @@ def _prepare(call: Call) -> Plan:
             slopes=slopes,
             sinks=sinks,
             score=call.score,
+            align=call.align,
             cu_seqlens_q=q_bounds,
             cu_seqlens_k=k_bounds,
         ).launcher()
@@ -253,17 +256,18 @@ def kernel(
     cu_seqlens_q: torch.Tensor | None = None,
     cu_seqlens_k: torch.Tensor | None = None,
     max_seqlen_k: int | None = None,
+    align: str = "last",
 ) -> Results:
     """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     items = settings_of(settings)
-    bounds = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k
+    rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align
     sides = None if window is None else (window[0], window[1])
     return plans.run(
         AttentionCall(
             q, k, v, causal, sides, scale, softcap, slopes, sinks, None, None, return_lse, layout,
-            items, *bounds,
+            items, *rest,
         )
     )  # fmt: skip
 
@@ -284,6 +288,7 @@ def _fake(
     cu_seqlens_q: torch.Tensor | None = None,
     cu_seqlens_k: torch.Tensor | None = None,
     max_seqlen_k: int | None = None,
+    align: str = "last",
 ) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
     rank = 4 if cu_seqlens_q is None else 3
@@ -311,7 +316,7 @@ def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
 
 
 def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 15  # never reached: `_setup` has refused
+    return (None,) * 16  # never reached: `_setup` has refused
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -29,6 +29,7 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    align: str = "last",
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -53,6 +54,7 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    align: str = "last",
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -77,6 +79,7 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    align: str = "last",
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -100,6 +103,7 @@ def attention(
     slopes: ArrayT | None = None,
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
+    align: str = "last",
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -135,6 +139,8 @@ def attention(
             scores, float32 (rows, keys), after `softcap` and `slopes`; query (rows, 1) and key (1,
             keys) int32 indices; head an int32 value. It gives what the softmax takes, -inf for a
             key that is not seen. Each function object is a kernel of its own, so keep it.
+        align: "last", as above: the last query stands at the last key; "first": query i stands at
+            the key i, and not at i + s_kv - s_q, for `causal`, `window` and `slopes`.
         cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,), beside q, k and v: for sequences of
             different lengths, one after the other: q (total_q, heads, d), k (total_k, kv_heads, d),
             v (total_k, kv_heads, d_v). Sequence i has the queries cu_seqlens_q[i] to
@@ -185,6 +191,7 @@ def attention(
         cu_seqlens_k,
         plain(max_seqlen_q),
         plain(max_seqlen_k),
+        align,
     )
     if isinstance(q, np.ndarray) and isinstance(k, np.ndarray) and isinstance(v, np.ndarray):
         from tilepipe.ops.attention import simulated

@@ -53,6 +53,7 @@ def attention(
             slopes=call.slopes,
             sinks=call.sinks,
             score=call.score,
+            align=call.align,
             cu_seqlens_q=call.cu_seqlens_q,
             cu_seqlens_k=call.cu_seqlens_k,
         )
