@@ -32,7 +32,7 @@ def test_the_standard_problems_have_as_much_work_in_one_batch() -> None:
         batch = packed.same_work(extents(contest.settings), lengths)
         ratio = attention.flop(batch, contest.settings["causal"]) / contest.flop
         assert abs(ratio - 1) < 1e-3
-        assert contest.settings["schedule"] == "single"
+        assert contest.settings["schedule"] == "dynamic"
 
 
 def test_lengths_that_are_given() -> None:

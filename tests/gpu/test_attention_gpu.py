@@ -224,6 +224,8 @@ def test_nothing_to_attend_to(batch: int, s_q: int, s_kv: int, heads: int) -> No
         {"consumers": 2, "bn": 64, "stages": 3},
         {"order": "free"},
         {"schedule": "single"},
+        {"schedule": "persistent"},
+        {"schedule": "dynamic", "group": 2},
         {"qk_stages": 1, "bn": 64, "store": "tile"},
     ],
     ids=str,

@@ -101,6 +101,15 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "heads": 1,
             "lse": False,
         },
+        "dynamic": {
+            "d": 64,
+            "bn": 32,
+            "consumers": 1,
+            "schedule": "dynamic",
+            "store": "tile",
+            "heads": 1,
+            "lse": False,
+        },
         "packed, causal": {
             "lengths": "70:97,0:20,130:160",
             "d": 64,

@@ -30,8 +30,8 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"dtype": "float8_e4m3", "accumulate": "promote", "bn": 64}),
     ("gemm_blockwise", {}),
     ("gemm_blockwise", {"cluster": 2}),
-    ("attention", {}),
-    ("attention", {"causal": True}),
+    ("attention", {"schedule": "persistent"}),
+    ("attention", {"causal": True, "schedule": "single"}),
     ("attention", {"d": 64, "schedule": "single"}),
     ("attention", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
     ("gemm_gated", {}),
@@ -69,6 +69,8 @@ FETCHED: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"arch": "sm100", "cta_group": 2, "cluster": 2}),
     ("gemm_blockwise", {"arch": "sm100"}),
     ("gemm_block_scaled", {}),
+    ("attention", {}),
+    ("attention", {"causal": True, "d": 64}),
 ]
 
 
@@ -86,13 +88,15 @@ def test_every_kernel_is_among_the_cases() -> None:
     assert {name for name, _ in (*HOPPER, *BLACKWELL, *FETCHED)} == set(KERNELS)
 
 
-def test_packed_sequences_are_one_instance() -> None:
-    given: dict[str, Any] = {"lengths": "300:700,0,200:650", "heads": 1}
+@pytest.mark.parametrize(
+    ("schedule", "lengths", "method"),
+    [("single", "300:700,0,200:650", "single-execution"), ("dynamic", "130:40,0,70", "explored")],
+)
+def test_packed_sequences_are_one_instance(schedule: str, lengths: str, method: str) -> None:
+    given: dict[str, Any] = {"lengths": lengths, "heads": 1, "schedule": schedule}
     verdicts = checked("attention", given)
-    assert [(v.verdict, v.method, v.faults) for v in verdicts] == [
-        ("verified", "single-execution", [])
-    ]
-    assert find("attention").instances(given)[1][0].name == ("lengths=300:700,0,200:650, on 2 SMs")
+    assert [(v.verdict, v.method, v.faults) for v in verdicts] == [("verified", method, [])]
+    assert find("attention").instances(given)[1][0].name == f"lengths={lengths}, on 2 SMs"
 
 
 @pytest.mark.slow
@@ -127,7 +131,7 @@ def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[s
         ("verified", "explored", [])
     ] * 2
     assert too_small(verdicts) == ""
-    assert all(v.traces > 1 for v in verdicts)
+    assert verdicts[1].traces > 1
     assert not combine(verdicts).unreached
 
 
@@ -168,7 +172,7 @@ def test_ctas_that_compete_for_a_tile_are_explored(
             [2, 2],
         ),
         ("gemm_blockwise", {}, "inputs.full", [2 * 4, 2 * 11]),
-        ("attention", {}, "values.full", [2 * 1, 2 * 5]),
+        ("attention", {"schedule": "persistent"}, "values.full", [2 * 1, 2 * 5]),
         ("gemm_grouped", {}, "inputs.full", [3 * 3, 3 * 9]),
     ],
 )
@@ -180,7 +184,7 @@ def test_the_phases_of_a_ring(
 
 def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
     """The first queries of the first instance: 256 queries, one tile of keys."""
-    verdict = checked("attention", {"causal": True, "d": 64})[0]
+    verdict = checked("attention", {"causal": True, "d": 64, "schedule": "single"})[0]
     assert {sum(cta) for cta in verdict.completions["values.full"]} == {0, 1}
 
 
@@ -214,6 +218,14 @@ def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
         (
             "attention",
             {"causal": True},
+            [
+                "6 tiles, 1 K and V tile, drawn by 1 CTA",
+                "4 tiles, 5 K and V tiles, drawn by 2 CTAs",
+            ],
+        ),
+        (
+            "attention",
+            {"causal": True, "schedule": "single"},
             ["1 tile per CTA, 1 K and V tile, 4 CTAs", "1 tile per CTA, 5 K and V tiles, 4 CTAs"],
         ),
         ("attention", {"s_q": 64, "s_kv": 128}, ["s_q=64, s_kv=128, on 2 SMs"]),

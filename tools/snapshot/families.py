@@ -288,6 +288,7 @@ _ATTENTION_SM90: dict[str, Settings] = {
         ("free", "tile", "persistent"),
         ("turns", "tile", "single"),
         ("free", "registers", "single"),
+        ("turns", "tile", "dynamic"),
     )
 } | {
     "default": {},

@@ -36,6 +36,18 @@ DEVICE = "cuda"
 UNTIMED = {"align", "d_v", "left", "right", "softcap", "slopes", "sinks"}
 
 
+def counter_of(
+    cfg: AttentionConfig, sets: int
+) -> tuple[TensorView | None, dict[str, list[torch.Tensor]]]:
+    """The counter that a dynamic schedule draws tiles from, to bind, and to launch with; each of
+    the `sets` launches leaves it at 0.
+    """
+    if cfg.schedule != "dynamic":
+        return None, {}
+    counter = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    return TensorView(counter), {"counter": [counter] * sets}
+
+
 class Operands:
     """`sets` sets of standard normal operands (batch, s, heads, d), and results by the name of who
     writes them.
@@ -72,9 +84,12 @@ class Operands:
         """
         self.results[name] = [x.new_empty((*x.shape[:3], self.found.d_v)) for x in self.q]
         q, k, v, out = (TensorView(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
-        launcher = kernel.bind(q, k, v, out, None, cfg, causal=self.causal).launcher()
+        counter, given = counter_of(cfg, self.sets)
+        launcher = kernel.bind(
+            q, k, v, out, None, cfg, causal=self.causal, counter=counter
+        ).launcher()
         tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.results[name]}
-        return in_turn(launcher, tensors)
+        return in_turn(launcher, tensors | given)
 
     def peer(self, name: str) -> Callable[[int], None]:
         """One of `PEERS`, which reads the same memory; it allocates its results, which are kept

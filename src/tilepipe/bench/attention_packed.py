@@ -64,6 +64,7 @@ class PackedOperands:
         self.results[OURS] = [x.new_empty((*x.shape[:-1], self.found.d_v)) for x in self.q]
         given = (x[0] for x in (self.q, self.k, self.v, self.results[OURS]))
         q, k, v, out, *bounds = (TensorView(x) for x in (*given, *self.bounds))
+        counter, drawn_from = attention.counter_of(cfg, self.sets)
         launcher = kernel.bind(
             q,
             k,
@@ -74,8 +75,9 @@ class PackedOperands:
             causal=self.causal,
             cu_seqlens_q=bounds[0],
             cu_seqlens_k=bounds[1],
+            counter=counter,
         ).launcher()
-        tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.results[OURS]}
+        tensors = {"q": self.q, "k": self.k, "v": self.v, "out": self.results[OURS]} | drawn_from
         numbers = {"q_bounds": self.bounds[0], "k_bounds": self.bounds[1]}
         return in_turn(launcher, tensors | {name: [x] * self.sets for name, x in numbers.items()})
 

@@ -22,7 +22,7 @@ from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packe
 from tilepipe.kernels.attention.reference import Options, compare_attention
 from tilepipe.kernels.attention.scores import Terms
 from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
-from tilepipe.registry.instances import SMS, Size, Sizes, attention_sizes
+from tilepipe.registry.instances import SMS, Size, Sizes, attention_sizes, drawn_attention_sizes
 from tilepipe.registry.lengths import parsed
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -92,8 +92,8 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         on_right = options(settings).seen.right is not None
         changed = Terms(settings["softcap"] != 0, settings["slopes"]).any
         packed = parsed(settings["lengths"])
-        most = max(keys for _, keys in packed) if packed else found.s_kv
-        chosen = choose(found.d, found.d_v, on_right, most, changed=changed, packed=bool(packed))
+        longest = max(keys for _, keys in packed) if packed else None
+        chosen = choose(found, on_right, longest, changed=changed)
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"
@@ -174,14 +174,22 @@ def _refuse_on_blackwell(settings: Mapping[str, Any]) -> None:
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg, heads = _CONFIGS.config(settings), settings["batch"] * settings["heads"]
-    persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
+    schedule = cfg.schedule if isinstance(cfg, AttentionConfig) else "single"
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
     if settings["lengths"]:
         return {f"lengths={settings['lengths']}, on {SMS} SMs": Size({}, SMS)}
+    if schedule == "dynamic":
+        return drawn_attention_sizes(rows, cfg.bn, cfg.stages, heads)
     cut = options(settings).seen.sides != (False, False)
     ragged = not isinstance(cfg, AttentionConfig)  # such tiles have a loop of their own there
     return attention_sizes(
-        rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=cut, ragged=ragged
+        rows,
+        cfg.bn,
+        cfg.stages,
+        heads,
+        persistent=schedule == "persistent",
+        causal=cut,
+        ragged=ragged,
     )
 
 

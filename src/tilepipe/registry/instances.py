@@ -142,6 +142,21 @@ def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     return found
 
 
+def drawn_attention_sizes(rows: int, keys: int, stages: int, heads: int) -> Sizes:
+    """s_q and s_kv as of `attention_sizes`, where CTAs draw their tiles, through a ring of two
+    answers: one CTA that takes them all, and two that compete for more than one each.
+    """
+    found = Sizes()
+    for ctas, least, steps in zip(
+        (1, SMS), (tiles_of_ring(2), SMS + 1), steps_of(stages), strict=True
+    ):
+        blocks = max(-(-least // heads), 2)
+        who = f"drawn by {ctas} CTA{'s' if ctas > 1 else ''}"
+        name = f"{blocks * heads} tiles, {steps} K and V tile{'s' if steps > 1 else ''}, {who}"
+        found[name] = Size({"s_q": blocks * rows, "s_kv": steps * keys}, ctas)
+    return found
+
+
 def attention_sizes(
     rows: int, keys: int, stages: int, heads: int, *, persistent: bool, causal: bool, ragged: bool
 ) -> Sizes:

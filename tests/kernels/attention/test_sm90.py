@@ -75,7 +75,7 @@ def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 @pytest.mark.parametrize("qk_stages", [1, 2])
-@pytest.mark.parametrize("schedule", ["persistent", "single"])
+@pytest.mark.parametrize("schedule", ["persistent", "single", "dynamic"])
 def test_right_in_every_configuration(
     dtype: tp.DType, consumers: int, qk_stages: int, schedule: str
 ) -> None:
@@ -159,7 +159,7 @@ def test_compiles_as_meant(dtype: tp.DType, d: int, causal: bool, s_kv: int) -> 
         ({"bn": 176, "store": "tile"}, "+ the output's tile 32,768 = "),
         ({"stages": 1}, "stages must be at least 2"),
         ({"order": "pingpong"}, "order must be one of turns, free"),
-        ({"schedule": "clc"}, "schedule must be one of persistent, single"),
+        ({"schedule": "clc"}, "schedule must be one of persistent, single, dynamic"),
         ({"consumers": 4}, "consumers must be 1, 2 or 3"),
     ],
 )

@@ -40,7 +40,7 @@ def test_values_and_plans(gpu: Emulator) -> None:
     for _ in range(2):
         right(*call(*given, return_lse=True))
     assert (gpu.launches, len(gpu.bound)) == (2, 1)
-    assert gpu.bound[0]["cfg"].schedule == "single"
+    assert gpu.bound[0]["cfg"].schedule == "dynamic"
     room = torch.zeros_like(given[0])
     assert call(*given, out=room) is room
     assert not torch.equal(room, torch.zeros_like(room))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
+import torch
 
 import tilepipe as tp
 from tilepipe.ops.torch import device
@@ -19,3 +20,5 @@ def take_cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "context", nullcontext)
     monkeypatch.setattr(device, "raw_stream", lambda ordinal: STREAM)
     monkeypatch.setattr(device, "current_device", lambda: -1)
+    monkeypatch.setattr(device, "capturing", lambda: False)
+    monkeypatch.setattr(device, "of_ordinal", lambda ordinal: torch.device("cpu"))

@@ -63,7 +63,7 @@ class Launcher:
             "q_bounds": bound["cu_seqlens_q"],
             "k_bounds": bound["cu_seqlens_k"],
         }
-        names = ("lse", "sinks", "k_bounds", "out", "v", "q", "slopes", "k", "q_bounds")
+        names = ("lse", "sinks", "k_bounds", "out", "v", "q", "counter", "slopes", "k", "q_bounds")
         self.tensors = tuple(name for name in names if bound[name] is not None)
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:

@@ -29,7 +29,8 @@ from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads
 from tilepipe.ir.program import walk
 
 _WIDE = 16  # registers of a row in a thread, from which on it is unpacked again
-_CHAINS = 4  # sums of a thread that do not depend on each other
+_CHAINS = 4  # sums or extremes of a thread that do not depend on each other
+_MANY = 32  # columns of an accumulator, of which a thread has a fourth, from which on chains pay
 
 
 @emit.register
@@ -45,12 +46,24 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
         _reduce_vectors(ctx, op, name, how)
         return
     loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
+    # Of extremes, which are exact in any order, four at once: one after the other, each would wait
+    # for the one before.
+    chains = _CHAINS if op.op != "add" and cols >= _MANY else 1
     with loops.rows(ctx):
-        ctx.out(f"{how.c_type} {x} = {how.start};")
+        ctx.out(
+            f"{how.c_type} {x}[{chains}];" if chains > 1 else f"{how.c_type} {x} = {how.start};"
+        )
         with loops.columns(ctx):
-            for at in (loops.at(0), loops.at(1)):
-                ctx.out(how.into(x, text(ctx, op.value, at)))
-        whole = how.rounded(ctx, how.lanes(ctx, x, 1, 4))
+            for low in range(2):
+                element = text(ctx, op.value, loops.at(low))
+                if chains == 1:
+                    ctx.out(how.into(x, element))
+                else:
+                    chain = f"{x}[{loops.j} % 2 * 2 + {low}]"
+                    ctx.out(f"{chain} = {loops.j} < 2 ? {element} : {how.joined(chain, element)};")
+        # NaNs alone give the infinity that a chain would begin with.
+        whole = x if chains == 1 else how.joined(how.start, _joined(how, x))
+        whole = how.rounded(ctx, how.lanes(ctx, whole, 1, 4))
         ctx.out(f"{name}[{loops.i}][{loops.h}] = {whole};")
 
 
@@ -77,6 +90,11 @@ def _chains(ctx: Context, op: ops.FragmentReduce, loops: RowLoops, x: str, how: 
     with loops.columns(ctx):
         for low in range(VECTOR):
             ctx.out(how.into(f"{x}[{low % _CHAINS}]", text(ctx, op.value, loops.at(low))))
+    return _joined(how, x)
+
+
+def _joined(how: Combining, x: str) -> str:
+    """C++ of what the `_CHAINS` elements of the array `x` give together."""
     return how.joined(*(f"({how.joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
 
 

@@ -10,7 +10,7 @@ import tilepipe as tp
 from tilepipe.kernels.common.settings import Settings
 
 ROWS = 64  # of Q for each consumer warpgroup on Hopper: of one wgmma
-SCHEDULES = ("persistent", "single")
+SCHEDULES = ("persistent", "single", "dynamic")
 STORES = ("registers", "tile")
 ORDERS = ("turns", "free")
 # consumers -> registers of a thread of the load warp's warpgroup, and of a consumer: the sums are
@@ -36,9 +36,9 @@ class AttentionConfig(Settings):
         consumers: warpgroups, each with 64 queries; a CTA works on 64 · consumers of one head.
         order: "turns": the warpgroups issue their MMAs one after the other, so that one multiplies
             while another takes its softmax; "free": as it comes.
-        schedule: "persistent": a CTA goes on to the next tile, whose loads begin during this one's
-            end; "single": one tile a CTA, the longest first, for causal masks, whose tiles differ
-            in length.
+        schedule: "persistent": a CTA goes on to the next tile of a fixed share, whose loads begin
+            during this one's end; "dynamic": to the next that no CTA has taken, by a counter in GPU
+            memory, for tiles that differ in length; "single": one tile a CTA, the longest first.
         store: "tile": the output goes through shared memory by TMA; "registers": from registers,
             without a tile for it.
         group: heads whose tiles are dealt out together; their K and V should stay in L2.

@@ -5,62 +5,72 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilepipe.kernels.attention.config import SM100_PART, AttentionConfig, Sm100AttentionConfig
+from tilepipe.kernels.attention.validation import Extents
 
 SPAN = 64  # elements of 16 bits that the swizzle spans
 # Keys of a tile for heads of up to so many elements: Q, and two stages of K and of V, in 227 KB.
 LARGE = {192: 96, 256: 64}
 
 
+# Bytes of the K and V of heads that are dealt out together: of an L2 of 50 MB, which also holds Q
+# and the output.
+BAND_BYTES = 1 << 25
+MOST_IN_BAND = 16
+
+
 def choose_sm90(
-    d: int, d_v: int, causal: bool, s_kv: int, *, changed: bool = False, packed: bool = False
+    found: Extents, causal: bool, s_kv: int | None = None, *, changed: bool = False
 ) -> AttentionConfig:
-    """The configuration that was fastest on an H200, of those measured (docs/performance.md), for d
+    """The configuration that was fastest on an H100, of those measured (docs/performance.md), for d
     and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
     not measured, as many keys as registers and shared memory hold.
 
     d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others'
     MMAs hide. d = 128: two, with as many keys as registers, or shared memory beside an output tile,
-    hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads in bands, so
-    that long tiles come first and K and V are still shared in L2.
+    hold. Tiles that differ in length, under a causal mask or of packed sequences, go to CTAs as
+    these become free. Under a mask the longest come first, in bands of heads whose K and V stay in
+    L2.
 
     Args:
         causal: whether a bound on the right, as of a causal mask, makes tiles differ in length.
+        s_kv: the most keys that a sequence has, unless those of `found`.
         changed: whether scores are changed before the softmax, which takes registers.
-        packed: whether sequences are packed: their lengths make tiles differ as a mask does.
     """
-    if packed:
-        found = choose_sm90(d, d_v, causal, s_kv, changed=changed)
-        bn = min(found.bn, 128) if changed else found.bn  # the place of a sequence takes registers
-        return replace(found, schedule="single", bn=bn)
+    d, d_v, packed = found.d, found.d_v, found.sequences > 0
+    keys = found.s_kv if s_kv is None else s_kv
     widest = max(d, d_v)
     if widest > 128:
-        bn = LARGE[-(-widest // 64) * 64] - (16 if changed else 0)
-        return (
-            AttentionConfig(bn=bn, schedule="single", group=4) if causal else AttentionConfig(bn=bn)
+        cfg = AttentionConfig(bn=LARGE[-(-widest // 64) * 64] - (16 if changed else 0))
+    else:
+        cfg = _measured(widest, causal, keys)
+        fewer = (48 if cfg.consumers == 3 else 16) if changed else 0
+        # Parts of a K tile, and a tile of the output, have whole spans of the swizzle.
+        cfg = replace(
+            cfg,
+            bn=cfg.bn - fewer,
+            qk_stages=cfg.qk_stages if d > SPAN else 1,
+            store=cfg.store if d_v % SPAN == 0 else "registers",
         )
-    found = _measured(widest, causal, s_kv)
-    fewer = (48 if found.consumers == 3 else 16) if changed else 0
-    # Parts of a K tile, and a tile of the output, have whole spans of the swizzle.
-    return replace(
-        found,
-        bn=found.bn - fewer,
-        qk_stages=found.qk_stages if d > SPAN else 1,
-        store=found.store if d_v % SPAN == 0 else "registers",
-    )
+    if packed and changed:
+        cfg = replace(cfg, bn=min(cfg.bn, 128))  # the place of a sequence takes registers
+    if causal:
+        cfg = replace(cfg, group=_band(found, keys))
+    return replace(cfg, schedule="dynamic") if causal or packed else cfg
 
 
-def _measured(d: int, causal: bool, s_kv: int) -> AttentionConfig:
-    if not causal:
-        return (
-            AttentionConfig(consumers=3)
-            if d <= 64
-            else AttentionConfig(bn=160, qk_stages=2, store="tile")
-        )
+def _measured(d: int, causal: bool, keys: int) -> AttentionConfig:
     if d <= 64:
-        return AttentionConfig(consumers=3, schedule="single", group=8)
-    if s_kv <= 8192:
-        return AttentionConfig(schedule="single", store="tile", group=8)
-    return AttentionConfig(bn=160, schedule="single", store="tile", group=4)
+        return AttentionConfig(consumers=3)
+    if causal and keys <= 8192:
+        return AttentionConfig(schedule="dynamic", store="tile")
+    return AttentionConfig(bn=160, qk_stages=1 if causal else 2, schedule="dynamic", store="tile")
+
+
+def _band(found: Extents, keys: int) -> int:
+    """How many heads are dealt out together: a power of two, so that few kernels are compiled."""
+    nbytes = max(keys, 1) * (found.d + found.d_v) * found.dtype.nbytes
+    heads = max(BAND_BYTES // nbytes, 1)
+    return min(1 << int(heads).bit_length() - 1, MOST_IN_BAND) * found.group
 
 
 def choose_sm100(d: int) -> Sm100AttentionConfig:

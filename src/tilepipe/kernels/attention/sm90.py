@@ -22,8 +22,11 @@ cuts come first, and those that a window's left side cuts last. K and V go throu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 import tilepipe as tp
 from tilepipe.host_arguments import shown
@@ -45,7 +48,7 @@ from tilepipe.kernels.attention.sm90_copies import (
 )
 from tilepipe.kernels.attention.sm90_rows import Rows
 from tilepipe.kernels.attention.sm90_shared import Place, Shared, grid
-from tilepipe.kernels.attention.validation import NAME, boxed, check_attention
+from tilepipe.kernels.attention.validation import NAME, boxed, check_attention, check_counter
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 from tilepipe.kernels.common.validation import Array, check_config
 
@@ -62,6 +65,7 @@ def attention(
     sinks: tp.GlobalTensor | None,
     q_bounds: tp.GlobalTensor | None,
     k_bounds: tp.GlobalTensor | None,
+    counter: tp.GlobalTensor | None,
     inner: tp.Value,
     cap: tp.Value,
     scale: tp.Value,
@@ -87,6 +91,7 @@ def attention(
         k,
         v,
         bounds,
+        counter,
         steps,
         left,
         right,
@@ -97,6 +102,8 @@ def attention(
         from_first=from_first,
     )
     load_registers, attend_registers = cfg.registers
+    if shared.work.needs_role:
+        ctx.role("schedule", warps=1, registers=load_registers)(shared.work.schedule)
     ctx.role("load", warps=1, registers=load_registers)(partial(load, shared, q, k, v))
     ctx.role("attend", warpgroups=cfg.consumers, registers=attend_registers)(
         partial(attend, shared, Rows(terms, slopes, sinks, inner, cap, scale), out, lse)
@@ -114,6 +121,7 @@ def load(shared: Shared, q: tp.GlobalTensor, k: tp.GlobalTensor, v: tp.GlobalTen
     )
     group = shared.heads // k.shape[-3]
     for tile in shared.work:
+        shared.work.throttle_signal()
         at = shared.place(tile)
         kv_head = ctx.let(at.head // group, "kv_head")
         for i in ctx.range(at.blocks):
@@ -284,6 +292,7 @@ def bind(
     cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None,
     longest: int | None = None,
+    counter: Array | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The program for q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
@@ -313,6 +322,9 @@ def bind(
             lengths. The kernel reads them; the host only those that are NumPy arrays, to check
             them. Rows of `out` and `lse` that are in no sequence are not written.
         longest: of these, the most keys that a sequence has, if known: for choosing `cfg`.
+        counter: int32 (1,), a 0 from which the "dynamic" schedule draws tiles, of this kernel alone
+            while it runs, which leaves it at 0. Beside NumPy arrays there is a new one unless one
+            is given; beside others, without it, another schedule is chosen.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
@@ -337,11 +349,11 @@ def bind(
         )
     terms = Terms(cap > 0, slopes is not None, score)
     if cfg is None:
-        most = found.s_kv if longest is None else longest
-        cfg = choose_sm90(
-            found.d, found.d_v, seen.right is not None, most, changed=terms.any, packed=bounds > 0
-        )
+        cfg = choose_sm90(found, seen.right is not None, longest, changed=terms.any)
+        if cfg.schedule == "dynamic" and counter is None and not isinstance(q, np.ndarray):
+            cfg = replace(cfg, schedule="single")
     shape = cfg.tiles(found.dtype, found.d, found.d_v)
+    counter = check_counter(counter, cfg.schedule == "dynamic", q)
     return attention.bind(
         boxed("q", q, (cfg.bm, shape.padded_qk_depth)),
         boxed("k", k, (cfg.bn, shape.BK0)),
@@ -352,6 +364,7 @@ def bind(
         sinks,
         cu_seqlens_q,
         cu_seqlens_k,
+        counter,
         *terms.factors(found.scale, cap),
         search_steps(bounds),
         *seen.bounds,

@@ -97,7 +97,7 @@ class Shared:
     k_tiles: tp.SmemTileArray
     values: tp.StagedPipeline
     v_tiles: tp.SmemTileArray
-    work: tp.StaticScheduler
+    work: tp.StaticScheduler | tp.AtomicScheduler
     turns: tp.OrderedBarrier | None
 
     @classmethod
@@ -108,6 +108,7 @@ class Shared:
         k: tp.GlobalTensor,
         v: tp.GlobalTensor,
         bounds: tuple[tp.GlobalTensor, tp.GlobalTensor] | None,
+        counter: tp.GlobalTensor | None,
         steps: tp.Value,
         left: tp.Value,
         right: tp.Value,
@@ -139,13 +140,16 @@ class Shared:
         )
         q_blocks = ctx.ceil_div(s_q, cfg.bm)
         sequences = None
+        tiles: tuple[tp.Value, tp.Value | int] = (q.shape[0] * heads, q_blocks)
         if bounds is not None:
             sequences = Sequences(ctx, *bounds, s_q, s_kv, steps, heads, cfg.bm, cfg.group)
-            work = tp.StaticScheduler(ctx, tiles=(sequences.tiles, 1), raster="rows")
+            tiles = sequences.tiles, 1
+        raster = "grouped" if bounds is None else "rows"
+        work: tp.StaticScheduler | tp.AtomicScheduler
+        if counter is None:
+            work = tp.StaticScheduler(ctx, tiles, raster=raster, group=cfg.group)
         else:
-            work = tp.StaticScheduler(
-                ctx, tiles=(q.shape[0] * heads, q_blocks), raster="grouped", group=cfg.group
-            )
+            work = tp.AtomicScheduler(ctx, counter, tiles, raster=raster, group=cfg.group)
         in_turns = cfg.order == "turns" and cfg.consumers > 1
         turns = tp.OrderedBarrier(ctx, cfg.consumers) if in_turns else None
         return cls(

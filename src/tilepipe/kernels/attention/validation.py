@@ -205,3 +205,25 @@ def _scale(scale: object, d: int) -> float:
             " negative one pass -q"
         )
     return value
+
+
+def check_counter(counter: Array | None, dynamic: bool, q: Array) -> Array | None:
+    """The counter that a dynamic schedule draws tiles from: the one given, or a new one beside
+    NumPy arrays.
+
+    Raises:
+        BindError: none beside other arrays, one for another schedule, or no int32 of one element.
+    """
+    if counter is None:
+        if dynamic and not isinstance(q, np.ndarray):
+            raise tp.BindError(
+                f'{NAME}: schedule="dynamic" draws tiles from a counter in GPU memory: pass'
+                " counter=, an int32 array of one 0, which no other kernel uses meanwhile"
+            )
+        return np.zeros(1, np.int32) if dynamic else None
+    if not dynamic:
+        raise tp.BindError(f'{NAME}: counter is of schedule="dynamic"; leave it out')
+    check_array(NAME, "counter", counter, 1, (tp.int32,))
+    if counter.shape[0] != 1:
+        raise tp.BindError(f"{NAME}: counter has one element, it has {counter.shape[0]}")
+    return counter

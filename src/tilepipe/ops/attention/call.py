@@ -170,7 +170,5 @@ def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
     on_right = call.seen.right is not None
     changed = Terms(call.softcap != 0, call.slopes is not None, call.score).any
-    most = found.s_kv if call.max_seqlen_k is None else call.max_seqlen_k
-    packed = found.sequences > 0
-    chosen = choose(found.d, found.d_v, on_right, most, changed=changed, packed=packed)
+    chosen = choose(found, on_right, call.max_seqlen_k, changed=changed)
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen

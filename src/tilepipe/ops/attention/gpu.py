@@ -25,7 +25,7 @@ from tilepipe.ops.attention.call import (
     result_shape,
 )
 from tilepipe.ops.calls import Shape
-from tilepipe.ops.torch import device
+from tilepipe.ops.torch import counters, device
 from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
@@ -54,7 +54,7 @@ SCHEMA = (
     " int? max_seqlen_k=None, str align='last') -> (Tensor, Tensor)"
 )
 # what `pick` of a plan takes
-_PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds")
+_PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds", "counter")
 
 
 class Plan(NamedTuple):
@@ -64,7 +64,7 @@ class Plan(NamedTuple):
         launcher: called with the addresses of what `pick` takes of the tensors that `_PLACES`
             names; None: there is nothing to multiply.
         shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
-            that q, k, v and out take.
+            that q, k, v and out take. dynamic: True if CTAs draw their tiles from a counter.
     """
 
     launcher: Launcher | None
@@ -76,6 +76,7 @@ class Plan(NamedTuple):
     device: torch.device
     lse: Shape
     spans: tuple[int, ...]
+    dynamic: bool = False
 
 
 def attention(call: Call) -> torch.Tensor | Results:
@@ -175,6 +176,9 @@ def _prepare(call: Call) -> Plan:
         None if x is None else TensorView(x)
         for x in (call.slopes, call.sinks, call.cu_seqlens_q, call.cu_seqlens_k)
     )
+    cfg, counter = config(found, call), None
+    if cfg.schedule == "dynamic":
+        counter = TensorView(counters.counter(ordinal, device.raw_stream(ordinal)))
     with device.context(ordinal):
         launcher = attention_kernel.bind(
             q_view,
@@ -182,7 +186,7 @@ def _prepare(call: Call) -> Plan:
             v_view,
             out_view,
             lse,
-            config(found, call),
+            cfg,
             causal=call.causal,
             window=call.window,
             scale=call.scale,
@@ -193,8 +197,10 @@ def _prepare(call: Call) -> Plan:
             align=call.align,
             cu_seqlens_q=q_bounds,
             cu_seqlens_k=k_bounds,
+            counter=counter,
         ).launcher()
-    return Plan(launcher, itemgetter(*[_PLACES.index(x) for x in launcher.tensors]), *parts)
+    pick = itemgetter(*[_PLACES.index(x) for x in launcher.tensors])
+    return Plan(launcher, pick, *parts, dynamic=counter is not None)
 
 
 def _new(q: torch.Tensor, found: Extents, layout: str) -> torch.Tensor:
@@ -216,10 +222,10 @@ def _launch(plan: Plan, call: Call) -> Results:
         if call.sinks is not None and call.return_lse:
             lse.copy_(call.sinks[:, None].expand_as(lse))
         return result, lse
-    bounds = call.cu_seqlens_q, call.cu_seqlens_k
-    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds
-    addresses = tuple(map(data_ptr, plan.pick(places)))
-    plan.launcher(addresses, device.raw_stream(plan.ordinal))
+    stream, bounds = device.raw_stream(plan.ordinal), (call.cu_seqlens_q, call.cu_seqlens_k)
+    counter = counters.counter(plan.ordinal, stream) if plan.dynamic else None
+    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds, counter
+    plan.launcher(tuple(map(data_ptr, plan.pick(places))), stream)
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)
     return result, lse

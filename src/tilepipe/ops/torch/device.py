@@ -26,6 +26,14 @@ def _stream(ordinal: int) -> int:
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream)
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
+# True while a CUDA graph captures what the current stream is given.
+capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+
+
+def of_ordinal(ordinal: int) -> torch.device:
+    """The GPU of that number."""
+    return torch.device("cuda", ordinal)
+
 
 def hopper(ordinal: int, operation: str) -> Chip:
     """The chip of a device.

@@ -1,0 +1,27 @@
+"""Counters in GPU memory, from which the CTAs of a launch draw their tiles."""
+
+from __future__ import annotations
+
+import torch
+
+from tilepipe.ops.torch import device
+
+# (device, stream) -> its counter. Launches of one stream follow each other, and each leaves the
+# counter at 0.
+_counters: dict[tuple[int, int], torch.Tensor] = {}
+
+
+def counter(ordinal: int, stream: int) -> torch.Tensor:
+    """An int32 0 on a device, for one launch on a stream of it.
+
+    A launch that a CUDA graph captures gets a counter of its own, which the graph sets to 0: the
+    graph may be replayed on another stream, beside launches of this one.
+    """
+    if device.capturing():
+        return _zero(ordinal)
+    found = _counters.get((ordinal, stream))
+    return _counters.setdefault((ordinal, stream), _zero(ordinal)) if found is None else found
+
+
+def _zero(ordinal: int) -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=device.of_ordinal(ordinal))

@@ -1,0 +1,96 @@
+"""Which schedule, tile and band of heads attention takes on Hopper, and its counter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.heuristics import choose_sm90
+from tilepipe.kernels.attention.validation import Extents
+
+
+def chosen(d: int, causal: bool, s: int, kv_heads: int = 16, **more: Any) -> AttentionConfig:
+    found = Extents(1, s, s, 16, kv_heads, d, d, tp.bfloat16, 1.0, **more)
+    return choose_sm90(found, causal)
+
+
+@pytest.mark.parametrize(
+    ("d", "causal", "s", "schedule", "bn", "group"),
+    [
+        (128, False, 4096, "dynamic", 160, 1),
+        (128, True, 4096, "dynamic", 128, 16),
+        (128, True, 8192, "dynamic", 128, 8),
+        (128, True, 16384, "dynamic", 160, 4),
+        (64, False, 16384, "persistent", 128, 1),
+        (64, True, 1024, "dynamic", 128, 16),
+        (64, True, 16384, "dynamic", 128, 8),
+        (256, False, 4096, "persistent", 64, 1),
+        (256, True, 131072, "dynamic", 64, 1),
+    ],
+)
+def test_schedule_tile_and_band(
+    d: int, causal: bool, s: int, schedule: str, bn: int, group: int
+) -> None:
+    """Bands of heads whose K and V take 32 MiB, so that L2 keeps them."""
+    cfg = chosen(d, causal, s)
+    assert (cfg.schedule, cfg.bn, cfg.group) == (schedule, bn, group)
+
+
+def test_heads_that_share_keys_make_a_band_wider() -> None:
+    assert chosen(128, True, 8192, kv_heads=4).group == 4 * chosen(128, True, 8192).group
+
+
+def test_packed_sequences_differ_in_length() -> None:
+    assert chosen(64, False, 4096, sequences=3).schedule == "dynamic"
+
+
+def attend(cfg: AttentionConfig | None, **options: Any) -> tp.Program:
+    q = np.zeros((1, 256, 1, 64), np.float16)
+    return kernel.bind(q, q, q, np.zeros_like(q), None, cfg, **options)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "counter", "message"),
+    [
+        ("single", np.zeros(1, np.int32), r'counter is of schedule="dynamic"; leave it out'),
+        ("dynamic", np.zeros(2, np.int32), "counter has one element, it has 2"),
+        ("dynamic", np.zeros((1, 1), np.int32), "counter must have 1 dimension"),
+        ("dynamic", np.zeros(1, np.float32), "counter is float32; it may be int32"),
+        ("dynamic", 0, "counter must be an array, got 0"),
+    ],
+)
+def test_counters_that_are_refused(schedule: str, counter: Any, message: str) -> None:
+    with pytest.raises(tp.BindError, match=message):
+        attend(AttentionConfig(schedule=schedule), counter=counter)
+
+
+def test_a_counter_is_left_as_it_was() -> None:
+    counter = np.zeros(1, np.int32)
+    attend(AttentionConfig(bn=64, schedule="dynamic"), counter=counter).run()
+    assert counter.tolist() == [0]
+    counter[0] = 1
+    with pytest.raises(tp.BindError, match="it must be 0 when the kernel starts"):
+        attend(AttentionConfig(bn=64, schedule="dynamic"), counter=counter).run()
+
+
+class Elsewhere:
+    """An array that is not NumPy's, as of a GPU."""
+
+    def __init__(self, x: Any) -> None:
+        self._x = x
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._x, name)
+
+
+def test_other_arrays_come_with_a_counter_or_have_another_schedule() -> None:
+    q, out = (Elsewhere(np.zeros((1, 256, 1, 128), np.float16)) for _ in range(2))
+    with pytest.raises(tp.BindError, match=r"pass counter=, an int32 array of one 0"):
+        kernel.bind(q, q, q, out, None, AttentionConfig(schedule="dynamic"))
+    program = kernel.bind(q, q, q, out)
+    assert [role.name for role in program.kernel.roles] == ["load", "attend"]
