@@ -89,11 +89,11 @@ def extents(settings: Mapping[str, Any]) -> Extents:
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     found = extents(settings)
     if settings["arch"] == "sm90":
-        on_right = options(settings).seen.right is not None
+        sides = options(settings).seen.sides
         changed = Terms(settings["softcap"] != 0, settings["slopes"]).any
         packed = parsed(settings["lengths"])
         longest = max(keys for _, keys in packed) if packed else None
-        chosen = choose(found, on_right, longest, changed=changed)
+        chosen = choose(found, sides, longest, changed=changed)
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"

@@ -16,7 +16,7 @@ from tilepipe.kernels.attention.validation import Extents
 
 def chosen(d: int, causal: bool, s: int, kv_heads: int = 16, **more: Any) -> AttentionConfig:
     found = Extents(1, s, s, 16, kv_heads, d, d, tp.bfloat16, 1.0, **more)
-    return choose_sm90(found, causal)
+    return choose_sm90(found, (False, causal))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,19 @@ def test_schedule_tile_and_band(
     """Bands of heads whose K and V take 32 MiB, so that L2 keeps them."""
     cfg = chosen(d, causal, s)
     assert (cfg.schedule, cfg.bn, cfg.group) == (schedule, bn, group)
+
+
+@pytest.mark.parametrize(
+    ("d", "plain", "window", "changed"),
+    [(64, 128, 128, 80), (128, 160, 128, 128), (256, 64, 48, 48)],
+)
+def test_fewer_keys_where_registers_are_short(
+    d: int, plain: int, window: int, changed: int
+) -> None:
+    found = Extents(1, 16384, 16384, 4, 4, d, d, tp.bfloat16, 1.0)
+    assert choose_sm90(found, (False, True)).bn == plain
+    assert choose_sm90(found, (True, True)).bn == window
+    assert choose_sm90(found, (False, True), changed=True).bn == changed
 
 
 def test_heads_that_share_keys_make_a_band_wider() -> None:

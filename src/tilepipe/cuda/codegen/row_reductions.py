@@ -61,8 +61,10 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
                 else:
                     chain = f"{x}[{loops.j} % 2 * 2 + {low}]"
                     ctx.out(f"{chain} = {loops.j} < 2 ? {element} : {how.joined(chain, element)};")
-        # NaNs alone give the infinity that a chain would begin with.
-        whole = x if chains == 1 else how.joined(how.start, _joined(how, x))
+        whole = x if chains == 1 else _joined(how, x)
+        if chains > 1 and how.c_type == "float":
+            # NaNs alone give the infinity that a chain would begin with.
+            whole = how.joined(how.start, whole)
         whole = how.rounded(ctx, how.lanes(ctx, whole, 1, 4))
         ctx.out(f"{name}[{loops.i}][{loops.h}] = {whole};")
 

@@ -19,7 +19,11 @@ MOST_IN_BAND = 16
 
 
 def choose_sm90(
-    found: Extents, causal: bool, s_kv: int | None = None, *, changed: bool = False
+    found: Extents,
+    sides: tuple[bool, bool],
+    s_kv: int | None = None,
+    *,
+    changed: bool = False,
 ) -> AttentionConfig:
     """The configuration that was fastest on an H100, of those measured (docs/performance.md), for d
     and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
@@ -32,27 +36,29 @@ def choose_sm90(
     L2.
 
     Args:
-        causal: whether a bound on the right, as of a causal mask, makes tiles differ in length.
+        sides: whether queries see only some keys on the left, and on the right, as under a causal
+            mask, which makes tiles differ in length.
         s_kv: the most keys that a sequence has, unless those of `found`.
-        changed: whether scores are changed before the softmax, which takes registers.
+        changed: whether scores are changed before the softmax.
     """
+    on_left, causal = sides
     d, d_v, packed = found.d, found.d_v, found.sequences > 0
     keys = found.s_kv if s_kv is None else s_kv
     widest = max(d, d_v)
+    # What changes scores, and two more loops, take registers that fewer keys leave.
+    tight = changed or on_left
     if widest > 128:
-        cfg = AttentionConfig(bn=LARGE[-(-widest // 64) * 64] - (16 if changed else 0))
+        cfg = AttentionConfig(bn=LARGE[-(-widest // 64) * 64] - (16 if tight else 0))
     else:
         cfg = _measured(widest, causal, keys)
-        fewer = (48 if cfg.consumers == 3 else 16) if changed else 0
+        few = {3: 80 if changed else cfg.bn, 2: 128}[cfg.consumers]
         # Parts of a K tile, and a tile of the output, have whole spans of the swizzle.
         cfg = replace(
             cfg,
-            bn=cfg.bn - fewer,
+            bn=min(cfg.bn, few) if tight else cfg.bn,
             qk_stages=cfg.qk_stages if d > SPAN else 1,
             store=cfg.store if d_v % SPAN == 0 else "registers",
         )
-    if packed and changed:
-        cfg = replace(cfg, bn=min(cfg.bn, 128))  # the place of a sequence takes registers
     if causal:
         cfg = replace(cfg, group=_band(found, keys))
     return replace(cfg, schedule="dynamic") if causal or packed else cfg

@@ -349,7 +349,7 @@ def bind(
         )
     terms = Terms(cap > 0, slopes is not None, score)
     if cfg is None:
-        cfg = choose_sm90(found, seen.right is not None, longest, changed=terms.any)
+        cfg = choose_sm90(found, seen.sides, longest, changed=terms.any)
         if cfg.schedule == "dynamic" and counter is None and not isinstance(q, np.ndarray):
             cfg = replace(cfg, schedule="single")
     shape = cfg.tiles(found.dtype, found.d, found.d_v)

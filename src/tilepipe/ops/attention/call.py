@@ -168,7 +168,6 @@ def result_shape(found: Extents, layout: str) -> tuple[int, ...]:
 
 def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
-    on_right = call.seen.right is not None
     changed = Terms(call.softcap != 0, call.slopes is not None, call.score).any
-    chosen = choose(found, on_right, call.max_seqlen_k, changed=changed)
+    chosen = choose(found, call.seen.sides, call.max_seqlen_k, changed=changed)
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen
