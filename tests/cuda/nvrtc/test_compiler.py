@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
+import tilepipe as tp
 from tests.support.build import Builder, binary
 from tests.support.cuda.gemm import gemm
 from tilepipe import cuda
@@ -73,6 +76,17 @@ C7508 = (
     "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain "
     "minimum register requirements."
 )
+C7507, C7506 = (
+    f"ptxas info    : (C750{n}) Potential Performance Loss: 'setmaxnreg' ignored {why}."
+    for n, why in (
+        (7, "to maintain minimum register requirements"),
+        (6, "to maintain compatibility into 'extern' call"),
+    )
+)
+C7514 = (
+    "ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are "
+    "serialized due to non wgmma instructions defining accumulator registers of a wgmma"
+)
 C7510 = (
     "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
     "serialized due to ..."
@@ -87,11 +101,17 @@ C7510 = (
             0,
             C7508,
             (
-                r"'kernel' compiles, but ptxas ignored setmaxnreg:\n  "
+                r"'kernel' compiles, but ptxas ignored setmaxnreg, .*:\n  "
                 r".*\(C7508\).*\n.*allow=\['C7508'\] accepts it"
             ),
         ),
+        (
+            *("C7507", 0, C7507),
+            r"ignored setmaxnreg, so registers= .*\n.*\(C7507\).*\n.*needs more registers than its",
+        ),
+        ("C7506", 0, C7506, r"(?s)ignored setmaxnreg.*remark says what prevents it"),
         ("C7510", 0, C7510, r"ptxas serialised wgmma"),
+        ("C7514", 0, C7514, r"(?s)ptxas serialised wgmma.*must touch neither the accumulator"),
         (
             "spills",
             96,
@@ -154,6 +174,35 @@ def test_a_launch_with_fewer_registers_than_the_roles_ask_for(
     with pytest.raises(CompileError, match=arithmetic):
         cuda.compile(asking(24, 240, 240))
     assert cuda.compile(asking(24, 224, 232)).registers == 160
+
+
+def test_ptxas_really_ignores_registers_that_are_too_few() -> None:
+    """An accumulator of 128 registers in 64: the machine code has no setmaxnreg."""
+
+    @tp.kernel()
+    def few(ctx: tp.Context, out: Any) -> None:
+        a = ctx.smem((64, 64), "bfloat16", name="a")
+        b = ctx.smem((256, 64), "bfloat16", name="b")
+
+        @ctx.role("math", warpgroups=1, registers=64)
+        def math() -> None:
+            acc = ctx.accumulator((64, 256))
+            ctx.mma(acc, a[0], b[0])
+            ctx.wgmma_commit()
+            ctx.wgmma_wait(0)
+            ctx.store_global(out, (0, 0), acc)
+
+        @ctx.role("other", warpgroups=1, registers=40)
+        def other() -> None:
+            ctx.syncwarp()
+
+    program = few.bind(np.zeros((64, 256), np.float32))
+    with pytest.raises(
+        CompileError, match=r"(?s)ignored setmaxnreg.*C7507.*role 'math' at [^ ]+: 64, role 'other'"
+    ):
+        program.compile("sm_90a")
+    compiled = cuda.compile(program.kernel, allow=["C7507"])
+    assert "(C7507)" in compiled.log
 
 
 def test_ptxas_really_reports_spills() -> None:

@@ -21,12 +21,37 @@ from tilepipe.ir.program import Kernel, architecture
 
 EMITS = ("cubin", "ptx", "cuda")
 # Faults of the machine code that ptxas reports as remarks, and that cost up to a third of the
-# speed.
-LOSSES = {
-    "C7508": "ptxas ignored setmaxnreg",
-    "C7510": "ptxas serialised wgmma",
-    "spills": "registers spilled to local memory",
-}
+# speed. ptxas has a code for each reason, C7504 to C7519, so what matters is what the remark says:
+# (words of the remark, what happened, what to change).
+LOSSES = (
+    (
+        "'setmaxnreg' ignored to maintain minimum register requirements",
+        "ptxas ignored setmaxnreg, so registers= of every role has no effect",
+        "A role needs more registers than its registers= gives it: raise that, at the cost of the"
+        " other roles, or use smaller tiles; without registers= all threads get the same number",
+    ),
+    (
+        "'setmaxnreg' ignored",
+        "ptxas ignored setmaxnreg, so registers= of every role has no effect",
+        "The remark says what prevents it: mend that, or leave registers= out",
+    ),
+    (
+        "wgmma.mma_async instructions are serialized due to insufficient register",
+        "ptxas serialised wgmma: the tensor cores wait after each instruction",
+        "Use smaller tiles or raise registers= of the role",
+    ),
+    (
+        "wgmma.mma_async instructions are serialized",
+        "ptxas serialised wgmma: the tensor cores wait after each instruction",
+        "Between ctx.mma and the wait for it the role must touch neither the accumulator nor a"
+        " fragment that is an operand, in any branch or round of a loop",
+    ),
+    (
+        "Potential Performance Loss",
+        "ptxas reports a loss of speed",
+        "The remark says what to change",
+    ),
+)
 
 TMEM_CHECK = "--ptxas-options=-g-tmem-access-check"
 
@@ -80,11 +105,11 @@ def compile(
 
     `arch`: one of `ir.chip.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever
     has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: the
-    `LOSSES` to accept. `lineinfo`: lets profilers show the lines of the Python kernel. `debug`:
-    bounds every wait, and gives a launch up when a wait does not end; on Blackwell, ptxas also adds
-    checks of accesses to tensor memory (`options`). `perturb`: where it is not None, adds random
-    delays at synchronisation points, chosen by a seed that each launch passes. `debug` and
-    `perturb` cost speed, so they accept all `LOSSES`.
+    losses to accept, codes of ptxas such as "C7508", and "spills". `lineinfo`: lets profilers show
+    the lines of the Python kernel. `debug`: bounds every wait, and gives a launch up when a wait
+    does not end; on Blackwell, ptxas also adds checks of accesses to tensor memory (`options`).
+    `perturb`: where it is not None, adds random delays at synchronisation points, chosen by a seed
+    that each launch passes. `debug` and `perturb` cost speed, so they accept all losses.
 
     Raises:
         BindError: unknown architecture or `emit`.
@@ -117,7 +142,8 @@ def compile(
             f"'{kernel.name}' compiles to {shape['registers']} registers a thread. {broken}",
             kernel.loc,
         )
-    _check_losses(kernel, log, shape["spill_bytes"], LOSSES if debug or perturbed else allow)
+    if not (debug or perturbed):
+        _check_losses(kernel, log, shape["spill_bytes"], allow)
     return Compiled(name, arch, emit, code, log, data, **shape)
 
 
@@ -256,19 +282,28 @@ def resources(log: str) -> dict[str, int]:
 
 
 def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[str]) -> None:
-    found = {
-        code: [x for x in log.splitlines() if code in x] for code in LOSSES if code != "spills"
-    }
+    """Raises CompileError for losses that are not in `allow`, which has codes and "spills"."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for line in log.splitlines():
+        code = re.search(r"\((C\d+)\) .*Potential Performance Loss", line)
+        if code is not None:
+            happened, advice = next((h, a) for words, h, a in LOSSES if words in line)
+            found.setdefault((code[1], happened, advice), []).append(line)
     if spill_bytes:
-        found["spills"] = [x for x in log.splitlines() if "spill" in x]
-    for code, lines in found.items():
-        if lines and code not in allow:
+        happened = "registers spilled to local memory"
+        advice = "Use smaller tiles or raise registers= of the role"
+        found["spills", happened, advice] = [x for x in log.splitlines() if "spill" in x]
+    for (name, happened, advice), lines in found.items():
+        if name not in allow:
             excerpt = "\n".join(f"  {x.strip()}" for x in lines)
-            advice = {"spills": "Use smaller tiles or raise registers= of the role"}.get(
-                code, "The role's code must let it"
-            )
+            asked = [
+                f"role '{role.name}' at {role.loc.short}: {role.registers}"
+                for role in kernel.roles
+                if role.registers is not None
+            ]
+            given = f"\n  registers=: {', '.join(asked)}." if asked else ""
             raise CompileError(
-                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n"
-                f"  {advice}; allow=[{code!r}] accepts it.",
+                f"'{kernel.name}' compiles, but {happened}:\n{excerpt}{given}\n"
+                f"  {advice}; allow=[{name!r}] accepts it.",
                 kernel.loc,
             )
