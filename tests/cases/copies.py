@@ -372,7 +372,7 @@ RAGGED = {
     "ragged_rank_3": ragged("float16", 48, 3),
     "ragged_load": ragged_load("bfloat16", 64, "row"),
     "ragged_load_columns": ragged_load("float16", 128, "col", 3),
-    "ragged_load_panels": ragged_load("float32", 96, "row", 4),
+    "ragged_load_panels": ragged_load("float32", 96, "row", 3),
 }
 CASES = [
     Case(name, make)

@@ -77,7 +77,8 @@ class TensorParam:
     `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one
     before). `box` is in logical order (outermost first), None for a tensor that is only read and
     written by ordinary loads and stores.
-    `ragged`: a TMA copy may move fewer lines than the box has.
+    `ragged`: a TMA copy may move fewer lines than the box has. `loaded`: by a ragged map, TMA loads
+    from it (`cuda.runtime.tensormap` says what that changes).
     """
 
     name: str
@@ -87,6 +88,7 @@ class TensorParam:
     box: tuple[int, ...] | None = None
     swizzle: int = 0
     ragged: bool = False
+    loaded: bool = False
 
     @property
     def contiguous_axis(self) -> int:

@@ -63,6 +63,33 @@ def test_ragged_rows_are_two_dimensions() -> None:
     assert tiled_map(batched, (3, 1, 32), (1024, 9, 1)) == wanted
 
 
+def test_a_ragged_map_of_loads_begins_at_the_tensor() -> None:
+    """Its rows have three dimensions, whose strides take the boxes of all tiles round the address
+    space and back to their rows.
+    """
+    param = TensorParam("v", dtypes.bfloat16, 3, box=(1, 64, 64), swizzle=128, ragged=True)
+    param.loaded = True
+    row = 784 * 2
+    found = tiled_map(param, (4, 1000, 776), (784_000, 784, 1))
+    assert found == TiledMap(
+        "BFLOAT16",
+        "128B",
+        (776, 2**30, 1001, 2**30 + 1, 4),
+        (row, row, 2**34 - row, 784_000 * 2),
+        (64, 64, 1, 1, 1),
+        (1,) * 5,
+        before=0,
+    )
+    wrap = 2**30
+    for start, rows in ((0, 64), (0, 1), (37, 5), (990, 10), (999, 1)):
+        at = wrap - rows, start + rows, wrap
+        assert all(0 <= x < extent for x, extent in zip(at, found.global_dim[1:4], strict=True))
+        strides = found.global_strides[:3]
+        place = sum(x * stride for x, stride in zip(at, strides, strict=True))
+        assert place % 2**64 == start * row
+        assert at[0] + rows == found.global_dim[1], "what follows the rows lies outside"
+
+
 @pytest.mark.parametrize(
     ("shape", "strides", "address", "box", "message"),
     [

@@ -247,6 +247,16 @@ def test_refused_copies(op: str, words: tuple[str, ...]) -> None:
         )
 
 
+def test_loads_by_a_ragged_map_leave_it_room_for_the_lines() -> None:
+    load = "ctx.tma_load(x, (0, 0, 0, 0), tile[0], full, lines=3)"
+    k = from_text(
+        LOAD.format(shape=(64, 64), dtype="bfloat16", order="row", swizzle=128, op=load),
+        header="def k(ctx, x):",
+    )
+    with refused(tp.TraceError, "map of 'x', of rank 4", "at most 5 dimensions", "at most 3"):
+        k.bind(tp.tensor_map(zeros(1, 1, 128, 128), box=(1, 1, 64, 64), ragged=True))
+
+
 def test_rows_of_a_column_major_tile_are_not_left_out_of_a_store() -> None:
     store = "ctx.tma_store(x, (0, 0), tile[0], rows=3)"
     k = from_text(

@@ -12,6 +12,7 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr, const
 from tilepipe.ir.hardware.operand_tiles import broken_tma_rule
+from tilepipe.ir.hardware.tma import RAGGED_WRAP
 from tilepipe.ir.memory import Element, TensorParam, Tile
 
 
@@ -128,7 +129,7 @@ def _(op: ops.TmaStore | ops.TmaReduce, ctx: Context) -> None:
 
 
 def _ragged(ctx: Context, tensor: TensorParam, lines: Expr | None, row: str) -> list[str]:
-    """The two coordinates for `row` in a ragged map, innermost first (`cuda.runtime.tensormap`).
+    """The coordinates for `row` in a ragged map, innermost first (`cuda.runtime.tensormap`).
     With them all but the first `lines` rows of the tile lie outside the map, and TMA clips them, or
     reads zeros. Rows are columns of a column-major tile.
     """
@@ -141,6 +142,8 @@ def _ragged(ctx: Context, tensor: TensorParam, lines: Expr | None, row: str) -> 
         f"const i32 {rows} = max(min({wanted},"
         f" {ctx.argument('shape', tensor.name, axis)} - {first}), 0);"
     )
+    if tensor.loaded:
+        return [f"{RAGGED_WRAP} - {rows}", f"{first} + {rows}", str(RAGGED_WRAP)]
     return [f"{extent} - {rows}", f"{first} + {rows}"]
 
 

@@ -14,6 +14,14 @@ in [0, R] and j in [0, B), is row e + j - B of the tensor.
 For a tile that starts at row s, the box is put at (s + r, B - r): row i of the tile is at j = B - r
 + i, which is row s + i of the tensor, and for i >= r it has j >= B and is clipped. So every row
 that is moved lies inside the tensor, although the encoded address is B rows before it.
+
+That is for stores. A load can fault where the encoded address is not mapped, even if it reads no
+element there (seen once on an H100; QuACK's `copy_utils` says the same), so a map that loads use is
+encoded at the tensor's own address, and its addresses wrap round: with W = 2^30 it has three
+dimensions for the rows, (w, e, j) with strides of 2^34 - t, t and t bytes, where t is that of a row
+and 0 <= j < W. For a tile that starts at row s the box is put at (W, s + r, W - r). Its row i is
+then at W (2^34 - t) + (s + r) t + (W - r + i) t, which is (s + i) t modulo 2^64. Triton's ragged
+descriptors (`triton.tools.ragged_tma`) are made so.
 """
 
 from __future__ import annotations
@@ -25,6 +33,7 @@ from dataclasses import dataclass
 from tilepipe.errors import BindError
 from tilepipe.ir.hardware.tma import (
     ALIGNMENT,
+    RAGGED_WRAP,
     broken_array_rule,
     broken_extent_rule,
     broken_line_rule,
@@ -77,6 +86,7 @@ class TiledMap:
     before: int = 0
 
 
+_ADDRESSES = 1 << 64
 # The size of a CUtensorMap, and its alignment since CUDA 13 (the hardware asks for 64).
 MAP_BYTES = 128
 
@@ -139,8 +149,15 @@ def tiled_map(
     dims, before = [(shape[axis], used[axis], box[axis]) for axis in order], 0
     if param.ragged:
         rows, step, count = dims[1]
-        dims[1:2] = [(count, step, count), (rows + 1, step, 1)]
-        before = count * step
+        if param.loaded:
+            dims[1:2] = [
+                (RAGGED_WRAP, step, count),
+                (rows + 1, step, 1),
+                (RAGGED_WRAP + 1, _ADDRESSES // RAGGED_WRAP - step, 1),
+            ]
+        else:
+            dims[1:2] = [(count, step, count), (rows + 1, step, 1)]
+            before = count * step
     extents, steps, counts = zip(*dims, strict=True)
     return TiledMap(
         _DATA_TYPE[param.dtype.name],

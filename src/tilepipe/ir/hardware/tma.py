@@ -11,6 +11,8 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 
 MAX_RANK = 5
+MOST_RAGGED_LOADED = MAX_RANK - 2  # dimensions of a tensor whose ragged map loads use
+RAGGED_WRAP = 2**30  # the coordinate that takes such a map round the address space
 MAX_BOX = 256  # elements of a box in any dimension
 MAX_EXTENT = 2**32
 MAX_STRIDE = 2**40  # bytes

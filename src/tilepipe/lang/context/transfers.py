@@ -10,7 +10,11 @@ from typing import cast
 from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs, memory, ops
 from tilepipe.ir.hardware import operand_tiles as geometry
-from tilepipe.ir.hardware.tma import broken_coordinate_rule, broken_reduction_rule
+from tilepipe.ir.hardware.tma import (
+    MOST_RAGGED_LOADED,
+    broken_coordinate_rule,
+    broken_reduction_rule,
+)
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
     Extent,
@@ -204,6 +208,9 @@ class TransferMembers:
         _check_box(tensor, tile, "tma_load")
         if lines is not None and not tensor.param.ragged:
             raise TraceError(_needs_ragged("tma_load: lines=", tensor), caller())
+        if tensor.param.ragged:
+            _check_rank_of_loads(tensor)
+            tensor.param.loaded = True
         count = (
             None
             if lines is None
@@ -296,6 +303,19 @@ class TransferMembers:
                 f"tma_store_wait takes a static number of groups >= 0, got {pending!r}", caller()
             )
         self.tracer.emit(ops.TmaStoreWait(caller(), pending, read))
+
+
+def _check_rank_of_loads(tensor: GlobalTensor) -> None:
+    """Raises TraceError where a map that loads have no room in: of its five dimensions three stand
+    for the lines.
+    """
+    if tensor.rank > MOST_RAGGED_LOADED:
+        raise TraceError(
+            f"tma_load by the ragged map of '{tensor.param.name}', of rank {tensor.rank}: a map has"
+            " at most 5 dimensions, and one that loads use needs 3 of them for the lines, so its"
+            f" tensor has at most {MOST_RAGGED_LOADED}. Bind a view with fewer dimensions.",
+            caller(),
+        )
 
 
 def _needs_ragged(what: str, tensor: GlobalTensor) -> str:
