@@ -140,8 +140,8 @@ def no_meeting(ctx: tp.Context) -> Faulty:
 def test_mistakes_in_the_exchange_are_found(
     mistake: Any, kind: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = stream_k.Exchange
-    monkeypatch.setattr(stream_k, "Exchange", lambda ctx, *rest: exchange(mistake(ctx), *rest))
+    sums = stream_k.WorkspaceSums
+    monkeypatch.setattr(stream_k, "WorkspaceSums", lambda ctx, *rest: sums(mistake(ctx), *rest))
     # kernels are traced once for each static part: these mistakes have one of their own
     number = 100 + zlib.crc32(mistake.__name__.encode()) % 10_000
     (fault,) = bound(64, 32, 96, 2, **SMALL, group=number).program.check().faults

@@ -27,7 +27,7 @@ BY_NAME = pytest.mark.parametrize("cls", sorted(TRACED, key=str), ids=str)
 
 
 def test_there_are_base_classes_to_hide() -> None:
-    assert {"Reductions", "TransferMembers", "StageHandle", "OverRing"} <= PRIVATE
+    assert {"FragmentReductions", "TransferMembers", "StageHandle", "OverRing"} <= PRIVATE
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of
-from tilepipe.cuda.codegen.partials import exchange
+from tilepipe.cuda.codegen.partials import partial_words
 from tilepipe.cuda.codegen.registers import (
     Loops,
     RowLoops,
@@ -127,7 +127,7 @@ def _among_warps(
     mine = f"{line} * ({warp if each == 1 else f'{warp} / {each}'})"
     pair = "float2" if how.c_type == "float" else "u32x2"
     offset, count, writers = _halved(ctx, how, held)
-    with exchange(ctx, op.partials, op.loc) as words:
+    with partial_words(ctx, op.partials, op.loc) as words:
         with ctx.out.block(writers):
             first = ctx.temporary("first")
             ctx.out(f"const u32 {first} = {offset};")

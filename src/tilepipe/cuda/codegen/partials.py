@@ -17,7 +17,7 @@ from tilepipe.ir.ops import Partials
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class PartialWords:
     """The words of one warpgroup.
 
     Attributes:
@@ -48,7 +48,7 @@ class Exchange:
 
 
 @contextmanager
-def exchange(ctx: Context, partials: Partials | None, loc: Loc) -> Iterator[Exchange]:
+def partial_words(ctx: Context, partials: Partials | None, loc: Loc) -> Iterator[PartialWords]:
     """Prints a block in which warps leave words for each other. Its last barrier keeps the next
     reduction from overwriting what a warp has yet to read.
 
@@ -61,7 +61,7 @@ def exchange(ctx: Context, partials: Partials | None, loc: Loc) -> Iterator[Exch
     warpgroup = ctx.special("warpgroup") if bar.per_warpgroup > 1 else ""
     group = f" + {4 * buffer.cols} * {warpgroup}" if warpgroup else ""
     which = barrier_name(ctx, bar) + (f" + {warpgroup}" if warpgroup else "")
-    found = Exchange(base, f"{ctx.use('named_sync')}({which}, {bar.threads});")
+    found = PartialWords(base, f"{ctx.use('named_sync')}({which}, {bar.threads});")
     with ctx.out.block():
         ctx.out(f"const u32 {base} = {tile(ctx, buffer, const(0))}{group};")
         yield found

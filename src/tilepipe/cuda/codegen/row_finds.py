@@ -11,7 +11,7 @@ from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import require_same_layout
-from tilepipe.cuda.codegen.partials import exchange
+from tilepipe.cuda.codegen.partials import partial_words
 from tilepipe.cuda.codegen.registers import (
     Index,
     Loops,
@@ -81,7 +81,7 @@ def _among_warps(ctx: Context, op: ops.FragmentFind, how: Combining, least: Comb
     warp, lane, groups = ctx.special("warp_in_group"), ctx.special("lane"), groups_of(ctx, layout)
     mine = "" if groups == 1 else f" + {4 * warps} * ({group_of_thread(ctx, layout)})"
     values, columns = (f"{registers(ctx, f)}[{index}][0]" for f in (op.dst, op.columns))
-    with exchange(ctx, op.partials, op.loc) as words:
+    with partial_words(ctx, op.partials, op.loc) as words:
         with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(index, blocks):
             words.store(ctx, f"32 * {index} + 4 * {warp}", how, values)
             words.store(ctx, f"32 * {index} + 16 + 4 * {warp}", least, columns)

@@ -11,7 +11,7 @@ from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import assign_array, require_same_layout
 from tilepipe.cuda.codegen.names import is_packed, small_float
-from tilepipe.cuda.codegen.partials import exchange
+from tilepipe.cuda.codegen.partials import partial_words
 from tilepipe.cuda.codegen.registers import (
     Loops,
     RowLoops,
@@ -174,7 +174,7 @@ def _among_warps(ctx: Context, op: ops.FragmentReduce, name: str, how: Combining
     warp, lane = ctx.special("warp_in_group"), ctx.special("lane")
     groups = groups_of(ctx, layout)
     mine = "" if groups == 1 else f" + {4 * warps} * ({group_of_thread(ctx, layout)})"
-    with exchange(ctx, op.partials, op.loc) as words:
+    with partial_words(ctx, op.partials, op.loc) as words:
         with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(index, blocks):
             words.store(ctx, f"16 * {index} + 4 * {warp}", how, f"{name}[{index}][0]")
         ctx.out(words.sync)

@@ -8,7 +8,7 @@ from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import layout_of
-from tilepipe.cuda.codegen.partials import exchange
+from tilepipe.cuda.codegen.partials import partial_words
 from tilepipe.cuda.codegen.registers import At, Index, Loops, RowLoops
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
@@ -34,7 +34,7 @@ def _(op: ops.FragmentReduceAll, ctx: Context) -> None:
         warps = ctx.role.agent_threads // WARP
         apart = warps_apart(op.layout, warps, rows, cols)
         if len(apart) > 1:
-            with exchange(ctx, op.partials, op.loc) as words:
+            with partial_words(ctx, op.partials, op.loc) as words:
                 warp, lane = ctx.special("warp_in_group"), ctx.special("lane")
                 who = [f"{lane} == 0"]
                 who += [f"{warp} < {apart.stop}"] if apart.stop < warps else []

@@ -42,7 +42,7 @@ def part_of_k(
     return first, ctx.let(ctx.max(own, least) if least else own, "steps")
 
 
-class Exchange:
+class SplitKExchange:
     """What the exchanges of both architectures have in common: the tiles in which sums arrive, and
     the barriers that say that they are there, and that they have been read.
 
@@ -97,7 +97,7 @@ class Exchange:
                 barrier.arrive_cluster(self._cta(part))
 
 
-class RegisterExchange(Exchange):
+class RegisterExchange(SplitKExchange):
     """On Hopper, where sums are in the registers of the MMA warpgroups: what a CTA owns of its own
     stays there.
     """
@@ -155,7 +155,7 @@ class RegisterExchange(Exchange):
         return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
 
 
-class TmemExchange(Exchange):
+class TmemExchange(SplitKExchange):
     """On Blackwell, where sums are in tensor memory: the epilogue stores all of them to their
     owners, and the accumulator is free for the next tile before any peer has answered. It adds up
     the parts slice by slice, as it stores the tile.

@@ -78,7 +78,7 @@ def gemm_stream_k(
     )
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, output_tiles(ctx, c, cfg), a, c)
     share = Share(ctx, cfg, c, shared.k_steps)
-    exchange = Exchange(ctx, cfg, parts, flags, share)
+    exchange = WorkspaceSums(ctx, cfg, parts, flags, share)
     shared.declare_roles(
         partial(load, shared, share, a, b), partial(multiply_and_store, shared, share, exchange)
     )
@@ -137,7 +137,7 @@ class Share:
         )
 
 
-class Exchange:
+class WorkspaceSums:
     """The sums of tiles that several CTAs work on, by way of the workspace. Each warpgroup hands
     over its own rows, under a flag of its own.
     """
@@ -213,7 +213,7 @@ def load(gemm: Sm90Gemm, share: Share, a: tp.GlobalTensor, b: tp.GlobalTensor) -
         producer.drain()
 
 
-def multiply_and_store(gemm: Sm90Gemm, share: Share, exchange: Exchange) -> None:
+def multiply_and_store(gemm: Sm90Gemm, share: Share, exchange: WorkspaceSums) -> None:
     """The MMA role: the warpgroups split the rows of each tile."""
     ctx, inputs = gemm.ctx, gemm.inputs
     sums = Accumulators(ctx, gemm.cfg, gemm.readers)

@@ -14,7 +14,7 @@ from tilepipe.ir.fragment import VECTOR, row_threads
 from tilepipe.ir.location import caller
 from tilepipe.lang.fragments.columns import columns
 from tilepipe.lang.fragments.layouts import broken_layout_rule
-from tilepipe.lang.fragments.reductions import Reductions
+from tilepipe.lang.fragments.reductions import FragmentReductions
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing import other_names
 from tilepipe.lang.tracing.convergence import agent_vary, require_fragment
@@ -68,7 +68,7 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
     return expr
 
 
-class FragmentValue(Operators["FragmentValue"], Reductions["Fragment"]):
+class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
     """A fragment-shaped expression: the result of arithmetic on fragments. It is consumed by a
     fragment's `set`, a store or a reduction, before any fragment that it reads is written again.
     Shapes broadcast: (m, n) with (m, 1), one value a row, and with (1, n), one value a column.

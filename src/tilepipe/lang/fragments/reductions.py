@@ -29,7 +29,7 @@ class Place(Protocol):
 F = TypeVar("F", bound=Place)
 
 
-class Reductions(Generic[F]):
+class FragmentReductions(Generic[F]):
     """The reductions of a fragment expression. `F`: the class of their results."""
 
     _tracer: Tracer
