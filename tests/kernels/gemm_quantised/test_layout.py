@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,10 +41,17 @@ def test_words_have_neighbours_in_their_halves() -> None:
         (np.full((2, 2), 8), 4, "weights of 4 bits are -8 to 7; there are 8 to 8"),
         (np.full((2, 2), -129), 8, "weights of 8 bits are -128 to 127; there are -129 to -129"),
         (np.zeros((2, 2), np.int8), 2, "weights have 4 or 8 bits, got bits=2"),
+        (np.zeros((2, 2), np.int8), True, "weights have 4 or 8 bits, got bits=True"),
+        (np.zeros((2, 2), np.int8), 4.0, "weights have 4 or 8 bits, got bits=4.0"),
+        (
+            np.zeros((2, 2), np.int8),
+            np.full(2, 4),
+            "weights have 4 or 8 bits, got bits=array([4, 4])",
+        ),
         ([[1]], 4, "weights must be a NumPy array, got [[1]]"),
     ],
 )
-def test_what_cannot_be_packed(weights: np.ndarray, bits: int, words: str) -> None:
+def test_what_cannot_be_packed(weights: np.ndarray, bits: Any, words: str) -> None:
     with pytest.raises(tp.BindError) as caught:
         pack(weights, bits)
     assert words in str(caught.value)

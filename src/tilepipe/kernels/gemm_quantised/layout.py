@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
+from tilepipe.host_arguments import plain_int, shown
 
 BLOCK = 128  # elements of K in a block
 BITS = (4, 8)
@@ -40,8 +41,9 @@ def pack(weights: np.ndarray[Any, Any], bits: int = 4) -> np.ndarray[Any, Any]:
     Raises:
         BindError: no matrix, no integers, or a weight that does not fit into so many bits.
     """
-    if isinstance(bits, bool) or bits not in BITS:
-        raise tp.BindError(f"weights have 4 or 8 bits, got bits={bits!r}")
+    if (number := plain_int(bits)) not in BITS:
+        raise tp.BindError(f"weights have 4 or 8 bits, got bits={shown(bits)}")
+    bits = number
     if not isinstance(weights, np.ndarray):
         raise tp.BindError(f"weights must be a NumPy array, got {weights!r:.40}")
     if weights.ndim != 2 or weights.dtype.kind not in "iu":
