@@ -66,6 +66,23 @@ LOAD = """
 """
 
 
+def test_a_load_by_a_map_that_begins_before_its_array() -> None:
+    """Its address may be mapped by nobody, where a load can fault; stores may use such a map."""
+    a, c = np.arange(8 * 32, dtype=np.uint32).reshape(8, 32), np.zeros((8, 32), np.uint32)
+    # row 8 of the map is row 0 of the array
+    early_a, early_c = (TensorMap(x, (8, 32), shape=(16, 32), before=8 * 128) for x in (a, c))
+    store = (
+        "@%p0 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd31, {0, 8}], [tile];"
+    )
+    text = f"{BEGIN} {LOAD} {WAIT} {store} {END}"
+    run(text, TensorMap(a, (8, 32)), early_c, maps=2)
+    assert (c == a).all()
+    text = f"{BEGIN} {LOAD.replace('{0, 0}', '{0, 8}')} {WAIT}"
+    with pytest.raises(SimFault, match=r"'map0' is encoded at .*, where no array lies") as found:
+        run(text, early_a, c, maps=1)
+    assert "let addresses wrap round" in str(found.value)
+
+
 @pytest.mark.parametrize("kind", ["add", "min", "max", "and", "or", "xor", "inc", "dec"])
 def test_a_reduction_of_a_box(kind: str) -> None:
     rng = np.random.default_rng(3)

@@ -205,6 +205,14 @@ def _load_tensor(
 ) -> None:
     tma.one_lane(ag, site, mask)
     found, seen = map_at(m, ag, w, site, mask, map_address)
+    if w.launch.memory.at(found.address, found.address + 1) is None:
+        raise SimFault(
+            f"{site.what}: {found.name} is encoded at the address {found.address:#x}, where no"
+            " array lies. A load can fault where that address is not mapped, whatever it reads; a"
+            " store does not. Encode the map at its array's own address: where tiles are to end at"
+            " any row, let addresses wrap round, as Triton's ragged descriptors do",
+            site.loc,
+        )
     if gathers:
         for row in gathered(w.launch.memory, found, coords, site, seen):
             tma_by_address.load(m, ag, site, mask, row, at, to, ctas)
