@@ -20,6 +20,7 @@ from tests.support.arguments.wanted import good
 # views, handles), what these ask of each other, and members of bases, which are tried in the
 # classes derived from them.
 OF_THE_LIBRARY = {
+    "Place.__setitem__",  # an error for every key: tests/lang/values/test_refused.py
     "AheadTiles.expect_bytes",  # refuses whatever it is given
     "AccumulatorRing.view",
     "AccumulatorStage.__init__",

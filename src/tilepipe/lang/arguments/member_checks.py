@@ -399,6 +399,17 @@ def _best(
     return error
 
 
+def _unknown_keyword(label: str, args: tuple[Any, ...], name: str, takes: list[str]) -> TraceError:
+    """The error of an argument that a member does not have, with the name that is closest."""
+    import difflib
+
+    of = label.replace("{}", public_name(type(args[0]))) if args else label
+    close = difflib.get_close_matches(name, takes, 1, 0.6)
+    advice = f"; it has `{close[0]}=`" if close else ""
+    every = f". It takes {', '.join(f'{one}=' for one in takes)}" if takes and not close else ""
+    return TraceError(f"{of} has no argument `{name}=`{advice}{every}", caller())
+
+
 def check_function(inner: Any, label: str, first: int = 0) -> Any:
     """`inner`, with its arguments from number `first` on checked."""
     parameters = list(inspect.signature(inner).parameters.values())
@@ -408,7 +419,9 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
     by_name = {
         p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted
     }
-    if not by_name:
+    takes = [p.name for p in parameters[first:] if p.kind is not p.VAR_KEYWORD]
+    any_name = len(takes) < len(parameters[first:])
+    if not by_name and not takes:
         return inner
     places = [
         (i, by_name[p.name])
@@ -432,6 +445,8 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
                 args = (*args[:i], found, *args[i + 1 :])
         for name, value in given.items():
             keyword = by_name.get(name)
+            if keyword is None and not any_name and name not in takes:
+                raise _unknown_keyword(label, args, name, takes)
             if keyword is not None and type(value) not in keyword.sure:
                 try:
                     given[name] = keyword(value, args[0] if args else None)

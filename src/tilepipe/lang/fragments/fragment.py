@@ -263,7 +263,12 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         return f"<fragment expression {rows}×{cols} {self.dtype} of {of or 'no fragment'}>"
 
     def __bool__(self) -> bool:
-        raise TraceError("the truth of a fragment is not known while tracing", caller())
+        raise TraceError(
+            "the truth of a fragment is not known while tracing: `if`, `assert`, `and`, `or`,"
+            " `not`, `max(f, g)`, `min(f, g)` cannot use it. Write `ctx.select(cond, f, g)`,"
+            " `f.maximum(g)`, `f.minimum(g)`, and `&`, `|`, `~` for and, or, not.",
+            caller(),
+        )
 
 
 def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:

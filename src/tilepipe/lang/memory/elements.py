@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.lang.handles.linear import Handle, View
+from tilepipe.lang.memory.places import Place
 from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.operators import foreign
 from tilepipe.lang.values.scalars import (
     to_expr,
 )
 
 
-class ElementRef(View):
-    """A reference to one element, for `ctx.load` and `ctx.store`."""
+class ElementRef(View, Place):
+    """A reference to one element, for `ctx.load` and `ctx.store`. It is no value: operators,
+    comparisons and conditions are errors.
+    """
 
     _kind = "element"
 
@@ -37,6 +43,37 @@ class ElementRef(View):
         """
         self._check_usable()
         return self._ir
+
+    @property
+    def _written(self) -> str:
+        """The element, as a kernel writes it."""
+        base = self._ir.base
+        indices = ", ".join("ijklm"[: len(self._ir.index)])
+        return f"{base.name if isinstance(base, memory.TensorParam) else 'tile'}[{indices}]"
+
+    @property
+    def _reading(self) -> str:
+        return f"`ctx.load({self._written})` reads it"
+
+    @property
+    def _writing(self) -> str:
+        a = self._written
+        shared = not isinstance(self._ir.base, memory.TensorParam)
+        atomic = "" if shared else f", or `ctx.atomic_add({a}, x)` where other threads add to it"
+        return (
+            f"`ctx.store({a}, x)` writes it, `ctx.store({a}, ctx.load({a}) + x)` adds to it{atomic}"
+        )
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise foreign(self)
+
+    def __ne__(self, other: object) -> NoReturn:
+        raise foreign(self)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise foreign(self)
 
     def __repr__(self) -> str:
         base = self._ir.base

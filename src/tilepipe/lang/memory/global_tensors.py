@@ -11,6 +11,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.asynchronous.commits import Mbar
 from tilepipe.lang.memory.elements import ElementRef, element_indices
+from tilepipe.lang.memory.places import Place
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing import other_names
 from tilepipe.lang.tracing.missing_members import missing
@@ -32,7 +33,7 @@ class Destination(Protocol):
         """The barrier."""
 
 
-class GlobalTensor:
+class GlobalTensor(Place):
     """A tensor argument inside a kernel: `a.shape[i]` is traced; `a.dtype`, `a.rank`, `a.order`,
     `a.box` are static.
 
@@ -95,6 +96,24 @@ class GlobalTensor:
                 caller(),
             )
         Context(self._tracer).tma_load(self, coords, dst.smem, dst.mbar, multicast)
+
+    @property
+    def _element(self) -> str:
+        return f"{self._param.name}[{', '.join('ijklm'[: self.rank])}]"
+
+    @property
+    def _reading(self) -> str:
+        return (
+            f"`ctx.load({self._element})` reads an element, `ctx.load_global` a fragment, and"
+            " `ctx.tma_load` a tile"
+        )
+
+    @property
+    def _writing(self) -> str:
+        return (
+            f"`ctx.store({self._element}, x)` writes an element, `ctx.store_global` a fragment, and"
+            " `ctx.tma_store` a tile"
+        )
 
     def __getitem__(self, index: object) -> ElementRef:
         indices = element_indices(self._tracer, self, self.dtype, self.rank, index)

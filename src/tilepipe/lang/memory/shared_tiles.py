@@ -22,6 +22,7 @@ from tilepipe.lang.arguments.annotations import (
 )
 from tilepipe.lang.handles.linear import Handle, View
 from tilepipe.lang.memory.elements import ElementRef, element_indices
+from tilepipe.lang.memory.places import Place
 from tilepipe.lang.tracing import other_names
 from tilepipe.lang.tracing.missing_members import missing
 from tilepipe.lang.tracing.tracer import Tracer
@@ -33,7 +34,7 @@ from tilepipe.lang.values.scalars import (
 )
 
 
-class SmemTile(View):
+class SmemTile(View, Place):
     """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an
     operand of an MMA, the source of a store.
 
@@ -158,6 +159,16 @@ class SmemTile(View):
             self._owner.touched = True
         return t
 
+    @property
+    def _reading(self) -> str:
+        return "`f.load(tile)` of a fragment reads it, `ctx.load(tile[r, c])` one element"
+
+    @property
+    def _writing(self) -> str:
+        return (
+            "`ctx.store(tile, f)` writes a fragment to it, `ctx.store(tile[r, c], x)` one element"
+        )
+
     def __getitem__(self, index: object) -> ElementRef:
         indices = element_indices(self._tracer, self, self.dtype, 2, index)
         for x, extent in zip(indices, self.shape, strict=True):
@@ -174,7 +185,7 @@ class SmemTile(View):
         return f"<tile of '{t.buffer.name}' {t.rows}×{t.cols} {t.buffer.dtype}>"
 
 
-class SmemTileArray:
+class SmemTileArray(Place):
     """`len(self)` tiles of (rows, cols) in shared memory, one after the other; `self[i]` is tile i
     (i may be traced).
     """
@@ -221,6 +232,14 @@ class SmemTileArray:
             )
         made.buffer.shares = base
         return made
+
+    @property
+    def _reading(self) -> str:
+        return "`f.load(tiles[i])` of a fragment reads tile i"
+
+    @property
+    def _writing(self) -> str:
+        return "`ctx.store(tiles[i], f)` writes a fragment to tile i"
 
     def __getitem__(self, index: object) -> SmemTile:
         return self.tile(index)

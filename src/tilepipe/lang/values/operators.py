@@ -11,6 +11,7 @@ import numpy as np
 from tilepipe.errors import TraceError
 from tilepipe.host_arguments import shown
 from tilepipe.ir.location import caller
+from tilepipe.lang.values.refused import Refused
 
 R = TypeVar("R")
 
@@ -21,19 +22,19 @@ def foreign(x: object) -> TraceError:
     advice = (
         " An array of the host is an argument of the kernel: pass it to `bind`, and load from it."
         if isinstance(x, np.ndarray)
-        else ""
+        else getattr(x, "_instead", "")
     )
     return TraceError(f"expected a number or a traced value, got {what}.{advice}", caller())
 
 
-class Operators(Generic[R]):
+class Operators(Refused, Generic[R]):
     """Arithmetic, integer division, bitwise operators and comparisons. `==` builds an expression,
     so there is no hash.
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy leaves `array + x` to the operators here
     _elementwise = False
+    _is_value = True
     __hash__ = None  # type: ignore[assignment]
 
     def _binary(self, op: str, other: object, swap: bool = False) -> R:

@@ -108,7 +108,7 @@ def _kind(x: Any) -> DType | None:
     """The dtype of a traced operand; None of a number, which takes that of the other."""
     if isinstance(x, int | float):
         return None
-    if not isinstance(x, Operators):
+    if not isinstance(x, Operators) or not x._is_value:
         raise foreign(x)
     kind: DType = x.dtype  # type: ignore[attr-defined]
     _require_number(kind)

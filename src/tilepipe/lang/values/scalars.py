@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -121,7 +122,8 @@ class Value(Operators["Value"]):
 
     def __bool__(self) -> NoReturn:
         raise TraceError(
-            "the truth of a traced value is not known while the kernel is traced: `if`, `while`,"
+            f"{_first_remedy()}the truth of a traced value is not known while the kernel is traced:"
+            " `if`, `while`,"
             " `and`, `or`, `not`, `in` and `a < b < c` cannot use it. Write `with ctx.when(cond):`"
             " / `with ctx.otherwise():`, `ctx.select(cond, x, y)`, and `&`, `|`, `~` for and, or,"
             " not.",
@@ -141,9 +143,6 @@ class Value(Operators["Value"]):
     def __index__(self) -> NoReturn:
         self._unknown("an index or range()")
 
-    def __float__(self) -> NoReturn:
-        self._unknown("float()")
-
     def __len__(self) -> NoReturn:
         self._unknown("len()")
 
@@ -159,6 +158,19 @@ class Value(Operators["Value"]):
 
     def _unary(self, op: str) -> Value:
         return unary(self._tracer, op, self)
+
+
+def _first_remedy() -> str:
+    """What to write for the line that asks for the truth of a traced value, where it is a
+    statement or a function of Python with a counterpart.
+    """
+    line = caller().source
+    if line.startswith(("assert ", "assert(")):
+        return "`assert` on a traced value is `ctx.assert_(cond, message)`: "
+    called = next((f for f in ("max", "min") if re.search(rf"(?<![\w.]){f}\(", line)), "")
+    if called:
+        return f"`{called}(x, y)` of traced values is `ctx.{called}(x, y)`: "
+    return ""
 
 
 def traced_value(tracer: Tracer, expr: Expr) -> Value:
