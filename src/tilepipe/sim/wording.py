@@ -14,6 +14,7 @@ TRACER = Wording(
         "an order at a scope": 'order="{}" and scope="{}"',
         "an atom.add of 0": "ctx.atomic_add(..., 0)",
         "bar.sync": ".sync()",
+        "bar.sync of a warpgroup": "ctx.sync_warpgroup()",
         "bar.warp.sync": "ctx.syncwarp()",
         "before every use": "in set-up code, which every role starts after",
         "cp.async.bulk.commit_group": "ctx.tma_store_commit()",

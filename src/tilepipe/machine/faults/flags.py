@@ -36,7 +36,7 @@ def released_to_none(m: Machine, old: Access, new: Access) -> str:
             else:
                 said = "written with a scope that leaves out the other CTA"
                 why = "" if ".cta" in site.kind else "; without a scope it is .cta"
-            op = _written(m, site, "release", "cluster" if other else "cta")
+            op = written_as(m, site, "release", "cluster" if other else "cta")
             return (
                 f"the flag {bar.where} is {said} ({site.what} by {agent}, at"
                 f" {site.loc.short}{why}): write {op}, after the first access."
@@ -69,14 +69,15 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
     if released and len(narrow) == len(released):  # a later write may have handed it on
         by, who = value.releasing.get(narrow[-1], (by, who))
     places = [place for _, place in released] or [value.place]
-    scope = max((_needed(seen.place, place) for place in places), key=_WIDTHS.index)
+    scope = max((scope_of(seen.place, place) for place in places), key=_WIDTHS.index)
     own = not released and value.place == seen.place and value.thread[0] == seen.uid
     if own:  # its own read-modify-write came last; what it found there had to be released
         scope = "gpu" if m.num_clusters > 1 else "cluster" if len(m.ctas) > 1 else "cta"
     write = f"{by.what} by {who}, at {by.loc.short}"
     read = f"{seen.site.what}, at {seen.site.loc.short}"
     release, acquire = (
-        _written(m, site, order, scope) for order, site in (("release", by), ("acquire", seen.site))
+        written_as(m, site, order, scope)
+        for order, site in (("release", by), ("acquire", seen.site))
     )
     words = m.world.program.words
     fence = words.get("a fence at a scope", "fence.acq_rel.{}").format(scope)
@@ -115,7 +116,7 @@ def _why(m: Machine, seen: Seen, bit: int) -> str:
     )
 
 
-def _written(m: Machine, site: Site, order: str, scope: str) -> str:
+def written_as(m: Machine, site: Site, order: str, scope: str) -> str:
     """An instruction with another order: `ld.acquire.gpu`, `mbarrier.try_wait.acquire.cta`."""
     if said := m.world.program.words.get("an order at a scope", ""):
         return said.format(order, scope)
@@ -125,7 +126,7 @@ def _written(m: Machine, site: Site, order: str, scope: str) -> str:
     return f"{stem}.{order}.{scope}"
 
 
-def _needed(here: Place, there: Place) -> str:
+def scope_of(here: Place, there: Place) -> str:
     """The narrowest scope that has threads of both CTAs."""
     if here == there:
         return "cta"

@@ -7,14 +7,14 @@ from typing import NoReturn
 from tilepipe.errors import RaceError
 from tilepipe.ir.facts import Group
 from tilepipe.machine.actors import Actor
-from tilepipe.machine.faults import flags, groups
-from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.faults import flags, groups, handed_on
+from tilepipe.machine.happens_before.events import Event, GlobalOrder
 from tilepipe.machine.machine import Machine
 
 
-def race(m: Machine, tensor: str, old: Event | None, verb: str, new: Event) -> NoReturn:
+def race(m: Machine, order: GlobalOrder, old: Event | None, verb: str, new: Event) -> NoReturn:
     """Two accesses to an element of global memory that nothing orders; `old`: None of several."""
-    ag, site = new.agent, new.site
+    ag, site, tensor = new.agent, new.site, order.name
     if old is None:
         raise RaceError(
             f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were"
@@ -23,8 +23,10 @@ def race(m: Machine, tensor: str, old: Event | None, verb: str, new: Event) -> N
         )
     remedy = (
         _scopes(m, old, new)
+        or _weak(m, tensor, old, new)
         or flags.unordered(m, old)
         or (flags.withheld(m, old, ag) if old.cluster == m.cluster_id else "")
+        or handed_on.why(m, order, old, new)
         or _global_remedy(m, old, ag)
     )
     raise RaceError(
@@ -64,6 +66,24 @@ def _scopes(m: Machine, old: Event, new: Event) -> str:
     )
 
 
+def _weak(m: Machine, tensor: str, old: Event, new: Event) -> str:
+    """Which of two accesses to a flag is an ordinary one; "" where both are, or none, or neither of
+    the two can be at fault for that.
+    """
+    weak, strong = (old, new) if new.is_strong else (new, old)
+    if weak.is_strong or not strong.is_strong or weak.box is not None or strong.box is not None:
+        return ""
+    if weak.is_write and strong.site.writes and strong.is_write:
+        return ""  # which value stays would still depend on the order
+    near = flags.scope_of((old.cluster, old.agent.cta.rank), (m.cluster_id, new.agent.cta.rank))
+    order = "release" if weak.is_write else "acquire"
+    return (
+        f"'{tensor}' is also accessed by {strong.site.what}, at {strong.site.loc.short}, and"
+        f" the {'store' if weak.is_write else 'load'} at {weak.site.loc.short} is an ordinary one:"
+        f" write {flags.written_as(m, weak.site, order, near)} there."
+    )
+
+
 def _uncommitted(event: Event) -> str:
     """That a store is in no committed group, if it is in none."""
     if not groups.is_open(event.agent, event):
@@ -90,6 +110,8 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
             f" acquire that flag before its own access; then {event.who} comes first."
         )
     if event.cluster != m.cluster_id:
+        if cause := handed_on.relaxed_ticket(m, event, ag):
+            return cause
         return (
             "Nothing in this kernel orders CTAs of different clusters: let each write, and read,"
             f" elements of its own{ag.cta.words.get('or by a flag', '')}."

@@ -104,6 +104,13 @@ class Event:
         inside = [(lo <= at) & (at < hi) for at, (lo, hi) in zip(places, box, strict=True)]
         return bool(np.logical_and.reduce(inside).any())
 
+    def touches(self, element: int, shape: tuple[int, ...]) -> bool:
+        """True if it is to an element, by flat index."""
+        if self.box is None:
+            return element in self.points
+        places = np.unravel_index(element, shape)
+        return all(low <= at < end for at, (low, end) in zip(places, self.box, strict=True))
+
     @property
     def key(self) -> tuple[object, ...]:
         """Which elements it touches, as two executions have it in common."""

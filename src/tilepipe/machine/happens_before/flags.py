@@ -14,6 +14,7 @@ from tilepipe.machine.happens_before.events import Event, GlobalOrder
 from tilepipe.machine.happens_before.knowledge import Fenceable
 from tilepipe.machine.happens_before.memory_order import (
     Fence,
+    Look,
     Place,
     Recent,
     Scope,
@@ -97,6 +98,8 @@ def observed(
 ) -> None:
     """Threads have read a location by a strong read."""
     place = place_of(m, ag)
+    if value is not None and m.world.order is not None:
+        m.world.seen.looked(place, ag.uid, Look(mask, site, strong, value))
     if value is None or not (m.world.order is not None or value.place[0] == place[0]):
         return
     if value.strong.nbytes != strong.nbytes and value.strong.nbytes and strong.nbytes:

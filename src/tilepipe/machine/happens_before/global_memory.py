@@ -220,7 +220,7 @@ def _apart_from_clusters(m: Machine, order: GlobalOrder, new: Event, where: Inde
                 continue
             if number == MANY or (event is not None and event.cluster != m.cluster_id):
                 event = event or _latest_of_others(m, order, new, verb == "written")
-                global_races.race(m, order.name, event, verb, new)
+                global_races.race(m, order, event, verb, new)
 
 
 def _latest_of_others(m: Machine, order: GlobalOrder, new: Event, written: bool) -> Event | None:
@@ -271,7 +271,7 @@ def _follows(m: Machine, order: GlobalOrder, new: Event, old: Event, known: int)
     both_strong = _both_strong(m, old, new)
     if not (old.bit & known or both_strong or _after_lanes(m, old, new)):
         verb = "written" if old.is_write else "read"
-        global_races.race(m, order.name, old, verb, new)
+        global_races.race(m, order, old, verb, new)
     if new.asynchronous and old.fenced:
         check_global_proxy(m, order.name, old, new.agent, new.site, known)
     return new.is_write and not both_strong and new.covers(old)
@@ -297,7 +297,7 @@ def _within_cluster(m: Machine, order: GlobalOrder, ag: Agent, new: Event, known
         if common and not (
             old.bit & known or _same_lanes(old, new, common) or _after_lanes(m, old, new)
         ):
-            global_races.race(m, order.name, old, "written" if old.is_write else "read", new)
+            global_races.race(m, order, old, "written" if old.is_write else "read", new)
         elif (
             common
             and old.release_bit

@@ -171,6 +171,27 @@ class Seen:
 
 
 @dataclass(eq=False, slots=True)
+class Look:
+    """The latest strong read of an agent at a site, for messages.
+
+    Attributes:
+        mask: its threads that read. value: what a strong write had left there; None: nothing.
+        element: the element of a tensor that had no such value, by flat index; -1: it had, or is
+            none. name, held: of that element, and what was found there. events: how many accesses
+            to each tensor there had been.
+    """
+
+    mask: int
+    site: Site
+    strong: Strong
+    value: Value | None
+    element: int = -1
+    name: str = ""
+    held: str = ""
+    events: tuple[int, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
 class Fence:
     """The knowledge that a fence has published to the strong writes after it.
 
@@ -211,14 +232,22 @@ class Recent:
     Attributes:
         sums: whether earlier ones stay as sums, from which a fence learns the same.
         gone: the marks of those that are not among them any more.
+        looks: the latest look of each agent at each site, the latest last.
     """
 
-    __slots__ = ("gone", "seen", "sums")
+    __slots__ = ("gone", "looks", "seen", "sums")
 
     def __init__(self, sums: bool = False) -> None:
         self.seen: list[Seen] = []
         self.sums = sums
         self.gone = 0
+        self.looks: dict[tuple[Place, int, int], Look] = {}
+
+    def looked(self, place: Place, uid: int, look: Look) -> None:
+        """Remembers a look, in the place of the one before it."""
+        key = place, uid, look.site.id
+        self.looks.pop(key, None)
+        self.looks[key] = look
 
     def add(self, new: Seen) -> Seen:
         """Remembers it; the same read again only adds its threads."""
@@ -238,6 +267,9 @@ class Recent:
         for seen in self.seen:
             seen.mark &= ~dead
             seen.value.forget(dead)
+        for look in self.looks.values():
+            if look.value is not None:
+                look.value.forget(dead)
 
 
 def _summed(reads: list[Seen]) -> list[Seen]:

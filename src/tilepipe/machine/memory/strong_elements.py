@@ -14,10 +14,10 @@ from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.events import GlobalOrder
 from tilepipe.machine.happens_before.global_memory import points
-from tilepipe.machine.happens_before.memory_order import Scope, Strong
+from tilepipe.machine.happens_before.memory_order import Look, Scope, Strong
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import elements
-from tilepipe.machine.memory.elements import Scalar
+from tilepipe.machine.memory.elements import Scalar, scalar
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.storage import Array
 from tilepipe.machine.sites import Site
@@ -42,6 +42,14 @@ def load_strong(
     for where in dict.fromkeys(flat):
         readers = sum(1 << lane for lane, one in zip(lanes, flat, strict=True) if one == where)
         flags.observed(m, ag, site, readers, order.values.get(where), strong)
+        if m.world.order is not None and where not in order.values:
+            element = tuple(int(i) for i in np.unravel_index(where, order.shape))
+            look = Look(
+                readers, site, strong, None, where, name_of(tensor, element),
+                str(scalar(tensor.array[element])),
+                tuple(len(t.order.history) if t.order else 0 for t in m.world.tensors),
+            )  # fmt: skip
+            m.world.seen.looked(flags.place_of(m, ag), ag.uid, look)
     _note_look(ag, site, mask, tensor, at, flat, tensor.array[at])
     return found
 
@@ -100,7 +108,7 @@ def atomic(
     else:
         _note_look(ag, site, mask, tensor, at, flat, found)
     if width == 0:
-        return elements.scalar(found[0])
+        return scalar(found[0])
     out = np.zeros(width, found.dtype)
     out[[lane - base for lane in lanes]] = found
     return out.astype(elements.computed(out.dtype))
