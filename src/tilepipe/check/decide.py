@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tilepipe.check.choose_front_end import AnyLaunch, front_end_of
 from tilepipe.check.counterexamples.shortening import shortened
-from tilepipe.check.engine import state_search, tickets
+from tilepipe.check.engine import state_search, tickets, why_explored
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.race_reversal import BoundError, Explorer, Findings, Progress
@@ -123,6 +123,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             attempt.completions,
             front_end.grid,
             front_end.coverage(explorer.unmade) if conclusion == "verified" else Coverage(),
+            "" if explore or (attempt.method == "single-execution" and not bound) else attempt.why,
         )
 
 
@@ -142,11 +143,12 @@ def _of_fewer_clusters(front_end: FrontEnd) -> str:
 @dataclass(eq=False, slots=True)
 class _Attempt:
     """The facts that an attempt to decide a launch has established, apart from the explorer's
-    findings.
+    findings. `why`: one execution does not decide it.
     """
 
     method: Method = "single-execution"
     facts: list[str] = field(default_factory=list)
+    why: str = ""
     completions: dict[str, list[list[int]]] = field(default_factory=dict)
 
 
@@ -161,6 +163,7 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     """
     front_end = explorer.front_end
     attempt.method = "explored" if explore else "single-execution"
+    attempt.why = why_explored.by_text(front_end)
     try:
         for lane in front_end.lanes:
             front_end.elected = lane
@@ -212,6 +215,7 @@ def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> 
         or not explorer.reductions.partial_order
     ):
         attempt.method = "explored"
+        attempt.why = attempt.why or why_explored.by_order(first)
         _explore(explorer, first)
     elif not explore:
         attempt.facts = _facts(first)

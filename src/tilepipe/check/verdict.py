@@ -235,6 +235,8 @@ class Verdict:
         grid: the number of CTAs.
         coverage: of a verified instance, the lines of source that its executions have reached, and
             those that none has.
+        explored_because: which lines keep one execution from deciding, where several were needed,
+            or the limit was hit before; "" where that is not known, and with `explore`.
     """
 
     verdict: Conclusion
@@ -250,6 +252,7 @@ class Verdict:
     completions: dict[str, list[list[int]]] = field(default_factory=dict)
     grid: int = 1
     coverage: Coverage = field(default_factory=Coverage)
+    explored_because: str = ""
 
     @property
     def unreached(self) -> list[Unreached]:
@@ -273,6 +276,7 @@ class Verdict:
             "traces": self.traces,
             "seconds": round(self.seconds, 6),
             "bound": self.bound,
+            "explored_because": self.explored_because,
             "facts": self.facts,
             "advice": self.advice,
             "faults": [{"kind": f.kind, "message": f.message, "at": f.loc} for f in self.faults],
@@ -339,6 +343,7 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
             advice=advice,
             facts=first.facts + v.facts,
             bound=first.bound or v.bound,
+            explored_because=first.explored_because or v.explored_because,
             coverage=first.coverage | v.coverage,
         )
     return first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,8 @@ NOT_REACHED = (
     "Not reached, so nothing is verified about these lines. Choose problems, or settings, that"
     " reach them:"
 )
+EXPLORED = "Explored, since one execution does not stand for all:"
+HEARTBEAT = 20.0  # seconds between two lines on stderr that say that a check goes on
 MOST_FACTS = 8  # instances; of a larger family --json has the facts
 
 
@@ -132,7 +135,11 @@ def check(
             _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
             # and the execution that is under way
-            report = None if bar is None else lambda name, done, left: bar(done, done + left + 1)
+            report = (
+                _Heartbeat(seconds)
+                if bar is None
+                else lambda name, done, left: bar(done, done + left + 1)
+            )
             try:
                 verdicts = check_all(
                     recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=report
@@ -164,6 +171,26 @@ def check(
         err.print(f"the counterexample is not saved: {unsaved}", style="red")
     if not combined.ok:
         raise typer.Exit(1 if combined.verdict == "fault" else 2)
+
+
+class _Heartbeat:
+    """Says on stderr now and then how far a check is, where no progress bar does."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._instance = ""
+        self._began = self._said = 0.0
+
+    def __call__(self, instance: str, done: int, left: int) -> None:
+        now = time.perf_counter()
+        if instance != self._instance:
+            self._instance, self._began, self._said = instance, now, now
+        if now - self._said >= HEARTBEAT:
+            self._said = now
+            err.print(
+                f"still checking '{instance}': {done:,} executions done, {left:,} known to be left,"
+                f" {now - self._began:.0f} of at most {self._limit:g} seconds (--seconds)"
+            )
 
 
 def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Verdict]:
@@ -279,6 +306,7 @@ def _show(
     out.print(table, soft_wrap=False)
     for v in verdicts if len(verdicts) <= MOST_FACTS else ():
         _list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
+    _list(EXPLORED, list(dict.fromkeys(v.explored_because for v in verdicts if v.explored_because)))
     _list("Advice:", combined.advice)
     if combined.unreached:
         _list(NOT_REACHED, listed(combined.unreached))
@@ -294,6 +322,7 @@ def _show(
             "\nUndecided: the bound that the verdict names was hit before all executions were seen."
             " Raise --traces if it is a number of executions, --seconds if it is a time; under any"
             " other bound, check a smaller instance."
+            + (" Why it is explored stands above." if combined.explored_because else "")
         )
     if lines is not None:
         out.print()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -168,14 +168,37 @@ class TracedFrontEnd(KernelFrontEnd):
         """
         written: dict[int, bool] = {}
         params = [p for p in self.launch.kernel.params if isinstance(p, TensorParam)]
+        for number, site in self._writes():
+            written[number] = _is_strong(site) and written.get(number, True)
+        alike = {params.index(p) for pair in aliases(self.launch) for p in pair}
+        return {n for n, strong in written.items() if strong} - alike
+
+    def _writes(self) -> Iterator[tuple[int, OpSite]]:
+        """The ops that write tensors, with the number of the tensor."""
+        params = [p for p in self.launch.kernel.params if isinstance(p, TensorParam)]
         for site in self.sites:
             for tensor, use in def_use.tensors(site.op):
                 if use.writes:
-                    number = params.index(tensor)
-                    strong = isinstance(site.op, ops.StrongStore | ops.Atomic)
-                    written[number] = strong and written.get(number, True)
-        alike = {params.index(p) for pair in aliases(self.launch) for p in pair}
-        return {n for n, strong in written.items() if strong} - alike
+                    yield params.index(tensor), site
+
+    def unawaited(self) -> list[tuple[Site, str, list[OpSite]]]:
+        """The looks of loops that only wait for a value, and yet do not count as waits; each with
+        the name of the tensor, and the ops that write it and are not strong.
+        """
+        names = [p.name for p in self.launch.kernel.params if isinstance(p, TensorParam)]
+        looks = {
+            loop.site for loop in self._waiting_loops.values() if loop.site not in self.flag_looks
+        }
+        writes = list(self._writes())
+        return [
+            (
+                look,
+                names[look.tensor],
+                [s for n, s in writes if n == look.tensor and not _is_strong(s)],
+            )
+            for look in (self.sites[site] for site in sorted(looks))
+            if any(n == look.tensor for n, _ in writes)
+        ]
 
     def ends_wait(self, agent: Agent) -> Callable[[object], bool] | None:
         """Whether a value ends the loop in which an agent is about to load, where that loop only
@@ -259,6 +282,10 @@ class TracedFrontEnd(KernelFrontEnd):
     def output(self) -> dict[str, np.ndarray]:
         """The arrays that the last execution has written, by parameter."""
         return dict(self._copies)
+
+
+def _is_strong(site: OpSite) -> bool:
+    return isinstance(site.op, ops.StrongStore | ops.Atomic)
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:
