@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tilepipe.errors import PoisonError, RaceError
+from tilepipe.errors import PoisonError, RaceError, SimFault
 from tilepipe.ir.fragment import SPAN, VECTOR, WARP, row_threads, warp_boxes, warp_parts
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import groups
@@ -296,6 +296,31 @@ def _box(tensor: GlobalTensor, rows: int, cols: int) -> tuple[int, ...]:
     return (1,) * (len(tensor.shape) - len(inner)) + inner
 
 
+def _check_indices(
+    ag: Agent, site: Site, tensor: GlobalTensor, coords: tuple[int, ...], height: int = 1
+) -> None:
+    """The edges of the last two dimensions clip a fragment: rows and columns beyond them are
+    normal. An index of a dimension before those names a matrix that must be there, such as the
+    part of a workspace. `height`: rows that are moved.
+
+    Raises:
+        SimFault: it is not.
+    """
+    if len(coords) < 3 or height < 1:
+        return
+    for axis, (at, extent) in enumerate(zip(coords[:-2], tensor.shape, strict=False)):
+        if not 0 <= at < extent:
+            raise SimFault(
+                f"{site.what}: {ag} accesses coordinates {tuple(coords)} of tensor"
+                f" '{tensor.param.name}' of shape {tensor.shape}, whose dimension {axis} has"
+                f" indices 0..{extent - 1}. Rows and columns of a fragment, in the last two"
+                " dimensions, may lie outside; an index may not: on the GPU a load gives 0 there"
+                " and a store is lost. Make the tensor larger, correct the index, or guard the"
+                f" access with {ag.cta.words['a predicate']}.",
+                site.loc,
+            )
+
+
 def _parts(
     ag: Agent, site: Site, is_write: bool, box: tuple[int, ...]
 ) -> list[tuple[int, int, int]]:
@@ -402,8 +427,9 @@ def _note_rows(
 def fragment_load_global(
     m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, coords: tuple[int, ...]
 ) -> None:
-    """Reads a part of a tensor into a fragment; zero outside the tensor."""
+    """Reads a part of a tensor into a fragment; zero beyond the tensor's rows and columns."""
     tensor = m.world.tensors[site.tensor]
+    _check_indices(ag, site, tensor, coords)
     _note(m, ag, site, tensor, coords, is_write=False)
     values = tensor.read_box(coords, _box(tensor, site.rows, site.cols))
     write_registers(dst, ag, site, values.reshape(site.rows, site.cols), 0, site.cols)
@@ -422,6 +448,7 @@ def fragment_store_global(
     is dropped. `rows`: how many rows of the value at most.
     """
     tensor, height = m.world.tensors[site.tensor], _height(site, rows)
+    _check_indices(ag, site, tensor, coords, height)
     _note(m, ag, site, tensor, coords, is_write=True, height=height)
     _put(tensor, site, coords, value, height)
 
@@ -440,6 +467,7 @@ def fragment_reduce_global(
     lies outside the tensor is dropped. `rows`: as of `fragment_store_global`.
     """
     tensor, height = m.world.tensors[site.tensor], _height(site, rows)
+    _check_indices(ag, site, tensor, coords, height)
     _note(m, ag, site, tensor, coords, is_write=True, strong=RELAXED, height=height)
     box = _put(tensor, site, coords, value, height, combined(operation, tensor.param.dtype))
     where: Index = tensor.clip(coords, box)[0]
