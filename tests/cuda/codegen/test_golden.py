@@ -20,7 +20,8 @@ from tests.golden.tables import rows, significant
 from tests.support.build import Builder
 from tests.support.cuda.descriptors import constants, evaluate
 from tilepipe import cuda
-from tilepipe.cuda.codegen.registers import At, Index, column_number, row_number
+from tilepipe.cuda.codegen.indices import Index
+from tilepipe.cuda.codegen.registers import At, column_number, row_number
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import const

@@ -3,7 +3,8 @@ share a column, and through shared memory among the warps that hold other rows.
 
 Lanes that share columns halve them in each step of a butterfly: with the other lane of the step,
 each takes what both have of half of the columns. So n columns of a lane take fewer than n shuffles
-instead of n for each step, and lanes write different columns to shared memory.
+instead of n for each step, and lanes write different columns to shared memory, in an order without
+bank conflicts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import assign, declare_array, layout_of
-from tilepipe.cuda.codegen.partials import partial_words
+from tilepipe.cuda.codegen.indices import Index, term
+from tilepipe.cuda.codegen.partials import PartialWords, partial_words
 from tilepipe.cuda.codegen.registers import (
     Loops,
     RowLoops,
@@ -29,6 +31,8 @@ from tilepipe.ir.expressions import FragmentRead
 from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads, warps_apart
 
 _PAIR = 2  # columns of a lane among eight of an accumulator
+_QUAD = 4  # lanes that have a row of an accumulator
+_PAIR_BYTES = 8  # of two words, which are loaded together
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +42,58 @@ class Columns:
     Attributes:
         array: C++ of the array of registers.
         count: registers of a thread.
-        first: the lowest bit of the numbers of lanes that share its columns; the others are above.
-        run, stride, start: registers of consecutive columns, the distance from one run of columns
-            to the next, and C++ of the first column.
+        threads: threads with different columns, among which those of a row are divided.
+        thread: C++ of a thread's number among these.
     """
 
     array: str
     count: int
-    first: int
-    run: int
-    stride: int
-    start: str
+    threads: int
+    thread: str
 
     @classmethod
     def of(cls, ctx: Context, op: ops.FragmentReduceColumns, array: str) -> Columns:
         """The columns of a value of the layout of the op."""
-        threads = row_threads(op.layout)
         count = registers_of(ctx, (1, op.dst.cols), False, op.dst.layout)[1]
-        if threads:
-            start = f"{VECTOR} * ({thread_of_row(ctx, op.layout)})"
-            return cls(array, count, min(threads, WARP), VECTOR, VECTOR * threads, start)
-        return cls(array, count, 4, _PAIR, 8, f"{_PAIR} * ({ctx.special('lane')} % 4)")
+        if threads := row_threads(op.layout):
+            return cls(array, count, threads, thread_of_row(ctx, op.layout))
+        return cls(array, count, _QUAD, f"{ctx.special('lane')} % {_QUAD}")
 
-    def column(self, register: str) -> str:
-        """The C++ of the column of a register."""
-        run, low = f"({register}) / {self.run}", f"({register}) % {self.run}"
-        return f"{self.start} + {self.stride} * ({run}) + {low}"
+    @property
+    def first(self) -> int:
+        """The lowest bit of the numbers of lanes that share columns; the others are above."""
+        return min(self.threads, WARP)
+
+    def place(self, pair: Index) -> Index:
+        """The bytes from the beginning of a line to a pair of columns of this thread. The pairs of
+        one number of all threads are beside each other, so that lanes reach different banks.
+        """
+        return pair * (_PAIR_BYTES * self.threads) + term(self.thread, _PAIR_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """What a lane has after the steps among the lanes that share its columns.
+
+    Attributes:
+        count: columns of a lane, in its registers from 0 on.
+        parts: lanes that have different ones: part p those of registers p · `count` and so on.
+        writers: the condition of lanes that no other repeats; "" for all.
+    """
+
+    count: int
+    parts: int
+    writers: str
+
+    def part(self, code: str, unit: int = 1) -> Index:
+        """Which part the lane has whose number among those with different ones is `code` / `unit`:
+        its lowest bit chooses between the halves of all columns.
+        """
+        found = Index()
+        for n in range(self.parts.bit_length() - 1):
+            bit = unit << n
+            found += term(f"{code}{f' / {bit}' if bit > 1 else ''} % 2", self.parts >> n + 1)
+        return found
 
 
 @emit.register
@@ -124,39 +154,62 @@ def _among_warps(
     """
     line = 4 * op.dst.cols
     warp = ctx.special("warp_in_group")
-    mine = f"{line} * ({warp if each == 1 else f'{warp} / {each}'})"
-    pair = "float2" if how.c_type == "float" else "u32x2"
-    offset, count, writers = _halved(ctx, how, held)
+    mine = term(warp if each == 1 else f"{warp} / {each}", line)
+    halves = _halved(ctx, how, held)
     with partial_words(ctx, op.partials, op.loc) as words:
-        with ctx.out.block(writers):
-            first = ctx.temporary("first")
-            ctx.out(f"const u32 {first} = {offset};")
-            together = 2 if count % 2 == 0 else 1
-            index = str(loop_index(ctx, "k", count // together))
-            with ctx.out.loop(index, count // together):
-                at = index if together == 1 else f"2 * {index}"
-                place = f"{mine} + 4 * ({held.column(f'{first} + {at}')})"
-                if together == 1:
-                    words.store(ctx, place, how, f"{held.array}[{at}]")
-                else:
-                    values = f"{held.array}[{at}], {held.array}[{at} + 1]"
-                    ctx.out(f"{ctx.use(f'store_{pair}')}({words.base} + {place}, {values});")
+        with ctx.out.block(halves.writers):
+            if halves.count % 2 == 0:
+                _store_pairs(ctx, how, held, halves, words, mine)
+            else:
+                _store_words(ctx, how, held, halves, words, mine)
         ctx.out(words.sync)
-        index = str(loop_index(ctx, "k", held.count // 2))
-        with ctx.out.loop(index, held.count // 2):
-            at = f"2 * {index}"
-            place = f"4 * ({held.column(at)})"
-            parts = words.load_pairs(ctx, how, [f"{line * w} + {place}" for w in range(apart)])
+        # lanes have written pairs of one number together; of an odd number of columns, singly
+        lanes = halves.parts if halves.count % 2 == 0 else 1
+        pairs = held.count // 2 // lanes
+        of, pair = loop_index(ctx, "p", lanes), loop_index(ctx, "k", pairs)
+        with ctx.out.loop(str(of), lanes), ctx.out.loop(str(pair), pairs):
+            place = held.place(pair * lanes + of)
+            got = words.load_pairs(ctx, how, [place + line * w for w in range(apart)])
+            first = pair * 2 if lanes == 1 else halves.part(str(of)) * (2 * pairs) + pair * 2
             for low in range(2):
-                ctx.out(f"{held.array}[{at} + {low}] = {how.tree(parts[low::2])};")
+                ctx.out(f"{held.array}[{first + low}] = {how.tree(got[low::2])};")
 
 
-def _halved(ctx: Context, how: Combining, held: Columns) -> tuple[str, int, str]:
-    """Prints the steps among lanes; gives the C++ of the first register whose column a lane then
-    has in the first register, how many it has, and the condition of lanes that no other repeats.
+def _store_pairs(
+    ctx: Context, how: Combining, held: Columns, halves: Halves, words: PartialWords, mine: Index
+) -> None:
+    """Prints the stores of an even number of columns, two at once, into the line `mine`. Lane after
+    lane of the warp writes 8 bytes.
     """
+    first, pairs = ctx.temporary("first"), halves.count // 2
+    thread = ctx.special("lane") if held.threads <= WARP else held.thread
+    ctx.out(f"const u32 {first} = {mine + term(thread, _PAIR_BYTES)};")
+    pair = loop_index(ctx, "k", pairs)
+    with ctx.out.loop(str(pair), pairs):
+        values = (f"{held.array}[{pair * 2 + low}]" for low in range(2))
+        place = term(first) + pair * (_PAIR_BYTES * held.threads * halves.parts)
+        words.store(ctx, place, how, *values)
+
+
+def _store_words(
+    ctx: Context, how: Combining, held: Columns, halves: Halves, words: PartialWords, mine: Index
+) -> None:
+    """Prints the stores of an odd number of columns, one by one, into the line `mine`. Where n is
+    odd, n · p differs for all p modulo a power of two, and so does the bank of part p.
+    """
+    first, column = ctx.temporary("first"), loop_index(ctx, "k", halves.count)
+    part = halves.part(ctx.special("lane"), held.first)
+    ctx.out(f"const u32 {first} = {part * halves.count};")
+    with ctx.out.loop(str(column), halves.count):
+        register = term(first) + column
+        pair, low = term(register.divided(2)), term(register.remainder(2), 4)
+        words.store(ctx, mine + held.place(pair) + low, how, f"{held.array}[{column}]")
+
+
+def _halved(ctx: Context, how: Combining, held: Columns) -> Halves:
+    """Prints the steps among lanes."""
     lane, count = ctx.special("lane"), held.count
-    offset, repeated, bit = ["0"], 0, held.first
+    parts, repeated, bit = 1, 0, held.first
     while bit < WARP:
         halves = count % 2 == 0
         count = count // 2 if halves else count
@@ -164,14 +217,15 @@ def _halved(ctx: Context, how: Combining, held: Columns) -> tuple[str, int, str]
         with ctx.out.loop(index, count):
             place = f"{held.array}[{index}]"
             if halves:
-                other = f"{held.array}[{index} + {count}]"
+                other = f"{held.array}[{term(index) + count}]"
                 joined = f"{ctx.use(f'{how.op}_halves')}({place}, {other}, {lane}, {bit})"
             else:
                 joined = how.lanes(ctx, place, bit, 2 * bit)
             ctx.out(f"{place} = {joined};")
         if halves:
-            offset.append(f"({lane} / {bit} % 2) * {count}")
+            parts *= 2
         else:
             repeated |= bit
         bit *= 2
-    return " + ".join(offset), count, f"if (({lane} & {repeated}) == 0)" if repeated else ""
+    writers = f"if (({lane} & {repeated}) == 0)" if repeated else ""
+    return Halves(count, parts, writers)

@@ -13,6 +13,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.fragment import WARP
 from tilepipe.ir.location import Loc
 
+CHAINS = 4  # sums or extremes of a thread that do not depend on each other
+
 _LEAST = {"float": float("-inf"), "i32": -(1 << 31), "u32": 0}
 _GREATEST = {"float": float("inf"), "i32": (1 << 31) - 1, "u32": (1 << 32) - 1}
 _REGISTER = {"float": dtypes.float32, "i32": dtypes.int32, "u32": dtypes.uint32}
@@ -56,8 +58,16 @@ class Combining:
     def tree(self, parts: list[str]) -> str:
         """The C++ of all parts, 2^k of them, neighbours first."""
         while len(parts) > 2:
-            parts = [f"({self.joined(*parts[i : i + 2])})" for i in range(0, len(parts), 2)]
+            parts = [self.joined(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
+            if self.op == "add":
+                parts = [f"({part})" for part in parts]
         return self.joined(*parts)
+
+    def of_chains(self, x: str) -> str:
+        """The C++ of what the `CHAINS` elements of the array `x` give together: the first with the
+        third, the second with the fourth, then both.
+        """
+        return self.tree([f"{x}[{i}]" for i in (0, 2, 1, 3)])
 
     def into(self, x: str, part: str) -> str:
         """The statement that adds a part to a variable."""

@@ -18,9 +18,10 @@ from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
+from tilepipe.cuda.codegen.indices import Index
 from tilepipe.cuda.codegen.instrument import withheld
 from tilepipe.cuda.codegen.names import is_packed, memory_type, small_float
-from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element, registers
+from tilepipe.cuda.codegen.registers import ROWS, Loops, Rows, element, registers
 from tilepipe.cuda.codegen.row_global import last_row, load_rows
 from tilepipe.cuda.codegen.row_stores import store_rows
 from tilepipe.cuda.ptx import strong_accesses

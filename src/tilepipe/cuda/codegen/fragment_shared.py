@@ -11,11 +11,11 @@ from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul
 from tilepipe.cuda.codegen.context import Context, emit, require_rule
 from tilepipe.cuda.codegen.expressions import from_memory, text, to_memory
 from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed
+from tilepipe.cuda.codegen.indices import Index
 from tilepipe.cuda.codegen.names import is_packed, memory_type
 from tilepipe.cuda.codegen.registers import (
     ROWS,
     At,
-    Index,
     Loops,
     RowLoops,
     element,

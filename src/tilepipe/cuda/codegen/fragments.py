@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import bits_of, text
+from tilepipe.cuda.codegen.indices import Index
 from tilepipe.cuda.codegen.names import is_packed, register_type, small_float
 from tilepipe.cuda.codegen.registers import (
     At,
-    Index,
     Loops,
     element,
     loop_index,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilepipe.cuda.codegen.addresses import tile
 from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.indices import Index
 from tilepipe.cuda.codegen.synchronisation import barrier_name
 from tilepipe.errors import CompileError
 from tilepipe.ir.expressions import const
@@ -28,12 +29,17 @@ class PartialWords:
     base: str
     sync: str
 
-    def store(self, ctx: Context, at: str, how: Combining, value: str) -> None:
-        """Prints a store of a word, `at` bytes on."""
-        ctx.out(f"{ctx.use(f'store_{how.c_type}')}({self.base} + {at}, {value});")
+    def at(self, place: Index) -> str:
+        """The C++ of the address `place` bytes on."""
+        return str(Index(0, ((self.base, 1),)) + place)
+
+    def store(self, ctx: Context, place: Index, how: Combining, *values: str) -> None:
+        """Prints a store of a word, or of two together, `place` bytes on."""
+        kind = how.c_type if len(values) == 1 else "float2" if how.c_type == "float" else "u32x2"
+        ctx.out(f"{ctx.use(f'store_{kind}')}({self.at(place)}, {', '.join(values)});")
 
     def load_pairs(
-        self, ctx: Context, how: Combining, places: list[str], name: str = "part"
+        self, ctx: Context, how: Combining, places: list[Index], name: str = "part"
     ) -> list[str]:
         """Prints loads of two consecutive words at each of `places`, bytes, into `name`0 and so on;
         gives the C++ of each word.
@@ -43,7 +49,7 @@ class PartialWords:
         ctx.out(f"{'u32' if signed else how.c_type} {', '.join(parts)};")
         load = ctx.use("load_float2" if how.c_type == "float" else "load_u32x2")
         for i, place in enumerate(places):
-            ctx.out(f"{load}({self.base} + {place}, {parts[2 * i]}, {parts[2 * i + 1]});")
+            ctx.out(f"{load}({self.at(place)}, {parts[2 * i]}, {parts[2 * i + 1]});")
         return [f"static_cast<i32>({part})" for part in parts] if signed else parts
 
 

@@ -21,57 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.indices import Index, term
 from tilepipe.cuda.codegen.names import is_packed
 from tilepipe.errors import CompileError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Shape
 from tilepipe.ir.fragment import SPAN, VECTOR, WARP, Fragment, first_row, row_threads
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index linear in loop variables: offset + Σ factor · variable, as (variable, factor)
-    terms.
-    """
-
-    offset: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
-
-    def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
-            return Index(self.offset + other, self.terms)
-        return Index(self.offset + other.offset, self.terms + other.terms)
-
-    def __mul__(self, n: int) -> Index:
-        return Index(self.offset * n, tuple((v, f * n) for v, f in self.terms))
-
-    def __str__(self) -> str:
-        parts = [v if f == 1 else f"{f} * {v}" for v, f in self.terms]
-        return " + ".join([*parts, str(self.offset)] if self.offset or not parts else parts)
-
-    def divided(self, n: int) -> str:
-        """The C++ of index // n."""
-        if all(f % n == 0 for _, f in self.terms):
-            return str(Index(self.offset // n, tuple((v, f // n) for v, f in self.terms)))
-        return f"{self._bracketed} / {n}"
-
-    def remainder(self, n: int) -> str:
-        """The C++ of index % n."""
-        rest = tuple((v, f) for v, f in self.terms if f % n)
-        return f"{Index(self.offset, rest)._bracketed} % {n}" if rest else str(self.offset % n)
-
-    def in_row(self) -> str:
-        """The C++ of the place of a register among those of its row, two for each eight columns."""
-        if all(f % 4 == 0 for _, f in self.terms):
-            whole, rest = divmod(self.offset, 4)
-            return str(Index(2 * whole + rest % 2, tuple((v, f // 2) for v, f in self.terms)))
-        low = self.remainder(2)
-        return f"{self._bracketed} / 4 * 2{'' if low == '0' else f' + {low}'}"
-
-    @property
-    def _bracketed(self) -> str:
-        text = str(self)
-        return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +119,9 @@ def _register(at: At, layout: str, col: int) -> Index:
 
 def thread_of_row(ctx: Context, layout: str) -> str:
     """The C++ of a thread's number among the T that hold its row."""
-    threads, lane = row_threads(layout), ctx.special("lane")
+    if (threads := row_threads(layout)) == 1:
+        return "0"
+    lane = ctx.special("lane")
     if threads <= WARP:
         return lane if threads == WARP else f"{lane} % {threads}"
     warp = ctx.special("warp_in_group")
@@ -178,7 +135,9 @@ def group_of_thread(ctx: Context, layout: str) -> str:
     if groups == 1:
         return "0"
     assert ctx.role is not None
-    within = "0" if threads >= WARP else f"{ctx.special('lane')} / {threads}"
+    within = "0"
+    if threads < WARP:
+        within = ctx.special("lane") + (f" / {threads}" if threads > 1 else "")
     if not ctx.role.is_warpgroup:
         return within
     warp = ctx.special("warp_in_group")
@@ -228,25 +187,21 @@ def _index(terms: tuple[tuple[str, int], ...]) -> Index:
 def row_number(ctx: Context, layout: str, at: At) -> str:
     """The C++ of the row of an element."""
     if row_threads(layout):
-        return f"{group_of_thread(ctx, layout)} + {groups_of(ctx, layout)} * ({at.block})"
+        group = term(group_of_thread(ctx, layout))
+        return str(group + term(at.block, groups_of(ctx, layout)))
     rows = ROWS[layout]
-    return (
-        f"{rows.warp} * {ctx.special('warp_in_group')} + {ctx.special('lane')} / 4"
-        f" + {rows.block} * ({at.block}) + 8 * ({at.half})"
-    )
+    upper = term(ctx.special("warp_in_group"), rows.warp) + term(f"{ctx.special('lane')} / 4")
+    return str(upper + term(at.block, rows.block) + term(at.half, 8))
 
 
 def column_number(ctx: Context, layout: str, at: At) -> str:
     """The C++ of the column of an element."""
     if threads := row_threads(layout):
         vector, low = at.register.divided(VECTOR), at.register.remainder(VECTOR)
-        return (
-            f"{VECTOR} * ({thread_of_row(ctx, layout)}) + {VECTOR * threads} * ({vector}) + {low}"
-        )
-    return (
-        f"2 * ({ctx.special('lane')} % 4) + 8 * ({at.register.divided(4)})"
-        f" + {at.register.remainder(2)}"
-    )
+        first = term(thread_of_row(ctx, layout), VECTOR)
+        return str(first + term(vector, VECTOR * threads) + term(low))
+    first = term(f"{ctx.special('lane')} % 4", 2)
+    return str(first + term(at.register.divided(4), 8) + term(at.register.remainder(2)))
 
 
 def packed_register(array: str, shape: Shape, at: At, layout: str, col: int = 0) -> str:

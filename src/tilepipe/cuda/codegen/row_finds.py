@@ -11,13 +11,12 @@ from tilepipe.cuda.codegen.combining import Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import require_same_layout
+from tilepipe.cuda.codegen.indices import Index, term
 from tilepipe.cuda.codegen.partials import partial_words
 from tilepipe.cuda.codegen.registers import (
-    Index,
     Loops,
     RowLoops,
     group_of_thread,
-    groups_of,
     loop_index,
     registers,
     registers_of,
@@ -40,11 +39,11 @@ def _(op: ops.FragmentFind, ctx: Context) -> None:
     loops: Loops | RowLoops
     if threads:
         loops = RowLoops.over(ctx, shape, layout)
-        first, half = f"{VECTOR} * ({thread_of_row(ctx, layout)})", "0"
+        first, half = term(thread_of_row(ctx, layout), VECTOR), "0"
         columns = [loops.v * (VECTOR * threads) + low for low in range(VECTOR)]
     else:
         loops = Loops.over(ctx, shape)
-        first, half = f"2 * ({ctx.special('lane')} % 4)", str(loops.h)
+        first, half = term(f"{ctx.special('lane')} % 4", 2), str(loops.h)
         columns = [loops.j * 8 + low for low in range(2)]
     best, column, value = (ctx.temporary(name) for name in ("best", "column", "value"))
     place = f"[{loops.i}][{half}]"
@@ -60,7 +59,7 @@ def _(op: ops.FragmentFind, ctx: Context) -> None:
                     _keep(ctx, op.op, best, column, value, at)
                     ctx.out(how.into(best, value))
         ctx.out(f"{values} = {how.lanes(ctx, best, 1, together)};")
-        mine = f"{best} == {values} ? {column} + {first} : {_NONE}"
+        mine = f"{best} == {values} ? {term(column) + first} : {_NONE}"
         ctx.out(f"{found} = {least.lanes(ctx, mine, 1, together)};")
     if threads > WARP:
         _among_warps(ctx, op, how, least)
@@ -77,26 +76,26 @@ def _among_warps(ctx: Context, op: ops.FragmentFind, how: Combining, least: Comb
     """
     layout = op.dst.layout
     warps, blocks = row_threads(layout) // WARP, registers_of(ctx, op.value.shape, False, layout)[0]
-    index = str(loop_index(ctx, "i", blocks))
-    warp, lane, groups = ctx.special("warp_in_group"), ctx.special("lane"), groups_of(ctx, layout)
-    mine = "" if groups == 1 else f" + {4 * warps} * ({group_of_thread(ctx, layout)})"
+    index = loop_index(ctx, "i", blocks)
+    warp, lane = ctx.special("warp_in_group"), ctx.special("lane")
+    mine = term(group_of_thread(ctx, layout), 4 * warps)
     values, columns = (f"{registers(ctx, f)}[{index}][0]" for f in (op.dst, op.columns))
     with partial_words(ctx, op.partials, op.loc) as words:
-        with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(index, blocks):
-            words.store(ctx, f"32 * {index} + 4 * {warp}", how, values)
-            words.store(ctx, f"32 * {index} + 16 + 4 * {warp}", least, columns)
+        with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(str(index), blocks):
+            words.store(ctx, index * 32 + term(warp, 4), how, values)
+            words.store(ctx, index * 32 + term(warp, 4) + 16, least, columns)
         ctx.out(words.sync)
-        with ctx.out.loop(index, blocks):
-            pairs = [f"32 * {index}{mine} + {4 * w}" for w in range(0, warps, 2)]
+        with ctx.out.loop(str(index), blocks):
+            pairs = [index * 32 + mine + 4 * w for w in range(0, warps, 2)]
             parts = words.load_pairs(ctx, how, pairs)
-            places = [f"{pair} + 16" for pair in pairs]
+            places = [pair + 16 for pair in pairs]
             ats = words.load_pairs(ctx, least, places, "column")
             ctx.out(f"{values} = {how.tree(parts)};")
             ctx.out(
                 f"{columns} = "
                 + least.tree(
                     [
-                        f"({part} == {values} ? {at} : {_NONE})"
+                        f"{part} == {values} ? {at} : {_NONE}"
                         for part, at in zip(parts, ats, strict=True)
                     ]
                 )

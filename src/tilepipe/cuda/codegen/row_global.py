@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tilepipe.cuda.codegen.addresses import index_term, inner_axes
 from tilepipe.cuda.codegen.context import Context
 from tilepipe.cuda.codegen.expressions import from_memory, operand, text
+from tilepipe.cuda.codegen.indices import Index, term
 from tilepipe.cuda.codegen.names import is_packed, memory_type
 from tilepipe.cuda.codegen.registers import (
-    Index,
     RowLoops,
     element,
     group_of_thread,
@@ -89,7 +89,7 @@ def walk(
         ctx.out(f"const i32 {row} = {added(operand(ctx, coords[row_axis], 12), group)};")
         terms.append(index_term(ctx, tensor, row_axis, row))
     if col_axis is not None:
-        first = f"{VECTOR} * ({thread_of_row(ctx, layout)})"
+        first = str(term(thread_of_row(ctx, layout), VECTOR))
         ctx.out(f"const i32 {col} = {added(operand(ctx, coords[col_axis], 12), first)};")
         terms.append(index_term(ctx, tensor, col_axis, col))
     at = ctx.temporary("at")
@@ -146,9 +146,10 @@ def line_of(ctx: Context, w: Walk) -> tuple[str, str]:
     here, line = list(w.inside), w.at
     if w.row_axis is not None:
         here.append(f"{ctx.use('inside')}({added(w.row, step)}, {w.stop})")
-        line = ctx.temporary("line")
-        offset = index_term(ctx, w.tensor, w.row_axis, step)
-        ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")
+        if step != "0":
+            line = ctx.temporary("line")
+            offset = index_term(ctx, w.tensor, w.row_axis, step)
+            ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")
     condition = " && ".join(here)
     if w.col_axis is None:
         return line, condition

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilepipe.cuda.codegen.combining import Combining
+from tilepipe.cuda.codegen.combining import CHAINS, Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import assign_array, require_same_layout
+from tilepipe.cuda.codegen.indices import term
 from tilepipe.cuda.codegen.names import is_packed, small_float
 from tilepipe.cuda.codegen.partials import partial_words
 from tilepipe.cuda.codegen.registers import (
     Loops,
     RowLoops,
     group_of_thread,
-    groups_of,
     loop_index,
     packed_register,
     registers,
@@ -29,7 +29,6 @@ from tilepipe.ir.fragment import VECTOR, WARP, Fragment, row_threads
 from tilepipe.ir.program import walk
 
 _WIDE = 16  # registers of a row in a thread, from which on it is unpacked again
-_CHAINS = 4  # sums or extremes of a thread that do not depend on each other
 _MANY = 32  # columns of an accumulator, of which a thread has a fourth, from which on chains pay
 
 
@@ -48,7 +47,7 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
     loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
     # Of extremes, which are exact in any order, four at once: one after the other, each would wait
     # for the one before.
-    chains = _CHAINS if op.op != "add" and cols >= _MANY else 1
+    chains = CHAINS if op.op != "add" and cols >= _MANY else 1
     with loops.rows(ctx):
         ctx.out(
             f"{how.c_type} {x}[{chains}];" if chains > 1 else f"{how.c_type} {x} = {how.start};"
@@ -59,9 +58,9 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
                 if chains == 1:
                     ctx.out(how.into(x, element))
                 else:
-                    chain = f"{x}[{loops.j} % 2 * 2 + {low}]"
+                    chain = f"{x}[{loops.j} % 2 * 2{' + 1' if low else ''}]"
                     ctx.out(f"{chain} = {loops.j} < 2 ? {element} : {how.joined(chain, element)};")
-        whole = x if chains == 1 else _joined(how, x)
+        whole = x if chains == 1 else how.of_chains(x)
         if chains > 1 and how.c_type == "float":
             # NaNs alone give the infinity that a chain would begin with.
             whole = how.joined(how.start, whole)
@@ -88,16 +87,11 @@ def _reduce_vectors(ctx: Context, op: ops.FragmentReduce, name: str, how: Combin
 
 def _chains(ctx: Context, op: ops.FragmentReduce, loops: RowLoops, x: str, how: Combining) -> str:
     """Prints the reduction of what a thread has of a row; gives the C++ of its value."""
-    ctx.out(f"{how.c_type} {x}[{_CHAINS}] = {{{', '.join([how.start] * _CHAINS)}}};")
+    ctx.out(f"{how.c_type} {x}[{CHAINS}] = {{{', '.join([how.start] * CHAINS)}}};")
     with loops.columns(ctx):
         for low in range(VECTOR):
-            ctx.out(how.into(f"{x}[{low % _CHAINS}]", text(ctx, op.value, loops.at(low))))
-    return _joined(how, x)
-
-
-def _joined(how: Combining, x: str) -> str:
-    """C++ of what the `_CHAINS` elements of the array `x` give together."""
-    return how.joined(*(f"({how.joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
+            ctx.out(how.into(f"{x}[{low % CHAINS}]", text(ctx, op.value, loops.at(low))))
+    return how.of_chains(x)
 
 
 def _takes_pairs(op: ops.FragmentReduce) -> bool:
@@ -123,7 +117,7 @@ def _packed_extreme(ctx: Context, op: ops.FragmentReduce, loops: RowLoops, x: st
     start = {"bf16": 0xFF80FF80, "f16": 0xFC00FC00}[str(small)]
     if op.op == "min":
         start ^= 0x80008000
-    ctx.out(f"u32 {x}[{_CHAINS}] = {{{', '.join([f'{start:#x}u'] * _CHAINS)}}};")
+    ctx.out(f"u32 {x}[{CHAINS}] = {{{', '.join([f'{start:#x}u'] * CHAINS)}}};")
     with loops.columns(ctx):
         for i in range(VECTOR // 2):
             pair = packed_register(array, (f.rows, f.cols), loops.at(2 * i), f.layout, read.col)
@@ -170,15 +164,14 @@ def _among_warps(ctx: Context, op: ops.FragmentReduce, name: str, how: Combining
     """Joins what the warps of a row have: for each row that a thread holds, a word of each warp."""
     layout = op.dst.layout
     warps, blocks = row_threads(layout) // WARP, registers_of(ctx, op.value.shape, False, layout)[0]
-    index = str(loop_index(ctx, "i", blocks))
+    index = loop_index(ctx, "i", blocks)
     warp, lane = ctx.special("warp_in_group"), ctx.special("lane")
-    groups = groups_of(ctx, layout)
-    mine = "" if groups == 1 else f" + {4 * warps} * ({group_of_thread(ctx, layout)})"
+    mine = term(group_of_thread(ctx, layout), 4 * warps)
     with partial_words(ctx, op.partials, op.loc) as words:
-        with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(index, blocks):
-            words.store(ctx, f"16 * {index} + 4 * {warp}", how, f"{name}[{index}][0]")
+        with ctx.out.block(f"if ({lane} == 0)"), ctx.out.loop(str(index), blocks):
+            words.store(ctx, index * 16 + term(warp, 4), how, f"{name}[{index}][0]")
         ctx.out(words.sync)
-        with ctx.out.loop(index, blocks):
-            places = [f"16 * {index}{mine} + {4 * w}" for w in range(0, warps, 2)]
+        with ctx.out.loop(str(index), blocks):
+            places = [index * 16 + mine + 4 * w for w in range(0, warps, 2)]
             whole = how.tree(words.load_pairs(ctx, how, places))
             ctx.out(f"{name}[{index}][0] = {how.rounded(ctx, whole)};")

@@ -27,7 +27,7 @@ from tilepipe.cuda.ptx import strong_accesses
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Shape
-from tilepipe.ir.fragment import VECTOR
+from tilepipe.ir.fragment import VECTOR, row_threads
 
 _PAIRS = VECTOR // 2
 Op = ops.FragmentStoreGlobal | ops.FragmentReduceGlobal
@@ -65,7 +65,7 @@ def row_writers(ctx: Context, shape: Shape, layout: str) -> AbstractContextManag
     each row, of one row the first group.
     """
     tests = []
-    if shape[1] == 1:
+    if shape[1] == 1 and row_threads(layout) > 1:
         tests.append(f"{thread_of_row(ctx, layout)} == 0")
     if shape[0] == 1 and groups_of(ctx, layout) > 1:
         tests.append(f"{group_of_thread(ctx, layout)} == 0")

@@ -4,17 +4,16 @@ by redux.sync) among lanes, and through shared memory among warps.
 
 from __future__ import annotations
 
-from tilepipe.cuda.codegen.combining import Combining
+from tilepipe.cuda.codegen.combining import CHAINS, Combining
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import text
 from tilepipe.cuda.codegen.fragments import layout_of
+from tilepipe.cuda.codegen.indices import Index, term
 from tilepipe.cuda.codegen.partials import partial_words
-from tilepipe.cuda.codegen.registers import At, Index, Loops, RowLoops
+from tilepipe.cuda.codegen.registers import At, Loops, RowLoops
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.fragment import VECTOR, WARP, row_threads, warps_apart
-
-_CHAINS = 4  # results of a thread that do not depend on each other
 
 
 @emit.register
@@ -40,10 +39,10 @@ def _(op: ops.FragmentReduceAll, ctx: Context) -> None:
                 who += [f"{warp} < {apart.stop}"] if apart.stop < warps else []
                 who += [f"{warp} % {apart.step} == 0"] if apart.step > 1 else []
                 with ctx.out.block(f"if ({' && '.join(who)})"):
-                    at = warp if apart.step == 1 else f"({warp} / {apart.step})"
-                    words.store(ctx, f"4 * {at}", how, result)
+                    at = warp if apart.step == 1 else f"{warp} / {apart.step}"
+                    words.store(ctx, term(at, 4), how, result)
                 ctx.out(words.sync)
-                places = [str(4 * w) for w in range(0, len(apart), 2)]
+                places = [Index(4 * w) for w in range(0, len(apart), 2)]
                 ctx.out(f"{result} = {how.tree(words.load_pairs(ctx, how, places))};")
         if (whole := how.rounded(ctx, result)) != result:
             ctx.out(f"{result} = {whole};")
@@ -78,15 +77,15 @@ def _in_thread(ctx: Context, op: ops.FragmentReduceAll, how: Combining) -> str:
             with loops.rows(ctx):
                 into(x, At(str(loops.i), Index(), str(loops.h)))
         return x
-    ctx.out(f"{how.c_type} {x}[{_CHAINS}] = {{{', '.join([how.start] * _CHAINS)}}};")
+    ctx.out(f"{how.c_type} {x}[{CHAINS}] = {{{', '.join([how.start] * CHAINS)}}};")
     if threads:
         vectors = RowLoops.over(ctx, op.value.shape, op.layout)
         with vectors.rows(ctx), vectors.columns(ctx):
             for low in range(VECTOR):
-                into(f"{x}[{low % _CHAINS}]", vectors.at(low))
+                into(f"{x}[{low % CHAINS}]", vectors.at(low))
     else:
         loops = Loops.over(ctx, op.value.shape)
         with loops.rows(ctx), loops.columns(ctx):
             for low in range(2):
                 into(f"{x}[{loops.h * 2 + low}]", loops.at(low))
-    return how.joined(*(f"({how.joined(f'{x}[{i}]', f'{x}[{i + 2}]')})" for i in range(2)))
+    return how.of_chains(x)
