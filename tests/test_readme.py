@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilepipe.registry.catalog import GemmSpec, find
+from tilepipe.testing import run as run_program
 from tools.docs import shown
-from tools.docs.readme import EARLY, MISTAKES, ROOT, blocks, message, run, words
+from tools.docs.readme import EARLY, MISTAKES, ROOT, SKIPPED, blocks, message, run, words
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "gemm.md"
@@ -53,6 +56,27 @@ def test_what_commands_print(page: Path) -> None:
         assert shown.timeless(before) == shown.timeless(now), (
             f"{page.name}: {command}: python -m tools.docs.shown"
         )
+
+
+def test_the_instance_shows_that_a_giver_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stream_k` of the how-to on split K: with one giver a tile the numbers would be right."""
+    page = (ROOT / "docs" / "how-to" / "split-k-and-flags.md").read_text(encoding="utf-8")
+    files = shown.files(page)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "k_steps.py").write_text(files["k_steps.py"], encoding="utf-8")
+    old, new = SKIPPED
+    assert files["stream_k.py"].count(old) == 1
+    names = run(files["stream_k.py"].replace(old, new), tmp_path / "stream_k.py")
+    monkeypatch.delitem(sys.modules, "k_steps")
+
+    def product(a: Any, b: Any) -> dict[str, Any]:
+        return {"c": a.astype(np.float32) @ b.astype(np.float32).T}
+
+    run_program(names["program"](shares=3), expect=product)  # one giver a tile
+    with pytest.raises(AssertionError, match="'c'"):
+        run_program(names["program"](), expect=product)
 
 
 def test_no_message_is_left_unchecked() -> None:

@@ -32,6 +32,11 @@ PAST_THE_GROUP = ("min(BLOCK_M, ends[group] - row)", "min(BLOCK_M, ends[groups -
 UNMET = ("        ctx.sync_warpgroup()  # all 128 threads have written their part\n", "")
 UNRELEASED = ('flags[share], 1, order="release"', 'flags[share], 1, order="relaxed"')
 FORWARDS = ("shares - 1 - ctx.block_id", "ctx.block_id")
+# every second giver is skipped, which shows only where a tile has two
+SKIPPED = (
+    "other.set(giver + 1)\n                    more.set(begin_of(giver + 1)",
+    "other.set(giver + 2)\n                    more.set(begin_of(giver + 2)",
+)
 
 # (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one
 # that is raised, or what `tilepipe check` says of it (EARLY).

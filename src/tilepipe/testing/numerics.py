@@ -166,9 +166,10 @@ def _judged(
     error: npt.NDArray[np.float64], bound: npt.NDArray[np.float64], want: npt.NDArray[np.float64]
 ) -> Comparison:
     """Errors over their bounds; one that is not finite is beyond any."""
-    ratio = np.where(
-        np.isfinite(error), error / np.maximum(bound, np.finfo(np.float64).tiny), np.inf
-    )
+    with np.errstate(over="ignore"):  # an error where nothing may be off
+        ratio = np.where(
+            np.isfinite(error), error / np.maximum(bound, np.finfo(np.float64).tiny), np.inf
+        )
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else (0,) * ratio.ndim
     norm = float(np.linalg.norm(want))
     rel = (
