@@ -48,11 +48,11 @@ def byte_strides(array: Any) -> tuple[int, ...]:
     return tuple(reversed(strides[: len(array.shape)]))
 
 
-def array_order(array: Any) -> str:
+def array_order(array: Any, by_tma: bool = True) -> str:
     """Which of the last two dimensions is contiguous: "row", the last, or "col", the one before it.
 
     Where both are possible, because one of them has extent 1: the first whose other strides TMA
-    accepts.
+    accepts. `by_tma`: TMA is to move it, for the message.
 
     Raises:
         BindError: neither is.
@@ -75,5 +75,7 @@ def array_order(array: Any) -> str:
         return (fit or able)[0]
     raise BindError(
         f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its"
-        " last two dimensions; TMA needs one with a stride of one element. Make a contiguous copy."
+        f" last two dimensions; {'TMA' if by_tma else 'a kernel'} needs a stride of one element"
+        f" ({size} bytes) in one of them. Make a contiguous copy: np.ascontiguousarray(x), or"
+        " x.contiguous() of PyTorch."
     )

@@ -6,7 +6,8 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
-from types import CodeType
+from itertools import islice
+from types import CodeType, FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # Frames of these subpackages are the library's; every other frame (kernels/ and ops/ included) is a
@@ -48,6 +49,23 @@ class Loc:
         return linecache.getline(self.file, self.line).strip()
 
 
+def call_text(frame: FrameType) -> str:
+    """The call that a frame of a file outside this package is in the middle of, as its source says;
+    empty where that is longer than a line, or Python does not have it.
+    """
+    code = frame.f_code
+    if code.co_filename.startswith(_PACKAGE):
+        return ""
+    positions = next(islice(code.co_positions(), frame.f_lasti // 2, None), None)
+    if positions is None:
+        return ""
+    first, last, start, stop = positions
+    if first is None or first != last or start is None or stop is None:
+        return ""
+    line = linecache.getline(code.co_filename, first).encode()  # columns count bytes
+    return line[start:stop].decode(errors="replace").strip()
+
+
 def is_library_file(filename: str) -> bool:
     """True if a code file belongs to tilepipe's own tracing machinery."""
     return filename.startswith(_LIBRARY)
@@ -65,7 +83,15 @@ def _generated(code: CodeType) -> bool:
 
 def caller() -> Loc:
     """The nearest frame outside the library: the user's line that caused what is being traced."""
-    frame = sys._getframe(1)
+    frame = users_frame()
+    if frame is None:
+        return Loc("<unknown>", 0)
+    return Loc(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def users_frame() -> FrameType | None:
+    """The nearest frame outside the library."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         library = _is_library.get(filename)
@@ -74,8 +100,6 @@ def caller() -> Loc:
                 "contextlib.py"
             )
         if not library and not _generated(frame.f_code):
-            return Loc(filename, frame.f_lineno, frame.f_code.co_name)
-        if frame.f_back is None:
-            break
+            return frame
         frame = frame.f_back
-    return Loc("<unknown>", 0)
+    return None

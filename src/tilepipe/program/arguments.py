@@ -19,7 +19,7 @@ from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.program import Arg, Kernel, Launch, TensorArg
 from tilepipe.ir.static_evaluation import IntArray, evaluate
-from tilepipe.lang.arguments.tensor_map import TensorMap, tensor_map
+from tilepipe.lang.arguments.tensor_map import TensorMap, described
 from tilepipe.lang.tracing.kernel import explain_none
 
 Argument = TensorMap | int | float | None
@@ -57,7 +57,7 @@ def plain_argument(name: str, arg: Any) -> Argument:
             )
         return arg
     try:
-        return tensor_map(arg)
+        return described(arg)
     except BindError as error:
         raise BindError(f"argument '{name}': {error}") from None
 

@@ -21,6 +21,7 @@ from tilepipe.ir.hardware.tma import (
 )
 from tilepipe.ir.host_tensors import host_memory, is_host_tensor, require_simulated
 from tilepipe.ir.layout import SWIZZLES
+from tilepipe.ir.location import call_text, caller, users_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,26 @@ def tensor_map(
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
     """
+    try:
+        return described(array, box, swizzle, order, dtype=dtype, ragged=ragged)
+    except BindError as error:
+        frame = users_frame()
+        call = "" if frame is None else call_text(frame)
+        if not call:
+            raise
+        raise BindError(f"{call}: {error}", caller()) from None
+
+
+def described(
+    array: Any,
+    box: tuple[int, ...] | None = None,
+    swizzle: int | None = None,
+    order: str | None = None,
+    *,
+    dtype: object = None,
+    ragged: bool = False,
+) -> TensorMap:
+    """`tensor_map`, whose errors name neither the call nor its line."""
     # tiles and tensors of a kernel have a shape, but a DType
     if not hasattr(array, "shape") or isinstance(getattr(array, "dtype", None), DType):
         raise BindError(f"expected an array, got {type(array).__name__}")
@@ -101,14 +122,16 @@ def tensor_map(
         require_simulated("the tensor")
         array = host_memory(array, "the tensor")
     rank = len(array.shape)
+    what = "an argument" if box is None else "a tensor map"
     if not 1 <= rank <= MAX_RANK:
-        raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")
+        raise BindError(f"{what} has 1..{MAX_RANK} dimensions, the array has {rank}")
     if any(extent < 1 for extent in array.shape):
         raise BindError(
-            f"a tensor map needs every extent >= 1, the array's shape is {tuple(array.shape)}"
+            f"an array of shape {tuple(array.shape)} has no elements; {what} has every extent >= 1."
+            " Where there is nothing to do, launch no kernel."
         )
     if order is None:
-        order = array_order(array)
+        order = array_order(array, box is not None)
     if order not in ("row", "col") or (order == "col" and rank == 1):
         wanted = '"row", of an array of 1 dimension' if rank == 1 else '"row" or "col"'
         raise BindError(f"order must be {wanted}; got {order!r}")
