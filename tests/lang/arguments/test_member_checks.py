@@ -140,3 +140,18 @@ def test_scalars_of_numpy_are_as_good_as_pythons() -> None:
         type(op).__name__
         for op in program.kernel.roles[0].body.ops[0].body.ops  # type: ignore[attr-defined]
     }
+
+
+@pytest.mark.parametrize("stages", ["2", 2.0])
+def test_a_number_of_stages_that_is_no_int_says_so(stages: object) -> None:
+    payload = tp.OperandTilePayload(a=tp.TileOperand(tp.bfloat16, (64, 64)))
+
+    @tp.kernel()
+    def kernel(ctx: tp.Context) -> None:
+        tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=stages)  # type: ignore[arg-type]
+
+    words = (
+        rf"num_group_stages is an int, 1 or more.*got '?2(\.0)?'?, of type {type(stages).__name__}"
+    )
+    with pytest.raises(tp.TraceError, match=words):
+        kernel.bind()

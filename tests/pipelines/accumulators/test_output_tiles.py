@@ -305,8 +305,11 @@ def test_columns_of_a_config(shape: tuple[int, int], columns: int) -> None:
     ("arguments", "words"),
     [
         ((0, 16), "num_stages of an OutputPipelineConfig is at least 1, got 0"),
-        ((2.0, 16), "num_stages of an OutputPipelineConfig is at least 1, got 2.0"),
-        ((True, 16), "at least 1, got True"),
+        (
+            (2.0, 16),
+            "num_stages of an OutputPipelineConfig is an int, 1 or more, known while",
+        ),
+        ((True, 16), "an int, 1 or more, known while tracing; got True"),
         ((2, 0), "stage_stride_cols of an OutputPipelineConfig is at least 1, got 0"),
         ((2, 12), "stage_stride_cols is a multiple of 8 columns, got 12"),
         ((3, 256), "3 stages × 256 columns = 768, but tensor memory has 512"),

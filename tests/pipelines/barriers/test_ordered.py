@@ -117,7 +117,10 @@ def test_overlap_is_a_race() -> None:
     [
         ({"groups": 0}, "groups of an OrderedBarrier is at least 1, got 0"),
         ({"groups": 2, "depth": 0}, "depth of an OrderedBarrier is at least 1, got 0"),
-        ({"groups": 2, "threads": 2.5}, "threads of an OrderedBarrier is at least 1, got 2.5"),
+        (
+            {"groups": 2, "threads": 2.5},
+            "threads of an OrderedBarrier is an int, 1 or more, known while tracing; got 2.5",
+        ),
     ],
 )
 def test_numbers_that_no_order_has(arguments: dict[str, Any], words: str) -> None:

@@ -288,7 +288,13 @@ def require_positive(of: str = "", **numbers: object) -> None:
     in the message.
     """
     for name, n in numbers.items():
-        if type(n) is not int or n < 1:
+        if type(n) is not int:
+            raise TraceError(
+                f"{name}{of} is an int, 1 or more, known while tracing; got {shown(n)}, of type"
+                f" {type(n).__name__}",
+                caller(),
+            )
+        if n < 1:
             raise TraceError(f"{name}{of} is at least 1, got {n!r}", caller())
 
 

@@ -29,6 +29,7 @@ from tilepipe.lang.values.scalars import (
     binary,
     bitcast,
     cast,
+    require_finite,
     select as select_scalar,
     to_expr,
     traced_value,
@@ -413,10 +414,8 @@ class Fragment(FragmentValue):
             if rows > 1 or row_threads(self._ir.layout) or row_threads(value.layout):
                 _of_one_layout({self: 0, **value._dependencies()})
         else:
-            x = to_expr(
-                self._tracer,
-                traced_value(self._tracer, _scalar(self._tracer, value)).to(self.dtype),
-            )
+            scalar = require_finite(_scalar(self._tracer, value), self.dtype)
+            x = to_expr(self._tracer, traced_value(self._tracer, scalar).to(self.dtype))
         self.operand()
         self._require_together("a write to a fragment")
         if self._ir.rows == 1 and self._tracer.scope.inside("per_warp"):

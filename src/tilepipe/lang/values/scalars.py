@@ -231,6 +231,38 @@ def _broadcast(a: exprs.Shape, b: exprs.Shape) -> exprs.Shape:
 
 
 def _unify(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
+    """Two operands of one dtype (`_alike`).
+
+    Raises:
+        TraceError: a literal overflows it.
+    """
+    a, b = _alike(a, b, op)
+    return require_finite(a, a.dtype), require_finite(b, b.dtype)
+
+
+def require_finite(x: Expr, dtype: DType) -> Expr:
+    """`x`, checked to be no finite literal that a float of `dtype` has as infinity; floats of 8
+    bits saturate.
+
+    Raises:
+        TraceError: it is.
+    """
+    if (
+        isinstance(x, Const)
+        and dtype.is_float
+        and dtype.bits > 8
+        and math.isfinite(x.value)
+        and not math.isfinite(_rounded(x.value, dtype))
+    ):
+        raise TraceError(
+            f"{x.value} does not fit in {dtype}, where it would be infinity. Write float('inf') if"
+            " that is meant, or convert the other operand: `x.to('float64')`",
+            caller(),
+        )
+    return x
+
+
+def _alike(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
     """Converts two operands to one dtype: a literal takes the other side's, an integer becomes a
     float beside a float.
     """
@@ -250,6 +282,7 @@ def _cast(x: Expr, dtype: DType) -> Expr:
     if x.dtype is dtype:
         return x
     if isinstance(x, Const):
+        require_finite(x, dtype)
         value = _rounded(x.value, dtype) if dtype.is_float else _fitting(x.value, dtype)
         return Const(dtype, nonneg=value >= 0, value=value)
     return cast(x, dtype)
@@ -257,10 +290,16 @@ def _cast(x: Expr, dtype: DType) -> Expr:
 
 def _rounded(value: int | float | bool, dtype: DType) -> float:
     """A constant as a float of a dtype; of 16 bits, rounded, so that it is the same number alone in
-    a register and in one of a pair.
+    a register and in one of a pair. One beyond the dtype is infinity.
     """
     number = float(value)
-    return float(np.float32(number).astype(dtype.numpy)) if dtype.bits == 16 else number
+    if dtype.bits not in (16, 32):
+        return number
+    with np.errstate(over="ignore"):
+        single = np.float32(number)
+        if dtype.bits == 16:
+            return float(single.astype(dtype.numpy))
+    return number if math.isfinite(single) else float(single)
 
 
 def cast(x: Expr, dtype: DType) -> Expr:
@@ -314,9 +353,9 @@ def _fold(op: str, a: Const, b: Const) -> Expr | None:
         result = _FOLD[op](a.value, b.value)  # type: ignore[arg-type]
     except (ArithmeticError, ValueError) as error:
         raise TraceError(f"{a.value} {op} {b.value}: {error}", caller()) from None
-    if isinstance(result, float) and not math.isfinite(result):
-        return None
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
+    if dtype.is_float and not math.isfinite(_rounded(result, dtype)):
+        return None
     value = _rounded(result, dtype) if dtype.is_float else _fitting(result, dtype)
     return Const(dtype, nonneg=result >= 0, value=value)
 
@@ -435,7 +474,7 @@ def require_integer(x: Expr, what: str) -> Expr:
 
 def require_fits(x: Expr, dtype: DType) -> Expr:
     """`x`, checked to fit: a constant outside the range of `dtype`, signed or unsigned, would be
-    stored as another number.
+    stored as another number, and one beyond the floats of `dtype` as infinity.
 
     Raises:
         TraceError: it does not fit.
@@ -447,7 +486,7 @@ def require_fits(x: Expr, dtype: DType) -> Expr:
         and not -(2 ** (dtype.bits - 1)) <= x.value < 2**dtype.bits
     ):
         raise TraceError(f"{x.value} does not fit in {dtype}", caller())
-    return x
+    return require_finite(x, dtype)
 
 
 def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:

@@ -284,7 +284,8 @@ class Expressions:
 
     def _const(self, x: e.Const) -> str:
         if x.dtype.is_float:
-            value = np.float64(x.value) if x.dtype.bits == 64 else np.float32(x.value)
+            with np.errstate(over="ignore"):  # infinity, as in the printed code
+                value = np.float64(x.value) if x.dtype.bits == 64 else np.float32(x.value)
             wish = (
                 f"c_{x.value}" if math.isfinite(x.value) else f"c_{x.value}".replace("-", "minus_")
             )
