@@ -290,7 +290,7 @@ def test_a_store_that_other_lanes_of_its_warp_do_not_know_to_be_over() -> None:
     [
         (1, 0, "put ctx.syncwarp() between the two.", True),
         (1, 31, "put ctx.syncwarp() between the two.", False),
-        (4, 31, "put a named barrier of their warps between the two.", False),
+        (4, 31, "put ctx.sync_warpgroup() between the two.", False),
     ],
 )
 def test_a_race_within_one_role(warps: int, writer: int, fix: str, elected: bool) -> None:

@@ -49,7 +49,7 @@ def release(m: Machine, bar: Released, number: int) -> None:
 def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
     """The phase completes: no arrival and no byte is pending."""
     if bar.inflight:
-        faults.completes_early(bar, site)
+        faults.completes_early(m, bar, site)
     release(m, bar, bar.phase)
     bar.phase += 1
     bar.completed_by = site
@@ -75,7 +75,7 @@ def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
         if bar.tx == 0:
             complete(m, bar, site)
         elif bar.tx < 0:
-            faults.too_many_bytes(bar, site)
+            faults.too_many_bytes(m, bar, site)
     if bar.tx < -MAX_TX_BYTES:
         faults.tx_range(bar, site)
 
@@ -228,7 +228,7 @@ def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float)
         if b.tx == 0:
             complete(m, b, site)
         elif b.tx < 0:
-            faults.too_many_bytes(b, site)
+            faults.too_many_bytes(m, b, site)
 
 
 def mbar_expect(

@@ -6,7 +6,6 @@ from typing import NoReturn
 
 from tilepipe.errors import RaceError
 from tilepipe.ir.facts import Group
-from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import flags, groups, handed_on
 from tilepipe.machine.happens_before.events import Event, GlobalOrder
 from tilepipe.machine.machine import Machine
@@ -27,7 +26,7 @@ def race(m: Machine, order: GlobalOrder, old: Event | None, verb: str, new: Even
         or flags.unordered(m, old)
         or (flags.withheld(m, old, ag) if old.cluster == m.cluster_id else "")
         or handed_on.why(m, order, old, new)
-        or _global_remedy(m, old, ag)
+        or _global_remedy(m, old, new)
     )
     raise RaceError(
         f"race on tensor '{tensor}': nothing orders the second access to common elements after"
@@ -92,8 +91,19 @@ def _uncommitted(event: Event) -> str:
     return f" It is in no committed group: commit it first ({commit})."
 
 
-def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
-    """The advice to order an access by `ag` after one to the same element of global memory."""
+def _by_all(old: Event, new: Event) -> bool:
+    """True if two accesses are one store, by which all lanes of a warp write one element."""
+    common = new.points.keys() & old.points.keys()
+    return (
+        old.site is new.site
+        and new.is_write
+        and any(new.points[at].bit_count() > 1 for at in common)
+    )
+
+
+def _global_remedy(m: Machine, event: Event, new: Event) -> str:
+    """The advice to order an access after one to the same element of global memory."""
+    ag = new.agent
     program = m.world.program
     store = event.site.facts.issues is Group.BULK
     waited = groups.pending_write(event.agent, event) if store else ""
@@ -128,9 +138,12 @@ def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
             f" {ag} must wait for that phase before its access."
         )
     if event.agent_uid == ag.uid:
+        if _by_all(event, new):
+            return handed_on.one_of_all(ag)
+        meeting = handed_on.meeting(ag)
         return (
             f"Other threads of the same {ag.cta.words['warp']}: they must meet between the two"
-            f" accesses, for instance at {ag.cta.words['bar.warp.sync']}."
+            f" accesses, for instance at {meeting}."
         )
     return (
         f"After the first access, {event.who} must arrive on a barrier that {ag} waits on"

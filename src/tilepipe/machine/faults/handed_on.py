@@ -44,6 +44,15 @@ def meeting(agent: Actor) -> str:
     return words["bar.sync of a warpgroup"] if agent.warps > 1 else words["bar.warp.sync"]
 
 
+def one_of_all(agent: Actor) -> str:
+    """The advice where all threads of an agent store to one element, at one line."""
+    elect = agent.cta.words["elect.sync in a warp"]
+    return (
+        f"It is one store, which all {WARP * agent.warps} threads of {agent} make to one element:"
+        f" let one of them do so ({elect})."
+    )
+
+
 # -- threads that have not met -----------------------------------------------------------
 
 

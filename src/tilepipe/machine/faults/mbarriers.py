@@ -20,17 +20,35 @@ def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
     return "\n".join(f"    {n} by {a}, {site.what}, at {site.loc.short}" for a, site, n in arrivals)
 
 
-def _announce(bar: Mbarrier, excess: str) -> str:
+def _announce(m: Machine, bar: Mbarrier, excess: str) -> str:
     """The advice where bytes of a phase were not announced: all of them, or `excess`."""
     expect = bar.cta.words["mbarrier.arrive.expect_tx"]
+    if stray := _of_another_stage(m, bar):
+        return stray
     if bar.expected:
-        return f"  ({excess}). Raise the number given to {expect} to what the copies bring."
+        return f"  {excess}. Raise the number given to {expect} to what the copies bring."
     return (
         f"  No {expect} was called on {bar.name} in this phase, so its arrivals complete it"
         " without the copies."
         f" Call {expect}(n) (it is an arrival, and announces the bytes) in place of the"
         " arrive, before the copies."
     )
+
+
+def _of_another_stage(m: Machine, bar: Mbarrier) -> str:
+    """A copy into a tile of another stage than that of the barrier, where an array of mbarriers has
+    one for each tile; "" where there is none.
+    """
+    stages = sum(other.array == bar.array for other in m.ctas[bar.cta.rank].bars)
+    for unit in bar.copies:
+        slot = unit.slot
+        if 1 < stages == slot.buffer.count and slot.index != bar.index:
+            return (
+                f"  {unit.site.what}, at {unit.site.loc.short}, fills {slot.name} and signals"
+                f" {bar.name}, the barrier of another stage: give it the one of the stage that it"
+                " fills."
+            )
+    return ""
 
 
 def _bytes(bar: Mbarrier) -> str:
@@ -106,26 +124,26 @@ def _all_arrive(bar: Mbarrier, n: int, mask: int) -> str:
     )
 
 
-def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
+def too_many_bytes(m: Machine, bar: Mbarrier, site: Site) -> NoReturn:
     """The bytes of a phase exceed what was expected, and nothing is pending that could expect
     more.
     """
     raise BarrierError(
         f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
         " pending:"
-        f" {_bytes(bar)}\n" + _announce(bar, f"{-bar.tx:,} too many"),
+        f" {_bytes(bar)}\n" + _announce(m, bar, f"{-bar.tx:,} bytes more than were expected"),
         site.loc,
     )
 
 
-def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
+def completes_early(m: Machine, bar: Mbarrier, site: Site) -> NoReturn:
     """A phase completes before its copies have landed: too few bytes were expected."""
     raise BarrierError(
         f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are"
         " still to come:"
         f" {_bytes(bar)}\n"
         "  Whoever waits for this phase reads the tile before the data are there.\n"
-        + _announce(bar, "too few were expected"),
+        + _announce(m, bar, "Too few were expected"),
         site.loc,
     )
 

@@ -13,6 +13,7 @@ from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import (
     flags,
     groups,
+    handed_on,
     root_causes as causes,
     tensor_memory as tensor_faults,
     waits,
@@ -23,7 +24,6 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
-from tilepipe.machine.thread_masks import warps_of
 
 
 def line(slot: Slot, a: Access) -> str:
@@ -155,10 +155,12 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     )
     several = old.mask.bit_count() > 1
     if old.agent is new.agent:
+        if _by_all(old, new):
+            return handed_on.one_of_all(old.agent)
         elected = lanes if not several or new.mask.bit_count() == 1 else ""
         return (
             f"Between the {verb} and the second access, the threads that make them must"
-            f" meet: put {_meeting(old, new)} between the two.{elected}"
+            f" meet: put {handed_on.meeting(old.agent)} between the two.{elected}"
         )
     arrive = (
         f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on"
@@ -168,11 +170,12 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     return f"{arrive + lanes if several else arrive} {cause}".rstrip()
 
 
-def _meeting(old: Access, new: Access) -> str:
-    """Where the threads of one agent that make two accesses can meet."""
-    if len(warps_of(old.mask | new.mask)) > 1:
-        return "a named barrier of their warps"
-    return old.agent.cta.words["bar.warp.sync"]
+def _by_all(old: Access, new: Access) -> bool:
+    """True if two accesses are one store, by which all lanes of a warp write one element."""
+    if old.site is not new.site or not new.is_write or not isinstance(new.points, dict):
+        return False
+    there = old.points if isinstance(old.points, dict) else {}
+    return any(by.bit_count() > 1 for at, by in new.points.items() if at in there)
 
 
 def _store_reads(m: Machine, store: Access, new: Access) -> str:
@@ -188,7 +191,9 @@ def _store_reads(m: Machine, store: Access, new: Access) -> str:
             " before that wait."
         )
     if store.agent is new.agent:
-        return f"{begin} Between that wait and the second access put {_meeting(store, new)}."
+        return (
+            f"{begin} Between that wait and the second access put {handed_on.meeting(store.agent)}."
+        )
     return (
         f"{begin} After that wait, {store.agent} must arrive on a barrier that {new.agent} waits on"
         " before its access."

@@ -101,10 +101,14 @@ def readable(
         _check_loaded(frag, ag, site, warp, "reads")
     wanted = ((1 << width) - 1) << col
     if wanted & ~frag.defined:
+        loop = (
+            " If a loop was to set it, by its MMAs say, that loop has had no rounds in CTA"
+            f" {ag.cta.block_id}: give it one, or leave out what uses the fragment."
+        )
         raise PoisonError(
             f"{site.what}: {ag} reads fragment '{frag.ir.name}', of which"
             f" {(wanted & ~frag.defined).bit_count()} of {width} columns were never set. Set it"
-            f" first, for instance with {ag.cta.words['mov of 0']}.",
+            f" first, for instance with {ag.cta.words['mov of 0']}.{'' if frag.defined else loop}",
             site.loc,
         )
 
