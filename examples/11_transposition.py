@@ -2,7 +2,7 @@
 
     out = aᵀ, in tiles of 64×64: TMA brings a tile, a warpgroup turns it, TMA stores it.
 
-New: work that memory bounds, so global memory is read and written by TMA alone, in lines of 128
+New: memory-bound work, so global memory is read and written by TMA alone, in lines of 128
 bytes. A tile is turned on its way from one shared tile to another: the first has contiguous rows,
 the second, `order="col"`, contiguous columns. The warpgroup loads the first as a fragment, which is
 printed as `ldmatrix`, and stores it to the second, `stmatrix.trans`: each moves 8×8 elements in

@@ -73,7 +73,8 @@ def check(
         bool,
         typer.Option(
             "--small",
-            help="Accept an instance in which no ring goes round twice, or that has one CTA.",
+            help="Accept instances in which some ring of S stages completes fewer than 2 S + 1"
+            " phases, or that have one CTA.",
         ),
     ] = False,
     seconds: Annotated[

@@ -35,7 +35,7 @@ class Fragment:
     value a column: lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes
     of a column in each warp hold copies.
 
-    `layout` "rows:T", for work that memory bounds: T consecutive threads share a row, T a power of
+    `layout` "rows:T", for memory-bound work: T consecutive threads share a row, T a power of
     two up to the threads of the warpgroup or warp. Of these, the g-th group of T threads holds rows
     G i + g, where G is the number of groups; the t-th thread of a group holds columns 8 (T j + t) +
     {0..7}, so that a warp reads and writes consecutive vectors. `rows` is a multiple of G, `cols`
