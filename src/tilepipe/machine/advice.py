@@ -6,12 +6,13 @@ from collections.abc import Hashable, Iterable
 
 
 class Advice(str):
-    """What only the strict rules refuse: one text for all that a rule says about the same lines. It
-    is that of the first, and says how many more there are. Copies whose barriers no fence follows
-    would else be an entry for each stage and each CTA.
+    """One text for all that a rule says about the same lines: that of the first, with how many more
+    there are. Copies whose barriers no fence follows would else be an entry for each stage and each
+    CTA, and the stores of an unrolled loop one for each round.
 
     Attributes:
-        rule, lines: what it is about: the name of the rule, and the lines of source of the two ops,
+        rule, lines: what it is about: the name of the rule, or
+            of the remark, and the lines of source of the two ops,
             or of the one.
         texts: all that was said of them.
     """

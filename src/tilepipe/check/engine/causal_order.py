@@ -70,6 +70,7 @@ from tilepipe.check.engine.steps import (
 )
 from tilepipe.errors import BarrierError
 from tilepipe.machine.actors import Actor
+from tilepipe.machine.advice import Advice
 from tilepipe.machine.barriers.state import Mbarrier, NamedState
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.sites import Site
@@ -540,12 +541,20 @@ class CausalOrder:
                 if apart and not first.bit & second.past:
                     places[site] += 1
                     break
-        return [
-            f"{site.what}, at {site.loc.short}: {number:,} place{'s' * (number != 1)} in memory to"
-            " which several agents add floating-point numbers in no fixed order. This is no race,"
-            " but the last bits of the sums may differ from one launch to the next"
-            for site, number in places.items()
-        ]
+        lines: defaultdict[str, list[Site]] = defaultdict(list)
+        for site in sorted(places, key=lambda site: site.id):
+            lines[site.loc.short].append(site)
+        found: list[str] = []
+        for line, sites in lines.items():
+            number = sum(places[site] for site in sites)
+            more = f" (and {len(sites) - 1} more ops there)" if len(sites) > 1 else ""
+            text = (
+                f"{sites[0].what}, at {line}{more}: {number:,} place{'s' * (number != 1)} in memory"
+                " to which several agents add floating-point numbers in no fixed order. This is no"
+                " race, but the last bits of the sums may differ from one launch to the next"
+            )
+            found.append(Advice("sums in no fixed order", (line,), (text,)))
+        return found
 
     def signature(self) -> bytes:
         """Equal for executions that differ only in the order of independent steps."""

@@ -84,7 +84,7 @@ class Recorder:
         """Completes the record of the last op. `issued`: the asynchronous units that it started."""
         step = self.steps[-1]
         if step.site.facts.takes is Resource.COUNTERS and result is not None:
-            step.drawn = f"draws {_shown(result)}"
+            step.drawn = f"{'draws' if step.site.writes else 'reads'} {_shown(result)}"
         for unit in issued:
             if isinstance(unit, ResponseUnit):
                 step.drawn = (

@@ -241,7 +241,9 @@ class _Report:
         """
         by_uid = {w.agent.uid: w.agent for w in self.waits}
         waits = {
-            w.agent.uid: [c.uid for c in view.candidates(self.m, w) if not c.done]
+            w.agent.uid: [
+                c.uid for c in view.candidates(self.m, w) if not c.done and not _guessed(w, c)
+            ]
             for w in self.waits
         }
         for start in by_uid:
@@ -452,6 +454,14 @@ class _Report:
             f"not every thread that the barrier counts reaches it: it counts {named.threads},"
             f" {named.threads - named.missing} have arrived{has and f' ({has})'}."
         )
+
+
+def _guessed(wait: Wait, other: Actor) -> bool:
+    """True if all that is known of an agent is that its role, which is the waiting one's as well,
+    writes the tensor of an element that is waited for: each may write elements of its own.
+    """
+    on = wait.on
+    return isinstance(on, Spin) and on.writers is None and other.role_name == wait.agent.role_name
 
 
 def _missing(bar: Mbarrier) -> str:

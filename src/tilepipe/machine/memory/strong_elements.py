@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.machine.actors import BLOCKED, Blocked
+from tilepipe.machine.advice import Advice
 from tilepipe.machine.agents import Agent, looked
 from tilepipe.machine.happens_before import flags
 from tilepipe.machine.happens_before.events import GlobalOrder
@@ -123,13 +124,14 @@ def _note_same(m: Machine, site: Site, lanes: list[int], base: int, value: Scala
     values = value[[lane - base for lane in lanes]]
     if len(lanes) > 1 and values[0] != 0 and (values == values[0]).all():
         words = m.world.program.words
-        m.world.advise(
+        text = (
             f"{site.what}, at {site.loc.short}: {len(lanes)} lanes add the same number to one"
             f" element, which becomes greater by {len(lanes)} times that number. If it is one"
             f" number of the warp, let one lane add it, by {words['elect.sync']}. If each lane has"
             f" its own, add them up first, by {words['redux.sync or shfl.sync']}, and let one lane"
             " add the sum"
         )
+        m.world.advise(Advice("one number of several lanes", (site.loc.short,), (text,)))
 
 
 def combined(tensor: GlobalTensor, operation: str, old: Any, value: Any, compare: Any) -> Any:

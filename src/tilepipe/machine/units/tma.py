@@ -11,6 +11,7 @@ from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.hardware.tma import broken_coordinate_rule
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
+from tilepipe.machine.advice import Advice
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import credit, named_by, remote
 from tilepipe.machine.barriers.state import LIVE, TmaLoadUnit
@@ -137,10 +138,11 @@ def storing_lane(m: Machine, ag: Agent, site: Site, mask: int, atomic: bool) -> 
     """
     if atomic or not mask & (mask - 1):
         return 1 << one_lane(ag, site, mask)
-    m.world.advise(
+    text = (
         f"{site.what}: {mask.bit_count()} threads of {ag} issue the same store: one is enough. Put"
         f" it inside {ag.cta.words['elect.sync in a warp']}."
     )
+    m.world.advise(Advice("one store of several threads", (site.loc.short,), (text,)))
     return mask & -mask
 
 
