@@ -49,6 +49,15 @@ class Fragment:
     cols: int
     loc: Loc | None = None
     layout: str = "wgmma"
+    variable: str = ""  # of the user's function, where it is known
+
+    @property
+    def named(self) -> str:
+        """The fragment in messages: its variable, else its name in the program, and where it was
+        made.
+        """
+        made = f" (made at {self.loc.short})" if self.loc is not None else ""
+        return f"'{self.variable or self.name}'{made}"
 
 
 def first_row(layout: str, block: int, warp: int) -> int:

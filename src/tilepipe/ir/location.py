@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import linecache
 import os
 import sys
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from types import CodeType, FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -64,6 +65,40 @@ def call_text(frame: FrameType) -> str:
         return ""
     line = linecache.getline(code.co_filename, first).encode()  # columns count bytes
     return line[start:stop].decode(errors="replace").strip()
+
+
+def assigned_to() -> str:
+    """The variable to which the user's line assigns what the call that it is in gives; empty where
+    it does something else with it. Of `a, b = f(), g()` the last is known, where it is one of three
+    or fewer.
+    """
+    frame = users_frame()
+    if frame is None:
+        return ""
+    code, at = frame.f_code, frame.f_lasti
+    key = code, at
+    if key not in _assigned:
+        _assigned[key] = _stored(code, at)
+    return _assigned[key]
+
+
+def _stored(code: CodeType, at: int) -> str:
+    after = dropwhile(lambda one: one.offset <= at, dis.get_instructions(code))
+    names: list[str] = []
+    wanted = 1
+    for one in after:
+        if one.opname == "SWAP" and not names:
+            wanted = max(wanted, one.arg or 1)
+        elif one.opname in ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"):
+            names.append(str(one.argval))
+            if len(names) == wanted:
+                return names[-1]
+        elif one.opname != "COPY":  # of `a = b = f()`
+            break
+    return ""
+
+
+_assigned: dict[tuple[CodeType, int], str] = {}
 
 
 def is_library_file(filename: str) -> bool:

@@ -63,7 +63,7 @@ b64 = ctx.smem((32, 64), 'float64', swizzle=0, name='b64')
         (
             "ctx.mma(acc, acc, b32[0])",
             (
-                "A in registers is bfloat16 or float16; fragment 'acc' is float32",
+                "A in registers is bfloat16 or float16; fragment 'acc' (made at",
                 'to("bfloat16")',
                 "ctx.store",
             ),
@@ -174,7 +174,8 @@ def test_adding_to_what_was_never_set_is_poison(
     with refused(
         tp.PoisonError,
         *words,
-        "adds to accumulator 'acc', of which 64 columns were never set",
+        "adds to accumulator 'acc' (made at test_mma.py:",
+        ", of which 64 columns were never set",
         ".fill(0)",
         "accumulate=False",
     ):
@@ -182,5 +183,9 @@ def test_adding_to_what_was_never_set_is_poison(
 
 
 def test_an_overwritten_accumulator_is_read_after_the_wait() -> None:
-    with refused(tp.RaceError, "reads fragment 'acc' while 1 wgmma that writes it is in flight"):
+    with refused(
+        tp.RaceError,
+        "reads fragment 'acc' (made at test_mma.py:",
+        " while 1 wgmma that writes it is in flight",
+    ):
         accumulating(lambda ctx, out: False, wait=False).run()

@@ -73,7 +73,9 @@ def test_a_misuse_is_refused(text: str, words: tuple[str, ...]) -> None:
 
 
 def test_columns_of_a_fragment_that_was_written_since_are_refused() -> None:
-    with refused(tp.TraceError, "reads 'frag'", "written after the expression was made"):
+    with refused(
+        tp.TraceError, "reads 'f' (made at <cell", "written after the expression was made"
+    ):
         role_from_text(
             f"{BEFORE}part = (f + 1).cols(0, 8)\nf.fill(2)\nctx.fragment(part)",
             warps="warpgroups=1",

@@ -150,7 +150,7 @@ def test_a_stale_expression_is_refused(change: str) -> None:
     """
     with refused(
         tp.TraceError,
-        "reads 'acc'",
+        "reads 'f' (made at <cell",
         "written after the expression was made",
         "ctx.fragment(expression)",
         "ctx.fragment(x)",
@@ -314,9 +314,9 @@ def test_what_a_fragment_shows_when_it_is_printed() -> None:
     k.bind()
     first = k.function.__code__.co_firstlineno
     assert shown == [
-        f"<fragment 'frag' 64×32 float32 made at test_fragment.py:{first + 4}>",
-        f"<fragment expression 64×32 float32 of 'frag' (test_fragment.py:{first + 4})>",
-        f"<fragment expression 64×32 boolean of 'frag' (test_fragment.py:{first + 4})>",
+        f"<fragment 'f' (made at test_fragment.py:{first + 4}) 64×32 float32>",
+        f"<fragment expression 64×32 float32 of 'f' (made at test_fragment.py:{first + 4})>",
+        f"<fragment expression 64×32 boolean of 'f' (made at test_fragment.py:{first + 4})>",
     ]
 
 

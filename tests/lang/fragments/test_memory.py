@@ -90,7 +90,7 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
                 "x.fill(0)\n"
                 "ctx.fragment(y)"
             ),
-            ("reads 'frag'", "written after"),
+            ("reads 'x' (made at <cell", "written after"),
         ),
         (
             "ctx.load_global(a, (0, 0), (64, 12))",

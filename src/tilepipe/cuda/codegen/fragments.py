@@ -177,7 +177,7 @@ def require_same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> N
     layout = layout_of(ctx, value, op)
     if layout != f.layout:
         raise CompileError(
-            f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers"
+            f"a value of layout {layout} goes to {f.named} of layout {f.layout}, whose registers"
             " hold other rows",
             op.loc,
         )
@@ -200,7 +200,7 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
         col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))
     ):
         raise CompileError(
-            f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: both have to be"
+            f"columns {col} to {col + cols} of {f.named}, which has {f.cols}: both have to be"
             " multiples of 8 inside it",
             op.loc,
         )

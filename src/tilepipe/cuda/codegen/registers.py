@@ -66,7 +66,7 @@ class At:
 def registers(ctx: Context, f: Fragment) -> str:
     """The identifier of the array of a fragment."""
     if (name := ctx.names.find(f)) is None:
-        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
+        raise CompileError(f"fragment {f.named} is used in a role that did not create it", f.loc)
     return name
 
 

@@ -99,7 +99,7 @@ def _(op: ops.TmemLoad, ctx: Context) -> None:
     _check(ctx, op.src, (f.rows, f.cols), f.layout, op)
     if f.dtype is not op.src.dtype:
         raise CompileError(
-            f"fragment '{f.name}' is {f.dtype}, the tensor memory that it loads {op.src.dtype}",
+            f"fragment {f.named} is {f.dtype}, the tensor memory that it loads {op.src.dtype}",
             op.loc,
         )
     with ctx.out.block():

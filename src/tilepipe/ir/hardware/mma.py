@@ -94,7 +94,7 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
         )
     if isinstance(a, Fragment) and left.nbytes != 2:
         return (
-            f"A in registers is bfloat16 or float16; fragment '{a.name}' is {left}. Convert it"
+            f"A in registers is bfloat16 or float16; fragment {a.named} is {left}. Convert it"
             ' (`.to("bfloat16")`), or store it to a'
             " tile with ctx.store, ctx.fence_proxy_async() and ctx.sync_warpgroup(), and multiply"
             " that"
@@ -110,7 +110,7 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
         )
     for f in (acc, a):
         if isinstance(f, Fragment) and f.layout != "wgmma":
-            return f"fragment '{f.name}' has layout \"{f.layout}\"; wgmma's operands have its own"
+            return f'fragment {f.named} has layout "{f.layout}"; wgmma\'s operands have its own'
     return broken_tiles_rule("wgmma", a, b)
 
 

@@ -11,7 +11,7 @@ from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
 from tilepipe.ir.fragment import VECTOR, row_threads
-from tilepipe.ir.location import caller
+from tilepipe.ir.location import assigned_to, caller
 from tilepipe.lang.fragments.columns import columns
 from tilepipe.lang.fragments.layouts import broken_layout_rule
 from tilepipe.lang.fragments.reductions import FragmentReductions
@@ -131,7 +131,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         for fragment, version in self._reads.items():
             if fragment.version != version:
                 raise TraceError(
-                    f"this expression reads '{fragment._ir.name}', which was written after the"
+                    f"this expression reads {fragment._ir.named}, which was written after the"
                     " expression was made; keep the value first with `ctx.fragment(expression)`",
                     caller(),
                 )
@@ -260,7 +260,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
 
     def __repr__(self) -> str:
         rows, cols = self.shape
-        of = ", ".join(f"'{f._ir.name}' ({f._ir.loc and f._ir.loc.short})" for f in self._reads)
+        of = ", ".join(f._ir.named for f in self._reads)
         return f"<fragment expression {rows}×{cols} {self.dtype} of {of or 'no fragment'}>"
 
     def __bool__(self) -> bool:
@@ -280,7 +280,7 @@ def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
     if any(map(row_threads, by_layout)):
         by_layout |= {f._ir.layout: f._ir for f in reads}
     if len(by_layout) > 1:
-        named = ", ".join(f"'{f.name}' has layout \"{layout}\"" for layout, f in by_layout.items())
+        named = ", ".join(f'{f.named} has layout "{layout}"' for layout, f in by_layout.items())
         raise TraceError(
             f"these fragments hold different elements in the same registers: {named}. Make them"
             " alike: `layout=`.",
@@ -336,7 +336,9 @@ class Fragment(FragmentValue):
         rows, cols = shape
         if threads:
             require_rule(broken_layout_rule(shape, threads, role.agent_threads))
-            ir = registers.Fragment(tracer.name(name), dtype, rows, cols, caller(), layout)
+            ir = registers.Fragment(
+                tracer.name(name), dtype, rows, cols, caller(), layout, assigned_to()
+            )
             tracer.emit(ops.FragmentDefine(caller(), ir))
             return cls(tracer, ir)
         high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
@@ -352,8 +354,9 @@ class Fragment(FragmentValue):
                 f" threads a row; got {layout!r} for {rows} rows",
                 caller(),
             )
+        layout = layout if rows == 128 else "wgmma"
         ir = registers.Fragment(
-            tracer.name(name), dtype, rows, cols, caller(), layout if rows == 128 else "wgmma"
+            tracer.name(name), dtype, rows, cols, caller(), layout, assigned_to()
         )
         tracer.emit(ops.FragmentDefine(caller(), ir))
         return cls(tracer, ir)
@@ -495,10 +498,7 @@ class Fragment(FragmentValue):
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _no_such_update
 
     def __repr__(self) -> str:
-        return (
-            f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype} made at"
-            f" {self._ir.loc and self._ir.loc.short}>"
-        )
+        return f"<fragment {self._ir.named} {self._ir.rows}×{self._ir.cols} {self.dtype}>"
 
 
 def refuse_rows(value: FragmentValue, what: str, instead: str) -> None:

@@ -40,7 +40,7 @@ _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
 def _check_loaded(frag: Frag, ag: Agent, site: Site, warp: int | None, verb: str) -> None:
     if frag.loading if warp is None else frag.loading >> warp & 1:
         raise RaceError(
-            f"{site.what}: {ag} {verb} fragment '{frag.ir.name}' while a load from tensor memory"
+            f"{site.what}: {ag} {verb} fragment {frag.ir.named} while a load from tensor memory"
             " into its registers is in flight. Wait for it first:"
             f" {ag.cta.words['tcgen05.wait::ld']}.",
             site.loc,
@@ -70,7 +70,7 @@ def _in_flight(frag: Frag, ag: Agent, site: Site, verb: str, users: int) -> NoRe
         )
     users_are = f"1 wgmma that {use}s it is" if users == 1 else f"{users} wgmmas that {use} it are"
     raise RaceError(
-        f"{site.what}: {ag} {verb} fragment '{frag.ir.name}' while {users_are} in flight. {remedy}",
+        f"{site.what}: {ag} {verb} fragment {frag.ir.named} while {users_are} in flight. {remedy}",
         site.loc,
     )
 
@@ -106,7 +106,7 @@ def readable(
             f" {ag.cta.block_id}: give it one, or leave out what uses the fragment."
         )
         raise PoisonError(
-            f"{site.what}: {ag} reads fragment '{frag.ir.name}', of which"
+            f"{site.what}: {ag} reads fragment {frag.ir.named}, of which"
             f" {(wanted & ~frag.defined).bit_count()} of {width} columns were never set. Set it"
             f" first, for instance with {ag.cta.words['mov of 0']}.{'' if frag.defined else loop}",
             site.loc,

@@ -30,6 +30,10 @@ class Fragment(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def named(self) -> str:
+        """In messages."""
+
+    @property
     def dtype(self) -> DType: ...
     @property
     def rows(self) -> int: ...
@@ -47,6 +51,11 @@ class WarpMatrix(NamedTuple):
     rows: int
     cols: int
     layout: str = "warp"
+
+    @property
+    def named(self) -> str:
+        """In messages."""
+        return f"'{self.name}'"
 
 
 class Frag:

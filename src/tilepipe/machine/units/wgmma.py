@@ -223,7 +223,7 @@ def _check_accumulator(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) 
     if adds and acc.defined != acc.all_columns:
         words = ag.cta.words
         raise PoisonError(
-            f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
+            f"{site.what}: {ag} adds to accumulator {acc.ir.named}, of which"
             f" {(acc.all_columns & ~acc.defined).bit_count()} columns were never set. Set it first,"
             f" for instance with {words['mov of 0']}, or let the first MMA overwrite it:"
             f" {words['scale-d false']}.",
@@ -257,7 +257,7 @@ def _read_shared(
 def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
     assert frag.dirty is not None
     raise RaceError(
-        f"{site.what}: {ag} used the registers of fragment '{frag.ir.name}' at"
+        f"{site.what}: {ag} used the registers of fragment {frag.ir.named} at"
         f" {frag.dirty.loc.short} and no wgmma.fence stands between that and this wgmma, which may"
         " read old values, or overwrite what is still to be"
         f" read.{ag.cta.words.get('registers before the first wgmma', '')}",
