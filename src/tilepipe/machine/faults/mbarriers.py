@@ -131,7 +131,7 @@ def too_many_bytes(m: Machine, bar: Mbarrier, site: Site) -> NoReturn:
     raise BarrierError(
         f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
         " pending:"
-        f" {_bytes(bar)}\n" + _announce(m, bar, f"{-bar.tx:,} bytes more than were expected"),
+        f" {_bytes(bar)}\n" + _announce(m, bar, f"The copies bring {-bar.tx:,} too many"),
         site.loc,
     )
 
