@@ -49,6 +49,33 @@ def test_the_lane_of_an_arrive_is_elected_before_the_loop(scope: str, declared: 
     assert "if (warp == 0 && elect_one()) {" in lines
 
 
+@tp.kernel()
+def some_lanes(ctx: tp.Context, out: tp.GlobalTensor) -> None:
+    """One of the last 24 lanes arrives on a barrier that all wait for."""
+    done = tp.SharedMemBarrier.allocate(ctx, 1, "done")
+
+    @ctx.role("one", warps=1)
+    def _() -> None:
+        with ctx.when(ctx.lane >= 8), ctx.elect_one():
+            done.arrive()
+        done.wait(0)
+        with ctx.elect_one():
+            ctx.store(out[0], 1)
+
+
+def test_among_some_lanes_the_arriving_one_is_elected_in_place() -> None:
+    """A lane elected among all could be one that does not come there."""
+    out = np.zeros(1, np.int32)
+    program = some_lanes.bind(out)
+    program.run()
+    assert out[0] == 1
+    lines = [
+        line.split("//")[0].strip() for line in program.compile(emit="cuda").source.split("\n")
+    ]
+    here = lines.index("arrive(done());")
+    assert lines[here - 1].startswith("if (elect_of(")
+
+
 @pytest.mark.slow
 def test_no_branch_of_a_release_divides_the_softmax() -> None:
     """In machine code the loop over keys elects no lane: predicates guard its arrives."""

@@ -101,9 +101,18 @@ class Elsewhere:
         return getattr(self._x, name)
 
 
-def test_other_arrays_come_with_a_counter_or_have_another_schedule() -> None:
-    q, out = (Elsewhere(np.zeros((1, 256, 1, 128), np.float16)) for _ in range(2))
-    with pytest.raises(tp.BindError, match=r"pass counter=, an int32 array of one 0"):
-        kernel.bind(q, q, q, out, None, AttentionConfig(schedule="dynamic"))
-    program = kernel.bind(q, q, q, out)
-    assert [role.name for role in program.kernel.roles] == ["load", "attend"]
+def test_without_a_counter_another_schedule_is_chosen() -> None:
+    """NumPy arrays get a counter where the configuration asks for it; others must bring one."""
+    arrays = [np.zeros((1, 256, 1, 128), np.float16) for _ in range(2)]
+    others = [Elsewhere(x) for x in arrays]
+    both: list[list[Any]] = [arrays, others]
+    for q, out in both:
+        program = kernel.bind(q, q, q, out)
+        assert [role.name for role in program.kernel.roles] == ["load", "attend"]
+        asked = AttentionConfig(schedule="dynamic")
+        if isinstance(q, Elsewhere):
+            with pytest.raises(tp.BindError, match=r"pass counter=, an int32 array of one 0"):
+                kernel.bind(q, q, q, out, None, asked)
+        else:
+            roles = [role.name for role in kernel.bind(q, q, q, out, None, asked).kernel.roles]
+            assert roles == ["schedule", "load", "attend"]

@@ -64,6 +64,13 @@ def test_nothing_to_attend_to() -> None:
     assert (out.shape, lse.shape) == ((0, 4, 64), (4, 0))
 
 
+def test_without_keys_rows_in_no_sequence_are_not_written_either() -> None:
+    q = np.ones((6, 1, 64), np.float16)
+    out, bounds = np.full_like(q, 7), np.array([2, 5], np.int32)
+    call(q, q[:0], q[:0], bounds, np.zeros(2, np.int32), out=out)
+    assert (out[:, 0, 0] == [7, 7, 0, 0, 0, 7]).all()
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -72,7 +79,7 @@ def test_nothing_to_attend_to() -> None:
         ({"layout": "bhsd"}, 'packed sequences are (total, heads, d); layout="bhsd" is of batches'),
         ({"cu_seqlens_q": None, "cu_seqlens_k": None}, "max_seqlen_q is of packed sequences"),
         ({"cu_seq_q": 1}, "has no argument cu_seq_q: write cu_seqlens_q="),
-        ({"page_table": 1}, "has no argument page_table: K and V are not in pages"),
+        ({"page_table": 1}, "has no argument page_table: paged K and V are not supported"),
     ],
 )
 def test_mistakes(changed: dict[str, Any], said: str) -> None:

@@ -46,6 +46,14 @@ def test_values_and_plans(gpu: Emulator) -> None:
     assert not torch.equal(room, torch.zeros_like(room))
 
 
+def test_without_keys_rows_in_no_sequence_are_not_written(gpu: Emulator) -> None:
+    q = torch.ones((6, 1, 64), dtype=torch.float16)
+    out, bounds = torch.full_like(q, 7), torch.tensor([2, 5], dtype=torch.int32)
+    call(q, q[:0], q[:0], bounds, torch.zeros(2, dtype=torch.int32), out=out)
+    assert out[:, 0, 0].tolist() == [7, 7, 0, 0, 0, 7]
+    assert gpu.launches == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(gpu: Emulator, dynamic: bool) -> None:

@@ -26,8 +26,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.config import ROWS, AttentionConfig
@@ -323,8 +321,8 @@ def bind(
             them. Rows of `out` and `lse` that are in no sequence are not written.
         longest: of these, the most keys that a sequence has, if known: for choosing `cfg`.
         counter: int32 (1,), a 0 from which the "dynamic" schedule draws tiles, of this kernel alone
-            while it runs, which leaves it at 0. Beside NumPy arrays there is a new one unless one
-            is given; beside others, without it, another schedule is chosen.
+            while it runs, which leaves it at 0. Without one, another schedule is chosen; where
+            `cfg` says "dynamic", NumPy arrays get a new one.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
@@ -350,7 +348,7 @@ def bind(
     terms = Terms(cap > 0, slopes is not None, score)
     if cfg is None:
         cfg = choose_sm90(found, seen.sides, longest, changed=terms.any)
-        if cfg.schedule == "dynamic" and counter is None and not isinstance(q, np.ndarray):
+        if cfg.schedule == "dynamic" and counter is None:
             cfg = replace(cfg, schedule="single")
     shape = cfg.tiles(found.dtype, found.d, found.d_v)
     counter = check_counter(counter, cfg.schedule == "dynamic", q)

@@ -1,8 +1,8 @@
 """Which configuration of a kernel of rows for which rows.
 
-Measured on an H200 (docs/performance.md): what counts is that a CTA has its loads in flight at once
-and that many CTAs share an SM. A row that a warpgroup's registers do not hold well is shared by
-warpgroups, then by the CTAs of a cluster. Backward norms, which add up columns, stay and load the
+Measured on an H100 (docs/performance.md): what counts is that a CTA has its loads in flight at once
+and that many CTAs share an SM. A row that a warp's registers do not hold well is shared by warps,
+then by the CTAs of a cluster. Backward norms, which add up columns, stay and load the
 next row ahead, where that takes no more registers than there are.
 """
 
@@ -20,8 +20,8 @@ def _warps(count: int, **settings: int) -> RowConfig:
 
 
 _HELD = 32  # elements of 16 bits of an operand that a thread of a backward norm holds well
-# (most columns of 16 bits, configuration), of each kernel; first that of narrow rows, whose threads
-# are as many as their columns ask for
+# (most columns of 16 bits, configuration), of each kernel. The first entry is for narrow
+# rows: `_chosen` sets its threads from the columns.
 _NORM = (
     (NARROW, RowConfig(warpgroups=1)),
     (1024, RowConfig(threads=64, warpgroups=2, ctas=6)),

@@ -1,8 +1,8 @@
 """Names of CUDA C++, PTX, Triton, Gluon and CuTe DSL, and what to write instead of each: for the
 errors of members that objects of a kernel do not have (`missing_members`).
 
-Names are without case, underscores and `_sync`; a text names members as they are written, and a
-test holds it to those that there are.
+Keys are lower case, without underscores or a final `_sync`; a text names members as they are
+written, and a test holds it to those that there are.
 """
 
 from __future__ import annotations

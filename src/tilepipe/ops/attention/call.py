@@ -49,8 +49,8 @@ ELSEWHERE = {
     "max_k": "write max_seqlen_k=",
     "seqused_q": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
     "seqused_k": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
-    "page_table": "K and V are not in pages",
-    "block_table": "K and V are not in pages",
+    "page_table": "paged K and V are not supported",
+    "block_table": "paged K and V are not supported",
 }
 ViewT = TypeVar("ViewT", Array, "torch.Tensor", "TensorView")
 

@@ -143,7 +143,8 @@ def _key(call: Call) -> object:
         facts(call.sinks),
         facts(call.cu_seqlens_q),
         facts(call.cu_seqlens_k),
-        call.max_seqlen_k,
+        # settings depend on its magnitude alone
+        None if call.max_seqlen_k is None else (call.max_seqlen_k - 1).bit_length(),
         call.align,
         call.causal,
         call.window,
@@ -217,7 +218,7 @@ def _launch(plan: Plan, call: Call) -> Results:
         refuse_overlap(NAME, out, plan.spans[-1], zip("qkv", (q, k, v), plan.spans, strict=False))
         result = out
     if plan.launcher is None:
-        result.zero_()
+        _no_keys(result, call)
         lse.fill_(-torch.inf)
         if call.sinks is not None and call.return_lse:
             lse.copy_(call.sinks[:, None].expand_as(lse))
@@ -229,6 +230,16 @@ def _launch(plan: Plan, call: Call) -> Results:
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)
     return result, lse
+
+
+def _no_keys(result: torch.Tensor, call: Call) -> None:
+    """Writes 0 where no query sees a key: everywhere, or in the rows that sequences have."""
+    bounds = call.cu_seqlens_q
+    if bounds is None:
+        result.zero_()
+        return
+    row = torch.arange(result.shape[0], device=result.device)
+    result.masked_fill_(((row >= bounds[0]) & (row < bounds[-1]))[:, None, None], 0)
 
 
 def _simulate(call: Call) -> Results | None:

@@ -146,7 +146,8 @@ def attention(
             v (total_k, kv_heads, d_v). Sequence i has the queries cu_seqlens_q[i] to
             cu_seqlens_q[i + 1] - 1, and so for keys; s_q and s_kv are then its lengths. On a GPU
             only the kernel reads them.
-        max_seqlen_q, max_seqlen_k: the longest of these sequences, for choosing settings.
+        max_seqlen_q, max_seqlen_k: the longest of these sequences. The latter helps to choose
+            settings; the former is taken because callers of FlashAttention pass it, and not used.
         out: where to write the result: (batch, s_q, heads, d_v), dtype of q, strides as above, and
             no memory of q, k or v.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32

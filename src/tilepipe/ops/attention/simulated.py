@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilepipe.kernels.attention import sm90 as kernel
@@ -33,19 +35,24 @@ def attention(
         result[...] = 0  # rows that are in no sequence
     lse = np.full(lse_shape(found), -np.inf, np.float32)
     if found.empty:
-        result[...] = 0
+        bounds = call.cu_seqlens_q
+        result[... if bounds is None else slice(int(bounds[0]), int(bounds[-1]))] = 0
         if call.sinks is not None:
             lse[...] = call.sinks[:, None]
     else:
         q, k, v, out = (heads_third(x, call.layout) for x in (call.q, call.k, call.v, result))
         written = lse if call.return_lse else None
+        cfg = config(found, call)
+        if "schedule" not in dict(call.settings) and cfg.schedule == "dynamic":
+            # Nothing is gained here by drawing tiles, and CTAs that do are never repeated.
+            cfg = replace(cfg, schedule="single")
         program = kernel.bind(
             q,
             k,
             v,
             out,
             written,
-            config(found, call),
+            cfg,
             causal=call.causal,
             window=call.window,
             scale=call.scale,
