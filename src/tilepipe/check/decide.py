@@ -33,6 +33,7 @@ from tilepipe.ir.facts import Resource, Sync
 from tilepipe.ir.program import WARP
 from tilepipe.machine.advice import add
 from tilepipe.machine.clusters import quiet_numbers
+from tilepipe.machine.memory.outside import never_inside
 from tilepipe.machine.rules import ELECTED_LANE, Rules
 
 # executions of the state search, in a kernel that tests barriers, after which reversing races may
@@ -202,7 +203,8 @@ def _decides_residents(explorer: Explorer, explore: bool, attempt: _Attempt) -> 
         return False
     attempt.completions = first.phases_completed()
     order = first.causal_order
-    add(explorer.found.advice, [*order.unobserved_phases(), *order.sums_in_any_order()])
+    advice = [*order.unobserved_phases(), *order.sums_in_any_order(), *never_inside(first.world)]
+    add(explorer.found.advice, advice)
     explorer.found.states += len(order.steps)
     if _only_waits(explorer, first):
         if not explore:

@@ -49,6 +49,8 @@ class World:
 
     Attributes:
         body: starts the body of an agent.
+        outside: of each line that moves fragments of a tensor, by its number, where the first one
+            lay; None: one had an element inside (`memory.outside`).
         counts: executions per site. blocked: those of them that did not pass at once.
         rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
         recorder: is told when things happen, where that is recorded.
@@ -83,6 +85,7 @@ class World:
     recorder: Recorder | None = None
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
+    outside: dict[tuple[Loc, int], tuple[int, ...] | None] = field(default_factory=dict)
     clusters: Clusters | None = None
     incomplete: str = ""
     silent: bool = False

@@ -19,6 +19,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.memory.outside import never_inside
 from tilepipe.machine.recorder import OnEvent, Recorder, UnitEvents
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
@@ -168,6 +169,8 @@ def run(
             )
         raise
     dram = sum(t.array.nbytes for t in world.tensors)
+    for text in never_inside(world):
+        world.advise(text)
     world.tensors = []
     us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
     return Run(

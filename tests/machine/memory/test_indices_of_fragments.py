@@ -67,8 +67,47 @@ def test_an_index_outside_is_a_fault(
 @pytest.mark.parametrize("coords", [(0, 64, 0), (0, -64, 0), (0, 0, 1024), (1, 99, 999)])
 def test_a_whole_fragment_beyond_rows_or_columns_is_clipped(coords: tuple[int, ...]) -> None:
     parts = np.zeros((2, 64, 1024), np.float32)
-    program(parts, coords).run()
+    run = program(parts, coords).run()
     assert not parts.any()
+    words = (
+        " has no effect: at each execution the whole fragment was outside of tensor 'parts' of"
+        f" shape (2, 64, 1024), first at coordinates {coords}."
+    )
+    assert [words in text for text in run.advice] == [True]
+    verdict = program(parts, coords).check()
+    assert verdict.verdict == "verified"
+    assert [words in text for text in verdict.advice] == [True]
+
+
+@pytest.mark.parametrize("op", ["store", "load"])
+def test_advice_is_of_lines_that_are_outside_each_time(op: str) -> None:
+    """CTAs and unrolled rounds beyond the edge are normal; a vector of one value a CTA, too."""
+
+    @tp.kernel(grid=3)
+    def kernel(ctx: tp.Context, out: Any, losses: Any, offset: Any) -> None:
+        @ctx.role("rows", warpgroups=1)
+        def body() -> None:
+            f = ctx.fragment(shape=(64, 8), dtype="float32")
+            f.fill(1)
+            for j in range(2):
+                where = (64 * ctx.block_id, 8 * j)
+                if op == "load":
+                    f.set(ctx.load_global(out, where, (64, 8)))
+                else:
+                    ctx.store_global(out, where, f)
+            one = ctx.fragment(shape=(1, 1), dtype="float32", layout="rows:128")
+            one.fill(1)
+            ctx.store_global(losses, (ctx.block_id + offset,), one)
+
+    def bound(offset: int) -> tp.Program:
+        out, losses = np.zeros((64, 8), np.float32), np.zeros(2, np.float32)
+        return kernel.bind(out, losses, offset)
+
+    assert bound(0).run().advice == []
+    assert bound(1).check().advice == []
+    for advice in (bound(1000).run().advice, bound(1000).check().advice):
+        assert len(advice) == 1
+        assert "'losses' of shape (2,), first at coordinates (1000,)" in advice[0]
 
 
 def test_an_index_of_no_rows_is_not_used() -> None:

@@ -25,6 +25,7 @@ from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.elements import cta_of
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.memory.outside import note_place
 from tilepipe.machine.memory.reductions import combined, reduced
 from tilepipe.machine.memory.storage import Array, Combine, rounded, storage
 from tilepipe.machine.memory.tiles import Slot
@@ -434,6 +435,7 @@ def fragment_load_global(
     """Reads a part of a tensor into a fragment; zero beyond the tensor's rows and columns."""
     tensor = m.world.tensors[site.tensor]
     _check_indices(ag, site, tensor, coords)
+    note_place(m.world, site, tensor, coords, _box(tensor, site.rows, site.cols))
     _note(m, ag, site, tensor, coords, is_write=False)
     values = tensor.read_box(coords, _box(tensor, site.rows, site.cols))
     write_registers(dst, ag, site, values.reshape(site.rows, site.cols), 0, site.cols)
@@ -454,7 +456,7 @@ def fragment_store_global(
     tensor, height = m.world.tensors[site.tensor], _height(site, rows)
     _check_indices(ag, site, tensor, coords, height)
     _note(m, ag, site, tensor, coords, is_write=True, height=height)
-    _put(tensor, site, coords, value, height)
+    _put(m, tensor, site, coords, value, height)
 
 
 def fragment_reduce_global(
@@ -473,12 +475,13 @@ def fragment_reduce_global(
     tensor, height = m.world.tensors[site.tensor], _height(site, rows)
     _check_indices(ag, site, tensor, coords, height)
     _note(m, ag, site, tensor, coords, is_write=True, strong=RELAXED, height=height)
-    box = _put(tensor, site, coords, value, height, combined(operation, tensor.param.dtype))
+    box = _put(m, tensor, site, coords, value, height, combined(operation, tensor.param.dtype))
     where: Index = tensor.clip(coords, box)[0]
     reduced(m, site, mask, [(s.start, s.stop) for s in where])
 
 
 def _put(
+    m: Machine,
     tensor: GlobalTensor,
     site: Site,
     coords: tuple[int, ...],
@@ -489,6 +492,8 @@ def _put(
     """Writes the first `height` rows of a value; gives the extents of what it writes."""
     values = np.broadcast_to(rounded(np.asarray(value), tensor.param.dtype), (site.rows, site.cols))
     values = values.reshape(_box(tensor, site.rows, site.cols))
+    if height > 0:
+        note_place(m.world, site, tensor, coords, values.shape)
     if height < site.rows:
         values = values[..., :height] if site.cols == 1 else values[..., :height, :]
     tensor.write_box(coords, values, reduction)
