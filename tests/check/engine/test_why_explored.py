@@ -82,5 +82,5 @@ def test_an_open_order_is_why() -> None:
     found = check(counted.bind(count, out).launch_args)
     assert found.method == "explored"
     assert found.explored_because.startswith(
-        "it matters which agent comes first to atomic_add count[0], at test_why_explored.py:"
+        "it matters which agent comes first to atomic_add count[0] (test_why_explored.py:"
     )

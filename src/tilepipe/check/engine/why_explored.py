@@ -30,12 +30,12 @@ def by_order(first: Execution) -> str:
             continue
         if one is other:
             return f"it matters which agent comes first to {_at(one)}"
-        return f"{_at(one)}, may come before or after {_at(other)}, and it matters which"
+        return f"{_at(one)} may come before or after {_at(other)}, and it matters which"
     return ""
 
 
 def _at(site: Site) -> str:
-    return f"{site.what}, at {site.loc.short}"
+    return f"{site.what} ({site.loc.short})"
 
 
 def _of_loop(look: Site, tensor: str, writers: list[OpSite]) -> str:
