@@ -54,10 +54,11 @@ def attempt(member: str, parameter: str, value: str) -> Outcome:
     both readers.
     """
     replace = Replace(member, parameter, VALUES[value])
+    case = calls()[member][0]  # found before anything is replaced
     try:
         with time_limit(SECONDS):
             with interposed(replace=replace):
-                program = calls()[member][0].make(np.random.default_rng(0))[0]
+                program = case.make(np.random.default_rng(0))[0]
             assert replace.done, f"{member} is not called"
             str(program)
             program.source()
