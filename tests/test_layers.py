@@ -112,6 +112,7 @@ LOADED_LATE = {
 }
 # - those of a module that imports the importer
 CIRCULAR = {
+    "bench": {"tilepipe.bench"},
     "cli": {"tilepipe.cli"},
     "lang": {"tilepipe.lang"},
     "ops": {"tilepipe.ops"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilepipe.ir.facts import Resource
-from tilepipe.ir.program import WARP
+from tilepipe.ir.fragment import WARP
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import flags
 from tilepipe.machine.happens_before.events import Event, GlobalOrder
