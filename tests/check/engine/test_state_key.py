@@ -176,7 +176,7 @@ def test_the_key_of_a_fragment_says_all_that_can_decide_a_fault() -> None:
     }
     keys = [plain, *(changed(attribute, value) for attribute, value in states.items())]
     assert len(set(keys)) == len(keys)
-    assert changed("scratch", np.zeros(1)) == plain
+    assert changed("data", np.ones((16, 16), np.float32)) == plain
 
 
 def test_units_by_address_are_known_by_their_operands() -> None:

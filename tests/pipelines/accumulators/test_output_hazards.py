@@ -100,7 +100,7 @@ def test_registers_used_before_the_wait() -> None:
 
     broken(
         tp.RaceError,
-        "'tmem_part'",
+        "'part' (made at",
         "a load from tensor memory",
         "in flight",
         "ctx.tmem_wait_load()",

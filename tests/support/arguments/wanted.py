@@ -67,6 +67,9 @@ BY_NAME: dict[str, set[str]] = {
     "TensorCoreMembers.fragment.value": {"None"},
     "tiles": INTEGERS,
     "rows": INTEGERS | {"None"},
+    "lines": INTEGERS | {"None"},
+    # where an element lies outside its tensor, the access is a fault
+    "GlobalTensor.__getitem__.index": INTEGERS | {"-1", "2**31", "2**34"},
     "columns": INTEGERS,
     "TransferMembers.tma_store.rows": INTEGERS | {"None"},
     "tensor_map.swizzle": {"0", "None"},
