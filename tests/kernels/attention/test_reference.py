@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
+from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.reference import Options, attention, compare_attention, head
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import boxed, check_attention
@@ -274,3 +276,20 @@ def test_strides_that_tma_cannot_take_are_told_by_name() -> None:
         boxed("k", np.broadcast_to(K[:1], K.shape), (16, 64))
     with pytest.raises(tp.BindError, match=r"attention: v: .*dimension 2 contiguous"):
         boxed("v", array(2, 16, 64, 2).swapaxes(2, 3), (64, 16), turned=True)
+
+
+@pytest.mark.parametrize("slope", [0.45, 0.5, 0.6])
+def test_weights_below_the_normal_numbers_of_float32_may_be_lost(slope: float) -> None:
+    """With a sink, far keys weigh so little that ex2.approx.ftz gives 0."""
+    q, k, v = operands(200, 1, 32, heads=1)
+    out, lse = np.zeros_like(q), np.zeros((1, 1, 200), np.float32)
+    options: dict[str, Any] = {
+        "causal": True,
+        "align": "first",
+        "slopes": np.array([slope], np.float32),
+        "sinks": np.ones(1, np.float32),
+    }
+    kernel.bind(q, k, v, out, lse, AttentionConfig(bn=32), **options).run()
+    assert compare_attention(out, q, k, v, lse=lse, **options).ok
+    out[0, 10] = 0  # queries near the key do see it
+    assert not compare_attention(out, q, k, v, lse=lse, **options).ok

@@ -32,7 +32,9 @@ Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 NumpyScore = Callable[[Doubles, Array, Array, int], Doubles]  # scores, query, key, head
 EXP = 2.0**-21  # ex2.approx is within 2 ulp (PTX ISA, ex2); lg2.approx within 2^-22
-LOST = {"float16": 2.0**-25, "bfloat16": 0.0}
+# What a weight can lose, of one that is the largest: by rounding below float16's normal numbers; by
+# ex2.approx.ftz, which gives 0 below float32's.
+LOST = {"float16": 2.0**-25, "bfloat16": 2.0**-126}
 BLOCK = 512  # queries that are worked on at once
 
 
