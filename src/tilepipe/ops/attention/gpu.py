@@ -178,9 +178,9 @@ def _prepare(call: Call) -> Plan:
         for x in (call.slopes, call.sinks, call.cu_seqlens_q, call.cu_seqlens_k)
     )
     cfg, counter = config(found, call), None
-    if cfg.schedule == "dynamic":
-        counter = TensorView(counters.counter(ordinal, device.raw_stream(ordinal)))
     with device.context(ordinal):
+        if cfg.schedule == "dynamic":
+            counter = TensorView(counters.counter(ordinal, device.raw_stream(ordinal)))
         launcher = attention_kernel.bind(
             q_view,
             k_view,

@@ -6,8 +6,9 @@ import torch
 
 from tilepipe.ops.torch import device
 
-# (device, stream) -> its counter. Launches of one stream follow each other, and each leaves the
-# counter at 0.
+# (device, handle of a stream) -> its counter. Launches of one stream follow each other, and each
+# leaves the counter at 0. PyTorch destroys no stream of its own; of one that another library made
+# and destroyed while a launch still ran, a new stream could take over the handle, and the counter.
 _counters: dict[tuple[int, int], torch.Tensor] = {}
 
 
