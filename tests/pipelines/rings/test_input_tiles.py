@@ -245,15 +245,15 @@ def test_refused(text: str, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "words"),
     [
-        "num_group_stages=0",
-        "num_group_stages=2, k_group_size=0",
-        "num_group_stages=2, k_group_size=1.5",
+        ("num_group_stages=0", "at least 1"),
+        ("num_group_stages=2, k_group_size=0", "at least 1"),
+        ("num_group_stages=2, k_group_size=1.5", "an int, 1 or more"),
     ],
 )
-def test_refused_sizes(arguments: str) -> None:
-    with refused(tp.TraceError, "at least 1", "got"):
+def test_refused_sizes(arguments: str, words: str) -> None:
+    with refused(tp.TraceError, words, "got"):
         from_text(
             f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, {arguments})", PAYLOAD=PAYLOAD
         ).bind(np.zeros(4, np.int32))
