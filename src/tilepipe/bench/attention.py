@@ -48,6 +48,14 @@ def counter_of(
     return TensorView(counter), {"counter": [counter] * sets}
 
 
+def make_nan(results: Mapping[str, Sequence[Any]]) -> None:
+    """Fills the results of all who have written any with NaN."""
+    for written in results.values():
+        for x in written:
+            if x is not None:
+                x.fill_(torch.nan)
+
+
 class Operands:
     """`sets` sets of standard normal operands (batch, s, heads, d), and results by the name of who
     writes them.
@@ -144,10 +152,7 @@ class Operands:
 
     def wipe(self) -> None:
         """Makes every result NaN."""
-        for results in self.results.values():
-            for x in results:
-                if x is not None:
-                    x.fill_(torch.nan)
+        make_nan(self.results)
 
     def check(self, name: str, i: int) -> Check:
         """A sample of the rows of a result for set `i` beside float64: some heads, of those the

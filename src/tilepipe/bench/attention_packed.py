@@ -100,10 +100,7 @@ class PackedOperands:
 
     def wipe(self) -> None:
         """Makes every result NaN."""
-        for results in self.results.values():
-            for x in results:
-                if x is not None:
-                    x.fill_(torch.nan)
+        attention.make_nan(self.results)
 
     def check(self, name: str, i: int) -> Check:
         """A sample of a result for set `i` beside float64: rows of some sequences and heads, the

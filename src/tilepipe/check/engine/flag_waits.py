@@ -52,7 +52,7 @@ class FlagWait:
         return self.ends(self.value)
 
     def spin(self, agent: Agent) -> Spin:
-        """What the agent waits for, for messages."""
+        """The words in which messages say what the agent waits for."""
         assert agent.request is not None
         return Spin(agent.request[1][0], name=self.name, value=str(self.value))
 

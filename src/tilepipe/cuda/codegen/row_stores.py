@@ -53,7 +53,7 @@ class _Access:
         return f"{self.ctx.module.add_snippet(one.snippet())}({place}, {x});"
 
     def vector(self, place: str, values: str, kind: str) -> str:
-        """As `element`, of an aligned vector."""
+        """The C++ that stores an aligned vector, as `element` gives it for one element."""
         if not self.reduces:
             return f"{self.ctx.use(f'store_vector_{kind}')}({place}, {values});"
         added_to = self.ctx.module.add_snippet(strong_accesses.add_vector(self._reduced))

@@ -31,7 +31,7 @@ class Fragment(Protocol):
     def name(self) -> str: ...
     @property
     def named(self) -> str:
-        """In messages."""
+        """Its variable, and where it was made, as messages name it."""
 
     @property
     def dtype(self) -> DType: ...
@@ -54,7 +54,7 @@ class WarpMatrix(NamedTuple):
 
     @property
     def named(self) -> str:
-        """In messages."""
+        """Its name, as messages quote it."""
         return f"'{self.name}'"
 
 
