@@ -12,6 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.ops.attention_layouts import EMPTY, REFUSED, TAKEN
+from tests.gpu.tensors import child
 from tilepipe.kernels.attention.reference import compare_attention
 
 torch = pytest.importorskip("torch")
@@ -334,6 +335,26 @@ def test_compile(mode: str, dynamic: bool) -> None:
         q, k, v = operands(s, 160)
         for _ in range(3):
             right(compiled(q, k, v) / 2, q, k, v, causal=True)
+
+
+def test_the_first_call_of_a_process_may_be_compiled() -> None:
+    """torch.compile follows the import of the operators, and its graphs the counter's memory."""
+    code = """
+import torch
+from tilepipe.ops import attention
+q = torch.randn(1, 300, 2, 64, dtype=torch.bfloat16, device="cuda")
+compiled = torch.compile(
+    lambda q: attention(q, q, q, causal=True) * 2, fullgraph=True, mode="reduce-overhead"
+)
+found = [compiled(q).clone() for _ in range(4)]
+right = torch.nn.functional.scaled_dot_product_attention(
+    *[q.transpose(1, 2)] * 3, is_causal=True
+).transpose(1, 2)
+for x in found:
+    torch.testing.assert_close(x / 2, right, rtol=0.02, atol=0.02)
+print("right")
+"""
+    assert child(code).strip().endswith("right")
 
 
 def test_out_on_an_operand_and_gradients_are_refused() -> None:

@@ -4,6 +4,8 @@ emulated on the CPU.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -373,3 +375,16 @@ def test_negative_views(gpu: Emulator) -> None:
     matmul(a, b)
     check(matmul(torch._neg_view(a), b), -a, b)
     assert len(torch_plan.plans.plans) >= 1
+
+
+def test_the_first_call_of_a_process_may_be_traced() -> None:
+    """torch.compile follows import statements, and no other import of the operators."""
+    code = """
+import torch
+from tilepipe import ops
+x = torch.randn(64, 64, dtype=torch.bfloat16)
+compiled = torch.compile(lambda x: ops.matmul(x, x), fullgraph=True, backend="eager")
+print(tuple(compiled(x).shape))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(64, 64)\n"), done.stderr[-2000:]

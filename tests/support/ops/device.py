@@ -22,3 +22,6 @@ def take_cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current_device", lambda: -1)
     monkeypatch.setattr(device, "capturing", lambda: False)
     monkeypatch.setattr(device, "of_ordinal", lambda ordinal: torch.device("cpu"))
+    monkeypatch.setattr(
+        device, "lasting_zero", lambda ordinal, stream: torch.zeros(1, dtype=torch.int32)
+    )

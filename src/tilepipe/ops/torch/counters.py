@@ -19,10 +19,8 @@ def counter(ordinal: int, stream: int) -> torch.Tensor:
     graph may be replayed on another stream, beside launches of this one.
     """
     if device.capturing():
-        return _zero(ordinal)
+        return torch.zeros(1, dtype=torch.int32, device=device.of_ordinal(ordinal))
     found = _counters.get((ordinal, stream))
-    return _counters.setdefault((ordinal, stream), _zero(ordinal)) if found is None else found
-
-
-def _zero(ordinal: int) -> torch.Tensor:
-    return torch.zeros(1, dtype=torch.int32, device=device.of_ordinal(ordinal))
+    if found is None:
+        found = _counters.setdefault((ordinal, stream), device.lasting_zero(ordinal, stream))
+    return found

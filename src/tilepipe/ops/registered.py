@@ -1,0 +1,23 @@
+"""Every module that registers operators with PyTorch, by the name of its folder: for code that
+torch.compile traces, which may import by a statement only.
+"""
+
+from tilepipe.ops.attention import gpu as attention
+from tilepipe.ops.gated import gpu as gated
+from tilepipe.ops.grouped import gpu as grouped
+from tilepipe.ops.matmul import gpu as matmul
+from tilepipe.ops.quantised import gpu as quantised
+from tilepipe.ops.rms_norm import gpu as rms_norm
+from tilepipe.ops.rows import operators as rows
+from tilepipe.ops.scaled import gpu as scaled
+
+__all__ = [
+    "attention",
+    "gated",
+    "grouped",
+    "matmul",
+    "quantised",
+    "rms_norm",
+    "rows",
+    "scaled",
+]
