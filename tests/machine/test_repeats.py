@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention.sm90 import bind as attention
+from tilepipe.kernels.attention.sm90_bind import bind as attention
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.sm90 import bind as gemm
 from tilepipe.kernels.rms_norm.sm90 import bind as rms_norm

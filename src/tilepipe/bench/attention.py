@@ -19,7 +19,7 @@ from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention import reference, sm90 as kernel
+from tilepipe.kernels.attention import reference, sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import Extents
@@ -82,7 +82,7 @@ class Operands:
         self.q, self.k, self.v = drawn(q_shape), drawn(k_shape), drawn(v_shape)
         self.results: dict[str, list[Any]] = {}
         self._seed = seed
-        self._references: dict[int, list[tuple[int, int, Any, reference.Rows]]] = {}
+        self._references: dict[int, list[tuple[int, int, Any, reference.HeadRows]]] = {}
 
     def ours(self, cfg: AttentionConfig, name: str = OURS) -> timing.Launch:
         """Our kernel, compiled and loaded; its results are kept under `name`.
@@ -176,15 +176,15 @@ class Operands:
             worst <= 1.0,
         )
 
-    def _wanted(self, i: int) -> list[tuple[int, int, Any, reference.Rows]]:
+    def _wanted(self, i: int) -> list[tuple[int, int, Any, reference.HeadRows]]:
         """(batch, head, rows, float64 results) of set `i`."""
         if i not in self._references:
             self._references[i] = self._sampled(i)
         return self._references[i]
 
-    def _sampled(self, i: int) -> list[tuple[int, int, Any, reference.Rows]]:
+    def _sampled(self, i: int) -> list[tuple[int, int, Any, reference.HeadRows]]:
         found, rng = self.found, np.random.default_rng(self._seed)
-        options = reference.Options(self.causal, scale=found.scale)
+        options = reference.AttentionOptions(self.causal, scale=found.scale)
         rows = np.unique([0, found.s_q - 1, *rng.integers(0, found.s_q, SAMPLED_ROWS)])
         made = []
         for _ in range(SAMPLED_HEADS):

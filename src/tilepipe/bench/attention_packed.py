@@ -17,7 +17,7 @@ from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention import reference, sm90 as kernel
+from tilepipe.kernels.attention import reference, sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.packed_reference import bounds_of
 from tilepipe.kernels.attention.validation import Extents
@@ -107,7 +107,7 @@ class PackedOperands:
         first and the last of these among them.
         """
         rng, found = np.random.default_rng(self._seed), self.found
-        options = reference.Options(self.causal, scale=found.scale)
+        options = reference.AttentionOptions(self.causal, scale=found.scale)
         able = [n for n, (queries, _) in enumerate(self.lengths) if queries]
         errors, wants, ratios = [], [], []
         for n in rng.choice(able, SAMPLED):

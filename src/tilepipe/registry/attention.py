@@ -10,7 +10,7 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention import sm90 as hopper, sm100 as blackwell
+from tilepipe.kernels.attention import sm90_bind as hopper, sm100 as blackwell
 from tilepipe.kernels.attention.config import (
     SM100_ROWS as ROWS,
     SM100_TILES as TILES,
@@ -19,8 +19,8 @@ from tilepipe.kernels.attention.config import (
 )
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_sm100
 from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packed
-from tilepipe.kernels.attention.reference import Options, compare_attention
-from tilepipe.kernels.attention.scores import Terms
+from tilepipe.kernels.attention.reference import AttentionOptions, compare_attention
+from tilepipe.kernels.attention.scores import ScoreChanges
 from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
 from tilepipe.registry.instances import SMS, Size, Sizes, attention_sizes, drawn_attention_sizes
 from tilepipe.registry.lengths import parsed
@@ -90,7 +90,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     found = extents(settings)
     if settings["arch"] == "sm90":
         sides = options(settings).seen.sides
-        changed = Terms(settings["softcap"] != 0, settings["slopes"]).any
+        changed = ScoreChanges(settings["softcap"] != 0, settings["slopes"]).any
         packed = parsed(settings["lengths"])
         longest = max(keys for _, keys in packed) if packed else None
         chosen = choose(found, sides, longest, changed=changed)
@@ -99,7 +99,9 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     return choose_sm100(found.d).as_dict(), "the defaults"
 
 
-def options(settings: Mapping[str, Any], rng: np.random.Generator | None = None) -> Options:
+def options(
+    settings: Mapping[str, Any], rng: np.random.Generator | None = None
+) -> AttentionOptions:
     """The options that settings state; slopes and sinks are drawn by `rng`."""
     heads = settings["heads"]
     rng = rng or np.random.default_rng(0)
@@ -109,7 +111,7 @@ def options(settings: Mapping[str, Any], rng: np.random.Generator | None = None)
     )
     window = (settings["left"], settings["right"])
     cap, align = float(settings["softcap"]), settings["align"]
-    return Options(settings["causal"], window, None, cap, slopes, sinks, align=align)
+    return AttentionOptions(settings["causal"], window, None, cap, slopes, sinks, align=align)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

@@ -8,7 +8,7 @@ import pytest
 import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels.attention import sm90 as attention
+from tilepipe.kernels.attention import sm90_bind as attention
 
 
 @tp.kernel()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.validation import Extents

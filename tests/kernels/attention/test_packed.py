@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.packed import search_steps
 from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packed

@@ -13,9 +13,14 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
-from tilepipe.kernels.attention.reference import Options, attention, compare_attention, head
+from tilepipe.kernels.attention.reference import (
+    AttentionOptions,
+    attention,
+    compare_attention,
+    head,
+)
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import boxed, check_attention
 
@@ -182,7 +187,7 @@ def test_some_queries_are_those_of_all() -> None:
     q, k, v = operands(700, 600)
     out, lse = attention(q, k, v, causal=True)
     rows = np.array([3, 99, 100, 101, 650, 699])
-    options = Options(causal=True)
+    options = AttentionOptions(causal=True)
     found = head(q[0, rows, 1], k[0, :, 0], v[0, :, 0], rows, 700, 1, options, tp.bfloat16)
     np.testing.assert_allclose(found.out, out[0, rows, 1], atol=1e-14)
     np.testing.assert_allclose(found.lse, lse[0, 1, rows], atol=1e-12)

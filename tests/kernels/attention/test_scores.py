@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.reference import NumpyScore, compare_attention
 from tilepipe.kernels.attention.scores import ScoreFunction, Window

@@ -16,7 +16,7 @@ import tilepipe as tp
 from tests.support.arguments.values import VALUES
 from tests.support.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
-from tilepipe.kernels.attention import sm90 as attention
+from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig

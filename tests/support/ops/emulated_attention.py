@@ -14,7 +14,7 @@ import pytest
 import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at
-from tilepipe.kernels.attention import reference as attention_reference, sm90 as kernel
+from tilepipe.kernels.attention import reference as attention_reference, sm90_bind as kernel
 from tilepipe.kernels.attention.packed_reference import packed_attention
 from tilepipe.ops.attention import gpu as torch_attention
 from tilepipe.program import kernel_function

@@ -13,61 +13,10 @@ CTA finds the sequence of its slot by searching cu_seqlens: eight parts a step, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels.attention.validation import NAME
-from tilepipe.kernels.common.validation import check_array
 
 PARTS = 8  # into which a step of the search divides the sequences that are left
-
-
-def check_bounds(q_bounds: Any, k_bounds: Any, q: Any, k: Any) -> int:
-    """The number of sequences that cu_seqlens_q and cu_seqlens_k state; 0 where both are None.
-
-    Raises:
-        BindError: one alone, no int32 arrays of one length, or NumPy arrays whose numbers descend
-            or are no rows of q and k.
-    """
-    given = {"cu_seqlens_q": (q_bounds, q, "q"), "cu_seqlens_k": (k_bounds, k, "k")}
-    missing = [name for name, (x, _, _) in given.items() if x is None]
-    if len(missing) == 2:
-        return 0
-    if missing:
-        other = next(name for name in given if name not in missing)
-        raise tp.BindError(
-            f"{NAME}: {other} is given without {missing[0]}: sequences are packed in q and in k;"
-            f" where their lengths are the same, pass it as both"
-        )
-    for name, (bounds, _, _) in given.items():
-        check_array(NAME, name, bounds)
-        dtype = str(bounds.dtype).removeprefix("torch.")
-        if dtype != "int32" or len(bounds.shape) != 1 or bounds.shape[0] < 2:
-            raise tp.BindError(
-                f"{NAME}: {name} is int32 of shape (sequences + 1,): where each sequence begins,"
-                f" and where the last ends; it is {dtype} of {tuple(bounds.shape)}"
-            )
-    if q_bounds.shape[0] != k_bounds.shape[0]:
-        raise tp.BindError(
-            f"{NAME}: cu_seqlens_q has {q_bounds.shape[0]} numbers and cu_seqlens_k"
-            f" {k_bounds.shape[0]}; both have one more than there are sequences"
-        )
-    for name, (bounds, x, of) in given.items():
-        if isinstance(bounds, np.ndarray):
-            _check_numbers(name, bounds, x, of)
-    return int(q_bounds.shape[0]) - 1
-
-
-def _check_numbers(name: str, bounds: Any, x: Any, of: str) -> None:
-    if bounds[0] < 0 or (np.diff(bounds) < 0).any():
-        i = 0 if bounds[0] < 0 else int(np.diff(bounds).argmin())
-        found = f"{name}[{i}] is {bounds[i]}"
-        found += "" if bounds[0] < 0 else f" and {name}[{i + 1}] is {bounds[i + 1]}"
-        raise tp.BindError(f"{NAME}: {name} begins at 0 or above and does not descend; {found}")
-    if len(getattr(x, "shape", ())) and bounds[-1] > x.shape[0]:
-        raise tp.BindError(f"{NAME}: {name} ends at {bounds[-1]}, and {of} has {x.shape[0]} rows")
 
 
 def slots(total: int, sequences: int, bm: int) -> int:
@@ -81,13 +30,13 @@ def search_steps(sequences: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Slot:
-    """What the number of a tile says.
+class PackedTile:
+    """A tile of queries of one head of a packed sequence.
 
     Attributes:
-        head: its head. first: its first query, within the sequence.
-        q_start, queries: where the sequence's queries begin in memory, and how many there are; 0
-            where the tile has none. k_start, keys: of its keys.
+        head: the head. first: the tile's first query, counted within the sequence.
+        q_start, queries: the row of q at which the sequence's queries begin, and how many it has; 0
+            where the slot is empty. k_start, keys: the same of its keys.
     """
 
     head: tp.Value
@@ -152,7 +101,7 @@ class Sequences:
             part.set(step // PARTS)
         return ctx.let(ctx.max(ctx.min(low.get(), last), 0), "sequence")
 
-    def slot(self, index: tp.Value) -> Slot:
+    def tile(self, index: tp.Value) -> PackedTile:
         """The tile of this number. `group` heads of a sequence take turns, so that their keys stay
         in L2, and the last queries come first: under a causal mask they see the most keys.
         """
@@ -171,7 +120,7 @@ class Sequences:
         head = ctx.min(band * self.group + rest % width, self.heads - 1)
         k_start = ctx.let(self._bound(self.k_bounds, i, self.k_total), "k_start")
         k_end = self._bound(self.k_bounds, i + 1, self.k_total)
-        return Slot(
+        return PackedTile(
             ctx.let(head, "head"),
             ctx.let(ctx.max(blocks - 1 - rest // width, 0) * self.bm, "first"),
             start,

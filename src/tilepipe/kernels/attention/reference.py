@@ -39,7 +39,7 @@ BLOCK = 512  # queries that are worked on at once
 
 
 @dataclass(frozen=True)
-class Rows:
+class HeadRows:
     """Some queries of one head: `out` (rows, d) and `lse` (rows,), natural logarithm, and what a
     kernel's may be off by.
     """
@@ -51,9 +51,9 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of an attention, as `sm90.bind` has them. `score` is of NumPy arrays: of scaled
-    scores (rows, n), query (rows, 1), key (1, n) and the head.
+class AttentionOptions:
+    """The options of an attention, as `sm90_bind.bind` has them. `score` is of NumPy arrays: of
+    scaled scores (rows, n), query (rows, 1), key (1, n) and the head.
     """
 
     causal: bool = False
@@ -101,11 +101,11 @@ def head(
     query: npt.NDArray[np.int64],
     s_q: int,
     h: int,
-    options: Options,
+    options: AttentionOptions,
     dtype: tp.DType,
     *,
     worst: bool = False,
-) -> Rows:
+) -> HeadRows:
     """Queries q (rows, d) against the keys k (n, d) and values v (n, d_v) of their head.
 
     Args:
@@ -150,7 +150,9 @@ def head(
     rounding = sizes if worst else np.minimum(sizes, 4 * np.sqrt((p * p) @ (v * v)))
     lost = LOST[dtype.name] * seen[:, None] * np.abs(v).max(initial=0.0) / total
     lse_bound = t[:, 0] + 4 * eps * np.abs(np.where(some[:, 0], lse, 0.0))
-    return Rows(out, lse, u * rounding + 2 * t * sizes + lost + 1.01 * u * np.abs(out), lse_bound)
+    return HeadRows(
+        out, lse, u * rounding + 2 * t * sizes + lost + 1.01 * u * np.abs(out), lse_bound
+    )
 
 
 def attention(
@@ -169,9 +171,9 @@ def attention(
 ) -> tuple[Doubles, Doubles]:
     """softmax(scale · q · kᵀ) · v in float64: out (batch, s_q, heads, d_v) and lse (batch, heads,
     s_q), of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv, kv_heads, d_v).
-    Options: see `Options`.
+    Options: see `AttentionOptions`.
     """
-    options = Options(causal, window, scale, softcap, slopes, sinks, score, align)
+    options = AttentionOptions(causal, window, scale, softcap, slopes, sinks, score, align)
     batch, s_q, heads, _ = q.shape
     out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((batch, heads, s_q))
     for b, h, rows, found in _parts(q, k, v, options, tp.bfloat16, worst=False):
@@ -206,7 +208,7 @@ def compare_attention(
         `rel_error` of out; `worst` and `worst_at` (batch, query, head, d) of out, or (batch, head,
         query) of lse where that is further off.
     """
-    options = Options(causal, window, scale, softcap, slopes, sinks, score, align)
+    options = AttentionOptions(causal, window, scale, softcap, slopes, sinks, score, align)
     error_sum = want_sum = 0.0
     top: tuple[float, tuple[int, ...]] = (0.0, ())
     for b, h, rows, found in _parts(q, k, v, options, tp.dtype(q.dtype), worst=worst):
@@ -224,8 +226,8 @@ def compare_attention(
 
 
 def _parts(
-    q: Array, k: Array, v: Array, options: Options, dtype: tp.DType, *, worst: bool
-) -> Iterator[tuple[int, int, slice, Rows]]:
+    q: Array, k: Array, v: Array, options: AttentionOptions, dtype: tp.DType, *, worst: bool
+) -> Iterator[tuple[int, int, slice, HeadRows]]:
     """(batch, head, rows, `head` of them), block by block."""
     batch, s_q, heads, _ = q.shape
     group, query = heads // max(k.shape[2], 1), np.arange(s_q)

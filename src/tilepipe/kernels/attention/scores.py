@@ -102,7 +102,7 @@ def _bound(name: str, x: object) -> int | None:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ScoreChanges:
     """What changes scaled scores x, in this order; the static part of a kernel.
 
     Attributes:

@@ -11,10 +11,10 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
-from tilepipe.kernels.attention.packed import check_bounds
+from tilepipe.kernels.attention.packed_validation import check_bounds
 from tilepipe.kernels.attention.scores import (
+    ScoreChanges,
     ScoreFunction,
-    Terms,
     Window,
     check_of_heads,
     check_softcap,
@@ -168,6 +168,6 @@ def result_shape(found: Extents, layout: str) -> tuple[int, ...]:
 
 def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
-    changed = Terms(call.softcap != 0, call.slopes is not None, call.score).any
+    changed = ScoreChanges(call.softcap != 0, call.slopes is not None, call.score).any
     chosen = choose(found, call.seen.sides, call.max_seqlen_k, changed=changed)
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen

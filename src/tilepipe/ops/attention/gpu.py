@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention import sm90 as attention_kernel
+from tilepipe.kernels.attention import sm90_bind as attention_kernel
 from tilepipe.kernels.attention.validation import NAME, Extents
 from tilepipe.ops.attention import simulated
 from tilepipe.ops.attention.call import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.arrays import require_arrays
 from tilepipe.ops.attention.call import (
