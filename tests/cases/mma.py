@@ -35,16 +35,18 @@ def product(
     skip: tuple[int, int] = (0, 0),
     mode: str = "fill",
     registers: bool = False,
+    turned: bool = False,
 ) -> None:
     """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied,
     one box after the other along k.
 
     `mode`: "fill": C += A · Bᵀ on zeros; "first": the first box overwrites (`k > 0`); "last": each
     box overwrites; "flags": box k adds where flags[k] is not 0. `registers`: A goes through a
-    fragment.
+    fragment. `turned`: A and B are (k, rows), and their tiles are multiplied as transposes.
     """
     a_tile = ctx.smem(a.box, a.dtype, order=a.order, swizzle=a.swizzle, name="a_tile")[0]
     b_tile = ctx.smem(b.box, b.dtype, order=b.order, swizzle=b.swizzle, name="b_tile")[0]
+    along = 0 if turned else 1
     width = math.gcd(n, 32)
     out = ctx.smem((m, width), c.dtype, count=n // width, name="out")
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
@@ -54,13 +56,14 @@ def product(
         acc = ctx.accumulator((m, n))
         if mode == "fill":
             acc.fill(0)
-        for k in ctx.range(ctx.ceil_div(a.shape[1], a.box[1])):
+        for k in ctx.range(ctx.ceil_div(a.shape[along], a.box[along])):
+            at: Any = (k * a.box[0], 0) if turned else (0, k * a.box[1])
             with ctx.elect_one("role"):
                 full.expect_bytes(a_tile.nbytes + b_tile.nbytes)
-                ctx.tma_load(a, (0, k * a.box[1]), a_tile, full)
-                ctx.tma_load(b, (0, k * a.box[1]), b_tile, full)
+                ctx.tma_load(a, at, a_tile, full)
+                ctx.tma_load(b, at, b_tile, full)
             full.wait(k % 2)
-            left: Any = a_tile.rows(skip[0], m)
+            left: Any = (a_tile.T if turned else a_tile).rows(skip[0], m)
             if registers:
                 held = ctx.fragment(shape=left.shape, dtype=a.dtype)
                 held.load(left)
@@ -68,7 +71,8 @@ def product(
             adds: Any = {"fill": True, "first": k > 0, "last": False}.get(mode)
             if adds is None:
                 adds = ctx.load(flags[k]) != 0
-            ctx.mma(acc, left, b_tile.rows(skip[1], n), accumulate=adds)
+            right = b_tile.T if turned else b_tile
+            ctx.mma(acc, left, right.rows(skip[1], n), accumulate=adds)
             ctx.wgmma_commit()
             ctx.wgmma_wait(0)
             ctx.sync_warpgroup()
@@ -145,8 +149,14 @@ def case(
             )
         flags = np.array([0, 1, 0, 1][: K_TILES + 1], np.int32)
         c = np.full((m, n), np.nan, np.float32)
+        turned = bool(static.get("turned"))
         maps = [
-            tp.tensor_map(x, box=(x.shape[0], k), swizzle=swizzle, order=o)
+            tp.tensor_map(
+                np.ascontiguousarray(x.T) if turned else x,
+                box=(k, x.shape[0]) if turned else (x.shape[0], k),
+                swizzle=swizzle,
+                order=o,
+            )
             for x, o in zip(arrays, orders.split(), strict=True)
         ]
         program = product.bind(
@@ -216,6 +226,9 @@ CASES = [
     case("bfloat16", mode="first", registers=True),
     case("bfloat16", mode="last", registers=True),
     case("float16", mode="first", orders="col col"),
+    *(case(t, n=128, k=64, m=128, turned=True) for t in ("bfloat16", "float16")),
+    case("bfloat16", n=64, k=32, turned=True, skip=(64, 64)),
+    case("bfloat16", n=64, k=80, turned=True, swizzle=64),
     case("float32", random=True),
     case("bfloat16", random=True, mode="first"),
 ]

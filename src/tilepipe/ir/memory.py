@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Vary
@@ -22,7 +22,8 @@ class SmemBuffer:
 
     `stride`: bytes from one tile to the next, 0: the size of a tile. `shares`: another buffer
     whose tile i begins at the same byte as tile i of this one, a second view of the same slots with
-    its own shape and order; this one then takes no memory.
+    its own shape and order; this one then takes no memory. `turned_from`: the buffer of which this
+    is the transpose, the same elements with rows for columns (`transpose`).
     """
 
     name: str
@@ -37,6 +38,27 @@ class SmemBuffer:
     loc: Loc | None = None
     stride: int = 0
     shares: SmemBuffer | None = None
+    turned_from: SmemBuffer | None = None
+    _transpose: SmemBuffer | None = field(default=None, init=False)
+
+    @property
+    def transpose(self) -> SmemBuffer:
+        """The same elements with rows for columns: what a matrix descriptor that says so reads.
+        Always the same object.
+        """
+        if self._transpose is None:
+            order = "col" if self.order == "row" else "row"
+            self._transpose = replace(
+                self, name=f"{self.name}.T", rows=self.cols, cols=self.rows, order=order,
+                stride=self.step, shares=None, turned_from=self,
+            )  # fmt: skip
+            self._transpose._transpose = self
+        return self._transpose
+
+    @property
+    def own(self) -> SmemBuffer:
+        """The buffer that has the memory: this one, or the one of which it is the transpose."""
+        return self if self.turned_from is None else self.turned_from
 
     @property
     def step(self) -> int:
@@ -63,6 +85,13 @@ class Tile:
     rows: int
     cols: int
     cta: Expr | None = None  # a peer's copy in the cluster (distributed shared memory)
+
+    @property
+    def transpose(self) -> Tile:
+        """The same elements with rows for columns."""
+        return Tile(
+            self.buffer.transpose, self.index, self.col, self.row, self.cols, self.rows, self.cta
+        )
 
     @property
     def nbytes(self) -> int:

@@ -30,10 +30,12 @@ class OpSite(Site):
     op: Op = field(repr=False)
 
     def located(self, buffer: str, index: int, rect: Rect | None) -> str:
-        tiles = [t for t in tiles_of(self.op) if t.buffer.name == buffer]
+        tiles = [t for t in tiles_of(self.op) if t.buffer.own.name == buffer]
         if len(tiles) != 1:
             return self.what
         tile = replace(tiles[0], index=const(index))
+        if rect is not None and tile.buffer.turned_from is not None:
+            rect = (*rect[2:], *rect[:2])
         if rect is not None and (rect[1] - rect[0], rect[3] - rect[2]) == (tile.rows, tile.cols):
             tile = replace(tile, row=const(rect[0]), col=const(rect[2]))
         return self.what.replace(printer.tile(tiles[0]), printer.tile(tile))

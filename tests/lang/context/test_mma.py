@@ -42,6 +42,13 @@ b64 = ctx.smem((32, 64), 'float64', swizzle=0, name='b64')
             ("float8_e4m3 and float8_e5m2 in any mix", "got float8_e4m3 and bfloat16"),
         ),
         ("ctx.mma(acc, a[0], b8[0])", ("the same for A and B", "got bfloat16 and float8_e5m2")),
+        (
+            "ctx.mma(acc, a8[0].T, b8[0])",
+            ("float8_e4m3 only where K is contiguous", "64×64 part of 'a8.T'"),
+        ),
+        ("ctx.mma(acc, a[0], a[0].T.rows(8, 32).cols(0, 64))", ("'a.T'", "row 8", "of 64")),
+        ("ctx.store(b[0].T, acc)", ("b.T' 64×32 bfloat16> is stored into", "without .T")),
+        ("ctx.load(b[0].T[0, 0])", ("is addressed", "read by ctx.mma on Hopper alone")),
         ("ctx.mma(acc, b64[0], b64[0])", ("need A 64×k",)),
         ("ctx.mma(acc, a[0], b64[0])", ("got bfloat16 and float64",)),
         (

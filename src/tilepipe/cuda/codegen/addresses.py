@@ -52,6 +52,7 @@ def barrier(ctx: Context, ref: BarrierRef) -> str:
 
 def tile(ctx: Context, buffer: SmemBuffer, index: Expr, cta: Expr | None = None) -> str:
     """The address of tile `index` of a buffer."""
+    buffer = buffer.own
     order = "" if buffer.order == "row" else ", column-major"
     swizzle = f", {buffer.swizzle}-byte swizzle" if buffer.swizzle else ""
     comment = f"{buffer.count} × {buffer.rows}×{buffer.cols} {buffer.dtype}{order}{swizzle}"

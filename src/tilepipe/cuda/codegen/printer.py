@@ -238,6 +238,8 @@ def _preamble(module: Module, arch: str) -> Iterator[str]:
         for thing in smem_things(k):
             yield from module.memory.get(thing, ())
             yield from module.memory.get((thing, "format"), ())
+            if isinstance(thing, SmemBuffer):
+                yield from module.memory.get((thing.transpose, "format"), ())
         for bar in k.named_barriers:
             yield from module.memory.get(bar, ())
         yield ""

@@ -9,7 +9,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.linear import owner_of
-from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.memory.shared_tiles import BY_WGMMA, SmemTile
 from tilepipe.lang.tracing.convergence import require_warpgroup
 from tilepipe.lang.tracing.tracer import Tracer, require_rule
 from tilepipe.lang.values.scalars import require_uniform, to_expr
@@ -27,8 +27,8 @@ def mma(tracer: Tracer, acc: object, a: object, b: object, accumulate: object = 
             caller(),
         )
     require_uniform(adds, "mma: accumulate")
-    operand = a.operand() if isinstance(a, Fragment) else a.ir("read by an MMA")
-    tile_b = b.ir("read by an MMA")
+    operand = a.operand() if isinstance(a, Fragment) else a.ir(BY_WGMMA)
+    tile_b = b.ir(BY_WGMMA)
     if not tracer.scope.group_open:
         tracer.emit(ops.WgmmaFence(caller()))
         tracer.scope.group_open = True

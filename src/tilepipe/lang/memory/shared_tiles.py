@@ -33,13 +33,16 @@ from tilepipe.lang.values.scalars import (
     to_expr,
 )
 
+# what an operand of wgmma is used for
+BY_WGMMA = "read by wgmma"
+
 
 class SmemTile(View, Place):
     """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an
     operand of an MMA, the source of a store.
 
     `tile.part(row, col, rows, cols)`, `tile.rows(...)` and `tile.cols(...)` narrow it; `tile[r, c]`
-    addresses one element for `ctx.load` / `ctx.store`.
+    addresses one element for `ctx.load` / `ctx.store`. `tile.T` is an operand of an MMA.
     """
 
     _kind = "tile"
@@ -79,7 +82,21 @@ class SmemTile(View, Place):
             TraceError: the block that it was made in has closed.
         """
         self._check_usable(use)
+        if self._tile.buffer.turned_from is not None and use not in ("narrowed", BY_WGMMA):
+            raise TraceError(
+                f"{self!r} is {use}: a transpose is read by ctx.mma on Hopper alone; elsewhere take"
+                " the tile itself, without .T",
+                caller(),
+            )
         return self._tile
+
+    @property
+    def T(self) -> SmemTile:
+        """The transpose, (cols, rows), as an operand of `ctx.mma` on Hopper: the same bytes, of
+        which wgmma reads elements of 16 bits with either dimension contiguous. So one tile is A or
+        B of one product, and its transpose of another.
+        """
+        return SmemTile(self._tracer, self.ir("narrowed").transpose, self._owner)
 
     def part(
         self, row: Index = 0, col: Index = 0, rows: int | None = None, cols: int | None = None

@@ -62,6 +62,7 @@ _TURN = (
     "a fragment is loaded from a tile of one order and stored to one of the other:"
     " docs/how-to/transpose.md"
 )
+_OPERAND = "`tile.T` is the transpose as an operand of ctx.mma"
 _CONVERT = "`{0}.to(dtype)` converts, `{0}.bitcast(dtype)` keeps the bits"
 
 
@@ -163,7 +164,8 @@ FRAGMENT = {
 }
 
 TILE = {
-    **_each(_TURN, "t", "transpose", "trans", "permute"),
+    **_each(_OPERAND, "mt"),
+    **_each(_TURN + "; " + _OPERAND, "t", "transpose", "trans", "permute"),
     **_each("`f.load(tile)` of a fragment; `ctx.load(tile[r, c])` of one element", "load", "get"),
     **_each("`ctx.store(tile, f)`; `ctx.store(tile[r, c], x)` of one element", "store", "set"),
     **_each("`tile.rows(start, n)`, `tile.cols(start, n)`, `tile.part(...)`", "slice", "narrow"),

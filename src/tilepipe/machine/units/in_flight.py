@@ -165,9 +165,16 @@ class TensorQueue(UnitQueue):
 
 # -- wgmma -----------------------------------------------------------------------------
 
-# A or B of a wgmma: a rectangle of a tile, what a descriptor names of the bytes of shared memory,
-# or registers
-Source = tuple[Slot, Rect | MatrixOperand] | Frag
+
+class Turned(NamedTuple):
+    """A rectangle of a tile of which an MMA reads the transpose."""
+
+    rect: Rect
+
+
+# A or B of a wgmma: a rectangle of a tile, or its transpose, what a descriptor names of the bytes
+# of shared memory, or registers
+Source = tuple[Slot, Rect | Turned | MatrixOperand] | Frag
 
 
 @dataclass(eq=False, repr=False, slots=True)

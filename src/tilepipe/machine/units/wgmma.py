@@ -31,6 +31,7 @@ from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import (
     GroupWait,
     Source,
+    Turned,
     WarpgroupQueue,
     WgmmaGroup,
     WgmmaUnit,
@@ -46,6 +47,8 @@ def _values(source: Source) -> Array:
     slot, part = source
     if isinstance(part, MatrixOperand):
         return part.values(slot.data[0])
+    if isinstance(part, Turned):
+        return _values((slot, part.rect)).T
     if part == slot.whole:
         return slot.data
     r0, r1, c0, c1 = part
@@ -132,16 +135,17 @@ def wgmma(
     mask: int,
     acc: Frag,
     a: Frag | int | MatrixOperand,
-    rect_a: Rect | None,
+    rect_a: Rect | Turned | None,
     b: int | MatrixOperand,
-    rect_b: Rect | None,
+    rect_b: Rect | Turned | None,
     adds: bool,
     saturates: bool = False,
 ) -> None:
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the agent's open group.
 
-    `a`, `b`: the number of a tile, with a rectangle of it, or a matrix descriptor; A may be in the
-    agent's registers. A by descriptor has 64 rows, of which a warp reads its 16.
+    `a`, `b`: the number of a tile, with a rectangle of it or the transpose of one, or a matrix
+    descriptor; A may be in the agent's registers. A by descriptor has 64 rows, of which a warp
+    reads its 16.
     """
     _check_accumulator(ag, site, mask, acc, adds)
     known = ag.known(mask) if ag.split else ag.k
@@ -176,9 +180,9 @@ def wgmma_again(
     mask: int,
     acc: Frag,
     a: Frag | int,
-    rect_a: Rect | None,
+    rect_a: Rect | Turned | None,
     b: int,
-    rect_b: Rect,
+    rect_b: Rect | Turned,
     adds: bool,
     saturates: bool = False,
 ) -> None:
@@ -238,9 +242,9 @@ def _read_shared(
     site: Site,
     mask: int,
     operand: int | MatrixOperand,
-    rect: Rect | None,
+    rect: Rect | Turned | None,
     known: int,
-) -> tuple[tuple[Slot, Rect | MatrixOperand], DType, int]:
+) -> tuple[tuple[Slot, Rect | Turned | MatrixOperand], DType, int]:
     """Orders the read of an operand in shared memory; returns where it is, the type of its
     elements, and what an agent that waits for the wgmma learns of it.
     """
@@ -250,7 +254,8 @@ def _read_shared(
         return (space, operand), operand.dtype, record.bit | read(m, space, record, known, ag)
     assert rect is not None
     slot = ag.cta.slots[operand]
-    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
+    where = rect.rect if isinstance(rect, Turned) else rect
+    record = Access(ag, site, mask, where, False, True, m.order.new_bit())
     return (slot, rect), slot.buffer.dtype, record.bit | read(m, slot, record, known)
 
 

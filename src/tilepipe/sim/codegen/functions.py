@@ -204,7 +204,11 @@ class Function:
 
     def slot(self, tile: Tile, op: ops.Op) -> str:
         return self.flat(
-            self.module.slots[id(tile.buffer)], tile.index, tile.buffer.count, op, tile.buffer.name
+            self.module.slots[id(tile.buffer.own)],
+            tile.index,
+            tile.buffer.count,
+            op,
+            tile.buffer.own.name,
         )
 
     def rect(self, tile: Tile, op: ops.Op) -> str:
@@ -236,7 +240,11 @@ class Function:
         return self.names(fragment, fragment.name)
 
     def place(self, tile: Tile, op: ops.Op) -> list[str]:
-        """The two operands that name a tile: its slot and its rectangle."""
+        """The two operands that name a tile: its slot and its rectangle, of a transpose that of the
+        tile itself, as `Turned`.
+        """
+        if tile.buffer.turned_from is not None:
+            return [self.slot(tile, op), f"Turned({self.rect(tile.transpose, op)})"]
         return [self.slot(tile, op), self.rect(tile, op)]
 
     def coords(self, coords: tuple[e.Expr, ...], op: ops.Op) -> str:

@@ -30,6 +30,7 @@ from tilepipe.machine.memory.fragment_access import read_registers
 from tilepipe.machine.memory.storage import rounded
 from tilepipe.machine.program import AgentPlan, BarrierPlan, Program, RingSide
 from tilepipe.machine.sites import SETUP
+from tilepipe.machine.units.in_flight import Turned
 from tilepipe.sim import bits, election, functions, integers, runtime
 from tilepipe.sim.codegen import control, lanes, memory, synchronisation, tensor_cores, values
 from tilepipe.sim.codegen.functions import CALLED, Function
@@ -64,6 +65,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     runtime.whole_warps,
     runtime.at,
     runtime.tile_rect,
+    Turned,
 )
 _OTHER_SIDE = {"full": "empty", "empty": "full"}
 # (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent
