@@ -236,11 +236,12 @@ def float32_products(precision: str) -> Iterator[None]:
 
 def in_turn(launcher: Launcher, tensors: Mapping[str, Sequence[Any]]) -> timing.Launch:
     """A launch of our kernel with a set of operands, in the current stream. `tensors`: for each
-    argument of the kernel, the tensor of each set.
+    argument of the kernel, the tensor of each set, which live as long as the launch.
     """
     sets = zip(*(tensors[name] for name in launcher.tensors), strict=True)
-    places = [tuple(x.data_ptr() for x in found) for found in sets]
-    return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
+    # beside their addresses the tensors themselves: memory that nothing holds is given to others
+    places = [(found, tuple(x.data_ptr() for x in found)) for found in sets]
+    return lambda i: launcher(places[i][1], torch.cuda.current_stream().cuda_stream)
 
 
 def allocated(
