@@ -56,6 +56,7 @@ from tilepipe.ir.dtypes import (
     uint8 as uint8,
     uint32 as uint32,
 )
+from tilepipe.ir.fragment import FOURS_ORDER as FOURS_ORDER
 from tilepipe.lang.arguments.tensor_map import TensorMap as TensorMap, tensor_map as tensor_map
 from tilepipe.lang.context.context import Context as Context
 from tilepipe.lang.context.synchronisation import NamedBarrier as NamedBarrier

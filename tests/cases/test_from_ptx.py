@@ -16,7 +16,10 @@ from tools.snapshot import doors
 
 HOPPER, BLACKWELL = "sm_90a", "sm_100a"
 # Lists whose kernels only one of the architectures has.
-ONLY = {"mma": HOPPER, "dequantised": HOPPER, "tmem": BLACKWELL, "block_scale": BLACKWELL}
+ONLY = {
+    **dict.fromkeys(("mma", "dequantised", "packed"), HOPPER),
+    **dict.fromkeys(("tmem", "block_scale"), BLACKWELL),
+}
 CASES = [
     (key, case, arch)
     for key, case in doors.cases()

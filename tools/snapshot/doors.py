@@ -81,6 +81,7 @@ CASES: dict[str, list[str]] = {
     "power": ["tests.cases.powers"],
     "dequantised": ["tests.cases.dequantised"],
     "mma": ["tests.cases.mma", "tests.mma_cases"],
+    "packed": ["tests.cases.packed_operands"],
     "tmem": ["tests.cases.tensor_memory", "tests.tmem_cases"],
     "block_scale": ["tests.cases.block_scales", "tests.block_scale_cases"],
 }

@@ -12,7 +12,12 @@ from tilepipe.ir.location import Loc
 
 WARP = 32  # threads
 BLOCK = 16  # rows of a warp that its registers hold together: 8 h + lane // 4
-SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-th quarter
+FOURS = "fours"  # the layout of an operand A of 8 bits
+# Of each 16 columns, those of layout "wgmma" that a thread holds, in order: its 4 t + {0..3} of
+# layout "fours" are what it holds as 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t.
+FOURS_ORDER = tuple(8 * j + 2 * t + i for t in range(4) for j in range(2) for i in range(2))
+# layout -> rows of which warp w holds the w-th quarter
+SPAN = {"wgmma": 64, "tmem": 128, FOURS: 64}
 VECTOR = (
     8  # consecutive columns that a thread holds in layout "rows:T": 16 bytes of 16-bit elements
 )
@@ -30,6 +35,10 @@ class Fragment:
     `layout` "tmem", of 128 rows: row 32 w + 16 i + 8 h + l // 4 instead, so that each warp holds 32
     consecutive rows: the lanes of tensor memory that tcgen05.ld gives it (PTX ISA, "Access
     restrictions" of tcgen05.ld, shapes .16x256b and .16x128b).
+
+    `layout` "fours", of 8-bit floats: the rows of "wgmma", but of each 16 columns lane l has the
+    neighbours 4 (l % 4) + {0..3}, packed in one register: the layout of wgmma's operand A of 8
+    bits. `cols` is a multiple of 16. `ops.FragmentPack` writes it, and only wgmma reads it.
 
     `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one
     value a column: lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import split_columns
+from tilepipe.ir.fragment import FOURS_ORDER
 from tilepipe.machine.memory.storage import storage
 
 Array = npt.NDArray[Any]
@@ -36,6 +37,13 @@ def interleaved(low: Array, high: Array, shape: tuple[int, int]) -> Array:
     """Two values of `shape` as the parts of split elements."""
     pair = [np.broadcast_to(half, shape) for half in (low, high)]
     return _ordered(np.stack(pair, axis=-1))
+
+
+def in_fours(values: Array) -> Array:
+    """A value with the columns of each 16 in the order of layout "fours"."""
+    rows, cols = values.shape
+    out: Array = values.reshape(rows, cols // 16, 16)[:, :, list(FOURS_ORDER)]
+    return out.reshape(rows, cols)
 
 
 def _ordered(split: Array) -> Array:

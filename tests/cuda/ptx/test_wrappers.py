@@ -303,6 +303,7 @@ PLANTED = [
     ("stmatrix_x4", "{%1, %2, %3, %4}", "{%1, %3, %2, %4}"),
     ("stmatrix_x4_trans", ".trans", ""),
     ("pack_bf16", '"f"(hi), "f"(lo)', '"f"(lo), "f"(hi)'),
+    ("pack_e4m3", '"f"(hi), "f"(lo)', '"f"(lo), "f"(hi)'),
     ("load_i8", ".s8", ".u8"),
     ("store_u16_remote", "shared::cluster", "shared::cta"),
     ("clc_first_cta", "@p ", ""),

@@ -426,6 +426,7 @@ MOVES_DATA = {
     "FragmentFind",
     "FragmentLoad",
     "FragmentLoadGlobal",
+    "FragmentPack",
     "FragmentReduce",
     "FragmentReduceAll",
     "FragmentReduceColumns",
@@ -540,6 +541,9 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
                     (fragment, sums),
                     ops.FragmentReduce(loc, sums, b.value(fragment), "add"),
                 )
+            case "FragmentPack":
+                other = b.fragment("other", 64, 64)
+                ends, made = (fragment, other), ops.FragmentPack(loc, other, b.value(fragment), 0)
             case "FragmentReduceAll":
                 value = b.value(fragment)
                 ends, made = (fragment, one), ops.FragmentReduceAll(loc, one, value, "add", "wgmma")

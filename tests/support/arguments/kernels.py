@@ -16,6 +16,7 @@ from tests.cases import (
     fragments as fragment_cases,
     grid as grid_cases,
     mma as mma_cases,
+    packed_operands,
     reductions as reduction_cases,
     scalars as scalar_cases,
     synchronisation as sync_cases,
@@ -306,7 +307,7 @@ _WANTED = set(
     """bfloat16 m=64 n=8|integers_int8|copy_int8|polled|bfloat16 n=8|reborn|passed_round_1
     |move_float32|column_filled|tickets_1|causal_64|converted_boolean|rounded_float16|meetings|everybody_1|collatz|dealt|kept|gelu|clamp|push_float32_64×8|turned_float32_64_0
     |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128
-    |mxfp8 n=8|bits_nibbles|bits_halves|bits_exponents
+    |mxfp8 n=8|bits_nibbles|bits_halves|bits_exponents|packed_e4m3
     |column_max_wgmma_float32|column_min_wgmma_float32""".replace("\n    ", "").split("|")
 )
 _OTHERS: list[Any] = [
@@ -316,6 +317,7 @@ _OTHERS: list[Any] = [
     *grid_cases.CASES,
     *fragment_cases.CASES,
     *bit_cases.CASES,
+    *packed_operands.CASES,
     *mma_cases.CASES,
     *tmem_cases.CASES,
     *reduction_cases.CASES,

@@ -590,6 +590,9 @@ def _numbers() -> dict[str, Signature]:
         found[f"from_{kind}"] = _pure(
             "bits:byte", f"cvt.rn.f16x2.{kind}x2 x, byte", "cvt", "=pair:x"
         )
+        found[f"pack_{kind}"] = _pure(
+            "lo:f hi:g", f"cvt.rn.satfinite.{kind}x2.f32 h, g, f", "cvt", "=pair:h"
+        )
     return found
 
 

@@ -25,13 +25,16 @@ from tilepipe.ir import dtypes, expressions as e, ops
 from tilepipe.ir.def_use import nodes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape
-from tilepipe.ir.fragment import Fragment, row_threads
+from tilepipe.ir.fragment import FOURS, Fragment, row_threads
 
 
 def declare_array(
     ctx: Context, name: str, dtype: DType, shape: Shape, layout: str, packed: bool = False
 ) -> None:
     """Declares the registers of a fragment, or of a fragment-shaped value."""
+    if layout == FOURS:
+        ctx.out(f"u32 {name}[{shape[0] // 64}][{shape[1] // 8}];")
+        return
     blocks, each = registers_of(ctx, shape, packed, layout)
     ctx.out(f"{'u32' if packed else register_type(dtype)} {name}[{blocks}][{each}];")
 
@@ -245,6 +248,22 @@ def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: in
     i, q = loop_index(ctx, "i", blocks), loop_index(ctx, "q", cols // 4)
     with ctx.out.loop(str(i), blocks), ctx.out.loop(str(q), cols // 4):
         ctx.out(f"{name}[{i}][{q + col // 4}] = {packed(ctx, f.dtype, value, str(i), q)};")
+
+
+@emit.register
+def _(op: ops.FragmentPack, ctx: Context) -> None:
+    f, value = op.fragment, op.value
+    require_same_layout(ctx, replace(f, layout="wgmma"), value, op)
+    while isinstance(value, e.Cast) and value.dtype is f.dtype:
+        value = value.a  # packing rounds anyway
+    blocks, sixteens = f.rows // 64, op.value.shape[1] // 16
+    i, g, h = (loop_index(ctx, *loop) for loop in (("i", blocks), ("g", sixteens), ("h", 2)))
+    pack, join = ctx.use(f"pack_{small_float(f.dtype)}"), ctx.use("join")
+    with ctx.out.loop(str(i), blocks), ctx.out.loop(str(g), sixteens), ctx.out.loop(str(h), 2):
+        places = (At(str(i), g * 8 + h * 2 + k, str(h)) for k in (0, 1, 4, 5))
+        a, b, c, d = (text(ctx, value, at) for at in places)
+        word = f"{registers(ctx, f)}[{i}][{g * 2 + h + op.col // 8}]"
+        ctx.out(f"{word} = {join}({pack}({a}, {b}), {pack}({c}, {d}));")
 
 
 def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:

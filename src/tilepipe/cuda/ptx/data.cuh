@@ -275,6 +275,20 @@ __device__ __forceinline__ float round_e5m2(float x) {
     return from_e5m2(e5m2_from(x));
 }
 
+// cvt.rn.satfinite.e4m3x2.f32: lo in bits 0-7
+__device__ __forceinline__ u16 pack_e4m3(float lo, float hi) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(hi), "f"(lo));
+    return pair;
+}
+
+// cvt.rn.satfinite.e5m2x2.f32: lo in bits 0-7
+__device__ __forceinline__ u16 pack_e5m2(float lo, float hi) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(hi), "f"(lo));
+    return pair;
+}
+
 // cvt.rn.bf16x2.f32: lo in bits 0-15
 __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
     u32 pair;

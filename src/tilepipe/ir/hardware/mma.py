@@ -20,7 +20,7 @@ from __future__ import annotations
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Const, Expr
-from tilepipe.ir.fragment import Fragment, row_threads
+from tilepipe.ir.fragment import FOURS, Fragment, row_threads
 from tilepipe.ir.hardware.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
 from tilepipe.ir.hardware.tensor_memory import LANES, half_rule
 from tilepipe.ir.memory import Tile, Tmem
@@ -92,12 +92,17 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
             "wgmma takes bfloat16, float16 or float32 (read as tf32), the same for A and B, or"
             f" float8_e4m3 and float8_e5m2 in any mix; got {left} and {right}"
         )
-    if isinstance(a, Fragment) and left.nbytes != 2:
+    if isinstance(a, Fragment) and left.nbytes != 2 and a.layout != FOURS:
+        cure = (
+            ' Pack what it was made of into one of layout "fours" (`f.pack(x)`), whose columns have'
+            " an order of their own,"
+            if left in _MIXED
+            else ' Convert it (`.to("bfloat16")`),'
+        )
         return (
-            f"A in registers is bfloat16 or float16; fragment {a.named} is {left}. Convert it"
-            ' (`.to("bfloat16")`), or store it to a'
-            " tile with ctx.store, ctx.fence_proxy_async() and ctx.sync_warpgroup(), and multiply"
-            " that"
+            f"A in registers is bfloat16 or float16; fragment {a.named} is {left}.{cure} or store"
+            " it to a tile with ctx.store, ctx.fence_proxy_async() and ctx.sync_warpgroup(), and"
+            " multiply that"
         )
     if a.cols % mma_k(left):
         return f"k = {a.cols} must be a multiple of {mma_k(left)} ({MMA_K_BYTES} bytes of {left})"
@@ -108,8 +113,8 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
             f"n = {acc.cols}, one wgmma takes at most {MAX_N} columns; split the tile over two"
             " accumulators"
         )
-    for f in (acc, a):
-        if isinstance(f, Fragment) and f.layout != "wgmma":
+    for f, own in ((acc, "wgmma"), (a, FOURS if left.nbytes == 1 else "wgmma")):
+        if isinstance(f, Fragment) and f.layout != own:
             return f'fragment {f.named} has layout "{f.layout}"; wgmma\'s operands have its own'
     return broken_tiles_rule("wgmma", a, b)
 

@@ -30,6 +30,18 @@ class FragmentSet(Op):
     col: int = 0
 
 
+@declares(replace(WHOLE_WARPGROUP, ptx="cvt"))
+class FragmentPack(Op):
+    """Columns [col, col + n) of a fragment of layout "fours" := a value (m, n) of layout "wgmma",
+    rounded to the fragment's dtype, in the order in which columns stay in their threads: of each
+    16, column p becomes that of the value with the number `ir.fragment.FOURS_ORDER[p]`.
+    """
+
+    fragment: Annotated[Fragment, WRITES]
+    value: Annotated[Expr, READS]
+    col: int = 0
+
+
 Combination = Literal["add", "max", "min"]
 
 

@@ -45,7 +45,8 @@ class TensorCoreMembers:
     ) -> Fragment:
         """A new fragment with the shape, dtype, layout and contents of `value`, or undefined with
         `shape`, `dtype` and `layout`: "tmem" for 128 rows that are combined with a fragment from
-        tensor memory; "rows:T" for T threads a row (`load_global`).
+        tensor memory; "rows:T" for T threads a row (`load_global`); "fours" for an operand A of
+        8 bits, which `Fragment.pack` fills.
         """
         if value is not None:
             if not isinstance(value, FragmentValue):

@@ -10,7 +10,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
-from tilepipe.ir.fragment import VECTOR, row_threads
+from tilepipe.ir.fragment import FOURS, VECTOR, row_threads
 from tilepipe.ir.location import assigned_to, caller
 from tilepipe.lang.fragments.columns import columns
 from tilepipe.lang.fragments.layouts import broken_layout_rule
@@ -100,7 +100,7 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
     @property
     def layout(self) -> str:
         """The layout (`ir.fragment.Fragment`): "tmem" where each warp holds 32 consecutive rows of
-        128; "rows:T" where T threads hold a row; else "wgmma".
+        128; "rows:T" where T threads hold a row; "fours" of an operand A of 8 bits; else "wgmma".
         """
         found = (f._ir for f in self._dependencies())
         return next((f.layout for f in found if f.rows > 1 or row_threads(f.layout)), "wgmma")
@@ -348,13 +348,23 @@ class Fragment(FragmentValue):
                 f" a row; or 1 row, for one value a column; got {rows}×{cols}",
                 caller(),
             )
-        if layout not in ("wgmma", "tmem") or (layout == "tmem" and rows > 128):
+        if layout not in ("wgmma", "tmem", FOURS) or (layout == "tmem" and rows > 128):
             raise TraceError(
-                'the layout of a fragment is "wgmma", "tmem" for up to 128 rows, or "rows:T" with T'
-                f" threads a row; got {layout!r} for {rows} rows",
+                'the layout of a fragment is "wgmma", "tmem" for up to 128 rows, "fours" for'
+                ' operand A of 8 bits, or "rows:T" with T threads a row; got'
+                f" {layout!r} for {rows} rows",
                 caller(),
             )
-        layout = layout if rows == 128 else "wgmma"
+        if layout == FOURS:
+            if not (high and cols % 16 == 0 and dtype in (dtypes.float8_e4m3, dtypes.float8_e5m2)):
+                raise TraceError(
+                    'a fragment of layout "fours" is operand A of wgmma: float8_e4m3 or'
+                    " float8_e5m2, with a multiple of 64 rows and of 16 columns; got"
+                    f" {rows}×{cols} {dtype}",
+                    caller(),
+                )
+        else:
+            layout = layout if rows == 128 else "wgmma"
         ir = registers.Fragment(
             tracer.name(name), dtype, rows, cols, caller(), layout, assigned_to()
         )
@@ -370,15 +380,24 @@ class Fragment(FragmentValue):
             scope.group_open = False
 
     def ir(self) -> Expr:
+        self._refuse_fours("it is not read otherwise: keep the value that was packed")
         self._tracer.check_alive(self._scope, "fragment", self)
         return self._expr
+
+    def _refuse_fours(self, why: str) -> None:
+        if self._ir.layout == FOURS:
+            raise TraceError(
+                f'fragment {self._ir.named} of layout "fours" is operand A of ctx.mma, whose'
+                f" registers f.pack(x) fills; {why}",
+                caller(),
+            )
 
     def _dependencies(self) -> dict[Fragment, int]:
         return {self: self.version}
 
     def operand(self) -> registers.Fragment:
         """The fragment as an operand."""
-        self.ir()
+        self._tracer.check_alive(self._scope, "fragment", self)
         return self._ir
 
     def set(self, value: object, col: int = 0) -> None:
@@ -392,6 +411,7 @@ class Fragment(FragmentValue):
         Raises:
             TraceError: the shapes do not match.
         """
+        self._refuse_fours("write f.pack(x) here, whose columns come in another order")
         step = self._step
         if not isinstance(col, int):
             _refuse_traced_columns(f"f.set(x, col={col!r})", col)
@@ -429,6 +449,50 @@ class Fragment(FragmentValue):
         self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))
         self.written()
 
+    def pack(self, value: FragmentValue, col: int = 0) -> None:
+        """Rounds a value (m, n) of an accumulator's layout to the 8 bits of this fragment, which
+        has layout "fours": operand A of `ctx.mma`. Nothing moves between threads, so of each 16
+        columns, column p of the fragment is column `tp.FOURS_ORDER[p]` of the value, 8 j + 2 t + i
+        for p = 4 t + 2 j + i. A product is the one of the values where the columns of B (n, k)
+        come in that order as well.
+
+        Args:
+            col: the fragment's column from which on they are written, a multiple of 16.
+
+        Raises:
+            TraceError: a fragment or a value of another layout, shapes that do not fit.
+        """
+        f = self._ir
+        if f.layout != FOURS:
+            raise TraceError(
+                f"f.pack(x) fills a fragment of 8 bits that ctx.mma takes as A: make {f.named} by"
+                ' `ctx.fragment(shape=(m, n), dtype="float8_e4m3", layout="fours")`; others are'
+                " written by f.set(x)",
+                caller(),
+            )
+        if not isinstance(value, FragmentValue):
+            raise TraceError(f"f.pack(x) takes a fragment expression, got {value!r}", caller())
+        if not isinstance(col, int):
+            _refuse_traced_columns(f"f.pack(x, col={col!r})", col)
+        x = value.to(f.dtype).ir()
+        rows, cols = x.shape
+        if rows != f.rows or cols % 16 or col % 16 or not 0 <= col <= f.cols - cols:
+            raise TraceError(
+                f"a value of {rows}×{cols} at column {col} cannot be packed into a fragment of"
+                f" {f.rows}×{f.cols}: it needs {f.rows} rows, and multiples of 16 columns inside",
+                caller(),
+            )
+        if value.layout != "wgmma":
+            raise TraceError(
+                'f.pack(x) takes a value of the layout of accumulators, "wgmma"; this one has'
+                f' layout "{value.layout}"',
+                caller(),
+            )
+        self.operand()
+        self._require_together("a write to a fragment")
+        self._tracer.emit(ops.FragmentPack(caller(), f, x, col))
+        self.written()
+
     def fill(self, value: object) -> None:
         """Sets every element to a scalar."""
         self.set(value)
@@ -438,6 +502,7 @@ class Fragment(FragmentValue):
         peer. A fragment (m, 1) also reads a tile (1, m), whose column i becomes row i: the tile
         that TMA fills from a vector along the rows.
         """
+        self._refuse_fours("it is not loaded: load a fragment of another layout, and pack that")
         refuse_columns(self, tile, "f.load(tile)", "ctx.load_global reads a tensor")
         turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
         turned = turned and not row_threads(self._ir.layout)
@@ -458,6 +523,7 @@ class Fragment(FragmentValue):
 
     def load_tmem(self, source: memory.Tmem) -> None:
         """Reads a matrix of the same shape and dtype in tensor memory; see `TmemTensor.load`."""
+        self._refuse_fours("it is not loaded: load a fragment of another layout, and pack that")
         refuse_rows(self, "a load from tensor memory", 'layout="tmem"')
         self._tracer.emit(ops.TmemLoad(caller(), self.operand(), source))
         self.written()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory
-from tilepipe.ir.fragment import SPAN, VECTOR, WARP, row_threads
+from tilepipe.ir.fragment import FOURS, SPAN, VECTOR, WARP, row_threads
 from tilepipe.ir.location import caller
 from tilepipe.ir.ops import Partials
 from tilepipe.ir.program import WARPGROUP
@@ -15,8 +15,8 @@ from tilepipe.lang.tracing.tracer import Tracer
 
 
 def require_layout(layout: str) -> None:
-    """Raises TraceError for what is the name of no layout."""
-    if layout not in SPAN and not row_threads(layout):
+    """Raises TraceError for what is the name of no layout of numbers that threads compute with."""
+    if layout == FOURS or (layout not in SPAN and not row_threads(layout)):
         raise TraceError(
             f'a layout is "wgmma", "tmem", or "rows:T" with T threads a row; got {layout!r}',
             caller(),

@@ -10,6 +10,7 @@ from tilepipe.ir.memory import Cursor
 from tilepipe.machine.memory.fragment_access import write_registers
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.sim import runtime
+from tilepipe.sim.bits import in_fours
 from tilepipe.sim.codegen.functions import Function, defines
 from tilepipe.sim.reductions import found_in_rows, reduced, reduced_columns, reduced_rows
 from tilepipe.sim.scans import scanned_rows
@@ -93,6 +94,11 @@ def _(f: Function, op: ops.FragmentSet) -> None:
     shape = op.value.shape
     width = shape[1] if shape and shape[1] > 1 else op.fragment.cols - op.col
     _set(f, op, op.fragment, f.x(op.value)[0], op.col, width)
+
+
+@defines(ops.FragmentPack, in_fours)
+def _(f: Function, op: ops.FragmentPack) -> None:
+    _set(f, op, op.fragment, f"in_fours({f.x(op.value)[0]})", op.col, op.value.shape[1])
 
 
 @defines(ops.FragmentReduce, reduced_rows)

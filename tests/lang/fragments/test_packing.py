@@ -1,0 +1,59 @@
+"""What tracing refuses of fragments of layout "fours", which `pack` fills and only wgmma reads."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilepipe as tp
+from tests.support.tracing import refused, role_from_text
+
+FOURS = (
+    "a = ctx.fragment(shape=(64, 32), dtype='float8_e4m3', layout='fours')\n"
+    "x = ctx.fragment(shape=(64, 32))\nx.fill(1)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("a + 1", '"fours" is operand A of ctx.mma, whose registers f.pack(x) fills'),
+        ("a.cols(0, 16)", "it is not read otherwise: keep the value that was packed"),
+        ("a.set(x)", "write f.pack(x) here, whose columns come in another order"),
+        ("a.fill(0)", "write f.pack(x) here"),
+        ("a[...] = x", "fragment 'a' (made at"),
+        ("a.load(tiles[0])", "it is not loaded: load a fragment of another layout"),
+        ("ctx.store(tiles[0], a)", "it is not read otherwise"),
+        ("x.pack(a)", "x' (made at"),
+        ("x.pack(x)", "f.pack(x) fills a fragment of 8 bits that ctx.mma takes as A"),
+        ("a.pack(3)", "f.pack(x) takes a fragment expression, got 3"),
+        ("a.pack(x.cols(0, 8))", "a value of 64×8 at column 0 cannot be packed into a fragment"),
+        ("a.pack(x, 8)", "a value of 64×32 at column 8 cannot be packed"),
+        ("a.pack(x.cols(0, 16), 32)", "of 64×32: it needs 64 rows, and multiples of 16 columns"),
+        ("a.pack(x.sum())", "a value of 64×1 at column 0"),
+        ("a.pack(x.cols(0, 16), ctx.lane)", "f.pack(x, col="),
+        (
+            "b = ctx.fragment(shape=(128, 32), dtype='float8_e4m3', layout='fours')\n"
+            "y = ctx.fragment(shape=(128, 32), layout='tmem')\nb.pack(y)",
+            'of the layout of accumulators, "wgmma"; this one has layout "tmem"',
+        ),
+        ("ctx.fragment(shape=(64, 24), dtype='float8_e4m3', layout='fours')", "got 64×24"),
+        ("ctx.fragment(shape=(64, 32), dtype='bfloat16', layout='fours')", "64×32 bfloat16"),
+        ("ctx.fragment(shape=(1, 32), dtype='float8_e4m3', layout='fours')", "got 1×32"),
+        ("ctx.row_index(64, layout='fours')", "got 64×1 int32"),
+        ("ctx.col_index(64, layout='fours')", 'a layout is "wgmma", "tmem", or "rows:T"'),
+    ],
+)
+def test_refused(body: str, says: str) -> None:
+    with refused(tp.TraceError, says):
+        role_from_text(FOURS + body, "warpgroups=1", "tiles = ctx.smem((64, 32), 'float8_e4m3')")
+
+
+def test_an_operand_of_8_bits_in_the_layout_of_accumulators_is_refused() -> None:
+    """Its columns are not where wgmma looks for them."""
+    text = (
+        "a = ctx.fragment(shape=(64, 32), dtype='float8_e4m3')\na.fill(1)\n"
+        "ctx.mma(ctx.accumulator((64, 8)), a, tiles[0], accumulate=False)"
+    )
+    before = "tiles = ctx.smem((8, 32), 'float8_e4m3')"
+    with refused(tp.TraceError, 'Pack what it was made of into one of layout "fours"'):
+        role_from_text(text, "warpgroups=1", before)
