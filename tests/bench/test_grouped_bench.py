@@ -1,5 +1,5 @@
-"""What `tilepipe bench gemm_grouped` measures: shapes from texts and settings. No GPU: nothing is
-opened.
+"""What `tilepipe bench gemm_grouped` and `gemm_k_grouped` measure: shapes from texts and settings.
+No GPU: nothing is opened.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tilepipe as tp
 
 pytest.importorskip("torch")
 
-from tilepipe.bench import grouped
+from tilepipe.bench import grouped, k_grouped
 
 
 def test_shapes_from_texts() -> None:
@@ -49,3 +49,13 @@ def test_contests() -> None:
 def test_a_contest_that_there_cannot_be() -> None:
     with pytest.raises(tp.BindError, match="bm must be 64 or 128 rows"):
         grouped.contests({"bm": 96}, [], tp.H200, 0)
+
+
+def test_contests_with_groups_along_k() -> None:
+    found = k_grouped.contests({}, [], tp.H200, 0)
+    assert len(found) == len(k_grouped.STANDARD)
+    assert found[0].flop == 2.0 * 32768 * 4096 * 4096
+    (one,) = k_grouped.contests({"m": 512, "experts": 3}, [], tp.H200, 0)
+    assert one.problem == "512×512×1024, 3 groups, random"
+    with pytest.raises(tp.BindError, match="--shapes of gemm_k_grouped takes M,N,K,GROUPS"):
+        k_grouped.contests({}, ["1,2,3"], tp.H200, 0)

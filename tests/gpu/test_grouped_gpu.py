@@ -12,6 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, product
+from tests.kernels.gemm_k_grouped.families import FAMILIES as K_FAMILIES, product as k_product
 from tilepipe.kernels.gemm_grouped import reference
 
 pytestmark = [
@@ -188,3 +189,31 @@ def test_the_operation_beside_pytorchs() -> None:
     torch.testing.assert_close(
         compiled(a, weights, offsets), tp.ops.grouped_matmul(a, weights, offsets), rtol=0, atol=0
     )
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("family", K_FAMILIES)
+def test_groups_of_k(family: str, offsets: str) -> None:
+    p = k_product(offsets, 200, 264, **K_FAMILIES[family])
+    p.program.launch()
+    assert p.compare().ok
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_beside_a_loop(transposed: bool) -> None:
+    torch = pytest.importorskip("torch")
+    m, n, k, groups = 700, 136, 320, 9
+    a = torch.randn(m, k, device="cuda").bfloat16().requires_grad_()
+    shape = (groups, n, k) if transposed else (groups, k, n)
+    w = torch.randn(shape, device="cuda").bfloat16().requires_grad_()
+    ends = reference.split_rows(np.random.default_rng(5), m - 33, groups, "skewed")
+    offsets, dc = torch.from_numpy(ends).cuda(), torch.randn(m, n, device="cuda").bfloat16()
+    b = w.transpose(1, 2) if transposed else w
+    tp.ops.grouped_matmul(a, b, offsets).backward(dc)
+    da, db = torch.zeros_like(a, dtype=torch.float32), torch.zeros_like(b, dtype=torch.float32)
+    for group, (start, end) in enumerate(reference.bounds(ends, m)):
+        da[start:end] = dc[start:end].float() @ b[group].detach().float().t()
+        db[group] = a[start:end].detach().float().t() @ dc[start:end].float()
+    torch.testing.assert_close(a.grad.float(), da, rtol=2e-2, atol=0.15)
+    found = w.grad.transpose(1, 2) if transposed else w.grad
+    torch.testing.assert_close(found.float(), db, rtol=2e-2, atol=0.3)

@@ -12,6 +12,7 @@ from tests.gpu.gemms import FAMILIES
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
 from tests.kernels.gemm_gated.families import FAMILIES as GATED
 from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
+from tests.kernels.gemm_k_grouped.families import FAMILIES as K_GROUPED
 from tests.kernels.gemm_quantised.families import FAMILIES as QUANTISED
 from tilepipe import check
 from tilepipe.check.verdict import too_small
@@ -50,6 +51,7 @@ CASES: list[Case] = [
     *(("gemm_gated", family) for family in GATED.values()),
     *(("gemm_quantised", family) for family in QUANTISED.values()),
     *(("gemm_grouped", family) for family in GROUPED.values()),
+    *(("gemm_k_grouped", family) for family in K_GROUPED.values()),
     *(
         ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})
         for pair in PAIRS

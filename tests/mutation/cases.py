@@ -165,6 +165,10 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},
         "cluster": _SMALL | {"cluster": 2},
     },
+    "gemm_k_grouped": {
+        "one consumer": _SMALL | {"bn": 64},
+        "cluster": _SMALL | {"bn": 128, "cluster": 2},
+    },
 }
 
 # extents of further instances, which reach what the others do not
@@ -187,7 +191,11 @@ LEFT_OUT = ("10_asking_before_waiting", "12_conversion", "13_next_token")
 
 # Families that are newer than docs/generated/mutants.md: `make mutants`, which writes that page of
 # all families, leaves this empty.
-NOT_ON_THE_PAGE = {("attention", "dynamic"), ("attention", "packed, causal")}
+NOT_ON_THE_PAGE = {
+    ("attention", "dynamic"),
+    ("attention", "packed, causal"),
+    *(("gemm_k_grouped", name) for name in FAMILIES["gemm_k_grouped"]),
+}
 
 
 def cases() -> list[Case]:

@@ -42,6 +42,8 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm_grouped", {}),
     ("gemm_grouped", {"cluster": 2}),
     ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),
+    ("gemm_k_grouped", {}),
+    ("gemm_k_grouped", {"cluster": 2}),
     *(
         (kernel, {"backward": backward})
         for kernel in ("rms_norm", "layer_norm", "softmax", "cross_entropy")
@@ -174,6 +176,7 @@ def test_ctas_that_compete_for_a_tile_are_explored(
         ("gemm_blockwise", {}, "inputs.full", [2 * 4, 2 * 11]),
         ("attention", {"schedule": "persistent"}, "values.full", [2 * 1, 2 * 5]),
         ("gemm_grouped", {}, "inputs.full", [3 * 3, 3 * 9]),
+        ("gemm_k_grouped", {}, "inputs.full", [3 + 1 + 1, 9 + 1 + 1]),
     ],
 )
 def test_the_phases_of_a_ring(
@@ -235,6 +238,14 @@ def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
             [
                 f"3 tiles per CTA, {steps}, a cluster of 2, groups of 128, 0, 255 and 1 rows"
                 for steps in ("1 K step", "5 K steps")
+            ],
+        ),
+        (
+            "gemm_k_grouped",
+            {"stages": 2},
+            [
+                f"4 tiles per CTA, {steps} at most, 2 CTAs, groups of {rows}, 0, 1 and 56"
+                for steps, rows in (("1 K step", 32), ("5 K steps", 288))
             ],
         ),
         (

@@ -253,6 +253,17 @@ GROUPED: dict[str, Settings] = {
     "float16": {"dtype": "float16", "out_dtype": "float16"},
     "float32 out, B columns first": {"out_dtype": "float32", "b_order": "col"},
 }
+K_GROUPED: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
+    "wide": {"bn": 256, "stages": 3},
+    "tall": {"bm": 256, "stages": 3, "store_slots": 1},
+    "three consumers": {"bm": 192, "consumers": 3},
+    "cluster": {"cluster": 2},
+    "cluster along n": {"cluster_n": 2, "raster": "rows"},
+    "narrow, columns first": {"bm": 64, "consumers": 1, "bn": 64, "bk": 32, "raster": "columns"},
+    "float16 in, float32 out": {"dtype": "float16", "out_dtype": "float32", "group": 1},
+}
 QUANTISED: dict[str, Settings] = {
     "default": {},
     "one consumer": {"consumers": 1, "bm": 64, "bn": 16, "k_group_size": 4},
@@ -346,6 +357,9 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "grouped.sm90": {
         name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
+    "k_grouped.sm90": {
+        name: {"m": 136, "n": 200, "k": 420, "experts": 5} | s for name, s in K_GROUPED.items()
+    },
     "stream_k.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "quantised.sm90": {n: {"m": 40, "n": 200, "k": 392} | s for n, s in QUANTISED.items()},
     "attention.sm90": _ATTENTION_SM90,
@@ -370,6 +384,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "gated.sm90": ("default", "cluster"),
     **dict.fromkeys(_ROW_KERNELS, ("default", "default, backward", "cluster, backward")),
     "grouped.sm90": ("default", "ping-pong cluster"),
+    "k_grouped.sm90": ("default", "cluster"),
     "stream_k.sm90": ("default",),
     "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
@@ -422,6 +437,7 @@ RUN: dict[str, dict[str, Settings]] = {
     "stream_k.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "quantised.sm90": {"default": {"m": 40, "n": 200, "k": 392}},
     "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
+    "k_grouped.sm90": {"default": {"m": 136, "n": 200, "k": 420, "experts": 5}},
     "attention.sm90": {
         "default": {"s_q": 200, "s_kv": 300},
         "causal": {

@@ -165,8 +165,8 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
     ).launcher()
 
 
-def parse(text: str) -> tuple[int, int, int, int, str]:
-    """A shape from "M,N,K,GROUPS" or "M,N,K,GROUPS,SPLIT"."""
+def parse(text: str, kernel: str = SPEC.name) -> tuple[int, int, int, int, str]:
+    """A shape from "M,N,K,GROUPS" or "M,N,K,GROUPS,SPLIT". `kernel`: for the message."""
     parts = text.split(",")
     if (
         len(parts) in (4, 5)
@@ -176,7 +176,7 @@ def parse(text: str) -> tuple[int, int, int, int, str]:
         m, n, k, groups = map(int, parts[:4])
         return m, n, k, groups, (*parts[4:], "random")[0]
     raise BindError(
-        f"--shapes of gemm_grouped takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or standard;"
+        f"--shapes of {kernel} takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or standard;"
         f" got {text!r}"
     )
 

@@ -142,6 +142,29 @@ def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     return found
 
 
+def k_grouped_sizes(cfg: OutputTiling) -> Sizes:
+    """m, n, k, and the elements of k of four groups: more than fills the ring of stages twice and a
+    part of a K tile, none, one, and less than a K tile; of no group: three. Each CTA has a tile of
+    each group.
+    """
+    few, many = steps_of(cfg.stages)
+    found = Sizes()
+    for steps in (few, many):
+        parts = (steps * cfg.bk - cfg.bk // 2, 0, 1, cfg.bk - 8)
+        extents: dict[str, Setting] = {
+            "m": clusters_of(cfg.cluster_size) * cfg.bm * cfg.cluster,
+            "n": cfg.bn * cfg.cluster_n,
+            "k": sum(parts) + 3,
+            "experts": len(parts),
+            "split": ",".join(map(str, parts)),
+        }
+        at_most = f"{steps} K step{'s' if steps > 1 else ''} at most"
+        rows = f"groups of {', '.join(map(str, parts[:-1]))} and {parts[-1]}"
+        name = f"{len(parts)} tiles per CTA, {at_most}, {_ctas(cfg.cluster_size)}, {rows}"
+        found[name] = Size(extents, clusters_of(cfg.cluster_size))
+    return found
+
+
 def drawn_attention_sizes(rows: int, keys: int, stages: int, heads: int) -> Sizes:
     """s_q and s_kv as of `attention_sizes`, where CTAs draw their tiles, through a ring of two
     answers: one CTA that takes them all, and two that compete for more than one each.

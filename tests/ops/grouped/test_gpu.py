@@ -104,11 +104,43 @@ def test_meta_and_compiled(gpu: Emulator) -> None:
         a, b, offsets
     )
     assert torch_grouped.operator in {node.target for node in traced.graph.nodes}
+    right = torch.empty(100, 24, device="meta").half()
+    z = grouped_matmul(a.t().to("meta"), right, offsets.to("meta"))
+    assert z.shape == (4, 40, 24)
     with torch.overrides.BaseTorchFunctionMode():
         before = torch.full((100, 24), 7.0)
         out = before.clone()
         grouped_matmul(a, b, offsets, out=out)
     assert torch.allclose(out, expected(a, b, offsets, before), atol=1e-3)
+
+
+@pytest.mark.parametrize("k", [40, 37])
+def test_groups_of_k_of_any_layout(gpu: Emulator, k: int) -> None:
+    """Both are read by rows of the extent that the groups share; any other layout is copied."""
+    a, b = torch.randn(100, k).half(), torch.randn(100, 24).half()
+    offsets = torch.tensor([5, 5, 40, 90], dtype=torch.int32)
+    bounds = reference.bounds(offsets.numpy(), 100)
+    want = torch.stack([a[i:j].float().t() @ b[i:j].float() for i, j in bounds])
+    for left in (a.t(), a.t().contiguous(), a.repeat_interleave(2, 0)[::2].t()):
+        for right in (b, b.t().contiguous().t()):
+            out = torch.full((4, k, 24), 7.0)
+            assert grouped_matmul(left, right, offsets, out=out) is out
+            assert torch.allclose(out, want, atol=1e-3)
+    assert gpu.launches == 6
+    empty = grouped_matmul(a[:0].t(), b[:0], offsets, out=torch.full((4, k, 24), 7.0))
+    assert not empty.any()
+    assert gpu.launches == 6
+
+
+def test_groups_of_columns_are_the_transposed_rows(gpu: Emulator) -> None:
+    a, b, offsets = tensors()
+    for before in (torch.full((24, 100), 7.0), torch.full((100, 24), 7.0).t()):
+        out = before.clone(memory_format=torch.preserve_format)
+        left, right = b.transpose(1, 2), a.t()
+        assert grouped_matmul(left, right, offs=offsets, out=out) is out
+        assert torch.allclose(out, expected(a, b, offsets, before.t()).t(), atol=1e-3)
+    assert (gpu.launches, len(gpu.bound)) == (2, 2)
+    assert grouped_matmul(left, right, offs=offsets).stride() == (1, 24)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +158,11 @@ def test_meta_and_compiled(gpu: Emulator) -> None:
             "out is float32 and out_dtype float16",
         ),
         (
-            {"a": torch.zeros(100, 40, dtype=torch.float16, requires_grad=True)},
-            "grouped_matmul has no gradient, and an operand requires one",
+            {
+                "a": torch.zeros(100, 40, dtype=torch.float16, requires_grad=True),
+                "out": torch.zeros(100, 24),
+            },
+            "grouped_matmul: out= has no gradient, and an operand requires one",
         ),
         ({"seed": 1}, "seed and progress belong to the simulator"),
         ({"depth": 1}, "does not know the setting depth"),

@@ -55,11 +55,161 @@ def test_numpy_without_anything(shape: tuple[int, int, int]) -> None:
     assert not none.any()
 
 
+def looped(a: Any, b: Any, offsets: Any) -> Any:
+    """The product of each group by itself, in float64; zeros in no group."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    if a.ndim == b.ndim == 3:
+        return np.stack([x @ y for x, y in zip(a, b, strict=True)])
+    if b.ndim == 3:
+        c = np.zeros((len(a), b.shape[2]))
+        for g, (start, end) in enumerate(reference.bounds(offsets, len(a))):
+            c[start:end] = a[start:end] @ b[g]
+        return c
+    bounds = reference.bounds(offsets, b.shape[0 if a.ndim == 2 else 1])
+    if a.ndim == 2:
+        return np.stack([a[:, start:end] @ b[start:end] for start, end in bounds])
+    c = np.zeros((a.shape[1], b.shape[1]))
+    for g, (start, end) in enumerate(bounds):
+        c[:, start:end] = a[g] @ b[:, start:end]
+    return c
+
+
+FORMS = {
+    "rows of a": ((100, 40), (4, 40, 24)),
+    "k": ((40, 100), (100, 24)),
+    "columns of b": ((4, 24, 40), (40, 100)),
+    "nothing": ((4, 24, 40), (4, 40, 32)),
+}
+ENDS = ([5, 5, 40, 90], [0, 0, 0, 100], [60, 30, 61, 1000])
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_numpy_forms(form: str, ends: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in FORMS[form])
+    offsets = None if form == "nothing" else np.array(ends, np.int32)
+    want = looped(a, b, offsets)
+    given: dict[str, Any] = {} if offsets is None else {"offs": offsets}
+    np.testing.assert_allclose(grouped_matmul(a, b, out_dtype="float32", **given), want, atol=1e-4)
+    out = np.full(want.shape, 7, np.float32)
+    assert grouped_matmul(a, b, offsets, out=out) is out
+    kept = {"rows of a": (slice(90, None),), "columns of b": (slice(None), slice(90, None))}
+    if form in kept and ends[-1] == 90:
+        assert (out[kept[form]] == 7).all()
+        out[kept[form]] = 0
+    np.testing.assert_allclose(out, want, atol=1e-4)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 100, 24), (40, 0, 24), (40, 100, 0)])
+def test_numpy_groups_of_k_without_anything(m: int, k: int, n: int) -> None:
+    a, b, offsets = np.ones((m, k), np.float16), np.ones((k, n), np.float16), operands()[2]
+    c = grouped_matmul(a, b, offsets)
+    assert c.shape == (4, m, n)
+    assert not c.any()
+
+
+torch = pytest.importorskip("torch")
+
+
+def differentiated(form: str, ends: list[int], product: Any) -> list[Any]:
+    """The result of a product, both gradients, and those of the gradients' squares."""
+    generator = torch.Generator().manual_seed(3)
+    a, b = (
+        torch.randn(shape, generator=generator).half().requires_grad_() for shape in FORMS[form]
+    )
+    c = product(a, b, ends)
+    weights = torch.randn(c.shape, generator=generator)
+    last = max(min(max(ends), 100), 0)
+    if form == "rows of a":
+        weights[last:] = 0
+    if form == "columns of b":
+        weights[:, last:] = 0
+    first = torch.autograd.grad((c.float() * weights).sum(), (a, b), create_graph=True)
+    second = torch.autograd.grad(sum((x.float() ** 2).sum() for x in first), (a, b))
+    kept = torch.where(weights == 0, 0, c)
+    return [x.detach().float() for x in (kept, *first, *second)]
+
+
+def ours(a: Any, b: Any, ends: list[int]) -> Any:
+    given = {} if a.dim() == b.dim() == 3 else {"offs": torch.tensor(ends, dtype=torch.int32)}
+    return grouped_matmul(a, b, out_dtype=torch.float32, **given)
+
+
+def of_torch(a: Any, b: Any, ends: list[int]) -> Any:
+    """A loop of PyTorch's products in float32."""
+    a, b = a.float(), b.float()
+    if a.dim() == b.dim() == 3:
+        return torch.bmm(a, b)
+    bounds = reference.bounds(np.array(ends), 100)
+    if b.dim() == 3:
+        parts = [a[i:j] @ b[g] for g, (i, j) in enumerate(bounds)]
+        return torch.cat([*parts, a[bounds[-1][1] :] @ b[0] * 0])
+    if a.dim() == 2:
+        return torch.stack([a[:, i:j] @ b[i:j] for i, j in bounds])
+    parts = [a[g] @ b[:, i:j] for g, (i, j) in enumerate(bounds)]
+    return torch.cat([*parts, a[0] @ b[:, bounds[-1][1] :] * 0], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_and_theirs(form: str, ends: list[int]) -> None:
+    found, want = (differentiated(form, ends, product) for product in (ours, of_torch))
+    for x, y in zip(found, want, strict=True):
+        assert x.shape == y.shape
+        torch.testing.assert_close(x, y, rtol=2e-2, atol=2e-2 * float(y.std()))
+
+
+def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
+    weights = torch.randn(4, 24, 40).half().requires_grad_()
+    a, offsets = torch.randn(100, 40).half(), torch.tensor(ENDS[0], dtype=torch.int32)
+    grouped_matmul(a, weights.transpose(1, 2), offsets).sum().backward()
+    assert weights.grad.is_contiguous()
+    want = a[5:40].float().sum(0).expand(24, 40)
+    torch.testing.assert_close(weights.grad[2].float(), want, rtol=1e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"a": np.zeros(3, np.float16)}, "a must be (m, k), it has shape (3,)"),
-        ({"b": np.zeros((40, 24), np.float16)}, "b must be (groups, k, n), it has shape (40, 24)"),
+        ({"b": np.zeros(40, np.float16)}, "b must be (groups, k, n), it has shape (40,)"),
+        (
+            {"b": np.zeros((4, 4, 40, 24), np.float16)},
+            "b must be (groups, k, n), it has shape (4, 4, 40, 24). It takes a (m, k) and b",
+        ),
+        (
+            {"b": np.zeros((48, 24), np.float16)},
+            "a is 100×40 and b 48×24; 40 columns against 48 rows",
+        ),
+        (
+            {"b": np.zeros((40, 24), np.float16), "bn": 64, "schedule": "pingpong"},
+            "grouped_matmul with groups of k does not know the setting schedule; it has bm, bn",
+        ),
+        (
+            {"b": np.zeros((40, 24), np.float16), "out": np.zeros((100, 24), np.float16)},
+            "out must have shape (4, 100, 24), it has (100, 24)",
+        ),
+        (
+            {"a": np.zeros((4, 100, 48), np.float16), "b": np.zeros((40, 24), np.float16)},
+            "a is 4 times 100×48 and b 40×24; 48 columns against 40 rows",
+        ),
+        (
+            {"a": np.zeros((3, 100, 40), np.float16), "b": np.zeros((40, 24), np.float16)},
+            "a has 3 groups and offsets shape (4,); each group has one element, the column of b",
+        ),
+        ({"a": np.zeros((4, 100, 40), np.float16)}, "offsets would be of nothing, leave them away"),
+        (
+            {"a": np.zeros((3, 100, 40), np.float16), "offsets": None},
+            "a has 3 groups and b 4",
+        ),
+        (
+            {"a": np.zeros((4, 100, 40), np.float16), "offsets": None, "activation": "relu"},
+            "grouped_matmul of one matrix for each group does not know the setting activation",
+        ),
+        ({"offsets": None}, "offsets, the end of each group, are not given"),
+        ({"offs": np.zeros(4, np.int32)}, "offs is another name of offsets; give one of them"),
         (
             {"b": np.zeros((4, 32, 24), np.float16)},
             "a is 100×40 and b 4 times 32×24; 40 columns against 32 rows",

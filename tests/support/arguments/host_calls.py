@@ -25,6 +25,8 @@ from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
+from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_quantised import sm90 as gemm_quantised
 from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
 from tilepipe.kernels.gemm_quantised.layout import pack
@@ -154,6 +156,17 @@ def _grouped() -> Any:
     }
 
 
+def _k_grouped() -> Any:
+    a, b, c = matrices((64, 64), (64, 64), (2, 64, 64))
+    return gemm_k_grouped.bind, {
+        "a": a.T,
+        "b": b.T,
+        "c": c,
+        "offsets": np.array([32, 64], np.int32),
+        "cfg": KGroupedGemmConfig(),
+    }
+
+
 def _matmul() -> Any:
     a, b = matrices((8, 16), (16, 8))
     return tp.ops.matmul, {
@@ -239,6 +252,7 @@ def _ops_grouped() -> Any:
         "a": a,
         "b": b,
         "offsets": offsets,
+        "offs": None,
         "out": None,
         "out_dtype": None,
         "seed": 0,
@@ -297,6 +311,7 @@ _CONFIGS: dict[str, Any] = {
     "GemmConfig": GemmConfig,
     "AttentionConfig": AttentionConfig,
     "GroupedGemmConfig": GroupedGemmConfig,
+    "KGroupedGemmConfig": KGroupedGemmConfig,
     "BlockwiseGemmConfig": BlockwiseGemmConfig,
 }
 
@@ -484,6 +499,7 @@ CALLS: dict[str, Call] = {
     "gemm_gated.bind": Call(_gated),
     "gemm_quantised.bind": Call(_quantised),
     "gemm_grouped.bind": Call(_grouped),
+    "gemm_k_grouped.bind": Call(_k_grouped),
     "ops.matmul": Call(
         _matmul,
         _OP
@@ -518,7 +534,7 @@ CALLS: dict[str, Call] = {
     "ops.gated_matmul": Call(_ops_gated, _OP),
     "ops.prepare_weights": Call(_ops_prepare),
     "ops.quantised_matmul": Call(_ops_quantised, _OP),
-    "ops.grouped_matmul": Call(_ops_grouped, _OP),
+    "ops.grouped_matmul": Call(_ops_grouped, _OP | {"offs": {"None"}}),
     "ops.rms_norm": Call(
         _ops_rms_norm, _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}}
     ),

@@ -4,6 +4,7 @@ that multiplies the memory at the addresses it is given. What TMA would refuse i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,9 @@ from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
+from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
+from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped.validation import check_arguments as check_k_arguments
 from tilepipe.ops.grouped import gpu as torch_grouped
 
 
@@ -33,8 +37,17 @@ class Emulator:
         self.bound.append({"a": a, "b": b, "c": c, "offsets": offsets, "cfg": cfg})
         return self
 
+    def bind_k(self, a: Any, b: Any, c: Any, offsets: Any, cfg: KGroupedGemmConfig) -> Emulator:
+        check_k_arguments(a, b, c, offsets)
+        tma_takes(a, "col")
+        tma_takes(b, "col")
+        tma_takes(c, "row")
+        self.bound.append({"a": a, "b": b, "c": c, "offsets": offsets, "cfg": cfg})
+        return self
+
     def launcher(self) -> Any:
         views = {name: self.bound[-1][name] for name in self.tensors}
+        along_k = isinstance(self.bound[-1]["cfg"], KGroupedGemmConfig)
 
         def launch(addresses: tuple[int, ...], stream: int) -> None:
             assert stream == 7
@@ -43,7 +56,12 @@ class Emulator:
                 name: at(place, views[name])
                 for name, place in zip(self.tensors, addresses, strict=True)
             }
-            for group, (start, end) in enumerate(reference.bounds(x["offsets"], len(x["a"]))):
+            extent = x["a"].shape[1 if along_k else 0]
+            for group, (start, end) in enumerate(reference.bounds(x["offsets"], extent)):
+                if along_k:
+                    left, right = (x[name][:, start:end].astype(np.float32) for name in "ab")
+                    x["c"][group] = (left @ right.T).astype(x["c"].dtype)
+                    continue
                 z = x["a"][start:end].astype(np.float32) @ x["b"][group].astype(np.float32).T
                 x["c"][start:end] = z.astype(x["c"].dtype)
 
@@ -54,10 +72,12 @@ class Emulator:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
     monkeypatch.setattr(gemm_grouped, "bind", emulator.bind)
+    monkeypatch.setattr(gemm_k_grouped, "bind", emulator.bind_k)
     take_cpu_for_gpu(monkeypatch)
     torch_grouped.plans.forget()
-    return emulator
+    yield emulator
+    torch_grouped.plans.forget()  # CPU tensors of a later test would find them

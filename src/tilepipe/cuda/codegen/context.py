@@ -188,6 +188,10 @@ class Context:
         """
         return self.names.of(("temporary", name), name)
 
+    def fresh(self, name: str) -> str:
+        """A new identifier for a helper value of the printer, of which a scope may have several."""
+        return self.names.fresh(name)
+
     def name(self, thing: Local | Variable | Cursor, suffix: str = "", c_type: str = "i32") -> str:
         """The identifier of a value that is already bound. One bound by set-up code becomes a
         parameter.

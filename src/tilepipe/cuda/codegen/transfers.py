@@ -137,7 +137,7 @@ def _ragged(ctx: Context, tensor: TensorParam, lines: Expr | None, row: str) -> 
     axis = tensor.lines_axis
     extent = tensor.box[axis]
     wanted = str(extent) if lines is None else f"min({text(ctx, lines)}, {extent})"
-    rows, first = ctx.temporary("rows"), row if row.isalnum() else f"({row})"
+    rows, first = ctx.fresh("rows"), row if row.isalnum() else f"({row})"
     ctx.out(
         f"const i32 {rows} = max(min({wanted},"
         f" {ctx.argument('shape', tensor.name, axis)} - {first}), 0);"

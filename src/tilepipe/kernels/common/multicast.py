@@ -77,15 +77,20 @@ class Share:
         tile: tp.SmemTile,
         at: Place,
         barrier: tp.MbarPtr,
+        *,
+        lines: tp.Value | None = None,
     ) -> None:
-        """Loads this CTA's part of `tile`, whose first element is at (batch, row, k)."""
+        """Loads this CTA's part of `tile`, whose first element is at (batch, row, k). `lines`: of a
+        column-major tile, by a ragged map, as of `ctx.tma_load`.
+        """
         share = tile.shape[0] // self.parts
         first = self.part * share if self.parts > 1 else 0
         batch, row, k = at
         rows = load_rows(share)
         for i in range(0, share, rows):
             where = (batch, row + first + i, k)[-tensor.rank :]
-            ctx.tma_load(tensor, where, tile.rows(first + i, rows), barrier, multicast=self.mask)
+            part = tile.rows(first + i, rows)
+            ctx.tma_load(tensor, where, part, barrier, multicast=self.mask, lines=lines)
 
 
 @dataclass(frozen=True, eq=False)

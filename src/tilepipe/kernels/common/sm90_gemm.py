@@ -184,12 +184,15 @@ class Accumulators:
     cores busy; sums that are read after each stage leave none.
     """
 
-    def __init__(self, ctx: tp.Context, cfg: Sm90Tiling, readers: int | None) -> None:
-        """`readers`: see `Sm90Gemm.readers`."""
+    def __init__(
+        self, ctx: tp.Context, cfg: Sm90Tiling, readers: int | None, *, empty: bool = False
+    ) -> None:
+        """`readers`: see `Sm90Gemm.readers`. `empty`: a tile may have no stage; its sums are 0."""
         self._ctx = ctx
         self._cfg = cfg
         self._readers = readers
         self._promotes = cfg.accumulate == "promote"
+        self._from_zero = cfg.split_k > 1 or empty  # there may be no step for this CTA
         self.lag = 0 if self._promotes else 1
         self.blocks = self._new()
         self._partial = self._new() if self._promotes else self.blocks
@@ -206,7 +209,7 @@ class Accumulators:
     ) -> None:
         """The product of `k_steps` stages; rows [first_row, first_row + rows) of their A tiles."""
         ctx, cfg = self._ctx, self._cfg
-        if self._promotes or cfg.split_k > 1:  # there may be no step for this CTA
+        if self._promotes or self._from_zero:
             for acc in chain(*self.blocks):
                 acc.fill(0)
         for step in ctx.range(k_steps):
@@ -220,7 +223,7 @@ class Accumulators:
 
     def _adds(self, j: int, step: tp.Value) -> bool | tp.Value:
         """True if the MMAs of K tile `j` of a stage add to what the accumulators hold."""
-        if j or (self._cfg.split_k > 1 and not self._promotes):
+        if j or (self._from_zero and not self._promotes):
             return True
         return False if self._promotes else step > 0
 

@@ -1,5 +1,7 @@
 """grouped_matmul of CUDA tensors: its prepared launches, and the operator
-`tilepipe::grouped_matmul`, which PyTorch's compiler sees. It has no gradient.
+`tilepipe::grouped_matmul`, which PyTorch's compiler and autograd see. With b (groups, k, n) its
+groups are of rows of a, with b (k, n) of k; the other forms of `ops.grouped_matmul` are views of
+the first, and `ops.matmul`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
+from tilepipe.kernels.gemm_k_grouped import heuristics as k_heuristics, sm90 as gemm_k_grouped
+from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
 from tilepipe.ops.grouped import simulated
 from tilepipe.ops.grouped.call import Extents, checked, config
 from tilepipe.ops.grouped.public import NAME, GroupedCall
@@ -20,11 +26,12 @@ from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
+    library,
     observed,
-    refuse_gradient,
     register,
     settings_of,
     settings_text,
+    wants_gradient,
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import Operand, ProductPlan, Views
@@ -39,8 +46,13 @@ SCHEMA = (
 
 def grouped_matmul(call: Call) -> torch.Tensor:
     """`ops.grouped_matmul` of PyTorch tensors, with all its options."""
-    refuse_gradient(NAME, call.a, call.b, call.out)
-    if not is_tracing() and not observed(call.a, call.b, call.offsets, call.out):
+    differentiate = wants_gradient(call.a, call.b, call.out)
+    if differentiate and call.out is not None:
+        raise BindError(
+            f"{NAME}: out= has no gradient, and an operand requires one; leave out= away, or call"
+            " it under torch.no_grad()"
+        )
+    if not (differentiate or is_tracing()) and not observed(call.a, call.b, call.offsets, call.out):
         return plans.run(call)
     if call.out is None and torch.is_autocast_enabled("cuda"):
         call.a, call.b = autocast(call.a), autocast(call.b)
@@ -49,7 +61,9 @@ def grouped_matmul(call: Call) -> torch.Tensor:
     c = operator(call.a, call.b, call.offsets, torch_dtype(dtype), text)
     if call.out is None:
         return c
-    return call.out.copy_(torch.where(_in_groups(found, call.offsets), c, call.out))
+    return call.out.copy_(
+        c if found.along_k else torch.where(_in_groups(found, call.offsets), c, call.out)
+    )
 
 
 def _checked_tensors(call: Call) -> tuple[Extents, DType]:
@@ -74,44 +88,70 @@ def _key(call: Call) -> object:
 def _prepare(call: Call) -> ProductPlan:
     found, dtype = _checked_tensors(call)
     inputs = array_dtype(call.a)
-    given = config(call.settings, inputs)
+    given = config(call.settings, inputs, found.along_k)
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, offsets = (views[name] for name in ("a", "b", "offsets"))
-        cfg = given
-        if not call.settings:
-            problem = GroupedProblem(*found, inputs, dtype, array_order(b))
-            cfg = heuristics.best(problem, chip)
+        cfg = given if call.settings else _chosen(found, inputs, dtype, array_order(b), chip)
+        if isinstance(cfg, KGroupedGemmConfig):
+            left, right = a.swapaxes(0, 1), b.swapaxes(0, 1)
+            return gemm_k_grouped.bind(left, right, written, offsets, cfg)
         return gemm_grouped.bind(a, b, written, offsets, cfg)
 
-    operands = [
-        Operand(("a",), call.a, order="row"),
-        Operand(("b",), call.b, lambda x: x.transpose(1, 2)),
-        Operand(("offsets",), call.offsets, matrix=False),
-    ]
-    shape = found.m, found.n
-    return products.prepare(
-        NAME, operands, call.out, shape, torch_dtype(dtype), bind, empty=found.empty
+    # With groups of k both are (k, ...) by rows, so that a copy is, too.
+    left, right = (
+        (Operand(("a",), call.a, _turned, order="row"), Operand(("b",), call.b, order="row"))
+        if found.along_k
+        else (Operand(("a",), call.a, order="row"), Operand(("b",), call.b, _turned))
     )
+    return products.prepare(
+        NAME,
+        [left, right, Operand(("offsets",), call.offsets, matrix=False)],
+        call.out,
+        found.shape,
+        torch_dtype(dtype),
+        bind,
+        empty=found.empty,
+    )
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(-1, -2)
+
+
+def _chosen(
+    found: Extents, inputs: DType, wanted: DType, b_order: str, chip: Chip
+) -> GroupedGemmConfig | KGroupedGemmConfig:
+    m, n, k, groups, along_k = found
+    if along_k:
+        return k_heuristics.best(KGroupedProblem(m, n, k, groups, inputs, wanted), chip)
+    return heuristics.best(GroupedProblem(m, n, k, groups, inputs, wanted, b_order), chip)
 
 
 def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
     if plan.launcher is not None:
         # rows of no group keep what they hold
-        return plan.launch((call.a, call.b, call.offsets), call.out, keeps=True)
+        keeps = call.b.dim() == 3
+        return plan.launch((call.a, call.b, call.offsets), call.out, keeps=keeps)
     if call.out is None:
         return torch.zeros(plan.shape, dtype=plan.dtype, device=plan.device)
     found, _ = checked(call)
-    if found.groups and call.out.numel():
+    if found.along_k:
+        call.out.zero_()
+    elif found.groups and call.out.numel():
         call.out.masked_fill_(_in_groups(found, call.offsets), 0)  # sums over nothing
     return call.out
 
 
 def _in_groups(found: Extents, offsets: torch.Tensor) -> torch.Tensor:
-    """Which rows are in a group, (m, 1): those below the largest offset."""
-    rows = torch.arange(found.m, device=offsets.device)
-    last = offsets.max() if found.groups else torch.zeros((), device=offsets.device)
-    return (rows < last)[:, None]
+    """Which rows are in a group, (m, 1)."""
+    return _below_last(found.m, offsets)
+
+
+def _below_last(rows: int, offsets: torch.Tensor) -> torch.Tensor:
+    """Which of so many rows are in a group, (rows, 1): those below the largest offset."""
+    last = offsets.max() if offsets.shape[0] else torch.zeros((), device=offsets.device)
+    return (torch.arange(rows, device=offsets.device) < last)[:, None]
 
 
 _simulate = simulation(NAME, lambda call: call.a, _checked_tensors, simulated.grouped_matmul)
@@ -139,16 +179,80 @@ def _fake(
     settings: str = "()",
 ) -> torch.Tensor:
     """The shape and dtype of the result, for tensors without data."""
-    if (a.dim(), b.dim(), offsets.dim()) != (2, 3, 1):
+    if (a.dim(), offsets.dim()) != (2, 1) or b.dim() not in (2, 3):
         raise BindError(
-            f"{NAME} takes a (m, k), b (groups, k, n), offsets (groups,); got {a.dim()}-D,"
-            f" {b.dim()}-D and {offsets.dim()}-D"
+            f"{NAME} takes a (m, k), b (groups, k, n) or (k, n), offsets (groups,); got"
+            f" {a.dim()}-D, {b.dim()}-D and {offsets.dim()}-D"
         )
     torch._check(
-        a.shape[1] == b.shape[1],
-        lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[1]} rows",
+        a.shape[1] == b.shape[-2],
+        lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[-2]} rows",
     )
-    return a.new_empty((a.shape[0], b.shape[2]), dtype=a.dtype if out_dtype is None else out_dtype)
+    groups = offsets.shape if b.dim() == 2 else ()
+    return a.new_empty(
+        (*groups, a.shape[0], b.shape[-1]), dtype=a.dtype if out_dtype is None else out_dtype
+    )
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)
+
+
+class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
+    """What the forward pass keeps for the gradients: a, b and the offsets."""
+
+    saved_tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    needs_input_grad: tuple[bool, ...]
+
+
+def _setup(ctx: Context, inputs: tuple[torch.Tensor, ...], output: object) -> None:
+    ctx.save_for_backward(*inputs[:3])
+
+
+def _backward(ctx: Context, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """With groups of rows of a: dA[start:end] = dC[start:end] · B[g]ᵀ, and dB[g] = A[start:end]ᵀ ·
+    dC[start:end], whose groups are of k. With groups of k: dA[:, start:end] = dC[g] ·
+    B[start:end]ᵀ, and dB[start:end] = A[:, start:end]ᵀ · dC[g]. Made of operators that have
+    gradients themselves; dB is laid out as B, so that a transposed weight gets a gradient in its
+    own layout.
+    """
+    a, b, offsets = ctx.saved_tensors
+    da = db = None
+    need_a, need_b = ctx.needs_input_grad[:2]
+    g = grad.to(a.dtype)
+    if b.dim() == 2:
+        if need_a:
+            da = _of_rows(b, _turned(g), offsets).t()
+        if need_b:
+            db = _of_rows(a.t(), g, offsets)
+        return da, db, None, None, None
+    if need_a:
+        da = _of_rows(g, _turned(b), offsets)
+    if need_b:
+        turned = b.stride(-1) != 1 and b.stride(-2) == 1
+        left, right = (g, a) if turned else (a, g)
+        db = _times(left.t(), right, offsets)
+        db = _turned(db) if turned else db
+    return da, db, None, None, None
+
+
+def _of_rows(x: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """x[start:end] @ b[g] for each group of rows, and zeros for rows of no group."""
+    if _recorded(x, b, offsets):
+        return torch.where(_below_last(x.shape[0], offsets), operator(x, b, offsets), 0)
+    out = torch.zeros((x.shape[0], b.shape[2]), dtype=x.dtype, device=x.device)
+    return plans.run(GroupedCall(x, b, offsets, out, None, ()))
+
+
+def _times(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """x[:, start:end] @ y[start:end] for each group of k."""
+    if _recorded(x, y, offsets):
+        return operator(x, y, offsets)
+    return plans.run(GroupedCall(x, y, offsets, None, None, ()))
+
+
+def _recorded(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor) -> bool:
+    """True if anything but the result of a product is wanted."""
+    return is_tracing() or observed(x, y, offsets) or wants_gradient(x, y)
+
+
+torch.library.register_autograd(f"tilepipe::{NAME}", _backward, setup_context=_setup, lib=library)

@@ -1,24 +1,24 @@
-"""grouped_matmul(a, b, offsets): rows of a, group by group, times the group's matrix of b; on the
-GPU for CUDA tensors, on the simulator for NumPy arrays and for tensors on the CPU.
+"""grouped_matmul(a, b, offsets): products of matrices in groups; on the GPU for CUDA tensors, on
+the simulator for NumPy arrays and for tensors on the CPU.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 
+from tilepipe.errors import BindError
 from tilepipe.ops.calls import ArrayT, Progress, Setting, Settings, gpu_module
+from tilepipe.ops.matmul.public import matmul
 
 NAME = "grouped_matmul"
 
 
 @dataclass
 class GroupedCall(Generic[ArrayT]):
-    """a[start:end] @ b[g] for the rows of each group; `ops.grouped_matmul` says what each may
-    be.
-    """
+    """Products of groups of rows of a, or of k; `ops.grouped_matmul` says what each may be."""
 
     a: ArrayT
     b: ArrayT
@@ -31,45 +31,91 @@ class GroupedCall(Generic[ArrayT]):
 def grouped_matmul(
     a: ArrayT,
     b: ArrayT,
-    offsets: ArrayT,
+    offsets: ArrayT | None = None,
     *,
+    offs: ArrayT | None = None,
     out: ArrayT | None = None,
     out_dtype: object = None,
     seed: int = 0,
     progress: Progress | None = None,
     **settings: Setting,
 ) -> ArrayT:
-    """a[start:end] @ b[g] for the rows [start, end) of each group g, accumulated in float32 and
-    rounded once: the products of a mixture of experts, as `torch.nn.functional.grouped_mm` has
-    them.
+    """The products of a mixture of experts, as `torch.nn.functional.grouped_mm` has them,
+    accumulated in float32 and rounded once. The dimensions of a and b say what the groups are of:
+
+    | a | b | offsets are of | result |
+    |---|---|---|---|
+    | (m, k) | (groups, k, n) | rows of a | (m, n): a[start:end] @ b[g] |
+    | (m, k) | (k, n) | k | (groups, m, n): a[:, start:end] @ b[start:end] |
+    | (groups, m, k) | (k, n) | columns of b | (m, n): a[g] @ b[:, start:end] |
+    | (groups, m, k) | (groups, k, n) | nothing: none are given | (groups, m, n): a[g] @ b[g] |
+
+    PyTorch's autograd differentiates all four: the gradient of the weights of the first is a
+    product of the second kind.
 
     Args:
-        a: (m, k), its rows sorted by group. b: (groups, k, n). Both bfloat16 or both float16; two
-            CUDA tensors of PyTorch; or two tensors on the CPU, or two NumPy arrays, which run on
-            the simulated GPU. Read where
-            they lie if a is row-major, each matrix of b row- or column-major (weights (groups, n,
-            k) are passed transposed), and the other strides are multiples of 16 bytes; copied first
-            if not.
+        a, b: both bfloat16 or both float16; two CUDA tensors of PyTorch; or two tensors on the CPU,
+            or two NumPy arrays, which run on the simulated GPU. Read where they lie if the
+            dimension along which groups begin is not the contiguous one, each matrix of a batch is
+            row- or column-major (weights (groups, n, k) are passed transposed), and the other
+            strides are multiples of 16 bytes; copied first if not.
         offsets: int32 (groups,): the end of each group, the row after its last, on the device of a.
             Only the kernel reads it: nothing waits for the host, and a CUDA graph may be replayed
-            with other offsets. An offset below the one before it makes an empty group, one above m
-            counts as m.
-        out: where to write the result (m, n), its dtype and device. Rows that are in no group keep
-            what they hold.
+            with other offsets. An offset below the one before it makes an empty group, one above
+            the extent counts as the extent. A group of k that is empty has a result of zeros.
+        offs: PyTorch's name for it; one of the two is given.
+        out: where to write the result, its shape, dtype and device. Rows, or columns, that are in
+            no group keep what they hold.
         out_dtype: bfloat16, float16 or float32; that of the operands unless given.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
-        settings: fields of `GroupedGemmConfig`. None given: chosen for CUDA tensors, else the
-            defaults.
+        settings: fields of `GroupedGemmConfig`, with groups of k `KGroupedGemmConfig`, without
+            offsets `GemmConfig`. None given: chosen for CUDA tensors, else the defaults.
 
     Returns:
-        `out`, or a new C-contiguous array or tensor (m, n). Its rows in no group are zeros
-        where it is simulated, and undefined on the GPU.
+        `out`, or a new C-contiguous array or tensor, with groups of columns a transposed one. Its
+        rows, or columns, in no group are zeros where it is simulated, and undefined on the GPU.
 
     Raises:
-        BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand
-            that requires a gradient: there is none. UnavailableError: the device is no Hopper GPU.
+        BindError: shapes, dtypes or devices that do not fit together, unknown settings, `out`
+            beside an operand that requires a gradient. UnavailableError: the device is no Hopper
+            GPU.
     """
-    call = GroupedCall(a, b, offsets, out, out_dtype, tuple(sorted(settings.items())))
+    if offs is not None and offsets is not None:
+        raise BindError(f"{NAME}: offs is another name of offsets; give one of them")
+    ends = offsets if offs is None else offs
+    # What is no array is refused below.
+    dimensions = getattr(a, "ndim", None), getattr(b, "ndim", None)
+    items = tuple(sorted(settings.items()))
+    if dimensions == (3, 3):
+        from tilepipe.ops.grouped.call import check_batches
+
+        check_batches(a, b, ends, items)
+        configuration: dict[str, Any] = dict(settings)
+        product: ArrayT = matmul(
+            a, b, out=out, out_dtype=out_dtype, seed=seed, progress=progress, **configuration
+        )
+        return product
+    if ends is None:
+        raise BindError(
+            f"{NAME}: offsets, the end of each group, are not given; only a (groups, m, k) and b"
+            " (groups, k, n) have none"
+        )
+    if dimensions == (3, 2):
+        from tilepipe.ops.grouped.call import check_columns
+
+        check_columns(a, b, ends, out)
+        c = grouped_matmul(
+            b.swapaxes(0, 1),
+            a.swapaxes(1, 2),
+            ends,
+            out=None if out is None else out.swapaxes(0, 1),
+            out_dtype=out_dtype,
+            seed=seed,
+            progress=progress,
+            **settings,
+        )
+        return c.swapaxes(0, 1) if out is None else out
+    call = GroupedCall(a, b, ends, out, out_dtype, items)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         from tilepipe.ops.grouped import simulated
 

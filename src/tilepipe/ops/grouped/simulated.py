@@ -1,11 +1,15 @@
-"""grouped_matmul of NumPy arrays: the kernel on the simulated GPU."""
+"""grouped_matmul of NumPy arrays: the kernels on the simulated GPU."""
 
 from __future__ import annotations
 
 import numpy as np
 
+import tilepipe as tp
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
+from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored, tma_order
 from tilepipe.ops.calls import Array, Progress
 from tilepipe.ops.grouped.call import checked, config
@@ -16,17 +20,28 @@ def grouped_matmul(call: GroupedCall[Array], seed: int, progress: Progress | Non
     """`ops.grouped_matmul` of NumPy arrays, with all its options."""
     require_arrays(NAME, "a and b", ("offsets", call.offsets), out=call.out)
     found, dtype = checked(call)
-    cfg = config(call.settings, array_dtype(call.a))
+    cfg = config(call.settings, array_dtype(call.a), found.along_k)
     # the kernel refuses arrays that share memory with C; C is new, so none does
-    c = padded((found.m, found.n), dtype)
-    if call.out is not None:
+    c = padded(found.shape, dtype)
+    if call.out is not None and not found.along_k:
         c[...] = call.out
-    if found.k == 0:
+    if not found.empty:
+        _bind(call, c, cfg).run(seed=seed, progress=progress)
+    elif found.k == 0 and not found.along_k:
         for start, end in reference.bounds(call.offsets, found.m):
             c[start:end] = 0
-    elif not found.empty:
-        a = call.a
-        rows = a if tma_order(a.shape, a.strides, a.dtype.itemsize) == "row" else padded_copy(a)
-        weights, offsets = acceptable(call.b.swapaxes(1, 2)), np.ascontiguousarray(call.offsets)
-        gemm_grouped.bind(rows, weights, c, offsets, cfg).run(seed=seed, progress=progress)
     return stored(call.out, c)
+
+
+def _bind(
+    call: GroupedCall[Array], c: Array, cfg: GroupedGemmConfig | KGroupedGemmConfig
+) -> tp.Program:
+    offsets = np.ascontiguousarray(call.offsets)
+    if isinstance(cfg, KGroupedGemmConfig):
+        return gemm_k_grouped.bind(_by_rows(call.a.T).T, _by_rows(call.b).T, c, offsets, cfg)
+    return gemm_grouped.bind(_by_rows(call.a), acceptable(call.b.swapaxes(1, 2)), c, offsets, cfg)
+
+
+def _by_rows(x: Array) -> Array:
+    """`x` itself where TMA takes it in row order, else a copy."""
+    return x if tma_order(x.shape, x.strides, x.dtype.itemsize) == "row" else padded_copy(x)
