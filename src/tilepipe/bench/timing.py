@@ -66,6 +66,7 @@ class Block:
 
     def __init__(self, launch: Launch, count: int, sets: int) -> None:
         self.count = count
+        self._launch = launch  # whose operands the graph reads and writes
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             for i in range(count):

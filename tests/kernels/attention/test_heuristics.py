@@ -26,7 +26,9 @@ def chosen(d: int, causal: bool, s: int, kv_heads: int = 16, **more: Any) -> Att
         (128, True, 4096, "dynamic", 128, 16),
         (128, True, 8192, "dynamic", 128, 8),
         (128, True, 16384, "dynamic", 160, 4),
-        (64, False, 16384, "persistent", 128, 1),
+        (128, False, 1024, "dynamic", 128, 1),
+        (128, False, 1100, "dynamic", 160, 1),
+        (64, False, 16384, "dynamic", 128, 1),
         (64, True, 1024, "dynamic", 128, 16),
         (64, True, 16384, "dynamic", 128, 8),
         (256, False, 4096, "persistent", 64, 1),
@@ -39,6 +41,23 @@ def test_schedule_tile_and_band(
     """Bands of heads whose K and V take 32 MiB, so that L2 keeps them."""
     cfg = chosen(d, causal, s)
     assert (cfg.schedule, cfg.bn, cfg.group) == (schedule, bn, group)
+
+
+@pytest.mark.parametrize(
+    ("d", "causal", "s", "consumers", "q_stages"),
+    [
+        (64, True, 2048, 2, 2),
+        (64, True, 4096, 3, 2),
+        (64, False, 1024, 3, 2),
+        (128, True, 8192, 2, 2),
+        (128, False, 8192, 2, 1),
+    ],
+)
+def test_warpgroups_and_tiles_of_queries(
+    d: int, causal: bool, s: int, consumers: int, q_stages: int
+) -> None:
+    cfg = chosen(d, causal, s)
+    assert (cfg.consumers, cfg.q_stages) == (consumers, q_stages)
 
 
 @pytest.mark.parametrize(

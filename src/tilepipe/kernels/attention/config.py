@@ -42,6 +42,7 @@ class AttentionConfig(Settings):
         store: "tile": the output goes through shared memory by TMA; "registers": from registers,
             without a tile for it.
         group: heads whose tiles are dealt out together; their K and V should stay in L2.
+        q_stages: tiles of queries in their ring: with 2 the next tile's are loaded during this one.
     """
 
     bn: int = 128
@@ -52,6 +53,7 @@ class AttentionConfig(Settings):
     schedule: str = "persistent"
     store: str = "registers"
     group: int = 1
+    q_stages: int = 1
 
     def _rules(self) -> dict[str, bool]:
         return {
@@ -59,6 +61,7 @@ class AttentionConfig(Settings):
             "bn must be a multiple of 16 up to 256": self.bn % 16 == 0 and self.bn <= 256,
             "stages must be at least 2: the MMAs of two tiles are in flight": self.stages >= 2,
             "qk_stages must be 1 or 2": self.qk_stages <= 2,
+            "q_stages must be 1 or 2": self.q_stages <= 2,
             f"order must be one of {', '.join(ORDERS)}": self.order in ORDERS,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             f"store must be one of {', '.join(STORES)}": self.store in STORES,
@@ -106,15 +109,18 @@ class AttentionConfig(Settings):
                 f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of V"
                 f' have {d_v}: use store="registers" ({self})'
             )
-        out = self.bm * found.padded_ov_depth * dtype.nbytes if self.store == "tile" else 0
-        if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:
+        columns = (self.q_stages - 1) * found.padded_qk_depth
+        if self.store == "tile":
+            columns += found.padded_ov_depth
+        rest = self.bm * columns * dtype.nbytes
+        if broken is None and found.smem_used() + rest + SLACK > found.chip.smem_per_cta:
             broken = (
-                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile"
-                f" {out:,} = {found.smem_used() + out:,}"
+                f"shared memory: Q, K, V and barriers {found.smem_used():,} + other tiles of Q and"
+                f" the output's {rest:,} = {found.smem_used() + rest:,}"
                 f" bytes, more than {found.chip.smem_per_cta - SLACK:,}"
             )
         if broken is not None:
-            cure = "; lower stages or bn" if broken.startswith("shared memory") else ""
+            cure = "; lower stages, q_stages or bn" if broken.startswith("shared memory") else ""
             raise tp.BindError(f"{broken}{cure} ({self})")
         return found
 

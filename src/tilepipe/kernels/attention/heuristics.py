@@ -16,6 +16,9 @@ LARGE = {192: 96, 256: 64}
 # and the output.
 BAND_BYTES = 1 << 25
 MOST_IN_BAND = 16
+# Keys whose products take as long as what each tile of keys costs beside its own: fitted to
+# measured times of 512 to 4096 keys.
+BETWEEN = 24
 
 
 def choose_sm90(
@@ -25,15 +28,15 @@ def choose_sm90(
     *,
     changed: bool = False,
 ) -> AttentionConfig:
-    """The configuration that was fastest on an H100, of those measured (docs/performance.md), for d
+    """The configuration that was fastest on an H200, of those measured (docs/performance.md), for d
     and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
     not measured, as many keys as registers and shared memory hold.
 
     d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others'
-    MMAs hide. d = 128: two, with as many keys as registers, or shared memory beside an output tile,
-    hold. Tiles that differ in length, under a causal mask or of packed sequences, go to CTAs as
-    these become free. Under a mask the longest come first, in bands of heads whose K and V stay in
-    L2.
+    MMAs hide. d = 128: two, with tiles of 128 keys, and the queries of the next tile loaded ahead;
+    or with 160 keys, where shared memory holds no second tile of queries, if the last tile of keys
+    is full enough. Tiles of queries go to CTAs as these become free. Under a mask the longest come
+    first, in bands of heads whose K and V stay in L2.
 
     Args:
         sides: whether queries see only some keys on the left, and on the right, as under a causal
@@ -65,11 +68,17 @@ def choose_sm90(
 
 
 def _measured(d: int, causal: bool, keys: int) -> AttentionConfig:
+    if d <= 64 and causal and keys <= 2048:
+        # Of three warpgroups' tiles, 192 queries, a diagonal cuts more.
+        return AttentionConfig(q_stages=2, schedule="dynamic")
     if d <= 64:
-        return AttentionConfig(consumers=3)
-    if causal and keys <= 8192:
-        return AttentionConfig(schedule="dynamic", store="tile")
-    return AttentionConfig(bn=160, qk_stages=1 if causal else 2, schedule="dynamic", store="tile")
+        store = "registers" if causal else "tile"
+        return AttentionConfig(q_stages=2, consumers=3, schedule="dynamic", store=store)
+    few = AttentionConfig(q_stages=2, schedule="dynamic", store="tile")
+    many = AttentionConfig(bn=160, qk_stages=1 if causal else 2, schedule="dynamic", store="tile")
+    if causal:
+        return few if keys <= 8192 else many
+    return min(few, many, key=lambda cfg: -(-keys // cfg.bn) * (cfg.bn + BETWEEN))
 
 
 def _band(found: Extents, keys: int) -> int:

@@ -116,8 +116,9 @@ def load(
             # After the first keys: their slots are free before the queries of the tile before
             # have been read. After the last queries of a packed sequence come those of the next.
             with ctx.when(i == 0), memory.queries.produce() as stage, ctx.elect_one():
-                stage.mbar().expect_bytes(memory.q_tile.nbytes)
-                ctx.tma_load(q, (*at.of_query(at.first), 0), memory.q_tile, stage.mbar())
+                q_tile = memory.q_tile(stage)
+                stage.mbar().expect_bytes(q_tile.nbytes)
+                ctx.tma_load(q, (*at.of_query(at.first), 0), q_tile, stage.mbar())
             v_ring.acquire_v()
             with ctx.elect_one():
                 to = v_ring.get_v(e=1)
@@ -150,15 +151,14 @@ def attend(
     ctx, cfg, shape, rank = tiles.ctx, tiles.cfg, memory.shape, tiles.ctx.warpgroup_rank
     k_ring, v_ring = memory.consumers()
     scores = ctx.accumulator((ROWS, cfg.bn))
-    weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=memory.q_tile.dtype)
+    weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=memory.q_tiles[0].dtype)
     sums = ctx.accumulator((ROWS, shape.ov_depth))
     softmax = OnlineSoftmax(ctx, scores, scale)
-    mine = memory.q_tile.rows(rank * ROWS, ROWS)
     # Of a head padded to whole spans of the swizzle only the part that has elements is multiplied.
     steps_of_k = -(-shape.depth // shape.MMA_K) * shape.MMA_K
     depths = [min(shape.BK0, steps_of_k - part * shape.BK0) for part in range(cfg.qk_stages)]
 
-    def multiply_keys() -> None:
+    def multiply_keys(mine: tp.SmemTile) -> None:
         for part in range(cfg.qk_stages):
             k_ring.wait_k(qk_stage=part)
             if part == 0 and turns is not None:
@@ -185,6 +185,7 @@ def attend(
 
     def steps(
         at: QueryTile,
+        mine: tp.SmemTile,
         start: tp.Scalar,
         stop: tp.Scalar,
         *,
@@ -195,7 +196,7 @@ def attend(
         products with V of the tiles before them.
         """
         for i in ctx.range(start, stop):
-            multiply_keys()
+            multiply_keys(mine)
             multiply_values()
             pass_on()
             ctx.wgmma_wait(1)  # the scores
@@ -214,7 +215,8 @@ def attend(
         sums.fill(0)
         with ctx.when(at.blocks > 0):
             ready = memory.queries.acquire_consumer()
-            multiply_keys()
+            mine = memory.q_tile(ready).rows(rank * ROWS, ROWS)
+            multiply_keys(mine)
             pass_on()
             ctx.wgmma_wait(0)
             key = (at.end - 1) * cfg.bn
@@ -225,11 +227,11 @@ def attend(
             # Tiles between the edges are seen by every query.
             clear = tiles.first_clear(at)
             if on_right:
-                steps(at, 1, clear, on_left=on_left, on_right=True)
+                steps(at, mine, 1, clear, on_left=on_left, on_right=True)
             last = tiles.first_on_left(at, clear)
-            steps(at, clear, last)
+            steps(at, mine, clear, last)
             if on_left:
-                steps(at, last, at.blocks, on_left=True)
+                steps(at, mine, last, at.blocks, on_left=True)
             ready.release()
             multiply_values()
             ctx.wgmma_wait(0)

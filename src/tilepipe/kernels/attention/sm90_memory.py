@@ -14,13 +14,13 @@ class Memory:
 
     Attributes:
         shape: extents of the tiles.
-        queries: the ring of one tile of queries, `q_tile`. keys, values: the rings of K and V.
+        queries: the ring of tiles of queries, `q_tiles`. keys, values: the rings of K and V.
         o_tile: of the output, where it is stored through shared memory.
     """
 
     shape: tp.FA4Config
     queries: tp.ProducerConsumerPipeline
-    q_tile: tp.SmemTile
+    q_tiles: tp.SMemTileArray2D
     o_tile: tp.SmemTile | None
     keys: tp.StagedPipeline
     k_tiles: tp.SmemTileArray
@@ -32,13 +32,13 @@ class Memory:
         cls, ctx: tp.Context, cfg: AttentionConfig, shape: tp.FA4Config, dtype: tp.DType
     ) -> Memory:
         """Allocates shared memory and barriers for tiles of a dtype."""
-        queries = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="queries")
+        queries = tp.ProducerConsumerPipeline.allocate(ctx, cfg.q_stages, name="queries")
 
-        def rows(name: str, width: int) -> tp.SmemTile:
-            return tp.SMemTileArray2D(ctx, dtype, cfg.bm, width, 1, name=name)[0]
+        def rows(name: str, width: int, count: int) -> tp.SMemTileArray2D:
+            return tp.SMemTileArray2D(ctx, dtype, cfg.bm, width, count, name=name)
 
-        q_tile = rows("q_tile", shape.padded_qk_depth)
-        o_tile = rows("o_tile", shape.padded_ov_depth) if cfg.store == "tile" else None
+        q_tiles = rows("q_tile", shape.padded_qk_depth, cfg.q_stages)
+        o_tile = rows("o_tile", shape.padded_ov_depth, 1)[0] if cfg.store == "tile" else None
         keys = tp.StagedPipeline.allocate(ctx, cfg.stages, cfg.qk_stages, name="keys")
         k_tiles = tp.tile_layout_k_major(dtype, cfg.bn, shape.BK0).allocate(
             ctx, cfg.stages * cfg.qk_stages, "k_tiles"
@@ -47,7 +47,11 @@ class Memory:
         v_tiles = tp.tile_layout_mn_major(dtype, shape.padded_ov_depth, cfg.bn).allocate(
             ctx, cfg.stages, "v_tiles"
         )
-        return cls(shape, queries, q_tile, o_tile, keys, k_tiles, values, v_tiles)
+        return cls(shape, queries, q_tiles, o_tile, keys, k_tiles, values, v_tiles)
+
+    def q_tile(self, stage: tp.ProducerStage | tp.ConsumerStage) -> tp.SmemTile:
+        """The tile of queries of a stage."""
+        return self.q_tiles[0 if self.queries.num_stages == 1 else stage.index()]
 
     def producers(self) -> tuple[tp.KProducerPipeline, tp.VProducerPipeline]:
         """The sides of the rings of K and V that the load role has."""
