@@ -10,7 +10,7 @@ import tilepipe as tp
 
 pytest.importorskip("torch")
 
-from tilepipe.bench import grouped, k_grouped
+from tilepipe.bench import grouped, grouped_blockwise, k_grouped
 
 
 def test_shapes_from_texts() -> None:
@@ -59,3 +59,11 @@ def test_contests_with_groups_along_k() -> None:
     assert one.problem == "512×512×1024, 3 groups, random"
     with pytest.raises(tp.BindError, match="--shapes of gemm_k_grouped takes M,N,K,GROUPS"):
         k_grouped.contests({}, ["1,2,3"], tp.H200, 0)
+
+
+def test_contests_of_fp8() -> None:
+    found = grouped_blockwise.contests({}, [], tp.H200, 0)
+    assert len(found) == len(grouped_blockwise.STANDARD)
+    assert found[0].flop == 2.0 * 32768 * 4096 * 7168
+    (one,) = grouped_blockwise.contests({"form": "padded"}, ["64,512,256,3,even"], tp.H200, 0)
+    assert one.problem == "64×512×256, 3 groups, even, padded"

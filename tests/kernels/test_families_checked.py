@@ -51,6 +51,8 @@ CASES: list[Case] = [
     *(("gemm_gated", family) for family in GATED.values()),
     *(("gemm_quantised", family) for family in QUANTISED.values()),
     *(("gemm_grouped", family) for family in GROUPED.values()),
+    *(("gemm_grouped_blockwise", family) for family in BLOCKWISE),
+    ("gemm_grouped_blockwise", {"form": "padded"}),
     *(("gemm_k_grouped", family) for family in K_GROUPED.values()),
     *(
         ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})

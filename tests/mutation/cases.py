@@ -164,6 +164,11 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},
         "cluster": _SMALL | {"cluster": 2},
+        "padded": _SMALL | {"form": "padded"},
+    },
+    "gemm_grouped_blockwise": {
+        "rows": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
+        "padded": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "form": "padded"},
     },
     "gemm_k_grouped": {
         "one consumer": _SMALL | {"bn": 64},
@@ -194,7 +199,12 @@ LEFT_OUT = ("10_asking_before_waiting", "12_conversion", "13_next_token")
 NOT_ON_THE_PAGE = {
     ("attention", "dynamic"),
     ("attention", "packed, causal"),
-    *(("gemm_k_grouped", name) for name in FAMILIES["gemm_k_grouped"]),
+    ("gemm_grouped", "padded"),
+    *(
+        (kernel, name)
+        for kernel in ("gemm_grouped_blockwise", "gemm_k_grouped")
+        for name in FAMILIES[kernel]
+    ),
 }
 
 

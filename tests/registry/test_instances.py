@@ -42,6 +42,9 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm_grouped", {}),
     ("gemm_grouped", {"cluster": 2}),
     ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),
+    ("gemm_grouped", {"form": "padded"}),
+    ("gemm_grouped_blockwise", {}),
+    ("gemm_grouped_blockwise", {"form": "padded", "cluster": 2}),
     ("gemm_k_grouped", {}),
     ("gemm_k_grouped", {"cluster": 2}),
     *(

@@ -357,6 +357,10 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "grouped.sm90": {
         name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in GROUPED.items()
     },
+    "grouped_blockwise.sm90": {
+        name: {"m": 420, "n": 136, "k": 208, "experts": 5} | s
+        for name, s in {**BLOCKWISE_SM90, "padded": {"form": "padded"}}.items()
+    },
     "k_grouped.sm90": {
         name: {"m": 136, "n": 200, "k": 420, "experts": 5} | s for name, s in K_GROUPED.items()
     },
@@ -384,6 +388,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "gated.sm90": ("default", "cluster"),
     **dict.fromkeys(_ROW_KERNELS, ("default", "default, backward", "cluster, backward")),
     "grouped.sm90": ("default", "ping-pong cluster"),
+    "grouped_blockwise.sm90": ("default", "padded"),
     "k_grouped.sm90": ("default", "cluster"),
     "stream_k.sm90": ("default",),
     "quantised.sm90": ("default", "8 bits"),
@@ -437,6 +442,10 @@ RUN: dict[str, dict[str, Settings]] = {
     "stream_k.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "quantised.sm90": {"default": {"m": 40, "n": 200, "k": 392}},
     "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
+    "grouped_blockwise.sm90": {
+        "default": {"m": 420, "n": 136, "k": 208, "experts": 5},
+        "padded": {"m": 130, "n": 136, "k": 208, "experts": 4, "form": "padded"},
+    },
     "k_grouped.sm90": {"default": {"m": 136, "n": 200, "k": 420, "experts": 5}},
     "attention.sm90": {
         "default": {"s_q": 200, "s_kv": 300},

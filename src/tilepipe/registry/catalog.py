@@ -9,6 +9,7 @@ from tilepipe.registry.gemm_block_scaled import GEMM_BLOCK_SCALED
 from tilepipe.registry.gemm_blockwise import GEMM_BLOCKWISE
 from tilepipe.registry.gemm_gated import GEMM_GATED
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
+from tilepipe.registry.gemm_grouped_blockwise import GEMM_GROUPED_BLOCKWISE
 from tilepipe.registry.gemm_k_grouped import GEMM_K_GROUPED
 from tilepipe.registry.gemm_quantised import GEMM_QUANTISED
 from tilepipe.registry.gemm_stream_k import GEMM_STREAM_K
@@ -24,6 +25,7 @@ KERNELS: dict[str, KernelSpec] = {
         GEMM_BLOCKWISE,
         GEMM_BLOCK_SCALED,
         GEMM_GROUPED,
+        GEMM_GROUPED_BLOCKWISE,
         GEMM_K_GROUPED,
         GEMM_GATED,
         GEMM_QUANTISED,

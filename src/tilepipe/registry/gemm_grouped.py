@@ -27,21 +27,45 @@ _WORK: dict[str, Setting] = {
     "k": 512,
     "experts": 8,
     "split": "random",
+    "form": "rows",
     "dtype": "bfloat16",
     "out_dtype": "bfloat16",
     "b_order": "row",
 }
 
 
+FORMS = ("rows", "padded")  # what a and c hold: rows of all groups, or a matrix for each
+
+
+def grouped_extents(settings: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """m, n, k and the number of groups that settings state: m rows in all, in form "padded" at most
+    m of each group.
+
+    Raises:
+        BindError: an extent or form that there cannot be.
+    """
+    names = "m", "n", "k", "experts"
+    m, n, k, experts = (settings[name] for name in names)
+    if settings["form"] not in FORMS:
+        raise BindError(f"setting form must be rows or padded, got {settings['form']!r}")
+    rows = m * experts if settings["form"] == "padded" else m
+    check_sizes(settings, names, rows * k, n * k * experts, rows * n)
+    return m, n, k, experts
+
+
+def grouped_offsets(settings: Mapping[str, Any], rng: np.random.Generator) -> Any:
+    """Offsets of the groups, in form "padded" the rows of each, for the settings' split."""
+    ends = reference.split_rows(rng, settings["m"], settings["experts"], settings["split"])
+    return np.diff(ends, prepend=np.int32(0)) if settings["form"] == "padded" else ends
+
+
 def problem(settings: Mapping[str, Any]) -> GroupedProblem:
     """The products that settings state.
 
     Raises:
-        BindError: an extent, order or dtype that there cannot be.
+        BindError: an extent, form, order or dtype that there cannot be.
     """
-    names = "m", "n", "k", "experts"
-    m, n, k, experts = (settings[name] for name in names)
-    check_sizes(settings, names, m * k, n * k * experts, m * n)
+    m, n, k, experts = grouped_extents(settings)
     if settings["b_order"] not in ("row", "col"):
         raise BindError(f"setting b_order must be row or col, got {settings['b_order']!r}")
     dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])
@@ -59,17 +83,18 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     wanted, cfg, rng = problem(settings), _CONFIGS.config(settings), np.random.default_rng(seed)
-    offsets = reference.split_rows(rng, wanted.m, wanted.groups, settings["split"])
-    shape = (wanted.groups, wanted.n, wanted.k)
+    offsets = grouped_offsets(settings, rng)
+    shape = wanted.groups, wanted.n, wanted.k
+    batch = (wanted.groups,) if settings["form"] == "padded" else ()
     a, b = (
         rng.standard_normal(x, dtype=np.float32).astype(wanted.dtype.numpy)
-        for x in ((wanted.m, wanted.k), shape)
+        for x in ((*batch, wanted.m, wanted.k), shape)
     )
     if wanted.b_order == "col":
         b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
-    c = np.zeros((wanted.m, wanted.n), wanted.out_dtype.numpy)
+    c = np.zeros((*batch, wanted.m, wanted.n), wanted.out_dtype.numpy)
     verify = functools.partial(reference.compare, c, c.copy(), a, b, offsets)
-    rows = sum(-(-(end - start) // cfg.bm) for start, end in reference.bounds(offsets, wanted.m))
+    rows = sum(-(-(end - start) // cfg.bm) for _, start, end in reference.rows_of(c, offsets))
     return Case(
         gemm_grouped.bind(a, b, c, offsets, cfg, chip=chip),
         c,

@@ -77,18 +77,21 @@ def product(
     out: str = "bfloat16",
     order: str = "row",
     scaled: bool = False,
+    padded: bool = False,
     seed: int = 0,
     **settings: Any,
 ) -> Product:
     """A product whose C is full of marks that its rows must overwrite, and those of no group
-    keep.
+    keep. `padded`: the offsets are the rows of each group, of m.
     """
     rng, t = np.random.default_rng(seed), tp.dtype(dtype).numpy
     ends = np.array(OFFSETS[offsets] if isinstance(offsets, str) else offsets, np.int32)
-    a, b = rng.standard_normal((m, k)).astype(t), rng.standard_normal((len(ends), n, k)).astype(t)
+    batch = (len(ends),) if padded else ()
+    a = rng.standard_normal((*batch, m, k)).astype(t)
+    b = rng.standard_normal((len(ends), n, k)).astype(t)
     if order == "col":
         b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
-    before = (rng.standard_normal((m, n)) + 100).astype(OUTPUTS[out])
+    before = (rng.standard_normal((*batch, m, n)) + 100).astype(OUTPUTS[out])
     c = before.copy()
     a_scale, b_scale = (
         np.exp2(rng.integers(-4, 5, shape)).astype(np.float32) for shape in ((m,), (len(ends), n))

@@ -45,6 +45,16 @@ def test_offsets(offsets: str, family: str) -> None:
     assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
+@pytest.mark.parametrize("offsets", OFFSETS)
+def test_padded_groups(offsets: str) -> None:
+    """The same numbers count rows of each group: below 0 none, beyond the matrix all."""
+    for family in ("cluster", "ping-pong"):
+        p = product(offsets, 72, 40, 150, padded=True, **FAMILIES[family])
+        p.program.run(seed=1)
+        p.verify()
+        assert np.array_equal(p.c, p.before) == (offsets == "all empty")
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
@@ -196,7 +206,20 @@ def half(*shape: int) -> Any:
     ("arguments", "words"),
     [
         ({"a": None}, "a must be an array, got None"),
-        ({"a": half(64)}, "a must be a matrix, it has shape (64,)"),
+        ({"a": half(64)}, "a must be (m, k), rows of all groups, or (groups, m, k), a matrix for"),
+        (
+            {"a": half(2, 100, 48), "c": half(3, 100, 32)},
+            "a must have shape (3, 100, 48), it has (2, 100, 48)",
+        ),
+        (
+            {
+                "a": half(3, 100, 48),
+                "c": half(3, 100, 32),
+                "a_scale": np.zeros(100, np.float32),
+                "b_scale": np.zeros((3, 32), np.float32),
+            },
+            "a (3, 100, 48) is a matrix for each group; scales of rows are for the rows of all",
+        ),
         ({"b": half(32, 48)}, "b must have 3 dimensions"),
         (
             {"b": half(3, 32, 56)},

@@ -68,6 +68,7 @@ def grouped(ctx: tp.Context, offsets: Any, out: Any) -> None:
         cluster=(1, 1),
         raster="rows",
         group=2,
+        padded=False,
     )
 
     @ctx.role("one", warps=1)

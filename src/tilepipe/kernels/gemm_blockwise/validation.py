@@ -52,23 +52,28 @@ def check_arguments(a: Array, b: Array, a_scales: Array, b_scales: Array, c: Arr
             )
 
 
-def scales_by_rows(a_scales: Array, m: int, k: int) -> Array:
-    """The scales of A as (k blocks, m) with M contiguous, as TMA reads them.
+def scales_by_rows(
+    a_scales: Array, m: int, k: int, batch: tuple[int, ...] = (), kernel: str = NAME
+) -> Array:
+    """The scales of A as (*batch, k blocks, m) with M contiguous, as TMA reads them. `kernel`: for
+    messages.
 
     Raises:
         BindError: another shape, or K contiguous.
     """
     shape, blocks = tuple(a_scales.shape), blocks_of(k)
-    order = mapped(NAME, "a_scales", a_scales).order
-    if shape == (blocks, m) and (order == "row" or m == 1):
+    order = mapped(kernel, "a_scales", a_scales).order
+    right, turned = (*batch, blocks, m), (*batch, m, blocks)
+    if shape == right and (order == "row" or m == 1):
         return a_scales
-    if shape == (m, blocks) and (order == "col" or m == 1 or blocks == 1):
-        turned: Array = a_scales.swapaxes(0, 1)
-        return turned
+    if shape == turned and (order == "col" or m == 1 or blocks == 1):
+        view: Array = a_scales.swapaxes(-1, -2)
+        return view
     raise tp.BindError(
-        f"{NAME}: a_scales has shape {shape}, its {'last' if order == 'row' else 'first'}"
+        f"{kernel}: a_scales has shape {shape}, its"
+        f" {'last' if order == 'row' else 'second to last' if batch else 'first'}"
         " dimension contiguous. It must be"
-        f" ({blocks}, {m}) in row order or ({m}, {blocks}) in column order, with M contiguous: a"
+        f" {right} in row order or {turned} in column order, with M contiguous: a"
         f" scale for each of the {m} rows and"
         f" {blocks} blocks of {BLOCK} of K"
     )

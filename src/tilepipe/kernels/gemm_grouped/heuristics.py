@@ -73,9 +73,7 @@ def expected_us(problem: GroupedProblem, cfg: GroupedGemmConfig, chip: tp.Chip =
     group's B. Groups end inside of a tile: their heights are taken for spread evenly around the
     average.
     """
-    step, average = cfg.bm * cfg.cluster, problem.m / problem.groups
-    steps = sum(-(-max(round(average * share), 1) // step) for share in SHARES) / len(SHARES)
-    rows = max(round(problem.groups * steps), 1) * step
+    rows = multiplied_rows(problem.m, problem.groups, cfg.bm * cfg.cluster)
     product = Problem(
         rows,
         problem.n,
@@ -94,6 +92,15 @@ def expected_us(problem: GroupedProblem, cfg: GroupedGemmConfig, chip: tp.Chip =
         (operands + problem.m * problem.n * problem.out_dtype.nbytes) / DRAM,
     )
     return float(sum(x**STEEP for x in limits) ** (1 / STEEP))
+
+
+def multiplied_rows(m: int, groups: int, step: int) -> int:
+    """Rows of the tiles of groups that share m rows, whose heights vary around the average, in
+    steps of so many rows.
+    """
+    average = m / groups
+    steps = sum(-(-max(round(average * share), 1) // step) for share in SHARES) / len(SHARES)
+    return max(round(groups * steps), 1) * step
 
 
 @functools.cache

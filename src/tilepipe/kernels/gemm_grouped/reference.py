@@ -5,6 +5,7 @@ float64 result.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,19 @@ def _ends(rows: list[int], m: int, groups: int) -> npt.NDArray[np.int32]:
     return np.cumsum(rows).astype(np.int32)
 
 
+def rows_of(c: Array, offsets: Array) -> Iterator[tuple[int, int, int]]:
+    """(group, first row, row after the last) of each group with rows, of c (m, n), or (groups, m,
+    n) whose groups have offsets[g] rows each.
+    """
+    m = c.shape[-2]
+    found = (
+        bounds(offsets, m)
+        if c.ndim == 2
+        else [(0, max(min(rows, m), 0)) for rows in offsets.tolist()]
+    )
+    return ((group, *rows) for group, rows in enumerate(found) if rows[0] < rows[1])
+
+
 def compare(
     c: Array,
     before: Array,
@@ -70,22 +84,21 @@ def compare(
     a_scale: Array | None = None,
     b_scale: Array | None = None,
 ) -> tp.testing.Comparison:
-    """C (m, n) beside the float64 products of the groups, each held to the bound of float32 sums;
-    rows of no group must be what they were.
+    """C (m, n), padded (groups, m, n), beside the float64 products of the groups, each held to the
+    bound of float32 sums; rows of no group must be what they were.
 
     Args:
         before: C before the kernel ran. b: (groups, n, k). a_scale: (m,). b_scale: (groups, n).
     """
     worst = tp.testing.Comparison(True, 0.0, 0.0, (0, 0))
-    rest = np.ones(len(c), bool)
-    for group, (start, end) in enumerate(bounds(offsets, len(c))):
-        rest[start:end] = False
-        if start == end:
-            continue
-        left, right = a[start:end].astype(np.float64), b[group].astype(np.float64)
+    rest = np.ones(c.shape[:-1], bool)
+    for group, start, end in rows_of(c, offsets):
+        of = group if c.ndim == 3 else ...
+        rest[of][start:end] = False
+        left, right = a[of][start:end].astype(np.float64), b[group].astype(np.float64)
         if a_scale is not None and b_scale is not None:
             left, right = left * a_scale[start:end, None], right * b_scale[group][:, None]
-        found = tp.testing.compare_matmul(c[start:end], left, right.T)
+        found = tp.testing.compare_matmul(c[of][start:end], left, right.T)
         row, col = found.worst_at
         at = (start + row, col) if found.worst > worst.worst else worst.worst_at
         worst = tp.testing.Comparison(
@@ -94,8 +107,8 @@ def compare(
             max(worst.worst, found.worst),
             at,
         )
-    touched = (c != before) & ~(np.isnan(c) & np.isnan(before)) & rest[:, None]
+    touched = (c != before) & ~(np.isnan(c) & np.isnan(before)) & rest[..., None]
     if touched.any():
-        row, col = np.argwhere(touched)[0].tolist()
+        row, col = np.argwhere(touched)[0][-2:].tolist()
         return tp.testing.Comparison(False, worst.rel_error, np.inf, (row, col))
     return worst

@@ -10,6 +10,10 @@ one launch, or one CUDA graph, serves all distributions. B (groups, n, k) row- o
 TMA loads whatever follows the group's last row, and TMA stores leave those rows out
 (`tensor_map(..., ragged=True)`), so that there is one way through the kernel for whole and for
 ragged tiles.
+
+Padded, A (groups, m, k) and C (groups, m, n) have a matrix for each group, of which the first
+offsets[g] rows are used: a launch that does not depend on how many there are, also not by where
+they lie.
 """
 
 from __future__ import annotations
@@ -17,22 +21,14 @@ from __future__ import annotations
 from functools import partial
 
 import tilepipe as tp
-from tilepipe.kernels.common.epilogue import Epilogue, Place, Terms
+from tilepipe.kernels.common.epilogue import Terms
+from tilepipe.kernels.common.grouped import GroupedEpilogue, grouped_grid
 from tilepipe.kernels.common.multicast import load_rows
-from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, multiply_and_store, resident_ctas
+from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, multiply_and_store
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
 from tilepipe.kernels.common.validation import Array, check_config, mapped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import NAME, check_arguments
-
-
-def grouped_grid(b: tp.TensorMap, c: tp.TensorMap, cfg: GroupedGemmConfig, chip: tp.Chip) -> int:
-    """As many clusters as the chip holds at once, or fewer when there cannot be as many tiles: each
-    group has at most one ragged.
-    """
-    m, n = c.shape
-    steps = (m // (cfg.bm * cfg.cluster) + b.shape[0]) * -(-n // (cfg.bn * cfg.cluster_n))
-    return resident_ctas(steps, cfg.cluster_size, chip)
 
 
 @tp.kernel(grid=grouped_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -59,12 +55,13 @@ def gemm_grouped(
     work = tp.GroupedScheduler(
         ctx,
         offsets,
-        rows=c.shape[0],
+        rows=c.shape[-2],
         tile_rows=cfg.bm,
-        columns=ctx.ceil_div(c.shape[1], cfg.bn),
+        columns=ctx.ceil_div(c.shape[-1], cfg.bn),
         cluster=(cfg.cluster, cfg.cluster_n),
         raster=cfg.raster,
         group=cfg.group,
+        padded=c.rank == 3,
     )
     terms = Terms(a_scale=a_scale, b_scale=b_scale, scales="none" if a_scale is None else "row")
     shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c, terms, GroupedEpilogue)
@@ -80,24 +77,12 @@ def load(gemm: Sm90Gemm, work: tp.GroupedScheduler, a: tp.GlobalTensor, b: tp.Gl
                 with producer.acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)
                     a_tile, b_tile = stage.tile()
-                    a_place = (None, tile.row, step * cfg.bk)
+                    a_place = (tile.batch, tile.row, step * cfg.bk)
                     b_place = (tile.batch, tile.n * cfg.bn, step * cfg.bk)
                     gemm.a_share.load(ctx, a, a_tile, a_place, stage.barrier())
                     gemm.b_share.load(ctx, b, b_tile, b_place, stage.barrier())
         ctx.launch_dependents()
         producer.drain()
-
-
-class GroupedEpilogue(Epilogue):
-    """Stores tiles that begin anywhere, without the rows that are another group's."""
-
-    def _row(self, tile: tp.WorkTile) -> tp.Value:
-        assert isinstance(tile, tp.GroupedTile)
-        return tile.row
-
-    def _write(self, tile: tp.WorkTile, place: Place, slot: tp.SmemTile) -> None:
-        assert isinstance(tile, tp.GroupedTile)
-        self._ctx.tma_store(self._c, place, slot, rows=tile.end - place[0])
 
 
 def bind(
@@ -118,12 +103,15 @@ def bind(
     which is the end of the group before, 0 for the first. Rows of c that are in no group are not
     written.
 
+    Padded, with a (groups, m, k) and c (groups, m, n): group g has the first offsets[g] rows of its
+    matrix, none where that is below 0, all where it is above m. The others are not written.
+
     Args:
         a, b: both bfloat16, both float16, or fp8. a row-major; each b row- or column-major, of fp8
             row-major.
         c: bfloat16, float16 or float32, row-major. offsets: int32.
         a_scale, b_scale: float32 (m,) and (groups, n), of fp8 or any other a and b; both or
-            neither.
+            neither; not padded.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
@@ -132,11 +120,11 @@ def bind(
     """
     check_config(NAME, cfg, GroupedGemmConfig, "a GroupedGemmConfig")
     check_arguments(a, b, c, offsets, a_scale, b_scale, cfg)
-    out = tp.tensor_map(c).dtype
+    one, width = (1,) * (len(a.shape) - 2), store_width(tp.tensor_map(c).dtype, cfg)
     return gemm_grouped.bind(
-        mapped(NAME, "a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
+        mapped(NAME, "a", a, (*one, load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
         mapped(NAME, "b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
-        mapped(NAME, "c", c, (BLOCK_ROWS, store_width(out, cfg)), order="row", ragged=True),
+        mapped(NAME, "c", c, (*one, BLOCK_ROWS, width), order="row", ragged=True),
         offsets,
         a_scale,
         b_scale,

@@ -24,10 +24,10 @@ def check_arguments(
     """Raises BindError where something is no array, has another dtype or order, or the shapes do
     not fit together.
     """
+    rank = check_rank(NAME, a, (*HALVES, *FP8))
     takes = {
-        "a": (a, 2, (*HALVES, *FP8)),
         "b": (b, 3, (*HALVES, *FP8)),
-        "c": (c, 2, OUTPUTS),
+        "c": (c, rank, OUTPUTS),
         "offsets": (offsets, 1, (tp.int32,)),
         "a_scale": (a_scale, 1, (tp.float32,)),
         "b_scale": (b_scale, 2, (tp.float32,)),
@@ -38,6 +38,11 @@ def check_arguments(
     for name, (x, rank, dtypes) in takes.items():
         if x is not None or not name.endswith("_scale"):
             check_array(NAME, name, x, rank, dtypes)
+    if rank == 3 and a_scale is not None:
+        raise tp.BindError(
+            f"{NAME}: a {tuple(a.shape)} is a matrix for each group; scales of rows are for the"
+            " rows of all groups, a (m, k)"
+        )
     groups, n, _ = b.shape
     check_product(NAME, a, b, c, f"{groups} times ")
     wanted = {
@@ -45,10 +50,27 @@ def check_arguments(
         "a_scale": (a_scale, (a.shape[0],)),
         "b_scale": (b_scale, (groups, n)),
     }
+    if rank == 3:
+        wanted["a"], wanted["c"] = ((x, (groups, *x.shape[1:])) for x in (a, c))
     for name, (x, shape) in wanted.items():
         if x is not None and tuple(x.shape) != shape:
             raise tp.BindError(f"{NAME}: {name} must have shape {shape}, it has {tuple(x.shape)}")
     _check_operands(a, b, cfg)
+
+
+def check_rank(kernel: str, a: Array, dtypes: tuple[tp.DType, ...]) -> int:
+    """2 for a (m, k), rows of all groups, 3 for a (groups, m, k), a matrix for each.
+
+    Raises:
+        BindError: it is neither, or has another dtype.
+    """
+    check_array(kernel, "a", a, 0, dtypes)
+    if len(a.shape) not in (2, 3):
+        raise tp.BindError(
+            f"{kernel}: a must be (m, k), rows of all groups, or (groups, m, k), a matrix for each"
+            f" group; it has shape {tuple(a.shape)}"
+        )
+    return len(a.shape)
 
 
 def _check_operands(a: Array, b: Array, cfg: GroupedGemmConfig) -> None:

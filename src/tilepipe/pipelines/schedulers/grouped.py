@@ -24,7 +24,7 @@ class GroupedTile(WorkTile):
     the group.
 
     Attributes:
-        row: the tile's first row among those of all groups.
+        row: the tile's first row among those of all groups; of a padded schedule, of its group's.
         end: the row after the group's last. Rows of the tile from there on belong to another group
             and must not be written. At or below `row` where a CTA of a cluster has no tile.
     """
@@ -41,13 +41,17 @@ class GroupedScheduler:
     kernel reads while it runs: the host need not know them. An offset below the one before it makes
     an empty group; one above `rows` counts as `rows`. Rows beyond the last group belong to none.
 
+    `padded`: each group has a matrix of its own, of `rows` rows, and offsets[g] says how many of
+    them are used: none where it is below 0, all where it is above `rows`. `row` and `end` of its
+    tiles count within that matrix.
+
     The tiles of a group begin at its first row, wherever that is. Its steps follow each other in
     the order of `TileOrder`, followed by those of the next group; cluster c takes steps c, c +
     clusters, ... Each role reads the offsets itself, once, and finds the same tiles.
 
     Args:
         offsets: int32, one for each group.
-        rows: rows of the tensor: those of all groups, and perhaps more.
+        rows: rows of the tensor: those of all groups, and perhaps more; if `padded`, of each group.
         tile_rows: rows of a tile.
         columns: tiles along N, the same for all groups.
         cluster, raster, group: as of `TileOrder`.
@@ -67,6 +71,7 @@ class GroupedScheduler:
         cluster: tuple[int, int] | None = None,
         raster: str = "grouped",
         group: int = GROUP,
+        padded: bool = False,
     ) -> None:
         if (
             not isinstance(offsets, GlobalTensor)
@@ -83,6 +88,7 @@ class GroupedScheduler:
         self._offsets = offsets
         self._rows = ctx._value(rows)
         self._tile_rows = tile_rows
+        self._padded = padded
         self._raster = Raster.checked(ctx, cluster, raster, group)
         self._columns = ctx._value(ctx.ceil_div(ctx._value(columns), self._raster.cluster[1]))
 
@@ -131,7 +137,8 @@ class _Walk:
             for _ in ctx.loop_while(searching):
                 group.set(group + 1)
                 before.set(before + steps)
-                first.set(end.get())
+                if not scheduler._padded:
+                    first.set(end.get())
                 end.set(ctx.max(ctx.min(ahead.get(), scheduler._rows), first))
                 ahead.set(ctx.load(scheduler._offsets[ctx.min(group + 1, count - 1)]))
                 height = scheduler._tile_rows * scheduler._raster.cluster[0]

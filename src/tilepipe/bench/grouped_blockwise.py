@@ -1,0 +1,254 @@
+"""The operands of a grouped blockwise fp8 product in GPU memory, beside a loop of PyTorch's
+`scaled_mm` over the groups; PyTorch has no grouped product with scales of blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+import tilepipe as tp
+from tilepipe.bench import timing
+from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.grouped import parse
+from tilepipe.bench.operands import (
+    ALIGNMENT,
+    DEVICE,
+    LARGEST,
+    LARGEST_FP8,
+    allocated,
+    float32_products,
+    in_turn,
+)
+from tilepipe.bench.report import Check, config_text
+from tilepipe.kernels.gemm_blockwise import grouped as gemm_grouped_blockwise
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
+from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
+from tilepipe.kernels.gemm_grouped.reference import rows_of
+from tilepipe.ops.torch.tensors import TensorView
+from tilepipe.registry.gemm_grouped import grouped_offsets
+from tilepipe.registry.gemm_grouped_blockwise import (
+    GEMM_GROUPED_BLOCKWISE as SPEC,
+    problem as product_of,
+)
+from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
+
+if TYPE_CHECKING:
+    from tilepipe.cuda.runtime.launching import Launcher
+
+LOOP = "loop of scaled_mm"
+# m, n, k, groups, split: the experts of DeepSeek-V3, up and down, with many rows each, some, and as
+# few as in decoding.
+STANDARD = (
+    (32768, 4096, 7168, 4, "random"),
+    (32768, 7168, 2048, 4, "random"),
+    (32768, 4096, 7168, 8, "random"),
+    (32768, 7168, 2048, 8, "random"),
+    (65536, 4096, 7168, 64, "random"),
+    (8192, 4096, 7168, 64, "random"),
+    (1024, 4096, 7168, 64, "random"),
+)
+
+
+class GroupedBlockwiseOperands:
+    """`sets` sets of operands: normal values of fp8, 100 times standard, and scales about 0.01,
+    which are, as the offsets, the same for all.
+
+    Attributes:
+        a: (m, k), or (groups, m, k) in form "padded". b: (groups, n, k). c: as a, by side.
+    """
+
+    def __init__(self, problem: GroupedBlockwiseProblem, settings: Mapping[str, Any], seed: int):
+        self.problem = problem
+        m, n, k, groups = problem.m, problem.n, problem.k, problem.groups
+        self.batch = (groups,) if settings["form"] == "padded" else ()
+        rows = m * math.prod(self.batch)
+        written = rows * n * problem.out_dtype.nbytes
+        self.sets = timing.sets_for((rows + n * groups) * k + written)
+        generator = torch.Generator(DEVICE).manual_seed(seed)
+        a, b, *results = (
+            allocated(shape, "row", dtype, self.sets, fill)
+            for shape, dtype, fill in (
+                ((rows, k), tp.float8_e4m3, None),
+                ((groups * n, k), tp.float8_e4m3, None),
+                ((rows, n), problem.out_dtype, math.nan),
+                ((rows, n), problem.out_dtype, math.nan),
+            )
+        )
+        for x in (*a, *b):
+            part = torch.randn(x.shape, generator=generator, device=DEVICE, dtype=torch.bfloat16)
+            x.copy_((part * 100).clamp(-448, 448).to(x.dtype))
+        self.a = [x.view(*self.batch, m, k) for x in a]
+        self.b = [x.view(groups, n, k) for x in b]
+        self.c = {
+            side: [x.view(*self.batch, m, n) for x in of]
+            for side, of in zip((OURS, LOOP), results, strict=True)
+        }
+        blocks, width = blocks_of(k), -(-m // ROW_UNIT) * ROW_UNIT
+        self.a_scales, self.b_scales = (
+            0.0075 + 0.005 * torch.rand(shape, generator=generator, device=DEVICE)
+            for shape in ((*self.batch, blocks, width), (groups, blocks_of(n), blocks))
+        )
+        self.a_scales = self.a_scales[..., :m]
+        offsets = grouped_offsets(settings, np.random.default_rng(seed))
+        self.rows = list(rows_of(np.empty((*self.batch, m, 1), np.bool_), offsets))
+        self.offsets = torch.from_numpy(offsets).to(DEVICE)
+        # Of each group by itself: what the loop reads must begin at a multiple of 16 bytes.
+        self.parts = [self._scales(*group) for group in self.rows]
+
+    def _scales(self, group: int, start: int, end: int) -> tuple[Any, Any]:
+        """The scales of a group as `scaled_mm` takes them."""
+        rows = self.a_scales[group] if self.batch else self.a_scales
+        lines = self.b_scales[group]
+        width = -(-lines.shape[1] // ROW_UNIT) * ROW_UNIT
+        padded = torch.zeros(lines.shape[0], width, device=DEVICE)
+        padded[:, : lines.shape[1]] = lines
+        wide = torch.zeros(rows.shape[0], -(-(end - start) // ROW_UNIT) * ROW_UNIT, device=DEVICE)
+        wide[:, : end - start] = rows[:, start:end]
+        return wide[:, : end - start].t(), padded.t()
+
+    def _of(self, tensor: Any, group: int, start: int, end: int) -> Any:
+        return (tensor[group] if self.batch else tensor)[start:end]
+
+    def launches(self, launcher: Launcher) -> timing.Launch:
+        """The product of a set by our kernel, in the current stream."""
+        same = {"a_scales": self.a_scales, "b_scales": self.b_scales, "offsets": self.offsets}
+        tensors = {name: [x] * self.sets for name, x in same.items()}
+        return in_turn(launcher, tensors | {"a": self.a, "b": self.b, "c": self.c[OURS]})
+
+    def loop(self, i: int) -> None:
+        """By PyTorch, group by group: the host knows the offsets. It allocates each result."""
+        from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
+
+        flat = SwizzleType.NO_SWIZZLE
+        for group, (a_scale, b_scale) in zip(self.rows, self.parts, strict=True):
+            self._of(self.c[LOOP][i], *group).copy_(
+                scaled_mm(
+                    self._of(self.a[i], *group),
+                    self.b[i][group[0]].t(),
+                    a_scale,
+                    ScalingType.BlockWise1x128,
+                    b_scale,
+                    ScalingType.BlockWise128x128,
+                    swizzle_a=flat,
+                    swizzle_b=flat,
+                    output_dtype=self.c[LOOP][i].dtype,
+                )
+            )
+
+    def wipe(self) -> None:
+        """Makes all results NaN."""
+        for results in self.c.values():
+            for x in results:
+                x.fill_(math.nan)
+
+    def check(self, side: str, i: int = 0) -> Check:
+        """How far a side's result of set `i` is from the float32 one."""
+        errors = norms = largest = 0.0
+        count, k = 0, self.problem.k
+        for group in self.rows:
+            a_scale = self._of(self.a_scales.transpose(-1, -2), *group)
+            a = self._of(self.a[i], *group).float() * a_scale.repeat_interleave(BLOCK, 1)[:, :k]
+            b_scale = self.b_scales[group[0]].repeat_interleave(BLOCK, 0)
+            b_scale = b_scale.repeat_interleave(BLOCK, 1)[: self.problem.n, :k]
+            with float32_products("highest"):
+                want = a @ (self.b[i][group[0]].float() * b_scale).t()
+            error = self._of(self.c[side][i], *group).float() - want
+            errors, norms = errors + float(error.norm()) ** 2, norms + float(want.norm()) ** 2
+            largest = max(largest, float(error.abs().nan_to_num(nan=math.inf).max()))
+            count += want.numel()
+        rel, largest = math.sqrt(errors / norms), largest / math.sqrt(norms / count)
+        rounding = OUTPUT_EPS[self.problem.out_dtype.name]
+        sums = fp8_sum_error(min(k, BLOCK))
+        most = LARGEST * rounding + LARGEST_FP8 * sums
+        return Check(rel, largest, rel <= ROUNDED * rounding + sums and largest <= most)
+
+    def sides(self, launcher: Launcher, config: str) -> Sides:
+        """Ours and the peer, if it can solve it."""
+        launches, missing = {OURS: self.launches(launcher)}, {}
+        try:
+            self.loop(0)
+            torch.cuda.synchronize()
+            launches[LOOP] = self.loop
+        except Exception as error:  # ours is measured all the same
+            missing[LOOP] = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Sides(config, self.sets, launches, self.wipe, self.check, missing)
+
+
+def build(
+    problem: GroupedBlockwiseProblem, config: BlockwiseGemmConfig, *, padded: bool = False
+) -> Launcher:
+    """The kernel for a problem and a configuration, compiled and loaded.
+
+    Raises:
+        TilepipeError: the configuration is impossible, or does not compile.
+    """
+    m, n, k, groups = problem.m, problem.n, problem.k, problem.groups
+    batch = (groups,) if padded else ()
+    rows = m * math.prod(batch)
+    # Memory that is given back at once: what is bound is where it lies, not what is in it.
+    (a,), (b,), (c,) = (
+        allocated(shape, "row", dtype, 1)
+        for shape, dtype in (
+            ((rows, k), tp.float8_e4m3),
+            ((groups * n, k), tp.float8_e4m3),
+            ((rows, n), problem.out_dtype),
+        )
+    )
+    width = -(-m // ROW_UNIT) * ROW_UNIT
+    a_scales = torch.empty(*batch, blocks_of(k), width, device=DEVICE)[..., :m]
+    b_scales = torch.empty(groups, blocks_of(n), blocks_of(k), device=DEVICE)
+    offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
+    return gemm_grouped_blockwise.bind(
+        TensorView(a.view(*batch, m, k)),
+        TensorView(b.view(groups, n, k)),
+        TensorView(a_scales),
+        TensorView(b_scales),
+        TensorView(c.view(*batch, m, n)),
+        TensorView(offsets),
+        config,
+    ).launcher()
+
+
+def contests(
+    given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
+) -> list[Contest]:
+    """What `tilepipe bench gemm_grouped_blockwise` measures: the shapes, or the one that settings
+    state, or the standard ones.
+    """
+    wanted = [
+        x
+        for text in shapes
+        for x in (STANDARD if text == "standard" else (parse(text, SPEC.name),))
+    ]
+    base = SPEC.settings | dict(given)
+    if SPEC.extents & given.keys():
+        wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
+    return [_contest(given, shape, chip, seed) for shape in wanted or STANDARD]
+
+
+def _contest(
+    given: Mapping[str, Any], shape: tuple[int, int, int, int, str], chip: tp.Chip, seed: int
+) -> Contest:
+    m, n, k, groups, split = shape
+    here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
+    settings, _ = SPEC.configure(here, chip)
+    opened = functools.partial(_open, settings, seed)
+    form = ", padded" if settings["form"] == "padded" else ""
+    name = f"{m}×{n}×{k}, {groups} groups, {split}{form}"
+    return Contest(name, here, 2.0 * m * n * k, opened)
+
+
+def _open(settings: Mapping[str, Any], seed: int) -> Sides:
+    torch.cuda.empty_cache()
+    problem, config = product_of(settings), SPEC.config(settings)
+    launcher = build(problem, config, padded=settings["form"] == "padded")
+    operands = GroupedBlockwiseOperands(problem, settings, seed)
+    return operands.sides(launcher, config_text(config))

@@ -1,0 +1,110 @@
+"""The sums of the blockwise fp8 GEMM on Hopper: partial ones of a block of K from the tensor cores,
+which their warpgroup adds, times their scales, to totals.
+"""
+
+from __future__ import annotations
+
+import tilepipe as tp
+from tilepipe.kernels.common.tiling import BLOCK_ROWS
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
+
+
+class Sums:
+    """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and the
+    partial sums of one piece of them, 64 rows and the columns of one wgmma, over one block of K.
+    """
+
+    def __init__(
+        self, ctx: tp.Context, cfg: BlockwiseGemmConfig, scales: BScales, readers: int | None
+    ) -> None:
+        self._ctx = ctx
+        self._cfg = cfg
+        self._scales = scales
+        self._readers = readers
+        self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
+        self._partial = ctx.accumulator((BLOCK_ROWS, cfg.piece_cols))
+
+    def multiply(
+        self,
+        consumer: tp.InputConsumer,
+        k_blocks: tp.Value,
+        tile: tp.WorkTile,
+        first_row: tp.Value,
+        skipped: tp.Value | int = 0,
+    ) -> None:
+        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles.
+        `skipped`: scales of A in a stage before that of the tile's first row.
+        """
+        self._block(consumer, tile, first_row, skipped, first=True)
+        for _ in self._ctx.range(1, k_blocks):
+            self._block(consumer, tile, first_row, skipped, first=False)
+
+    def _block(
+        self,
+        consumer: tp.InputConsumer,
+        tile: tp.WorkTile,
+        first_row: tp.Value,
+        skipped: tp.Value | int,
+        first: bool,
+    ) -> None:
+        """One block of K. The first takes the totals' place, and the indices of the next tile are
+        computed while its MMAs run, where the schedule knows them.
+
+        A slot is left twice: by each warp, which has read its scales, and by the MMAs.
+        """
+        ctx, cfg = self._ctx, self._cfg
+        last = cfg.pieces - 1
+        with consumer.acquire() as stage:
+            self._issue(0, stage, first_row)
+            # The scales are read after the MMAs have been issued, while they run.
+            scales_tile = stage.tile()[2]
+            rows = [
+                self._row_scales(scales_tile, first_row + i * BLOCK_ROWS + skipped)
+                for i in range(len(self.totals))
+            ]
+            scales = self._scales.times(rows, stage)
+            ctx.syncwarp()
+            with ctx.elect_one():
+                stage.mbar().arrive()
+            if first and isinstance(tile, tp.AheadTile):
+                tile.following()
+            for piece in range(last):
+                ctx.wgmma_wait(0)
+                self._promote(piece, scales, tile, first)
+                self._issue(piece + 1, stage, first_row)
+        self._promote(last, scales, tile, first)
+
+    def _row_scales(self, tile: tp.SmemTile, row: tp.Value) -> tp.Fragment:
+        scales = self._ctx.fragment(shape=(BLOCK_ROWS, 1))
+        scales.load(tile.cols(row, BLOCK_ROWS))
+        return scales
+
+    def _issue(self, piece: int, stage: tp.InputConsumerStage, first_row: tp.Value) -> None:
+        """Multiplies a piece, in a wgmma group of its own."""
+        ctx, cfg = self._ctx, self._cfg
+        i, part = divmod(piece, cfg.splits)
+        a_tile, b_tile, _ = stage.tile()
+        a_block = a_tile.rows(first_row + i * BLOCK_ROWS, BLOCK_ROWS)
+        b_block = b_tile.rows(part * cfg.piece_cols, cfg.piece_cols)
+        ctx.mma(self._partial, a_block, b_block, accumulate=False)
+        if piece < cfg.pieces - 1:
+            ctx.wgmma_commit()
+        else:
+            ctx.mma_commit(stage.mbar(), mask=self._readers)
+
+    def _promote(
+        self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool
+    ) -> None:
+        """total += partial · scale, or, `first`, total = it, for each group of columns that share a
+        scale of B.
+        """
+        cfg = self._cfg
+        i, part = divmod(piece, cfg.splits)
+        total = self.totals[i]
+        width = cfg.piece_cols if len(scales[i]) == 1 else cfg.scale_cols
+        for col in range(0, cfg.piece_cols, width):
+            at = part * cfg.piece_cols + col
+            scale = self._scales.of_column(scales[i], tile.n, at)
+            scaled = self._partial.cols(col, width) * scale
+            total.set(scaled if first else total.cols(at, width) + scaled, col=at)
