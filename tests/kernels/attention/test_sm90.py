@@ -156,7 +156,7 @@ def test_compiles_as_meant(dtype: tp.DType, d: int, causal: bool, s_kv: int) -> 
         ({"bn": 256}, "registers of a thread; with 2 consumers at most 200"),
         ({"bn": 144, "consumers": 3}, "bn / 2 + bn / 4 + d_v / 2 = 72 + 36 + 64 = 172"),
         ({"bn": 128, "stages": 4}, "shared memory"),
-        ({"bn": 176, "store": "tile"}, "+ the output's tile 32,768 = "),
+        ({"bn": 176, "store": "tile"}, "+ other tiles of Q and the output's 32,768 = "),
         ({"stages": 1}, "stages must be at least 2"),
         ({"order": "pingpong"}, "order must be one of turns, free"),
         ({"schedule": "clc"}, "schedule must be one of persistent, single, dynamic"),
