@@ -22,7 +22,14 @@ from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packe
 from tilepipe.kernels.attention.reference import AttentionOptions, compare_attention
 from tilepipe.kernels.attention.scores import ScoreChanges
 from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
-from tilepipe.registry.instances import SMS, Size, Sizes, attention_sizes, drawn_attention_sizes
+from tilepipe.registry.instances import (
+    SMS,
+    Size,
+    Sizes,
+    attention_sizes,
+    drawn_attention_sizes,
+    tiles_of_ring,
+)
 from tilepipe.registry.lengths import parsed
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -180,16 +187,19 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
     if settings["lengths"]:
         return {f"lengths={settings['lengths']}, on {SMS} SMs": Size({}, SMS)}
-    if schedule == "dynamic":
-        return drawn_attention_sizes(rows, cfg.bn, cfg.stages, heads)
     cut = options(settings).seen.sides != (False, False)
+    if isinstance(cfg, AttentionConfig) and schedule == "dynamic":
+        return drawn_attention_sizes(rows, cfg.bn, cfg.stages, heads, queries=cfg.q_tiles, cut=cut)
     ragged = not isinstance(cfg, AttentionConfig)  # such tiles have a loop of their own there
+    each = 1
+    if isinstance(cfg, AttentionConfig) and schedule == "persistent":
+        each = tiles_of_ring(cfg.q_tiles)
     return attention_sizes(
         rows,
         cfg.bn,
         cfg.stages,
         heads,
-        persistent=schedule == "persistent",
+        each=each,
         causal=cut,
         ragged=ragged,
     )

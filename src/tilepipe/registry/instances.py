@@ -165,33 +165,43 @@ def k_grouped_sizes(cfg: OutputTiling) -> Sizes:
     return found
 
 
-def drawn_attention_sizes(rows: int, keys: int, stages: int, heads: int) -> Sizes:
+def drawn_attention_sizes(
+    rows: int, keys: int, stages: int, heads: int, *, queries: int, cut: bool
+) -> Sizes:
     """s_q and s_kv as of `attention_sizes`, where CTAs draw their tiles, through a ring of two
     answers: one CTA that takes them all, and two that compete for more than one each.
+
+    Args:
+        queries: tiles of queries in their ring.
+        cut: queries see some keys only, as under a causal mask. The first tile of the one CTA then
+            sees none; such a tile does not go through the ring.
     """
     found = Sizes()
     for ctas, least, steps in zip(
         (1, SMS), (tiles_of_ring(2), SMS + 1), steps_of(stages), strict=True
     ):
-        blocks = max(-(-least // heads), 2)
+        blocks, s_kv = max(-(-least // heads), 2), steps * keys
+        if cut and queries > 1 and ctas == 1:
+            s_kv, blocks = blocks * rows, blocks + 1
+            steps = -(-s_kv // keys)
         who = f"drawn by {ctas} CTA{'s' if ctas > 1 else ''}"
         name = f"{blocks * heads} tiles, {steps} K and V tile{'s' if steps > 1 else ''}, {who}"
-        found[name] = Size({"s_q": blocks * rows, "s_kv": steps * keys}, ctas)
+        found[name] = Size({"s_q": blocks * rows, "s_kv": s_kv}, ctas)
     return found
 
 
 def attention_sizes(
-    rows: int, keys: int, stages: int, heads: int, *, persistent: bool, causal: bool, ragged: bool
+    rows: int, keys: int, stages: int, heads: int, *, each: int, causal: bool, ragged: bool
 ) -> Sizes:
-    """s_q and s_kv: two tiles a CTA where it is persistent, otherwise one; with a causal mask, some
-    that see fewer keys.
+    """s_q and s_kv; with a causal mask, some tiles see fewer keys.
 
     Args:
         rows, keys: of a tile of queries, and of keys. heads: of all batches.
+        each: tiles of a CTA, at least; 1: CTAs are not persistent.
         ragged: in one of the two, the last tile of keys is not full.
     """
-    blocks = max(-(-SMS * (2 if persistent else 1) // heads), 2 if causal else 1)
-    tiles, ctas = (-(-blocks * heads // SMS), SMS) if persistent else (1, blocks * heads)
+    blocks = max(-(-SMS * each // heads), 2 if causal else 1)
+    tiles, ctas = (-(-blocks * heads // SMS), SMS) if each > 1 else (1, blocks * heads)
     return {
         in_words(tiles, "K and V tile", steps, f"{ctas} CTAs"): Size(
             {"s_q": blocks * rows, "s_kv": steps * keys - (ragged and steps > stages)}, SMS

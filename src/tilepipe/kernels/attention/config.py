@@ -68,6 +68,11 @@ class AttentionConfig(Settings):
         }
 
     @property
+    def q_tiles(self) -> int:
+        """Tiles of queries that shared memory holds: one where a CTA has one."""
+        return 1 if self.schedule == "single" else self.q_stages
+
+    @property
     def bm(self) -> int:
         """Queries of a CTA's tile."""
         return ROWS * self.consumers
@@ -109,7 +114,7 @@ class AttentionConfig(Settings):
                 f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of V"
                 f' have {d_v}: use store="registers" ({self})'
             )
-        columns = (self.q_stages - 1) * found.padded_qk_depth
+        columns = (self.q_tiles - 1) * found.padded_qk_depth
         if self.store == "tile":
             columns += found.padded_ov_depth
         rest = self.bm * columns * dtype.nbytes

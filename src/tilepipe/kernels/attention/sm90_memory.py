@@ -32,12 +32,12 @@ class Memory:
         cls, ctx: tp.Context, cfg: AttentionConfig, shape: tp.FA4Config, dtype: tp.DType
     ) -> Memory:
         """Allocates shared memory and barriers for tiles of a dtype."""
-        queries = tp.ProducerConsumerPipeline.allocate(ctx, cfg.q_stages, name="queries")
+        queries = tp.ProducerConsumerPipeline.allocate(ctx, cfg.q_tiles, name="queries")
 
         def rows(name: str, width: int, count: int) -> tp.SMemTileArray2D:
             return tp.SMemTileArray2D(ctx, dtype, cfg.bm, width, count, name=name)
 
-        q_tiles = rows("q_tile", shape.padded_qk_depth, cfg.q_stages)
+        q_tiles = rows("q_tile", shape.padded_qk_depth, cfg.q_tiles)
         o_tile = rows("o_tile", shape.padded_ov_depth, 1)[0] if cfg.store == "tile" else None
         keys = tp.StagedPipeline.allocate(ctx, cfg.stages, cfg.qk_stages, name="keys")
         k_tiles = tp.tile_layout_k_major(dtype, cfg.bn, shape.BK0).allocate(
