@@ -5,6 +5,7 @@ kernels and times.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,8 +180,23 @@ def test_the_standard_problems_of_attention() -> None:
         4,
         1,
     )
-    with pytest.raises(tp.BindError, match=r"or quick, or packed alone, got '64,64'"):
+    with pytest.raises(tp.BindError, match=r"or random, or packed alone, got '64,64'"):
         attention.problems({}, ["64,64"])
+
+
+def test_random_problems_of_attention() -> None:
+    found = attention.problems({}, ["random"], seed=3)
+    assert found == attention.problems({}, ["random"], seed=3)
+    assert found != attention.problems({}, ["random"], seed=4)
+    assert Counter((p["d"], p["causal"]) for p in found) == {
+        (d, causal): 3 for d in (64, 128) for causal in (False, True)
+    }
+    for p in found:
+        assert p["s_q"] == p["s_kv"]
+        assert p["s_q"] in range(1024, 32769, 8)
+        assert p["kv_heads"] in range(1, p["heads"] + 1)
+        assert 1 <= p["batch"] <= 16
+    assert {p["d"] for p in attention.problems({"d": 64}, ["random"])} == {64}
 
 
 def test_problems_in_few_words_and_their_work() -> None:

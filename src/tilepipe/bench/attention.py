@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
 FA4 = "FA4"  # FlashAttention's CuTe kernels, of the package flash-attn-4, where it is installed
 TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S
 SUITES = {"standard": (4096, 8192, 16384), "quick": (8192,)}
+RANDOM, RANDOM_COUNT = "random", 12
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
 # settings without a peer
@@ -198,9 +200,32 @@ class Operands:
         return made
 
 
-def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, Any]]:
-    """All settings of the problems that texts name: "standard" or "quick", as far as nothing else
-    is given; none: the problem given, if its lengths or its batch are, else the standard ones.
+def _drawn(seed: int) -> list[dict[str, Any]]:
+    """`RANDOM_COUNT` problems: S log-uniform in 1,024 to 32,768, about as many tokens and heads in
+    all as of the standard ones, and as many with d = 64 as with 128, full as causal.
+    """
+    rng, found = random.Random(seed), []
+    for i in range(RANDOM_COUNT):
+        s = int(round(2 ** rng.uniform(10, 15) / 8) * 8)
+        heads = rng.choice((8, 16, 32))
+        found.append(
+            {
+                "batch": max(1, min(16, round(TOKENS * HEADS / (s * heads)))),
+                "heads": heads,
+                "kv_heads": heads // rng.choice((1, 1, 4, 8)),
+                "s_q": s,
+                "s_kv": s,
+                "d": (128, 64)[i % 2],
+                "causal": i // 2 % 2 == 1,
+            }
+        )
+    return found
+
+
+def problems(given: Mapping[str, Any], texts: Sequence[str], seed: int = 0) -> list[dict[str, Any]]:
+    """All settings of the problems that texts name: "standard", "quick", or "random", which `seed`
+    draws, as far as nothing else is given; none: the problem given, if its lengths or its batch
+    are, else the standard ones.
 
     Raises:
         BindError: another text, or a setting that no peer has.
@@ -214,22 +239,28 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     if not texts and {"batch", "s_q", "s_kv"} & given.keys():
         return [base]
     for text in texts:
-        if text not in SUITES:
+        if text not in (*SUITES, RANDOM):
             raise BindError(
-                f"--shapes of attention takes {' or '.join(SUITES)}, or packed alone, got {text!r};"
+                f"--shapes of attention takes {', '.join(SUITES)} or {RANDOM}, or packed alone,"
+                f" got {text!r};"
                 " other shapes: -s s_q=4096 -s s_kv=4096 ..., or -s lengths=4096,1024"
             )
     heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
     depths = [given["d"]] if "d" in given else [128, 64]
     masks = [given["causal"]] if "causal" in given else [False, True]
-    return [
-        base
-        | heads
-        | {"batch": TOKENS // s, "s_q": s, "s_kv": s, "d": d, "causal": causal}
-        | dict(given)
-        for text in texts or ["standard"]
-        for d, causal, s in itertools.product(depths, masks, SUITES[text])
-    ]
+    found: list[dict[str, Any]] = []
+    for text in texts or ["standard"]:
+        if text == RANDOM:
+            found += [base | drawn | dict(given) for drawn in _drawn(seed)]
+            continue
+        found += [
+            base
+            | heads
+            | {"batch": TOKENS // s, "s_q": s, "s_kv": s, "d": d, "causal": causal}
+            | dict(given)
+            for d, causal, s in itertools.product(depths, masks, SUITES[text])
+        ]
+    return found
 
 
 def flop(found: Extents, causal: bool) -> float:
@@ -281,7 +312,7 @@ def contests(
     tiles = {name: value for name, value in given.items() if name in ATTENTION.tiles}
     wanted = (
         {name: value for name, value in settings.items() if name not in ATTENTION.tiles} | tiles
-        for settings in problems(given, texts)
+        for settings in problems(given, texts, seed)
     )
     return [_contest(ATTENTION.configure(settings, chip)[0], seed) for settings in wanted]
 
