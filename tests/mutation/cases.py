@@ -120,6 +120,18 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "schedule": "persistent",
             "heads": 1,
         },
+        "block mask, window": {
+            "block_mask": "64x32:60",
+            "d": 64,
+            "bn": 32,
+            "consumers": 1,
+            "store": "tile",
+            "causal": True,
+            "left": 150,
+            "schedule": "persistent",
+            "heads": 1,
+            "lse": False,
+        },
         "sm_100": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1},
         "sm_100, causal": {
             "arch": "sm100",
@@ -205,6 +217,7 @@ NOT_ON_THE_PAGE = {
         for kernel in ("gemm_grouped_blockwise", "gemm_k_grouped")
         for name in FAMILIES[kernel]
     ),
+    ("attention", "block mask, window"),
 }
 
 

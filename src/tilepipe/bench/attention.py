@@ -35,7 +35,7 @@ RANDOM, RANDOM_COUNT = "random", 12
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
 # settings without a peer
-UNTIMED = {"align", "d_v", "left", "right", "softcap", "slopes", "sinks"}
+UNTIMED = {"align", "block_mask", "d_v", "left", "right", "softcap", "slopes", "sinks"}
 
 
 def counter_of(

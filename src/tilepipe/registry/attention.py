@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90_bind as hopper, sm100 as blackwell
+from tilepipe.kernels.attention.block_mask import bind_lists, check_block_mask, lists_shape
 from tilepipe.kernels.attention.config import (
     SM100_ROWS as ROWS,
     SM100_TILES as TILES,
@@ -22,6 +24,7 @@ from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packe
 from tilepipe.kernels.attention.reference import AttentionOptions, compare_attention
 from tilepipe.kernels.attention.scores import ScoreChanges
 from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
+from tilepipe.registry import block_masks
 from tilepipe.registry.instances import (
     SMS,
     Size,
@@ -46,6 +49,7 @@ _EXTENTS: dict[str, Setting] = {
 }
 _OTHERS: dict[str, Setting] = {
     "lengths": "",
+    "block_mask": "",
     "d_v": 0,
     "causal": False,
     "left": -1,
@@ -100,7 +104,9 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         changed = ScoreChanges(settings["softcap"] != 0, settings["slopes"]).any
         packed = parsed(settings["lengths"])
         longest = max(keys for _, keys in packed) if packed else None
-        chosen = choose(found, sides, longest, changed=changed)
+        blocks = block_masks.parsed(settings["block_mask"])
+        block = None if blocks is None else blocks.block
+        chosen = choose(found, sides, longest, changed=changed, block=block)
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"
@@ -137,7 +143,15 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
     lse = np.zeros((*batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
     bounds = [bounds_of(list(x)) for x in zip(*parsed(settings["lengths"]), strict=True)]
     asked = options(settings, rng)
+    blocks, lists = block_masks.parsed(settings["block_mask"]), None
+    if blocks is not None:
+        mask = blocks.drawn(found, rng)
+        asked = replace(asked, block_mask=mask, block_size=blocks.block)
     if isinstance(cfg, AttentionConfig):
+        if blocks is not None:
+            check_block_mask(mask, blocks.block, found)
+            lists = np.empty(lists_shape(mask, found, cfg), np.int32)
+            bind_lists(mask, lists, found, asked.seen, cfg, blocks.block).run()
         program, rows = (
             hopper.bind(
                 q,
@@ -154,6 +168,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
                 align=asked.align,
                 cu_seqlens_q=bounds[0] if bounds else None,
                 cu_seqlens_k=bounds[1] if bounds else None,
+                key_lists=lists,
                 chip=chip,
             ),
             cfg.bm,
@@ -176,12 +191,22 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 def _refuse_on_blackwell(settings: Mapping[str, Any]) -> None:
     given = [name for name in ("left", "right") if settings[name] != -1]
     given += ["align"] if settings["align"] != "last" else []
-    given += [name for name in ("lengths", "softcap", "slopes", "sinks") if settings[name]]
+    given += [
+        name for name in ("lengths", "block_mask", "softcap", "slopes", "sinks") if settings[name]
+    ]
     if given:
         raise BindError(f"attention on Blackwell has no {', '.join(given)}: use arch=sm90")
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    found, text = _unmasked_sizes(settings), settings["block_mask"]
+    blocks = block_masks.parsed(text)
+    if blocks is None:
+        return found
+    return {f"{n}, block_mask={text}": blocks.enlarged(size) for n, size in found.items()}
+
+
+def _unmasked_sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg, heads = _CONFIGS.config(settings), settings["batch"] * settings["heads"]
     schedule = cfg.schedule if isinstance(cfg, AttentionConfig) else "single"
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES

@@ -125,6 +125,7 @@ def _attention() -> Any:
         "align": "last",
         "cu_seqlens_q": None,
         "cu_seqlens_k": None,
+        "key_lists": None,
     }
 
 
@@ -218,6 +219,8 @@ def _ops_attention() -> Any:
         "cu_seqlens_k": None,
         "max_seqlen_q": None,
         "max_seqlen_k": None,
+        "block_mask": None,
+        "block_size": (128, 128),
         "out": None,
         "return_lse": False,
         "layout": "bshd",
@@ -508,6 +511,7 @@ CALLS: dict[str, Call] = {
             "score": FUNCTION,
             "cu_seqlens_q": {"None"},
             "cu_seqlens_k": {"None"},
+            "key_lists": {"None"},
         },
     ),
     "gemm_gated.bind": Call(_gated),
@@ -543,6 +547,7 @@ CALLS: dict[str, Call] = {
             "cu_seqlens_k": {"None"},
             "max_seqlen_q": {"None"},
             "max_seqlen_k": {"None"},
+            "block_mask": {"None"},
             "return_lse": CONDITIONS,
         },
     ),

@@ -15,6 +15,8 @@ import tilepipe as tp
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at
 from tilepipe.kernels.attention import reference as attention_reference, sm90_bind as kernel
+from tilepipe.kernels.attention.block_mask import bind_lists
+from tilepipe.kernels.attention.key_lists import HEAD
 from tilepipe.kernels.attention.packed_reference import packed_attention
 from tilepipe.ops.attention import gpu as torch_attention
 from tilepipe.program import kernel_function
@@ -27,6 +29,7 @@ class Emulator:
     """What was bound and launched."""
 
     bound: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    lists: int = 0  # launches that listed tiles of keys
     launches: int = 0
     stream: int = 0
 
@@ -42,6 +45,29 @@ class Emulator:
 
     def launcher(self) -> Launcher:
         return Launcher(self, self.bound[-1])
+
+    def bind_lists(self, mask: Any, lists: Any, *rest: Any) -> ListEmulator:
+        return ListEmulator(self, mask, lists, rest)
+
+
+@dataclass
+class ListEmulator:
+    """The program that lists tiles of keys, run in the simulator on the memory it is given."""
+
+    emulator: Emulator
+    mask: Any
+    lists: Any
+    rest: tuple[Any, ...]
+    tensors: tuple[str, ...] = ("lists", "mask")
+
+    def launcher(self) -> ListEmulator:
+        return self
+
+    def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
+        assert stream == 7
+        lists, mask = at(addresses[0], self.lists), at(addresses[1], self.mask)
+        self.emulator.lists += 1
+        bind_lists(mask, lists, *self.rest).run()
 
 
 class NumpyContext:
@@ -63,7 +89,10 @@ class Launcher:
             "q_bounds": bound["cu_seqlens_q"],
             "k_bounds": bound["cu_seqlens_k"],
         }
-        names = ("lse", "sinks", "k_bounds", "out", "v", "q", "counter", "slopes", "k", "q_bounds")
+        names = (
+            *("lse", "sinks", "k_bounds", "out", "v", "q", "counter", "key_lists", "slopes", "k"),
+            "q_bounds",
+        )
         self.tensors = tuple(name for name in names if bound[name] is not None)
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
@@ -81,6 +110,8 @@ class Launcher:
         function = self.bound["score"]
         if function is not None:
             options["score"] = lambda *arrays: function(numpy_context, *arrays)
+        if "key_lists" in x:
+            options |= _listed(x["key_lists"], self.bound["cfg"])
         if "q_bounds" in x:
             bounds = x["q_bounds"], x["k_bounds"]
             out, lse = packed_attention(x["q"], x["k"], x["v"], *bounds, **options)
@@ -91,11 +122,21 @@ class Launcher:
             x["lse"][...] = lse.astype(np.float32)
 
 
+def _listed(lists: Any, cfg: Any) -> dict[str, Any]:
+    """The block mask, of blocks as large as tiles, that has what lists have."""
+    mask = np.zeros((*lists.shape[:3], lists.shape[3] - HEAD), np.bool_)
+    for i in np.ndindex(lists.shape[:3]):
+        row = lists[i]
+        mask[i][row[HEAD : HEAD + row[0]]] = True
+    return {"block_mask": mask, "block_size": (cfg.bm, cfg.bn)}
+
+
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
     monkeypatch.setattr(kernel, "bind", emulator.bind)
+    monkeypatch.setattr(torch_attention, "bind_lists", emulator.bind_lists)
     # of what is bound, whose memory is no GPU's
     monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     take_cpu_for_gpu(monkeypatch)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilepipe.kernels.attention.config import SM100_PART, AttentionConfig, Sm100AttentionConfig
+from tilepipe.kernels.attention.config import (
+    ROWS,
+    SM100_PART,
+    AttentionConfig,
+    Sm100AttentionConfig,
+)
 from tilepipe.kernels.attention.validation import Extents
 
 SPAN = 64  # elements of 16 bits that the swizzle spans
@@ -27,6 +32,7 @@ def choose_sm90(
     s_kv: int | None = None,
     *,
     changed: bool = False,
+    block: tuple[int, int] | None = None,
 ) -> AttentionConfig:
     """The configuration that was fastest on an H200, of those measured (docs/performance.md), for d
     and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
@@ -43,6 +49,7 @@ def choose_sm90(
             mask, which makes tiles differ in length.
         s_kv: the most keys that a sequence has, unless those of `found`.
         changed: whether scores are changed before the softmax.
+        block: queries and keys of a block of a block mask, which tiles divide.
     """
     on_left, causal = sides
     d, d_v, packed = found.d, found.d_v, found.sequences > 0
@@ -53,8 +60,12 @@ def choose_sm90(
     if widest > 128:
         cfg = AttentionConfig(bn=LARGE[-(-widest // 64) * 64] - (16 if tight else 0))
     else:
-        cfg = _measured(widest, causal, keys)
-        few = {3: 80 if changed else cfg.bn, 2: 128}[cfg.consumers]
+        cfg = _measured(widest, causal, keys, 0 if block is None else block[1])
+    if block is not None:
+        most = next(n for n in (cfg.consumers, 2, 1) if block[0] % (ROWS * n) == 0)
+        cfg = replace(cfg, consumers=most)
+    if widest <= 128:
+        few = 80 if changed and cfg.consumers == 3 else 128
         # Parts of a K tile, and a tile of the output, have whole spans of the swizzle.
         cfg = replace(
             cfg,
@@ -62,12 +73,15 @@ def choose_sm90(
             qk_stages=cfg.qk_stages if d > SPAN else 1,
             store=cfg.store if d_v % SPAN == 0 else "registers",
         )
+    if block is not None:
+        cfg = replace(cfg, bn=next(n for n in range(cfg.bn, 0, -16) if block[1] % n == 0))
     if causal:
         cfg = replace(cfg, group=_band(found, keys))
-    return replace(cfg, schedule="dynamic") if causal or packed else cfg
+    differ = causal or packed or block is not None
+    return replace(cfg, schedule="dynamic") if differ else cfg
 
 
-def _measured(d: int, causal: bool, keys: int) -> AttentionConfig:
+def _measured(d: int, causal: bool, keys: int, block_k: int) -> AttentionConfig:
     if d <= 64 and causal and keys <= 2048:
         # Of three warpgroups' tiles, 192 queries, a diagonal cuts more.
         return AttentionConfig(q_stages=2, schedule="dynamic")
@@ -76,9 +90,10 @@ def _measured(d: int, causal: bool, keys: int) -> AttentionConfig:
         return AttentionConfig(q_stages=2, consumers=3, schedule="dynamic", store=store)
     few = AttentionConfig(q_stages=2, schedule="dynamic", store="tile")
     many = AttentionConfig(bn=160, qk_stages=1 if causal else 2, schedule="dynamic", store="tile")
+    able = [cfg for cfg in (few, many) if block_k % cfg.bn == 0] or [few]
     if causal:
-        return few if keys <= 8192 else many
-    return min(few, many, key=lambda cfg: -(-keys // cfg.bn) * (cfg.bn + BETWEEN))
+        return able[0] if keys <= 8192 else able[-1]
+    return min(able, key=lambda cfg: -(-keys // cfg.bn) * (cfg.bn + BETWEEN))
 
 
 def _band(found: Extents, keys: int) -> int:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
+from tilepipe.kernels.attention.block_mask import BLOCK_SIZE
 from tilepipe.kernels.attention.scores import Window
 
 Array = npt.NDArray[Any]
@@ -64,6 +65,18 @@ class AttentionOptions:
     sinks: Array | None = None
     score: NumpyScore | None = None
     align: str = "last"
+    block_mask: Array | None = None
+    block_size: tuple[int, int] = BLOCK_SIZE
+
+    def computed(self, b: int, h: int, query: Array, keys: int) -> Array:
+        """(queries, keys): true where the block mask has a block that is computed."""
+        if self.block_mask is None:
+            return np.ones((len(query), keys), np.bool_)
+        batches, heads = self.block_mask.shape[:2]
+        mask: Array = self.block_mask[min(b, batches - 1), min(h, heads - 1)]
+        block_q, block_k = self.block_size
+        of_each: Array = mask[query[:, None] // block_q, np.arange(keys)[None] // block_k]
+        return of_each
 
     @property
     def seen(self) -> Window:
@@ -104,13 +117,14 @@ def head(
     options: AttentionOptions,
     dtype: tp.DType,
     *,
+    b: int = 0,
     worst: bool = False,
 ) -> HeadRows:
     """Queries q (rows, d) against the keys k (n, d) and values v (n, d_v) of their head.
 
     Args:
         query: (rows,), the number of each query, of s_q.
-        h: number of the head.
+        h, b: numbers of the head and the batch.
         dtype: of the operands of the kernel. worst: bounds that hold whatever the values, not only
             for random ones.
 
@@ -128,8 +142,11 @@ def head(
     if options.changes:
         sizes = np.abs(x, where=np.isfinite(x), out=np.zeros_like(x))
         changing = 4 * eps * (options.softcap + sizes.max(1, initial=0, keepdims=True))
-    key, seen = np.arange(len(k)), stop - first
-    x[(key < first[:, None]) | (key >= stop[:, None])] = -np.inf
+    key = np.arange(len(k))
+    shown = (key >= first[:, None]) & (key < stop[:, None])
+    shown &= options.computed(b, h, query, len(k))
+    seen = shown.sum(1)
+    x[~shown] = -np.inf
     top = np.maximum(x.max(1, initial=-np.inf, keepdims=True), sink)
     some = np.isfinite(top)
     top = np.where(some, top, 0.0)
@@ -168,12 +185,16 @@ def attention(
     sinks: Array | None = None,
     score: NumpyScore | None = None,
     align: str = "last",
+    block_mask: Array | None = None,
+    block_size: tuple[int, int] = BLOCK_SIZE,
 ) -> tuple[Doubles, Doubles]:
     """softmax(scale · q · kᵀ) · v in float64: out (batch, s_q, heads, d_v) and lse (batch, heads,
     s_q), of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv, kv_heads, d_v).
     Options: see `AttentionOptions`.
     """
-    options = AttentionOptions(causal, window, scale, softcap, slopes, sinks, score, align)
+    options = AttentionOptions(
+        causal, window, scale, softcap, slopes, sinks, score, align, block_mask, block_size
+    )
     batch, s_q, heads, _ = q.shape
     out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((batch, heads, s_q))
     for b, h, rows, found in _parts(q, k, v, options, tp.bfloat16, worst=False):
@@ -195,6 +216,8 @@ def compare_attention(
     sinks: Array | None = None,
     score: NumpyScore | None = None,
     align: str = "last",
+    block_mask: Array | None = None,
+    block_size: tuple[int, int] = BLOCK_SIZE,
     lse: Array | None = None,
     worst: bool = False,
 ) -> tp.testing.Comparison:
@@ -208,7 +231,9 @@ def compare_attention(
         `rel_error` of out; `worst` and `worst_at` (batch, query, head, d) of out, or (batch, head,
         query) of lse where that is further off.
     """
-    options = AttentionOptions(causal, window, scale, softcap, slopes, sinks, score, align)
+    options = AttentionOptions(
+        causal, window, scale, softcap, slopes, sinks, score, align, block_mask, block_size
+    )
     error_sum = want_sum = 0.0
     top: tuple[float, tuple[int, ...]] = (0.0, ())
     for b, h, rows, found in _parts(q, k, v, options, tp.dtype(q.dtype), worst=worst):
@@ -237,7 +262,7 @@ def _parts(
             for start in range(0, s_q, BLOCK):
                 rows = slice(start, min(start + BLOCK, s_q))
                 at = query[rows], s_q, h, options, dtype
-                found = head(q[b, rows, h], k[kv], v[kv], *at, worst=worst)
+                found = head(q[b, rows, h], k[kv], v[kv], *at, b=b, worst=worst)
                 yield b, h, rows, found
 
 

@@ -30,8 +30,9 @@ from tilepipe.kernels.attention.packed import Sequences
 from tilepipe.kernels.attention.scores import ScoreChanges
 from tilepipe.kernels.attention.sm90_memory import Memory
 from tilepipe.kernels.attention.sm90_scores import Scoring
+from tilepipe.kernels.attention.sm90_seen import SeenKeys
 from tilepipe.kernels.attention.sm90_store import store
-from tilepipe.kernels.attention.sm90_tiles import QueryTile, QueryTiles, SeenKeys, grid
+from tilepipe.kernels.attention.sm90_tiles import QueryTile, QueryTiles, grid
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 
 
@@ -47,6 +48,7 @@ def attention(
     sinks: tp.GlobalTensor | None,
     q_bounds: tp.GlobalTensor | None,
     k_bounds: tp.GlobalTensor | None,
+    key_lists: tp.GlobalTensor | None,
     counter: tp.GlobalTensor | None,
     inner: tp.Value,
     cap: tp.Value,
@@ -65,19 +67,20 @@ def attention(
     """q (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d_v, s_kv); out
     (batch, heads, s_q, d_v); lse (batch, heads, s_q); slopes, sinks (heads,); inner, cap, scale:
     `ScoreChanges.factors`. Packed, with bounds of sequences: the same without the batch; see
-    `packed`.
+    `packed`. Under a block mask, which tiles of keys are walked: `key_lists`.
     """
     memory = Memory.allocate(ctx, cfg, cfg.tiles(q.dtype, d, d_v), q.dtype)
-    seen, sequences = SeenKeys(*sides, from_first, left, right), None
+    seen = SeenKeys(ctx, cfg.bm, cfg.bn, *sides, from_first, left, right)
+    sequences = None
     if q_bounds is not None and k_bounds is not None:
         heads, q_total, k_total = q.shape[-3], q.shape[-2], k.shape[-2]
         sequences = Sequences(
             ctx, q_bounds, k_bounds, q_total, k_total, steps, heads, cfg.bm, cfg.group
         )
-    tiles = QueryTiles.schedule(ctx, cfg, q, k, seen, sequences, counter)
+    tiles = QueryTiles.schedule(ctx, cfg, q, k, seen, sequences, counter, key_lists)
     in_turns = cfg.order == "turns" and cfg.consumers > 1
     turns = tp.OrderedBarrier(ctx, cfg.consumers) if in_turns else None
-    scoring = Scoring(ctx, cfg.bn, changes, seen, slopes, inner, cap)
+    scoring = Scoring(ctx, changes, seen, slopes, inner, cap)
     load_registers, attend_registers = cfg.registers
     if tiles.work.needs_role:
         ctx.role("schedule", warps=1, registers=load_registers)(tiles.work.schedule)
@@ -105,7 +108,7 @@ def load(
         at = tiles.of(tile)
         kv_head = ctx.let(at.head // group, "kv_head")
         for i in ctx.range(at.blocks):
-            key = (at.end - 1 - i) * cfg.bn
+            key = at.key_tile(i) * cfg.bn
             for part in range(cfg.qk_stages):
                 k_ring.acquire_k(qk_stage=part)
                 with ctx.elect_one():
@@ -196,11 +199,11 @@ def attend(
         products with V of the tiles before them.
         """
         for i in ctx.range(start, stop):
+            key = at.key_tile(i) * cfg.bn  # read early, where it is read from memory
             multiply_keys(mine)
             multiply_values()
             pass_on()
             ctx.wgmma_wait(1)  # the scores
-            key = (at.end - 1 - i) * cfg.bn
             scoring.change(scores, at, key)
             if on_left or on_right:
                 scoring.mask(softmax, at, key, on_left=on_left, on_right=on_right)
@@ -219,7 +222,7 @@ def attend(
             multiply_keys(mine)
             pass_on()
             ctx.wgmma_wait(0)
-            key = (at.end - 1) * cfg.bn
+            key = at.key_tile(0) * cfg.bn
             scoring.change(scores, at, key)
             scoring.mask(softmax, at, key, on_left=on_left, on_right=on_right)
             softmax.update()

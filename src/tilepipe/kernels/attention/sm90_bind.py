@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import tilepipe as tp
 from tilepipe.host_arguments import shown
+from tilepipe.kernels.attention.block_mask import check_lists
 from tilepipe.kernels.attention.config import ROWS, AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.packed import search_steps
@@ -43,6 +44,7 @@ def bind(
     cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None,
     longest: int | None = None,
+    key_lists: Array | None = None,
     counter: Array | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
@@ -73,6 +75,9 @@ def bind(
             lengths. The kernel reads them; the host only those that are NumPy arrays, to check
             them. Rows of `out` and `lse` that are in no sequence are not written.
         longest: of these, the most keys that a sequence has, if known: for choosing `cfg`.
+        key_lists: int32, which tiles of keys each tile of queries walks: what the program of
+            `block_mask.bind_lists` has written for a block mask, the same mask and `cfg`, which is
+            then to be given.
         counter: int32 (1,), a 0 from which the "dynamic" schedule draws tiles, of this kernel alone
             while it runs, which leaves it at 0. Without one, another schedule is chosen; where
             `cfg` says "dynamic", NumPy arrays get a new one.
@@ -99,10 +104,13 @@ def bind(
             f"{NAME}: score is a function of (ctx, scores, query, key, head); got {shown(score)}"
         )
     changes = ScoreChanges(cap > 0, slopes is not None, score)
+    if key_lists is not None and cfg is None:
+        raise tp.BindError(f"{NAME}: key_lists are of one configuration: pass it as cfg=")
     if cfg is None:
         cfg = choose_sm90(found, seen.sides, longest, changed=changes.any)
         if cfg.schedule == "dynamic" and counter is None:
             cfg = replace(cfg, schedule="single")
+    check_lists(key_lists, found, cfg)
     shape = cfg.tiles(found.dtype, found.d, found.d_v)
     counter = check_counter(counter, cfg.schedule == "dynamic", q)
     return attention.bind(
@@ -115,6 +123,7 @@ def bind(
         sinks,
         cu_seqlens_q,
         cu_seqlens_k,
+        key_lists,
         counter,
         *changes.factors(found.scale, cap),
         search_steps(bounds),

@@ -10,18 +10,18 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.attention.config import ROWS
 from tilepipe.kernels.attention.scores import ScoreChanges
-from tilepipe.kernels.attention.sm90_tiles import QueryTile, SeenKeys
+from tilepipe.kernels.attention.sm90_seen import SeenKeys
+from tilepipe.kernels.attention.sm90_tiles import QueryTile
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """How the scores of tiles of `bn` keys are changed and masked. `slopes`, `inner`, `cap`: as the
+    """How the scores of a tile of keys are changed and masked. `slopes`, `inner`, `cap`: as the
     kernel gets them; see `ScoreChanges`.
     """
 
     ctx: tp.Context
-    bn: int
     changes: ScoreChanges
     seen: SeenKeys
     slopes: tp.GlobalTensor | None
@@ -33,7 +33,7 @@ class Scoring:
         if not self.changes.any:
             return
         ctx = self.ctx
-        key: Any = first_key + ctx.col_index(self.bn)
+        key: Any = first_key + ctx.col_index(self.seen.bn)
         x: tp.FragmentValue = scores * self.inner
         if self.changes.softcap:
             # tanh(y) = 1 - 2 / (1 + exp(2 y)), within 2^-22; inner holds the 2 and log2(e)
@@ -60,7 +60,7 @@ class Scoring:
         """Takes out the scores of keys, of those from `first_key` on, that are after the last, or
         on a side named here where a query does not see them.
         """
-        key: Any = first_key + self.ctx.col_index(self.bn)
+        key: Any = first_key + self.ctx.col_index(self.seen.bn)
         if on_right:
             stop = (self._queries(at.place) + (1 + self.seen.right)).minimum(at.keys)
             softmax.mask(key < stop)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import tilepipe as tp
 from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.key_lists import KeyList
 from tilepipe.kernels.attention.packed import Sequences, slots
+from tilepipe.kernels.attention.sm90_seen import SeenKeys
 
 
 def grid(
@@ -24,22 +26,6 @@ def grid(
 
 
 @dataclass(frozen=True, eq=False)
-class SeenKeys:
-    """Which keys queries see: a `Window` as the kernel gets it.
-
-    Attributes:
-        on_left, on_right: whether queries see only some keys on that side, which is static. left,
-            right: how many. from_first: as of `Window`.
-    """
-
-    on_left: bool
-    on_right: bool
-    from_first: bool
-    left: tp.Value
-    right: tp.Value
-
-
-@dataclass(frozen=True, eq=False)
 class QueryTile:
     """A tile of queries of one head.
 
@@ -49,7 +35,9 @@ class QueryTile:
         q_start, k_start: the rows at which queries and keys of a packed sequence begin, otherwise
             None. queries, keys: how many the sequence has.
         place: the key at which the first query stands (`Window`).
-        end: the tile of keys after the last one that a query sees. blocks: how many tiles they see.
+        end: the tile of keys after the last one that a query sees. blocks: how many tiles of keys
+            are walked.
+        key_list: those under a block mask; None: those before `end`.
     """
 
     batch: tp.Value | None
@@ -62,6 +50,11 @@ class QueryTile:
     place: tp.Value
     end: tp.Value
     blocks: tp.Value
+    key_list: KeyList | None
+
+    def key_tile(self, i: tp.Scalar) -> tp.Value:
+        """The tile of keys that step `i` takes: the last first."""
+        return self.end - 1 - i if self.key_list is None else self.key_list.tile(i)
 
     def of_query(self, row: tp.Value) -> tuple[tp.Value, ...]:
         """The coordinates of a query, `row` of the sequence, in q, out and lse."""
@@ -92,6 +85,7 @@ class QueryTiles:
         seen: which keys queries see. heads, s_q, s_kv: of the problem.
         sequences: those that are packed; None: a batch, whose sequences have one length.
         q_blocks: how many tiles a head of a batch has.
+        key_lists: which tiles of keys each walks under a block mask; see `key_lists`.
     """
 
     ctx: tp.Context
@@ -103,6 +97,7 @@ class QueryTiles:
     sequences: Sequences | None
     q_blocks: tp.Value
     work: tp.StaticScheduler | tp.AtomicScheduler
+    key_lists: tp.GlobalTensor | None
 
     @classmethod
     def schedule(
@@ -114,6 +109,7 @@ class QueryTiles:
         seen: SeenKeys,
         sequences: Sequences | None,
         counter: tp.GlobalTensor | None,
+        key_lists: tp.GlobalTensor | None,
     ) -> QueryTiles:
         """The tiles of `q`, dealt out by `counter` or, without one, by a fixed share."""
         heads, s_q = q.shape[-3], q.shape[-2]
@@ -127,50 +123,54 @@ class QueryTiles:
             work = tp.StaticScheduler(ctx, count, raster=raster, group=cfg.group)
         else:
             work = tp.AtomicScheduler(ctx, counter, count, raster=raster, group=cfg.group)
-        return cls(ctx, cfg, seen, heads, s_q, k.shape[-2], sequences, q_blocks, work)
+        return cls(ctx, cfg, seen, heads, s_q, k.shape[-2], sequences, q_blocks, work, key_lists)
 
     def of(self, tile: tp.WorkTile) -> QueryTile:
         """The last tiles of queries first: under a causal mask they see the most keys."""
-        ctx, bm, bn, seen = self.ctx, self.cfg.bm, self.cfg.bn, self.seen
+        ctx, seen = self.ctx, self.seen
         packed = None if self.sequences is None else self.sequences.tile(tile.m)
+        number = self.q_blocks - 1 - tile.n
         if packed is None:
-            first = ctx.let((self.q_blocks - 1 - tile.n) * bm, "first")
+            first = ctx.let(number * self.cfg.bm, "first")
             queries, keys = self.s_q, self.s_kv
         else:
             first, queries, keys = packed.first, packed.queries, packed.keys
         place = first if seen.from_first else ctx.let(first + (keys - queries), "place")
-        end: tp.Value = ctx.ceil_div(keys, bn)
-        if seen.on_right:
-            stop = ctx.max(place + bm + seen.right, 0)
-            end = ctx.min(end, ctx.ceil_div(stop, bn))
-        end = ctx.let(end, "end")
-        blocks: tp.Value = end
-        if seen.on_left:
-            blocks = ctx.max(end - ctx.max(place - seen.left, 0) // bn, 0)
-        batch, q_start, k_start = None, None, None
+        end = seen.end(place, keys)
+        blocks = seen.blocks(place, end)
+        batch, q_start, k_start, key_list = None, None, None, None
         if packed is None:
             batch = ctx.let(tile.m // self.heads, "batch")
             head = ctx.let(tile.m % self.heads, "head")
+            if self.key_lists is not None:
+                key_list = KeyList.of(ctx, self.key_lists, batch, head, number)
+                blocks = key_list.length
         else:
             head, q_start, k_start = packed.head, packed.q_start, packed.k_start
             blocks = ctx.select(first < queries, blocks, 0)
         blocks = ctx.let(blocks, "blocks")
-        return QueryTile(batch, head, first, q_start, queries, k_start, keys, place, end, blocks)
+        return QueryTile(
+            batch, head, first, q_start, queries, k_start, keys, place, end, blocks, key_list
+        )
 
     def first_clear(self, at: QueryTile) -> tp.Scalar:
         """The first step, after step 0, whose tile of keys the right side of the mask does not
-        cut. Step i of a walk takes the tile of keys `at.end - 1 - i`.
+        cut.
         """
-        ctx, bn = self.ctx, self.cfg.bn
+        ctx = self.ctx
         if not self.seen.on_right:
             return 1
-        whole = ctx.max(at.place + (1 + self.seen.right), 0) // bn
+        if at.key_list is not None:
+            return at.key_list.clear
+        whole = self.seen.clear(at.place)
         return ctx.let(ctx.min(at.blocks, ctx.max(at.end - whole, 1)), "clear")
 
     def first_on_left(self, at: QueryTile, clear: tp.Scalar) -> tp.Value:
         """The first step, from `clear` on, whose tile the left side of the mask cuts."""
-        ctx, bm, bn = self.ctx, self.cfg.bm, self.cfg.bn
+        ctx = self.ctx
         if not self.seen.on_left:
             return at.blocks
-        cut = ctx.ceil_div(ctx.max(at.place + (bm - 1) - self.seen.left, 0), bn)
+        if at.key_list is not None:
+            return at.key_list.on_left
+        cut = self.seen.cut(at.place)
         return ctx.let(ctx.max(ctx.min(at.blocks, at.end - cut), clear), "last")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain_int, shown
+from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_mask
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
 from tilepipe.kernels.attention.packed_validation import check_bounds
@@ -40,7 +41,8 @@ ELSEWHERE = {
     "score_mod": "write score=, a function of (ctx, scores, query, key, head)",
     "return_attn_probs": "probabilities are never in memory; return_lse=True gives the logarithms",
     "enable_gqa": "leave it out; q may always have a multiple of the heads of k and v",
-    "attn_mask": "masks are causal=, window=, or a score function that gives -inf",
+    "attn_mask": "masks are causal=, window=, block_mask= (true for each block of queries and keys"
+    " that is computed), or a score function that gives -inf",
     "attn_bias": "a score function adds to scores; slopes= is ALiBi",
     "dropout_p": "there is no dropout",
     "cu_seq_q": "write cu_seqlens_q=",
@@ -78,6 +80,8 @@ class AttentionCall(Generic[ArrayT]):
     max_seqlen_q: int | None = None
     max_seqlen_k: int | None = None
     align: str = "last"
+    block_mask: ArrayT | None = None
+    block_size: tuple[int, int] = BLOCK_SIZE
 
     @property
     def seen(self) -> Window:
@@ -118,6 +122,7 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
     check_softcap(call.softcap)
     check_of_heads("slopes", call.slopes, found.heads)
     check_of_heads("sinks", call.sinks, found.heads)
+    check_block_mask(call.block_mask, call.block_size, found)
     return found
 
 
@@ -169,5 +174,6 @@ def result_shape(found: Extents, layout: str) -> tuple[int, ...]:
 def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
     changed = ScoreChanges(call.softcap != 0, call.slopes is not None, call.score).any
-    chosen = choose(found, call.seen.sides, call.max_seqlen_k, changed=changed)
+    block = None if call.block_mask is None else call.block_size
+    chosen = choose(found, call.seen.sides, call.max_seqlen_k, changed=changed, block=block)
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen

@@ -14,6 +14,13 @@ import torch
 
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90_bind as attention_kernel
+from tilepipe.kernels.attention.block_mask import (
+    BLOCK_SIZE,
+    bind_lists,
+    check_block_size,
+    lists_shape,
+)
+from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import NAME, Extents
 from tilepipe.ops.attention import simulated
 from tilepipe.ops.attention.call import (
@@ -51,10 +58,14 @@ SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
     " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
     " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
-    " int? max_seqlen_k=None, str align='last') -> (Tensor, Tensor)"
+    " int? max_seqlen_k=None, str align='last', Tensor? block_mask=None,"
+    " int[]? block_size=None) -> (Tensor, Tensor)"
 )
 # what `pick` of a plan takes
-_PLACES = ("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds", "counter")
+_PLACES = (
+    *("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds", "key_lists"),
+    *("counter",),
+)
 
 
 class Plan(NamedTuple):
@@ -65,6 +76,7 @@ class Plan(NamedTuple):
             names; None: there is nothing to multiply.
         shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
             that q, k, v and out take. dynamic: True if CTAs draw their tiles from a counter.
+        lists: what lists the tiles of keys under a block mask, before `launcher`.
     """
 
     launcher: Launcher | None
@@ -77,6 +89,27 @@ class Plan(NamedTuple):
     lse: Shape
     spans: tuple[int, ...]
     dynamic: bool = False
+    lists: Lists | None = None
+
+
+class Lists(NamedTuple):
+    """The launch that turns a block mask into lists of tiles of keys.
+
+    Attributes:
+        launcher: called with the addresses of mask and lists, in the order of `places`.
+        shape: of the lists, int32.
+    """
+
+    launcher: Launcher
+    places: tuple[int, ...]
+    shape: Shape
+
+    def write(self, mask: torch.Tensor, stream: int) -> torch.Tensor:
+        """New lists of a mask, which are there for launches after this one."""
+        lists = torch.empty(self.shape, dtype=torch.int32, device=mask.device)
+        addresses = mask.data_ptr(), lists.data_ptr()
+        self.launcher(tuple(addresses[i] for i in self.places), stream)
+        return lists
 
 
 def attention(call: Call) -> torch.Tensor | Results:
@@ -115,6 +148,8 @@ def _dispatched(call: Call) -> Results:
         call.cu_seqlens_k,
         call.max_seqlen_k,
         call.align,
+        call.block_mask,
+        call.block_size,
     )
     return (result if call.out is None else call.out.copy_(result)), lse
 
@@ -125,6 +160,7 @@ def _checked_tensors(call: Call) -> Extents:
         "sinks": call.sinks,
         "cu_seqlens_q": call.cu_seqlens_q,
         "cu_seqlens_k": call.cu_seqlens_k,
+        "block_mask": call.block_mask,
     }
     given = {name: x for name, x in extra.items() if x is not None}
     named = {"q": call.q, "k": call.k, "v": call.v, **given, "out": call.out}
@@ -145,6 +181,8 @@ def _key(call: Call) -> object:
         facts(call.cu_seqlens_k),
         # settings depend on its magnitude alone
         None if call.max_seqlen_k is None else (call.max_seqlen_k - 1).bit_length(),
+        facts(call.block_mask),
+        call.block_size,
         call.align,
         call.causal,
         call.window,
@@ -177,8 +215,10 @@ def _prepare(call: Call) -> Plan:
         None if x is None else TensorView(x)
         for x in (call.slopes, call.sinks, call.cu_seqlens_q, call.cu_seqlens_k)
     )
-    cfg, counter = config(found, call), None
+    cfg, counter, lists, key_lists = config(found, call), None, None, None
     with device.context(ordinal):
+        if call.block_mask is not None:
+            lists, key_lists = _lists(call.block_mask, found, call, cfg)
         if cfg.schedule == "dynamic":
             counter = TensorView(counters.counter(ordinal, device.raw_stream(ordinal)))
         launcher = attention_kernel.bind(
@@ -198,10 +238,23 @@ def _prepare(call: Call) -> Plan:
             align=call.align,
             cu_seqlens_q=q_bounds,
             cu_seqlens_k=k_bounds,
+            key_lists=key_lists,
             counter=counter,
         ).launcher()
     pick = itemgetter(*[_PLACES.index(x) for x in launcher.tensors])
-    return Plan(launcher, pick, *parts, dynamic=counter is not None)
+    return Plan(launcher, pick, *parts, dynamic=counter is not None, lists=lists)
+
+
+def _lists(
+    mask: torch.Tensor, found: Extents, call: Call, cfg: AttentionConfig
+) -> tuple[Lists, TensorView]:
+    """What lists the tiles of keys under a mask, and lists for `bind` to look at."""
+    shape = lists_shape(TensorView(mask), found, cfg)
+    view = TensorView(torch.empty(shape, dtype=torch.int32, device=mask.device))
+    program = bind_lists(TensorView(mask), view, found, call.seen, cfg, call.block_size)
+    launcher = program.launcher()
+    places = tuple(("mask", "lists").index(name) for name in launcher.tensors)
+    return Lists(launcher, places, shape), view
 
 
 def _new(q: torch.Tensor, found: Extents, layout: str) -> torch.Tensor:
@@ -225,7 +278,10 @@ def _launch(plan: Plan, call: Call) -> Results:
         return result, lse
     stream, bounds = device.raw_stream(plan.ordinal), (call.cu_seqlens_q, call.cu_seqlens_k)
     counter = counters.counter(plan.ordinal, stream) if plan.dynamic else None
-    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds, counter
+    lists = None
+    if plan.lists is not None and call.block_mask is not None:
+        lists = plan.lists.write(call.block_mask, stream)
+    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds, lists, counter
     plan.launcher(tuple(map(data_ptr, plan.pick(places))), stream)
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)
@@ -274,12 +330,15 @@ def kernel(
     cu_seqlens_k: torch.Tensor | None = None,
     max_seqlen_k: int | None = None,
     align: str = "last",
+    block_mask: torch.Tensor | None = None,
+    block_size: Sequence[int] | None = None,
 ) -> Results:
     """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     items = settings_of(settings)
-    rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align
+    blocks = block_mask, check_block_size(BLOCK_SIZE if block_size is None else block_size)
+    rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align, *blocks
     sides = None if window is None else (window[0], window[1])
     return plans.run(
         AttentionCall(
@@ -306,6 +365,8 @@ def _fake(
     cu_seqlens_k: torch.Tensor | None = None,
     max_seqlen_k: int | None = None,
     align: str = "last",
+    block_mask: torch.Tensor | None = None,
+    block_size: Sequence[int] | None = None,
 ) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
     rank = 4 if cu_seqlens_q is None else 3
@@ -333,7 +394,7 @@ def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
 
 
 def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 16  # never reached: `_setup` has refused
+    return (None,) * 18  # never reached: `_setup` has refused
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, require_bool, shown
+from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_size
 from tilepipe.kernels.attention.scores import ScoreFunction
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
@@ -30,6 +31,8 @@ def attention(
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
     align: str = "last",
+    block_mask: ArrayT | None = None,
+    block_size: tuple[int, int] = BLOCK_SIZE,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -55,6 +58,8 @@ def attention(
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
     align: str = "last",
+    block_mask: ArrayT | None = None,
+    block_size: tuple[int, int] = BLOCK_SIZE,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -80,6 +85,8 @@ def attention(
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
     align: str = "last",
+    block_mask: ArrayT | None = None,
+    block_size: tuple[int, int] = BLOCK_SIZE,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -104,6 +111,8 @@ def attention(
     sinks: ArrayT | None = None,
     score: ScoreFunction | None = None,
     align: str = "last",
+    block_mask: ArrayT | None = None,
+    block_size: tuple[int, int] = BLOCK_SIZE,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -141,6 +150,11 @@ def attention(
             key that is not seen. Each function object is a kernel of its own, so keep it.
         align: "last", as above: the last query stands at the last key; "first": query i stands at
             the key i, and not at i + s_kv - s_q, for `causal`, `window` and `slopes`.
+        block_mask: boolean (batch or 1, heads or 1, ceil(s_q / block_q), ceil(s_kv / block_k)),
+            true where a block of queries and keys is computed: of the others K and V are not even
+            loaded. `causal`, `window` and `score` hold within blocks. Not of packed sequences.
+        block_size: (block_q, block_k) of it, multiples of 64 and 16; 128 queries or more, and 128
+            keys, are fastest.
         cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,), beside q, k and v: for sequences of
             different lengths, one after the other: q (total_q, heads, d), k (total_k, kv_heads, d),
             v (total_k, kv_heads, d_v). Sequence i has the queries cu_seqlens_q[i] to
@@ -193,6 +207,8 @@ def attention(
         plain(max_seqlen_q),
         plain(max_seqlen_k),
         align,
+        block_mask,
+        check_block_size(block_size),
     )
     if isinstance(q, np.ndarray) and isinstance(k, np.ndarray) and isinstance(v, np.ndarray):
         from tilepipe.ops.attention import simulated

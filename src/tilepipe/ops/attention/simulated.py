@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilepipe.kernels.attention import sm90_bind as kernel
+from tilepipe.kernels.attention.block_mask import bind_lists, lists_shape
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.arrays import require_arrays
 from tilepipe.ops.attention.call import (
@@ -46,6 +47,11 @@ def attention(
         if "schedule" not in dict(call.settings) and cfg.schedule == "dynamic":
             # Nothing is gained here by drawing tiles, and CTAs that do are never repeated.
             cfg = replace(cfg, schedule="single")
+        lists = None
+        if call.block_mask is not None:
+            lists = np.empty(lists_shape(call.block_mask, found, cfg), np.int32)
+            given = call.block_mask, lists, found, call.seen, cfg, call.block_size
+            bind_lists(*given).run(seed=seed)
         program = kernel.bind(
             q,
             k,
@@ -63,6 +69,7 @@ def attention(
             align=call.align,
             cu_seqlens_q=call.cu_seqlens_q,
             cu_seqlens_k=call.cu_seqlens_k,
+            key_lists=lists,
         )
         program.run(seed=seed, progress=progress)
     return (result, lse) if call.return_lse else result
