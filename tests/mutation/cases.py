@@ -107,6 +107,7 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "consumers": 1,
             "schedule": "dynamic",
             "store": "tile",
+            "q_stages": 2,
             "heads": 1,
             "lse": False,
         },
