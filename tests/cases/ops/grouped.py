@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tilepipe.kernels.gemm_blockwise.grouped_reference import Operands
+
 ENDS = [5, 5, 40, 90]
 
 
@@ -19,3 +21,19 @@ def operands(
         rng.standard_normal((len(offsets), k, n)).astype(np.float16),
         offsets,
     )
+
+
+def fp8_operands(
+    padded: bool, k: int = 272, n: int = 160, m: int = 100, seed: int = 0
+) -> tuple[Any, Any, Any, Any]:
+    """a, b, scale_a and scale_b of four groups, as `ops.grouped_matmul` takes them."""
+    x = Operands.random(np.random.default_rng(seed), m, n, k, len(ENDS), padded=padded)
+    return x.a, x.b.swapaxes(1, 2), x.a_scales.swapaxes(-1, -2), x.b_scales.swapaxes(1, 2)
+
+
+def dequantised(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
+    """a and b times their scales, in float64."""
+    rows = np.repeat(scale_a.astype(np.float64), 128, -1)[..., : a.shape[-1]]
+    blocks = np.repeat(np.repeat(scale_b.astype(np.float64), 128, 1), 128, 2)
+    scaled = b.astype(np.float64) * blocks[:, : b.shape[1], : b.shape[2]]
+    return a.astype(np.float64) * rows, scaled

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cases.ops.grouped import operands
+from tests.cases.ops.grouped import dequantised, fp8_operands, operands
 from tests.support.ops.emulated_grouped import Emulator, gpu
 from tests.support.ops.emulated_matmul import torch
 from tilepipe.kernels.gemm_grouped import reference
@@ -141,6 +141,61 @@ def test_groups_of_columns_are_the_transposed_rows(gpu: Emulator) -> None:
         assert torch.allclose(out, expected(a, b, offsets, before.t()).t(), atol=1e-3)
     assert (gpu.launches, len(gpu.bound)) == (2, 2)
     assert grouped_matmul(left, right, offs=offsets).stride() == (1, 24)
+
+
+def scaled_tensors(padded: bool, **shape: int) -> list[Any]:
+    arrays = fp8_operands(padded, **shape)
+    fp8 = torch.float8_e4m3fn
+    found = [torch.from_numpy(np.ascontiguousarray(x).view(np.uint8)).view(fp8) for x in arrays[:2]]
+    return [*found, *(torch.from_numpy(np.ascontiguousarray(x)) for x in arrays[2:])]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])
+def test_fp8_of_any_layout(gpu: Emulator, padded: bool) -> None:
+    a, b, scale_a, scale_b = scaled_tensors(padded)
+    weights = b.transpose(1, 2).contiguous().transpose(1, 2)
+    columns = scale_a.transpose(-1, -2).contiguous().transpose(-1, -2)
+    left, right = dequantised(*fp8_operands(padded))
+    ends = [5, 0, 100, 1000] if padded else [5, 5, 40, 90]
+    name = "rows" if padded else "offs"
+    given = {name: torch.tensor(ends, dtype=torch.int32), "scale_b": scale_b}
+    shape = (4, 100, 160) if padded else (100, 160)
+    for x, scales in ((b, scale_a), (weights, columns)):
+        out = torch.full(shape, 7.0)
+        assert grouped_matmul(a, x, scale_a=scales, out=out, **given) is out
+        want = np.full(shape, 7.0)
+        for group, start, end in reference.rows_of(want, np.array(ends)):
+            of = group if padded else ...
+            want[of][start:end] = left[of][start:end] @ right[group]
+        np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-4 * np.abs(want).max())
+    assert grouped_matmul(a, b, scale_a=scale_a, **given).dtype is torch.bfloat16
+    views = {"a": a, "b": weights, "a_scales": columns}
+    read = [name for name, x in views.items() if gpu.bound[1][name].data_ptr() == x.data_ptr()]
+    assert read == ["a", "b", "a_scales"]  # in place
+
+
+def test_expected_rows_choose_the_tile(gpu: Emulator) -> None:
+    a, b, rows = torch.zeros(4, 512, 40), torch.zeros(4, 40, 256), torch.ones(4, dtype=torch.int32)
+    for expected in (None, 8, 100000):
+        grouped_matmul(a.half(), b.half(), rows=rows, expected_rows=expected)
+    whole, few, most = (bound["cfg"] for bound in gpu.bound)
+    assert whole == most
+    assert (whole.bm > 64, few.bm) == (True, 64)
+
+
+@pytest.mark.slow
+def test_fp8_and_padded_groups_compile(gpu: Emulator) -> None:
+    for padded in (False, True):
+        a, b, scale_a, scale_b = scaled_tensors(padded)
+        offsets = torch.tensor([5, 0, 100, 90], dtype=torch.int32)
+        given = a, b, offsets, None, "()", scale_a, scale_b, 9 if padded else None
+        # PyTorch's test of the schema multiplies fp8, which it cannot on the CPU
+        assert torch.library.opcheck(torch_grouped.operator, given, test_utils="test_faketensor")
+        with torch.overrides.BaseTorchFunctionMode():
+            which = {"rows" if padded else "offs": offsets}
+            out = torch.full((4, 100, 160) if padded else (100, 160), 7.0)
+            grouped_matmul(a, b, scale_a=scale_a, scale_b=scale_b, out=out, **which)
+        assert (out[..., 0] == 7).sum() == (400 - 195 if padded else 0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cases.ops.grouped import operands
+from tests.cases.ops.grouped import dequantised, fp8_operands, operands
 from tilepipe.kernels.gemm_grouped import reference
 
 grouped_matmul = tp.ops.grouped_matmul
@@ -109,7 +109,121 @@ def test_numpy_groups_of_k_without_anything(m: int, k: int, n: int) -> None:
     assert not c.any()
 
 
+ROWS = np.array([5, 0, 100, 1000], np.int32)
+
+
+@pytest.mark.parametrize("k", [40, 37, 0])
+def test_numpy_padded_groups(k: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 30, k), (4, k, 24)))
+    out = np.full((4, 30, 24), 7, np.float32)
+    assert grouped_matmul(a, b, rows=ROWS, expected_rows=9, out=out) is out
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for group, count in enumerate(ROWS.tolist()):
+        np.testing.assert_allclose(out[group, :count], want[group, :count], atol=1e-4)
+        assert (out[group, count:] == 7).all()
+    assert not grouped_matmul(a, b, rows=ROWS)[1].any()
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])
+def test_numpy_fp8(padded: bool) -> None:
+    a, b, scale_a, scale_b = fp8_operands(padded)
+    ends = ROWS if padded else np.array(ENDS[0], np.int32)
+    which: dict[str, Any] = {"rows": ends} if padded else {"offs": ends}
+    c = grouped_matmul(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype="float32", **which)
+    left, right = dequantised(a, b, scale_a, scale_b)
+    if padded:
+        want = left @ right
+        for group, count in enumerate(ends.tolist()):
+            want[group, count:] = 0
+    else:
+        want = looped(left, right, ends)
+    np.testing.assert_allclose(c, want, atol=2e-4 * np.abs(want).max())
+    contiguous = [np.ascontiguousarray(x) for x in (a, b, scale_a, scale_b)]
+    again = grouped_matmul(
+        *contiguous[:2], scale_a=contiguous[2], scale_b=contiguous[3], bm=64, consumers=1, **which
+    )
+    assert again.dtype == tp.bfloat16.numpy
+    np.testing.assert_allclose(again.astype(np.float32), c, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scale_b": None}, "scale_b is not given"),
+        (
+            {"scale_a": None, "scale_b": None},
+            "grouped_matmul of float8_e4m3 takes float32 scales of a and b, for each 1×128 of a"
+            " (100, 3) and 128×128 of b (4, 3, 2); scale_a and scale_b is not given",
+        ),
+        ({"scale_b": np.ones((4, 2, 3), np.float32)}, "scale_b is float32 of shape (4, 2, 3)"),
+        ({"scale_a": np.ones((100, 3), np.float16)}, "scale_a is float16 of shape (100, 3)"),
+        ({"bk": 64}, "of float8_e4m3 does not know the setting bk; it has bm, bn"),
+        ({"out_dtype": "float8_e4m3"}, "returns bfloat16, float16, float32, not float8_e4m3"),
+        (
+            {"b": np.zeros((272, 160), tp.float8_e4m3.numpy)},
+            "of float8_e4m3 takes groups of rows of a, or padded ones",
+        ),
+        ({"rows": np.zeros(4, np.int32)}, "rows are those of padded groups, which have no offsets"),
+        (
+            {"offsets": None, "rows": np.zeros(4, np.int32)},
+            "rows= says how many rows count of each matrix of a (groups, m, k), times b (groups,"
+            " k, n); a has 2 dimensions and b 3",
+        ),
+        ({"expected_rows": 5}, "expected_rows goes with rows, which are not given"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_fp8_that_does_not_fit(change: dict[str, Any], words: str) -> None:
+    given = dict(zip(("a", "b", "scale_a", "scale_b"), fp8_operands(False), strict=True))
+    given["offsets"] = np.array(ENDS[0], np.int32)
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        grouped_matmul(**(given | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"rows": np.zeros(3, np.int32)},
+            "b has 4 groups and rows 3 elements; each group has one",
+        ),
+        ({"rows": np.zeros(4, np.int64)}, "rows must be int32, got int64"),
+        ({"a": np.zeros((3, 30, 40), np.float16)}, "a has 3 groups and b 4"),
+        ({"expected_rows": 0}, "expected_rows= is an integer of at least 1; got 0"),
+        ({"rows": None, "scale_a": np.ones(1)}, "scale_b of a matrix for each group go with rows="),
+        ({"scale_a": np.ones(1)}, "scale_a and scale_b are of float8_e4m3; a and b are float16"),
+        (
+            {"b": np.zeros((40, 24), np.float16), "rows": None, "offsets": ROWS, "scale_a": ROWS},
+            "groups of columns of b have no scales",
+        ),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_padded_groups_that_do_not_fit(change: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {
+        "a": np.zeros((4, 30, 40), np.float16),
+        "b": np.zeros((4, 40, 24), np.float16),
+        "rows": np.zeros(4, np.int32),
+    }
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        grouped_matmul(**(given | change))
+
+
 torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])
+def test_what_has_no_gradient_says_so(padded: bool) -> None:
+    a = torch.zeros((4, 30, 40) if padded else (100, 256)).half()
+    b = torch.zeros((4, 40, 24) if padded else (4, 256, 24)).half()
+    given = {"rows" if padded else "offsets": torch.tensor(ENDS[0], dtype=torch.int32)}
+    if not padded:
+        a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+        given["scale_a"] = torch.ones(100, 2, requires_grad=True)
+        given["scale_b"] = torch.ones(4, 2, 1)
+    with pytest.raises(tp.BindError, match="grouped_matmul of fp8, and of padded groups, has no"):
+        grouped_matmul(a.requires_grad_() if padded else a, b, **given)
 
 
 def differentiated(form: str, ends: list[int], product: Any) -> list[Any]:
@@ -199,7 +313,10 @@ def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
             {"a": np.zeros((3, 100, 40), np.float16), "b": np.zeros((40, 24), np.float16)},
             "a has 3 groups and offsets shape (4,); each group has one element, the column of b",
         ),
-        ({"a": np.zeros((4, 100, 40), np.float16)}, "offsets would be of nothing, leave them away"),
+        (
+            {"a": np.zeros((4, 100, 40), np.float16)},
+            "offsets would be of nothing, leave them away,",
+        ),
         (
             {"a": np.zeros((3, 100, 40), np.float16), "offsets": None},
             "a has 3 groups and b 4",
@@ -220,7 +337,7 @@ def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
         ({"offsets": [1, 2, 3, 4]}, "offsets must be a NumPy array as a and b are, got list"),
         (
             {"a": np.zeros((100, 40), np.float32)},
-            "takes bfloat16 or float16, the same for a and b; got float32 and float16",
+            "takes bfloat16, float16 or float8_e4m3, the same for a and b; got float32 and float16",
         ),
         (
             {"out": np.zeros((100, 25), np.float16)},

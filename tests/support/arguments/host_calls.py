@@ -270,6 +270,10 @@ def _ops_grouped() -> Any:
         "b": b,
         "offsets": offsets,
         "offs": None,
+        "rows": None,
+        "scale_a": None,
+        "scale_b": None,
+        "expected_rows": None,
         "out": None,
         "out_dtype": None,
         "seed": 0,
@@ -554,7 +558,10 @@ CALLS: dict[str, Call] = {
     "ops.gated_matmul": Call(_ops_gated, _OP),
     "ops.prepare_weights": Call(_ops_prepare),
     "ops.quantised_matmul": Call(_ops_quantised, _OP),
-    "ops.grouped_matmul": Call(_ops_grouped, _OP | {"offs": {"None"}}),
+    "ops.grouped_matmul": Call(
+        _ops_grouped,
+        _OP | {name: {"None"} for name in ("offs", "rows", "scale_a", "scale_b", "expected_rows")},
+    ),
     "ops.rms_norm": Call(
         _ops_rms_norm, _OP | {"x": {"array"}, "weight": {"None"}, "eps": NUMBERS - {"-1"}}
     ),

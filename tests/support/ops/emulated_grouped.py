@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.ops.grouped import dequantised
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
+from tilepipe.kernels.gemm_blockwise import grouped as gemm_grouped_blockwise
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.grouped_validation import (
+    check_arguments as check_blockwise_arguments,
+)
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
@@ -45,17 +51,44 @@ class Emulator:
         self.bound.append({"a": a, "b": b, "c": c, "offsets": offsets, "cfg": cfg})
         return self
 
+    def bind_blockwise(
+        self,
+        a: Any,
+        b: Any,
+        a_scales: Any,
+        b_scales: Any,
+        c: Any,
+        offsets: Any,
+        cfg: BlockwiseGemmConfig,
+    ) -> Emulator:
+        check_blockwise_arguments(a, b, a_scales, b_scales, c, offsets)
+        for x in (a, b, a_scales, c):
+            tma_takes(x, "row")
+        lines, width = b_scales.shape[-2:]
+        assert tuple(b_scales.stride()) == (lines * width, width, 1)
+        self.bound.append({"a": a, "b": b, "c": c, "offsets": offsets, "cfg": cfg})
+        self.bound[-1] |= {"a_scales": a_scales, "b_scales": b_scales}
+        return self
+
     def launcher(self) -> Any:
-        views = {name: self.bound[-1][name] for name in self.tensors}
+        names = tuple(name for name in self.bound[-1] if name != "cfg")
+        views = {name: self.bound[-1][name] for name in names}
         along_k = isinstance(self.bound[-1]["cfg"], KGroupedGemmConfig)
 
         def launch(addresses: tuple[int, ...], stream: int) -> None:
             assert stream == 7
             self.launches += 1
-            x = {
-                name: at(place, views[name])
-                for name, place in zip(self.tensors, addresses, strict=True)
-            }
+            x = {name: at(place, views[name]) for name, place in zip(names, addresses, strict=True)}
+            if "a_scales" in x:
+                x["a"], x["b"] = dequantised(
+                    x["a"], *(x[i].swapaxes(-1, -2) for i in ("b", "a_scales", "b_scales"))
+                )
+                x["b"] = x["b"].swapaxes(1, 2)
+            if x["a"].ndim == 3:
+                for group, start, end in reference.rows_of(x["c"], x["offsets"]):
+                    z = x["a"][group, start:end].astype(np.float32)
+                    x["c"][group, start:end] = z @ x["b"][group].astype(np.float32).T
+                return
             extent = x["a"].shape[1 if along_k else 0]
             for group, (start, end) in enumerate(reference.bounds(x["offsets"], extent)):
                 if along_k:
@@ -65,10 +98,8 @@ class Emulator:
                 z = x["a"][start:end].astype(np.float32) @ x["b"][group].astype(np.float32).T
                 x["c"][start:end] = z.astype(x["c"].dtype)
 
-        launch.tensors = self.tensors  # type: ignore[attr-defined]
+        launch.tensors = names  # type: ignore[attr-defined]
         return launch
-
-    tensors = ("a", "b", "c", "offsets")
 
 
 @pytest.fixture
@@ -77,6 +108,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     emulator = Emulator()
     monkeypatch.setattr(gemm_grouped, "bind", emulator.bind)
     monkeypatch.setattr(gemm_k_grouped, "bind", emulator.bind_k)
+    monkeypatch.setattr(gemm_grouped_blockwise, "bind", emulator.bind_blockwise)
     take_cpu_for_gpu(monkeypatch)
     torch_grouped.plans.forget()
     yield emulator

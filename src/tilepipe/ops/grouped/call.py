@@ -8,8 +8,11 @@ from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
@@ -28,20 +31,26 @@ from tilepipe.ops.grouped.public import NAME, GroupedCall
 
 FORMS = (
     "a (m, k) and b (groups, k, n) with groups of rows of a; (groups, m, k) and (k, n) of columns"
-    " of b; (m, k) and (k, n) of k; (groups, m, k) and (groups, k, n) without offsets"
+    " of b; (m, k) and (k, n) of k; (groups, m, k) and (groups, k, n) with rows=, or without either"
 )
+TAKEN = {
+    "rows": ("(m, k)", "(groups, k, n)"),
+    "padded": ("(groups, m, k)", "(groups, k, n)"),
+    "k": ("(m, k)", "(k, n)"),
+}
+FP8 = dtypes.float8_e4m3
 
 
 class Extents(NamedTuple):
-    """The extents of a (m, k) and b (groups, k, n), whose groups are of rows of a, or, `along_k`,
-    of a (m, k) and b (k, n), whose groups are of k.
+    """The extents of a (m, k) and b (groups, k, n); of a (groups, m, k), whose groups have their
+    own matrices, if `form` is "padded"; of b (k, n), whose groups are of k, if it is "k".
     """
 
     m: int
     n: int
     k: int
     groups: int
-    along_k: bool = False
+    form: str = "rows"
 
     @property
     def empty(self) -> bool:
@@ -52,7 +61,7 @@ class Extents(NamedTuple):
     def shape(self) -> Shape:
         """The shape of the result."""
         rows = self.m, self.n
-        return (self.groups, *rows) if self.along_k else rows
+        return rows if self.form == "rows" else (self.groups, *rows)
 
 
 def checked(call: GroupedCall[ArrayT]) -> tuple[Extents, DType]:
@@ -62,42 +71,87 @@ def checked(call: GroupedCall[ArrayT]) -> tuple[Extents, DType]:
         BindError: shapes or dtypes that do not fit together.
     """
     found = _extents(call.a, call.b, call.offsets)
-    dtype = result_dtype(NAME, call.out, call.out_dtype, array_dtype(call.a))
+    inputs = array_dtype(call.a)
+    _check_scales(call, found, inputs)
+    default = inputs if inputs in HALVES else dtypes.bfloat16
+    dtype = result_dtype(NAME, call.out, call.out_dtype, default)
     check_shape(NAME, "out", call.out, found.shape)
     return found, dtype
 
 
+def form_of(a: ArrayT, b: ArrayT) -> str:
+    """What the groups are of: "rows" of a, "padded" matrices of a, or "k"."""
+    return "k" if len(b.shape) == 2 else "padded" if len(a.shape) == 3 else "rows"
+
+
 def _extents(a: ArrayT, b: ArrayT, offsets: ArrayT) -> Extents:
-    along_k = len(b.shape) == 2
-    for name, x, shape in (
-        ("a", a, "(m, k)"),
-        ("b", b, "(k, n)" if along_k else "(groups, k, n)"),
-        ("offsets", offsets, "(groups,)"),
-    ):
+    form = form_of(a, b)
+    ends = "rows" if form == "padded" else "offsets"
+    left, right = TAKEN[form]
+    for name, x, shape in (("a", a, left), ("b", b, right), (ends, offsets, "(groups,)")):
         if len(x.shape) != shape.count(",") + (shape[-2] != ","):
             raise BindError(
                 f"{NAME}: {name} must be {shape}, it has shape {tuple(x.shape)}. It takes {FORMS}"
             )
     a_type, b_type, kind = (array_dtype(x) for x in (a, b, offsets))
-    if a_type is not b_type or a_type not in HALVES:
+    if a_type is not b_type or a_type not in (*HALVES, FP8):
         raise BindError(
-            f"{NAME} takes {' or '.join(t.name for t in HALVES)}, the same for a and b; got"
+            f"{NAME} takes {', '.join(t.name for t in HALVES)} or {FP8}, the same for a and b; got"
             f" {a_type} and {b_type}"
         )
     if kind is not dtypes.int32:
-        raise BindError(f"{NAME}: offsets must be int32, got {kind}")
-    (m, k), (kb, n), groups = a.shape, b.shape[-2:], offsets.shape[0]
+        raise BindError(f"{NAME}: {ends} must be int32, got {kind}")
+    (m, k), (kb, n), groups = a.shape[-2:], b.shape[-2:], offsets.shape[0]
     if k != kb:
-        times = "" if along_k else f"{b.shape[0]} times "
+        times = "" if form == "k" else f"{b.shape[0]} times "
         raise BindError(
             f"{NAME}: a is {m}×{k} and b {times}{kb}×{n}; {k} columns against {kb} rows"
         )
-    if not along_k and groups != b.shape[0]:
+    if form != "k" and groups != b.shape[0]:
+        what = "how many rows it has" if form == "padded" else "the row after its last"
         raise BindError(
-            f"{NAME}: b has {b.shape[0]} groups and offsets {groups} elements; each group has"
-            " one, the row after its last"
+            f"{NAME}: b has {b.shape[0]} groups and {ends} {groups} elements; each group has"
+            f" one, {what}"
         )
-    return Extents(m, n, k, groups, along_k)
+    if form == "padded" and a.shape[0] != groups:
+        raise BindError(f"{NAME}: a has {a.shape[0]} groups and b {groups}")
+    return Extents(m, n, k, groups, form)
+
+
+def _check_scales(call: GroupedCall[ArrayT], found: Extents, inputs: DType) -> None:
+    """Raises BindError for scales that are missing, of other operands than fp8, or that do not
+    fit.
+    """
+    given = call.scale_a is not None, call.scale_b is not None
+    if inputs in HALVES:
+        if any(given):
+            raise BindError(f"{NAME}: scale_a and scale_b are of {FP8}; a and b are {inputs}")
+        return
+    if found.form == "k":
+        raise BindError(
+            f"{NAME} of {FP8} takes groups of rows of a, or padded ones; with groups of k a and b"
+            " are bfloat16 or float16"
+        )
+    k_blocks, n_blocks = blocks_of(found.k), blocks_of(found.n)
+    batch: Shape = (found.groups,) if found.form == "padded" else ()
+    left: Shape = (*batch, found.m, k_blocks)
+    right: Shape = (found.groups, k_blocks, n_blocks)
+    wanted = (
+        f"float32 scales of a and b, for each 1×{BLOCK} of a {left} and {BLOCK}×{BLOCK} of b"
+        f" {right}"
+    )
+    if not all(given):
+        missing = " and ".join(
+            name for name, there in zip(("scale_a", "scale_b"), given, strict=True) if not there
+        )
+        raise BindError(f"{NAME} of {FP8} takes {wanted}; {missing} is not given")
+    for name, x, shape in (("scale_a", call.scale_a, left), ("scale_b", call.scale_b, right)):
+        assert x is not None
+        if tuple(x.shape) != shape or array_dtype(x) is not dtypes.float32:
+            raise BindError(
+                f"{NAME} of {FP8} takes {wanted}; {name} is {array_dtype(x)} of shape"
+                f" {tuple(x.shape)}"
+            )
 
 
 def check_columns(a: ArrayT, b: ArrayT, offsets: ArrayT, out: ArrayT | None) -> None:
@@ -120,18 +174,26 @@ def check_columns(a: ArrayT, b: ArrayT, offsets: ArrayT, out: ArrayT | None) -> 
     check_shape(NAME, "out", out, (m, n))
 
 
-def check_batches(a: ArrayT, b: ArrayT, offsets: object, settings: Settings) -> None:
+def check_batches(
+    a: ArrayT, b: ArrayT, offsets: object, scales: tuple[object, object], settings: Settings
+) -> None:
     """Checks a (groups, m, k) and b (groups, k, n), groups of one size each, which `ops.matmul`
     multiplies.
 
     Raises:
-        BindError: offsets are given, the groups differ in number, or a setting that `GemmConfig`
-            does not have.
+        BindError: offsets or scales are given, the groups differ in number, or a setting that
+            `GemmConfig` does not have.
     """
     if offsets is not None:
         raise BindError(
             f"{NAME}: a {tuple(a.shape)} and b {tuple(b.shape)} are a matrix for each group;"
-            f" offsets would be of nothing, leave them away. It takes {FORMS}"
+            " offsets would be of nothing, leave them away, or give rows=, how many rows of each"
+            f" count. It takes {FORMS}"
+        )
+    if scales != (None, None):
+        raise BindError(
+            f"{NAME}: scale_a and scale_b of a matrix for each group go with rows=, how many rows"
+            " of each count"
         )
     if a.shape[0] != b.shape[0]:
         raise BindError(f"{NAME}: a has {a.shape[0]} groups and b {b.shape[0]}")
@@ -140,17 +202,21 @@ def check_batches(a: ArrayT, b: ArrayT, offsets: object, settings: Settings) -> 
 
 
 def config(
-    settings: Settings, inputs: DType, along_k: bool
-) -> GroupedGemmConfig | KGroupedGemmConfig:
+    settings: Settings, inputs: DType, form: str
+) -> GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K.
 
     Raises:
         BindError: a setting that the configuration does not have, or a rule that it breaks.
     """
-    kind = KGroupedGemmConfig if along_k else GroupedGemmConfig
-    which = " with groups of k" if along_k else ""
+    kind: type[Sm90Tiling] = KGroupedGemmConfig if form == "k" else GroupedGemmConfig
+    which = " with groups of k" if form == "k" else ""
+    if inputs is FP8:
+        kind, which = BlockwiseGemmConfig, f" of {FP8}"
     check_settings(NAME, GroupedCall, settings, setting_names(kind), which=which)
+    if inputs is FP8:
+        return configured(BlockwiseGemmConfig, {}, settings)
     defaults: dict[str, Setting] = {"bk": SPAN // inputs.nbytes}
-    if along_k:
+    if form == "k":
         return configured(KGroupedGemmConfig, defaults, settings)
     return configured(GroupedGemmConfig, defaults, settings)

@@ -1,7 +1,7 @@
 """grouped_matmul of CUDA tensors: its prepared launches, and the operator
 `tilepipe::grouped_matmul`, which PyTorch's compiler and autograd see. With b (groups, k, n) its
-groups are of rows of a, with b (k, n) of k; the other forms of `ops.grouped_matmul` are views of
-the first, and `ops.matmul`.
+groups are of rows of a, with b (k, n) of k, with a (groups, m, k) they are padded; the other forms
+of `ops.grouped_matmul` are views of the first, and `ops.matmul`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
+from tilepipe.kernels.gemm_blockwise import (
+    grouped as gemm_grouped_blockwise,
+    grouped_heuristics as blockwise_heuristics,
+)
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
@@ -20,13 +26,14 @@ from tilepipe.kernels.gemm_k_grouped import heuristics as k_heuristics, sm90 as 
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
 from tilepipe.ops.grouped import simulated
-from tilepipe.ops.grouped.call import Extents, checked, config
+from tilepipe.ops.grouped.call import FP8, Extents, checked, config, form_of
 from tilepipe.ops.grouped.public import NAME, GroupedCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
     library,
+    no_gradient,
     observed,
     register,
     settings_of,
@@ -40,36 +47,63 @@ from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 
 Call = GroupedCall[torch.Tensor]
 SCHEMA = (
-    "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()') -> Tensor"
+    "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()', Tensor?"
+    " scale_a=None, Tensor? scale_b=None, int? expected_rows=None) -> Tensor"
 )
+OTHERS = 6  # arguments of the schema after a and b: none of them has a gradient
 
 
 def grouped_matmul(call: Call) -> torch.Tensor:
     """`ops.grouped_matmul` of PyTorch tensors, with all its options."""
-    differentiate = wants_gradient(call.a, call.b, call.out)
+    differentiate = wants_gradient(call.a, call.b, call.out, call.scale_a, call.scale_b)
+    if differentiate and not _differentiable(call.a, call.scale_a):
+        raise no_gradient(_WITHOUT_GRADIENT)
     if differentiate and call.out is not None:
         raise BindError(
             f"{NAME}: out= has no gradient, and an operand requires one; leave out= away, or call"
             " it under torch.no_grad()"
         )
-    if not (differentiate or is_tracing()) and not observed(call.a, call.b, call.offsets, call.out):
+    others = call.offsets, call.out, call.scale_a, call.scale_b
+    if not (differentiate or is_tracing()) and not observed(call.a, call.b, *others):
         return plans.run(call)
-    if call.out is None and torch.is_autocast_enabled("cuda"):
+    if call.scale_a is None and call.out is None and torch.is_autocast_enabled("cuda"):
         call.a, call.b = autocast(call.a), autocast(call.b)
     found, dtype = _checked_tensors(call)
-    text = settings_text(call.settings)
-    c = operator(call.a, call.b, call.offsets, torch_dtype(dtype), text)
+    c = operator(
+        call.a,
+        call.b,
+        call.offsets,
+        torch_dtype(dtype),
+        settings_text(call.settings),
+        call.scale_a,
+        call.scale_b,
+        call.expected_rows,
+    )
     if call.out is None:
         return c
     return call.out.copy_(
-        c if found.along_k else torch.where(_in_groups(found, call.offsets), c, call.out)
+        c if found.form == "k" else torch.where(_in_groups(found, call.offsets), c, call.out)
     )
+
+
+_WITHOUT_GRADIENT = f"{NAME} of fp8, and of padded groups,"
+
+
+def _differentiable(a: torch.Tensor, scale_a: torch.Tensor | None) -> bool:
+    return a.dim() == 2 and scale_a is None
 
 
 def _checked_tensors(call: Call) -> tuple[Extents, DType]:
     """The extents and the dtype of the result, of tensors that may be without data."""
-    named = {"a": call.a, "b": call.b, "offsets": call.offsets, "out": call.out}
-    check_tensors(NAME, named, optional=1)
+    named = {
+        "a": call.a,
+        "b": call.b,
+        "rows" if call.a.dim() == 3 else "offsets": call.offsets,
+        "scale_a": call.scale_a,
+        "scale_b": call.scale_b,
+        "out": call.out,
+    }
+    check_tensors(NAME, named, optional=3)
     return checked(call)
 
 
@@ -79,7 +113,10 @@ def _key(call: Call) -> object:
         facts(call.a),
         facts(call.b),
         facts(call.offsets),
+        facts(call.scale_a),
+        facts(call.scale_b),
         facts(call.out),
+        call.expected_rows,
         call.out_dtype,
         call.settings,
     )
@@ -88,25 +125,24 @@ def _key(call: Call) -> object:
 def _prepare(call: Call) -> ProductPlan:
     found, dtype = _checked_tensors(call)
     inputs = array_dtype(call.a)
-    given = config(call.settings, inputs, found.along_k)
+    given = config(call.settings, inputs, found.form)
 
     def bind(views: Views, written: TensorView, chip: Chip) -> tp.Program:
         a, b, offsets = (views[name] for name in ("a", "b", "offsets"))
-        cfg = given if call.settings else _chosen(found, inputs, dtype, array_order(b), chip)
+        cfg = given
+        if not call.settings:
+            cfg = _chosen(found, call.expected_rows, inputs, dtype, array_order(b), chip)
         if isinstance(cfg, KGroupedGemmConfig):
             left, right = a.swapaxes(0, 1), b.swapaxes(0, 1)
             return gemm_k_grouped.bind(left, right, written, offsets, cfg)
+        if isinstance(cfg, BlockwiseGemmConfig):
+            scales = views["a_scales"], views["b_scales"]
+            return gemm_grouped_blockwise.bind(a, b, *scales, written, offsets, cfg)
         return gemm_grouped.bind(a, b, written, offsets, cfg)
 
-    # With groups of k both are (k, ...) by rows, so that a copy is, too.
-    left, right = (
-        (Operand(("a",), call.a, _turned, order="row"), Operand(("b",), call.b, order="row"))
-        if found.along_k
-        else (Operand(("a",), call.a, order="row"), Operand(("b",), call.b, _turned))
-    )
     return products.prepare(
         NAME,
-        [left, right, Operand(("offsets",), call.offsets, matrix=False)],
+        _operands(call, found.form, inputs),
         call.out,
         found.shape,
         torch_dtype(dtype),
@@ -115,28 +151,51 @@ def _prepare(call: Call) -> ProductPlan:
     )
 
 
+def _operands(call: Call, form: str, inputs: DType) -> list[Operand]:
+    if form == "k":  # both are (k, ...) by rows, so that a copy is, too
+        left = Operand(("a",), call.a, _turned, order="row")
+        right = Operand(("b",), call.b, order="row")
+    else:
+        left = Operand(("a",), call.a, order="row")
+        right = Operand(("b",), call.b, _turned, order="row" if inputs is FP8 else None)
+    return [
+        left,
+        right,
+        Operand(("offsets",), call.offsets, matrix=False),
+        Operand(("a_scales",), call.scale_a, _turned, order="row"),
+        Operand(("b_scales",), call.scale_b, _turned, matrix=False),
+    ]
+
+
 def _turned(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(-1, -2)
 
 
 def _chosen(
-    found: Extents, inputs: DType, wanted: DType, b_order: str, chip: Chip
-) -> GroupedGemmConfig | KGroupedGemmConfig:
-    m, n, k, groups, along_k = found
-    if along_k:
+    found: Extents, expected: int | None, inputs: DType, wanted: DType, b_order: str, chip: Chip
+) -> GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig:
+    m, n, k, groups, form = found
+    if form == "k":
         return k_heuristics.best(KGroupedProblem(m, n, k, groups, inputs, wanted), chip)
-    return heuristics.best(GroupedProblem(m, n, k, groups, inputs, wanted, b_order), chip)
+    rows = m
+    if form == "padded":
+        rows = groups * min(m if expected is None else expected, m)
+    if inputs is FP8:
+        problem = GroupedBlockwiseProblem(rows, n, k, groups, wanted)
+        return blockwise_heuristics.best(problem, chip)
+    return heuristics.best(GroupedProblem(rows, n, k, groups, inputs, wanted, b_order), chip)
 
 
 def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
+    form = form_of(call.a, call.b)
     if plan.launcher is not None:
+        operands = call.a, call.b, call.offsets, call.scale_a, call.scale_b
         # rows of no group keep what they hold
-        keeps = call.b.dim() == 3
-        return plan.launch((call.a, call.b, call.offsets), call.out, keeps=keeps)
+        return plan.launch(operands, call.out, keeps=form != "k")
     if call.out is None:
         return torch.zeros(plan.shape, dtype=plan.dtype, device=plan.device)
     found, _ = checked(call)
-    if found.along_k:
+    if form == "k":
         call.out.zero_()
     elif found.groups and call.out.numel():
         call.out.masked_fill_(_in_groups(found, call.offsets), 0)  # sums over nothing
@@ -144,7 +203,9 @@ def _launch(plan: ProductPlan, call: Call) -> torch.Tensor:
 
 
 def _in_groups(found: Extents, offsets: torch.Tensor) -> torch.Tensor:
-    """Which rows are in a group, (m, 1)."""
+    """Which rows are in a group, (m, 1), of padded groups (groups, m, 1)."""
+    if found.form == "padded":
+        return (torch.arange(found.m, device=offsets.device) < offsets[:, None])[..., None]
     return _below_last(found.m, offsets)
 
 
@@ -164,11 +225,17 @@ def kernel(
     offsets: torch.Tensor,
     out_dtype: torch.dtype | None = None,
     settings: str = "()",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    expected_rows: int | None = None,
 ) -> torch.Tensor:
     """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
-    return plans.run(GroupedCall(a, b, offsets, None, out_dtype, settings_of(settings)))
+    given = settings_of(settings)
+    return plans.run(
+        GroupedCall(a, b, offsets, scale_a, scale_b, expected_rows, None, out_dtype, given)
+    )
 
 
 def _fake(
@@ -177,20 +244,24 @@ def _fake(
     offsets: torch.Tensor,
     out_dtype: torch.dtype | None = None,
     settings: str = "()",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    expected_rows: int | None = None,
 ) -> torch.Tensor:
     """The shape and dtype of the result, for tensors without data."""
-    if (a.dim(), offsets.dim()) != (2, 1) or b.dim() not in (2, 3):
+    if (a.dim(), b.dim(), offsets.dim()) not in ((2, 3, 1), (3, 3, 1), (2, 2, 1)):
         raise BindError(
-            f"{NAME} takes a (m, k), b (groups, k, n) or (k, n), offsets (groups,); got"
-            f" {a.dim()}-D, {b.dim()}-D and {offsets.dim()}-D"
+            f"{NAME} takes a (m, k) or (groups, m, k), b (groups, k, n), or a (m, k), b (k, n);"
+            f" offsets (groups,); got {a.dim()}-D, {b.dim()}-D and {offsets.dim()}-D"
         )
     torch._check(
-        a.shape[1] == b.shape[-2],
-        lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[-2]} rows",
+        a.shape[-1] == b.shape[-2],
+        lambda: f"{NAME}: a has {a.shape[-1]} columns and b {b.shape[-2]} rows",
     )
-    groups = offsets.shape if b.dim() == 2 else ()
+    batch = () if form_of(a, b) == "rows" else offsets.shape
+    default = a.dtype if scale_a is None else torch.bfloat16
     return a.new_empty(
-        (*groups, a.shape[0], b.shape[-1]), dtype=a.dtype if out_dtype is None else out_dtype
+        (*batch, a.shape[-2], b.shape[-1]), dtype=default if out_dtype is None else out_dtype
     )
 
 
@@ -205,6 +276,8 @@ class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
 
 
 def _setup(ctx: Context, inputs: tuple[torch.Tensor, ...], output: object) -> None:
+    if not _differentiable(inputs[0], inputs[5]):
+        raise no_gradient(_WITHOUT_GRADIENT)
     ctx.save_for_backward(*inputs[:3])
 
 
@@ -224,7 +297,7 @@ def _backward(ctx: Context, grad: torch.Tensor) -> tuple[torch.Tensor | None, ..
             da = _of_rows(b, _turned(g), offsets).t()
         if need_b:
             db = _of_rows(a.t(), g, offsets)
-        return da, db, None, None, None
+        return da, db, *(None,) * OTHERS
     if need_a:
         da = _of_rows(g, _turned(b), offsets)
     if need_b:
@@ -232,7 +305,7 @@ def _backward(ctx: Context, grad: torch.Tensor) -> tuple[torch.Tensor | None, ..
         left, right = (g, a) if turned else (a, g)
         db = _times(left.t(), right, offsets)
         db = _turned(db) if turned else db
-    return da, db, None, None, None
+    return da, db, *(None,) * OTHERS
 
 
 def _of_rows(x: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
@@ -240,14 +313,14 @@ def _of_rows(x: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.T
     if _recorded(x, b, offsets):
         return torch.where(_below_last(x.shape[0], offsets), operator(x, b, offsets), 0)
     out = torch.zeros((x.shape[0], b.shape[2]), dtype=x.dtype, device=x.device)
-    return plans.run(GroupedCall(x, b, offsets, out, None, ()))
+    return plans.run(GroupedCall(x, b, offsets, None, None, None, out, None, ()))
 
 
 def _times(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """x[:, start:end] @ y[start:end] for each group of k."""
     if _recorded(x, y, offsets):
         return operator(x, y, offsets)
-    return plans.run(GroupedCall(x, y, offsets, None, None, ()))
+    return plans.run(GroupedCall(x, y, offsets, None, None, None, None, None, ()))
 
 
 def _recorded(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Generic
 import numpy as np
 
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import require_int
 from tilepipe.ops.calls import ArrayT, Progress, Setting, Settings, gpu_module
 from tilepipe.ops.matmul.public import matmul
 
@@ -18,11 +19,16 @@ NAME = "grouped_matmul"
 
 @dataclass
 class GroupedCall(Generic[ArrayT]):
-    """Products of groups of rows of a, or of k; `ops.grouped_matmul` says what each may be."""
+    """Products of groups of rows of a, or of k; `ops.grouped_matmul` says what each may be.
+    `offsets`: of padded groups, their rows.
+    """
 
     a: ArrayT
     b: ArrayT
     offsets: ArrayT
+    scale_a: ArrayT | None
+    scale_b: ArrayT | None
+    expected_rows: int | None
     out: ArrayT | None
     out_dtype: object
     settings: Settings
@@ -34,6 +40,10 @@ def grouped_matmul(
     offsets: ArrayT | None = None,
     *,
     offs: ArrayT | None = None,
+    rows: ArrayT | None = None,
+    scale_a: ArrayT | None = None,
+    scale_b: ArrayT | None = None,
+    expected_rows: int | None = None,
     out: ArrayT | None = None,
     out_dtype: object = None,
     seed: int = 0,
@@ -49,12 +59,14 @@ def grouped_matmul(
     | (m, k) | (k, n) | k | (groups, m, n): a[:, start:end] @ b[start:end] |
     | (groups, m, k) | (k, n) | columns of b | (m, n): a[g] @ b[:, start:end] |
     | (groups, m, k) | (groups, k, n) | nothing: none are given | (groups, m, n): a[g] @ b[g] |
+    | (groups, m, k) | (groups, k, n) | the same, with `rows` | its first rows[g] rows of each g |
 
-    PyTorch's autograd differentiates all four: the gradient of the weights of the first is a
+    PyTorch's autograd differentiates the first four: the gradient of the weights of the first is a
     product of the second kind.
 
     Args:
-        a, b: both bfloat16 or both float16; two CUDA tensors of PyTorch; or two tensors on the CPU,
+        a, b: both bfloat16, both float16, or, for groups of rows of a and with `rows`, both
+            float8_e4m3fn, with scales; two CUDA tensors of PyTorch; or two tensors on the CPU,
             or two NumPy arrays, which run on the simulated GPU. Read where they lie if the
             dimension along which groups begin is not the contiguous one, each matrix of a batch is
             row- or column-major (weights (groups, n, k) are passed transposed), and the other
@@ -64,12 +76,21 @@ def grouped_matmul(
             with other offsets. An offset below the one before it makes an empty group, one above
             the extent counts as the extent. A group of k that is empty has a result of zeros.
         offs: PyTorch's name for it; one of the two is given.
+        rows: int32 (groups,), on the device of a: how many rows of each matrix of a count, which
+            only the kernel reads; none where it is below 0, all where it is above m.
+        scale_a, scale_b: float32, of float8_e4m3fn: for each 1×128 of a, (m, ⌈k/128⌉) or (groups,
+            m, ⌈k/128⌉), and for each 128×128 of b, (groups, ⌈k/128⌉, ⌈n/128⌉), as of
+            `ops.scaled_matmul`. A scale_a whose columns are contiguous, 16 bytes apart, is not
+            copied, nor the transposed view of a contiguous (groups, ⌈n/128⌉, ⌈k/128⌉).
+        expected_rows: with `rows`, about how many rows a group has: for the choice of settings, of
+            which m is the most. The result does not depend on it.
         out: where to write the result, its shape, dtype and device. Rows, or columns, that are in
             no group keep what they hold.
-        out_dtype: bfloat16, float16 or float32; that of the operands unless given.
+        out_dtype: bfloat16, float16 or float32; unless given that of the operands, of fp8 bfloat16.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `GroupedGemmConfig`, with groups of k `KGroupedGemmConfig`, without
-            offsets `GemmConfig`. None given: chosen for CUDA tensors, else the defaults.
+            offsets and rows `GemmConfig`, of fp8 `BlockwiseGemmConfig`. None given: chosen for CUDA
+            tensors, else the defaults.
 
     Returns:
         `out`, or a new C-contiguous array or tensor, with groups of columns a transposed one. Its
@@ -77,7 +98,8 @@ def grouped_matmul(
 
     Raises:
         BindError: shapes, dtypes or devices that do not fit together, unknown settings, `out`
-            beside an operand that requires a gradient. UnavailableError: the device is no Hopper
+            beside an operand that requires a gradient; of fp8 and with `rows` any such operand:
+            there is none. UnavailableError: the device is no Hopper
             GPU.
     """
     if offs is not None and offsets is not None:
@@ -86,10 +108,21 @@ def grouped_matmul(
     # What is no array is refused below.
     dimensions = getattr(a, "ndim", None), getattr(b, "ndim", None)
     items = tuple(sorted(settings.items()))
-    if dimensions == (3, 3):
+    if rows is not None:
+        if ends is not None:
+            raise BindError(f"{NAME}: rows are those of padded groups, which have no offsets")
+        if dimensions != (3, 3):
+            raise BindError(
+                f"{NAME}: rows= says how many rows count of each matrix of a (groups, m, k), times"
+                f" b (groups, k, n); a has {dimensions[0]} dimensions and b {dimensions[1]}"
+            )
+        ends = rows
+    elif expected_rows is not None:
+        raise BindError(f"{NAME}: expected_rows goes with rows, which are not given")
+    elif dimensions == (3, 3):
         from tilepipe.ops.grouped.call import check_batches
 
-        check_batches(a, b, ends, items)
+        check_batches(a, b, ends, (scale_a, scale_b), items)
         configuration: dict[str, Any] = dict(settings)
         product: ArrayT = matmul(
             a, b, out=out, out_dtype=out_dtype, seed=seed, progress=progress, **configuration
@@ -103,11 +136,14 @@ def grouped_matmul(
     if dimensions == (3, 2):
         from tilepipe.ops.grouped.call import check_columns
 
+        if scale_a is not None or scale_b is not None:
+            raise BindError(f"{NAME}: groups of columns of b have no scales")
         check_columns(a, b, ends, out)
         c = grouped_matmul(
             b.swapaxes(0, 1),
             a.swapaxes(1, 2),
             ends,
+            expected_rows=None,
             out=None if out is None else out.swapaxes(0, 1),
             out_dtype=out_dtype,
             seed=seed,
@@ -115,7 +151,8 @@ def grouped_matmul(
             **settings,
         )
         return c.swapaxes(0, 1) if out is None else out
-    call = GroupedCall(a, b, ends, out, out_dtype, items)
+    expected = None if expected_rows is None else require_int(expected_rows, "expected_rows=", 1)
+    call = GroupedCall(a, b, ends, scale_a, scale_b, expected, out, out_dtype, items)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         from tilepipe.ops.grouped import simulated
 
