@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 
-from tilepipe.cuda.runtime.tensormap import TiledMap, tiled_map
+from tilepipe.cuda.runtime.tensormap import MAP_BYTES, EncodedMap, TiledMap, tiled_map
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import TensorParam
@@ -144,3 +146,23 @@ def test_elements_of_four_bits_are_encoded_as_bytes() -> None:
     )
     with pytest.raises(BindError, match="dimension 0 has a stride of 40 bytes"):
         tiled_map(param, (1000, 80), (80, 2))
+
+
+def test_how_far_a_tensor_reaches() -> None:
+    form = TiledMap("BFLOAT16", "128B", (776, 1000), (784 * 2,), (64, 128), (1, 1))
+    assert form.reach == 999 * 784 * 2 + 776 * 2
+    assert TiledMap("FLOAT32", "NONE", (1000,), (), (64,), (1,)).reach == 4000
+
+
+@pytest.mark.parametrize(
+    ("reach", "driver_version", "bit"),
+    [(131071, 13010, 0), (131072, 13010, 1), (131071, 12080, 0), (131071, 13020, 1)],
+)
+def test_the_bit_of_large_tensors_is_cleared_where_a_driver_sets_it_wrongly(
+    reach: int, driver_version: int, bit: int
+) -> None:
+    source = ctypes.create_string_buffer(b"\xff" * MAP_BYTES, MAP_BYTES)
+    made = EncodedMap(ctypes.addressof(source), reach, driver_version)
+    words = (ctypes.c_uint64 * (MAP_BYTES // 8)).from_address(made.address)
+    full = (1 << 64) - 1
+    assert list(words) == [full, full - ((1 - bit) << 21), *[full] * 14]

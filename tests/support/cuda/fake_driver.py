@@ -76,6 +76,9 @@ class FakeDriver:
         )
         return (Status(self.status),)
 
+    def version(self) -> int:
+        return 13000
+
     def call(self, name: str, *args: Any) -> Any:
         self.calls.append(name)
         return getattr(self, name)(*args)

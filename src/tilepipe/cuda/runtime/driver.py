@@ -60,6 +60,12 @@ def describe(status: Any) -> str:
     return f"{status.name}{f' ({text.decode()})' if text else ''}"
 
 
+@functools.cache
+def version() -> int:
+    """The newest CUDA that the driver supports: 13010 is 13.1."""
+    return int(call("cuDriverGetVersion"))
+
+
 def device_count() -> int:
     """The number of GPUs that the driver sees."""
     return int(call("cuDeviceGetCount"))

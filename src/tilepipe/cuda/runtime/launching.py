@@ -63,7 +63,7 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
             api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
-    return EncodedMap(int(found.getPtr()))
+    return EncodedMap(int(found.getPtr()), form.reach, driver.version())
 
 
 def wait_for(kernel: str, stream: int | None = None) -> None:

@@ -58,6 +58,13 @@ _DATA_TYPE = {
     "int64": "INT64",
     "uint64": "UINT64",
 }
+# bytes of an element of each
+_ELEMENT = {
+    "UINT8": 1,
+    **dict.fromkeys(("FLOAT16", "BFLOAT16"), 2),
+    **dict.fromkeys(("FLOAT32", "INT32", "UINT32"), 4),
+    **dict.fromkeys(("FLOAT64", "INT64", "UINT64"), 8),
+}
 # CU_TENSOR_MAP_SWIZZLE_*
 _SWIZZLE = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
@@ -85,8 +92,22 @@ class TiledMap:
     element_strides: tuple[int, ...]
     before: int = 0
 
+    @property
+    def reach(self) -> int:
+        """Bytes from the first element to the end of the last one."""
+        steps = (_ELEMENT[self.data_type], *self.global_strides)
+        return steps[0] + sum(
+            (extent - 1) * step for extent, step in zip(self.global_dim, steps, strict=True)
+        )
+
 
 _ADDRESSES = 1 << 64
+# Bit 85 of a map tells Blackwell that its tensor takes 128 KiB or more, for the addresses of what
+# lies outside; Hopper does not read it. Drivers before CUDA 13.2 set it for smaller tensors, too:
+# CUTLASS (`copy_traits_sm90_tma.hpp`) and Triton clear it, as is done here.
+SIZED = 1 << (85 - 64)
+SIZED_FROM = 128 * 1024
+SIZED_SINCE = 13020
 # The size of a CUtensorMap, and its alignment since CUDA 13 (the hardware asks for 64).
 MAP_BYTES = 128
 
@@ -102,12 +123,20 @@ class EncodedMap:
 
     __slots__ = ("_buffer", "address")
 
-    def __init__(self, source: int) -> None:
-        """Copies the tensor map at the address `source`."""
+    def __init__(self, source: int, reach: int, driver_version: int) -> None:
+        """Copies the tensor map at the address `source`.
+
+        Args:
+            reach: bytes of memory that it covers (`TiledMap.reach`).
+            driver_version: of the driver that encoded it, as cuDriverGetVersion gives it.
+        """
         self._buffer = ctypes.create_string_buffer(2 * MAP_BYTES)
         start = ctypes.addressof(self._buffer)
         self.address = start + -start % MAP_BYTES
         ctypes.memmove(self.address, source, MAP_BYTES)
+        if driver_version < SIZED_SINCE and reach < SIZED_FROM:
+            word = ctypes.c_uint64.from_address(self.address + 8)
+            word.value &= ~SIZED
 
 
 def tiled_map(
