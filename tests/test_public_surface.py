@@ -124,6 +124,7 @@ def test_public_members() -> None:
         "gated_matmul",
         "grouped_matmul",
         "attention",
+        "attention_backward",
         "matmul",
         "prepare_weights",
         "quantised_matmul",

@@ -1,6 +1,7 @@
 """Array operations backed by the shipped kernels."""
 
 from tilepipe.ops.attention.public import attention as attention
+from tilepipe.ops.attention_backward.public import attention_backward as attention_backward
 from tilepipe.ops.gated.public import gated_matmul as gated_matmul
 from tilepipe.ops.grouped.public import grouped_matmul as grouped_matmul
 from tilepipe.ops.matmul.public import matmul as matmul
@@ -18,6 +19,7 @@ from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 
 __all__ = [
     "attention",
+    "attention_backward",
     "cross_entropy",
     "gated_matmul",
     "grouped_matmul",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilepipe.cuda.codegen.addresses import counter, place
 from tilepipe.cuda.codegen.context import Context, emit, require_rule
+from tilepipe.cuda.codegen.liveness import holds
 from tilepipe.cuda.codegen.matrices import WGMMA, accumulates, operand
 from tilepipe.cuda.codegen.registers import registers
 from tilepipe.cuda.ptx.wgmma import Instruction
@@ -61,7 +62,8 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
 def _keep(ctx: Context) -> None:
     """Prints `keep` for the registers of wgmma's operands, which stops the compiler from moving
     their uses: wgmma reads and writes them while other code runs. Fragments of closed blocks, such
-    as the body of a loop after the loop, have no name here, and no later code uses them.
+    as the body of a loop after the loop, have no name here, and no later code uses them. Nor are
+    those kept that hold nothing at this place: others may have their registers.
     """
     around = (*(block for block, _ in ctx.enclosing), ctx.block)
     visible = {
@@ -75,8 +77,9 @@ def _keep(ctx: Context) -> None:
         for x in (op.acc, op.a)
         if isinstance(x, Fragment)
     }
+    path = [*ctx.enclosing[1:], (ctx.block, ctx.position)]  # the first is around the function
     for f in used:
-        if f in visible and ctx.names.find(f) is not None:
+        if ctx.names.find(f) is not None and f in visible and holds(f, path):
             ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
 
 

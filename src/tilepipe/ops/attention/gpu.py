@@ -1,14 +1,16 @@
 """attention of CUDA tensors: its prepared launches, and the operator `tilepipe::attention`, which
 PyTorch's dispatcher and compiler see.
 
-It has no gradient: a tensor that requires one is refused, so that nothing is lost in silence.
+Where a tensor requires a gradient, the operator keeps the logarithms, from which
+`tilepipe::attention_backward` computes it. Options that this does not know of are refused, so that
+nothing is lost in silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -22,6 +24,7 @@ from tilepipe.kernels.attention.block_mask import (
 )
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import NAME, Extents
+from tilepipe.kernels.attention_backward.config import DEPTHS
 from tilepipe.ops.attention import simulated
 from tilepipe.ops.attention.call import (
     AttentionCall,
@@ -31,18 +34,18 @@ from tilepipe.ops.attention.call import (
     lse_shape,
     result_shape,
 )
+from tilepipe.ops.attention_backward.gpu import operator as backward_operator
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import counters, device
 from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
     library,
-    no_gradient,
     observed,
-    refuse_gradient,
     register,
     settings_of,
     settings_text,
+    wants_gradient,
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
@@ -114,15 +117,58 @@ class Lists(NamedTuple):
 
 def attention(call: Call) -> torch.Tensor | Results:
     """`ops.attention` of PyTorch tensors, with all its options."""
-    refuse_gradient(NAME, call.q, call.k, call.v, call.slopes, call.sinks, call.out)
-    if not is_tracing() and not observed(call.q, call.k, call.v, call.out):
+    differentiate = wants_gradient(call.q, call.k, call.v, call.slopes, call.sinks, call.out)
+    if differentiate:
+        _checked_tensors(call)
+        if call.score is not None or call.out is not None:
+            raise _no_gradient("out=" if call.score is None else "a score function")
+        bounds = call.cu_seqlens_q, call.cu_seqlens_k
+        _require_gradient(
+            call.q, call.v, call.window, call.softcap, call.slopes, call.sinks, *bounds,
+            call.block_mask,
+        )  # fmt: skip
+    if not differentiate and not is_tracing() and not observed(call.q, call.k, call.v, call.out):
         result, lse = plans.run(call)
     else:
-        result, lse = _dispatched(call)
+        result, lse = _dispatched(call, keeps_lse=call.return_lse or differentiate)
     return (result, lse) if call.return_lse else result
 
 
-def _dispatched(call: Call) -> Results:
+def _require_gradient(
+    q: torch.Tensor,
+    v: torch.Tensor,
+    window: Sequence[int | None] | None,
+    softcap: float,
+    slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    q_bounds: torch.Tensor | None,
+    k_bounds: torch.Tensor | None,
+    block_mask: torch.Tensor | None,
+) -> None:
+    """Raises BindError for options and heads that the gradients do not know of."""
+    sides = () if window is None else window
+    wide = max(q.shape[-1], v.shape[-1])
+    for given, what in (
+        (any(x is not None and x >= 0 for x in sides), "window="),
+        (softcap != 0, "softcap="),
+        (slopes is not None, "slopes="),
+        (sinks is not None, "sinks="),
+        (q_bounds is not None or k_bounds is not None, "packed sequences (cu_seqlens_q=)"),
+        (block_mask is not None, "block_mask="),
+        (wide > DEPTHS[-1], f"heads of {wide} elements, above {DEPTHS[-1]}"),
+    ):
+        if given:
+            raise _no_gradient(what)
+
+
+def _no_gradient(what: str) -> BindError:
+    return BindError(
+        f"{NAME}: there is no gradient with {what}, and an operand requires one. Leave it out,"
+        " detach the operands, or call it under torch.no_grad()"
+    )
+
+
+def _dispatched(call: Call, keeps_lse: bool) -> Results:
     if call.out is None and torch.is_autocast_enabled("cuda"):
         call.q, call.k, call.v = autocast(call.q), autocast(call.k), autocast(call.v)
     _checked_tensors(call)
@@ -141,7 +187,7 @@ def _dispatched(call: Call) -> Results:
         float(call.softcap),
         call.slopes,
         call.sinks,
-        call.return_lse,
+        keeps_lse,
         call.layout,
         settings_text(call.settings),
         call.cu_seqlens_q,
@@ -389,12 +435,39 @@ def _fake(
     )
 
 
-def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
-    raise no_gradient(f"tilepipe::{NAME}")
+class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
+    """What the forward pass keeps for the gradients."""
+
+    saved_tensors: tuple[torch.Tensor, ...]
+    options: tuple[bool, float | None, str, str]
 
 
-def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 18  # never reached: `_setup` has refused
+def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
+    q, k, v, causal, window, scale, softcap, slopes, sinks, return_lse, layout = inputs[:11]
+    _require_gradient(q, v, window, softcap, slopes, sinks, inputs[12], inputs[13], inputs[16])
+    if not return_lse:
+        raise BindError(
+            f"tilepipe::{NAME}: the gradients need the logarithms: call tilepipe.ops.{NAME}, or"
+            " pass return_lse=True"
+        )
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+    ctx.options = causal, scale, inputs[15], layout
+
+
+def _backward(
+    ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
+    rest = (None,) * 15
+    if dout is None and dlse is None:
+        return None, None, None, *rest
+    q, k, v, out, lse = ctx.saved_tensors
+    causal, scale, align, layout = ctx.options
+    grads = backward_operator(
+        torch.zeros_like(out) if dout is None else dout, q, k, v, out, lse, dlse,
+        causal, scale, align, torch.are_deterministic_algorithms_enabled(), layout,
+    )  # fmt: skip
+    return *grads, *rest
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -1,0 +1,1 @@
+"""`ops.attention_backward`: the gradients of `ops.attention`, which autograd takes from here."""

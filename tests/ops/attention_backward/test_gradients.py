@@ -1,0 +1,150 @@
+"""`ops.attention_backward` of NumPy arrays, and what autograd makes of `ops.attention`, beside
+float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tilepipe as tp
+from tilepipe import ops
+from tilepipe.kernels.attention_backward import reference
+
+torch = pytest.importorskip("torch")
+Array = npt.NDArray[Any]
+
+
+def operands(shape: tuple[int, ...], dtype: tp.DType = tp.float16) -> tuple[Array, ...]:
+    """q, k, v, dout for (batch, s_q, s_kv, heads, kv_heads, d, d_v)."""
+    batch, s_q, s_kv, heads, kv_heads, d, d_v = shape
+    rng = np.random.default_rng(0)
+    extents = (s_q, heads, d), (s_kv, kv_heads, d), (s_kv, kv_heads, d_v), (s_q, heads, d_v)
+    return tuple(rng.standard_normal((batch, *x)).astype(dtype.numpy) for x in extents)
+
+
+def tensors(*arrays: Array) -> list[Any]:
+    """Tensors of the same values, which require a gradient."""
+    kinds = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+    return [
+        torch.tensor(x.astype(np.float32)).to(kinds[x.dtype.name]).requires_grad_() for x in arrays
+    ]
+
+
+def arrays(*given: Any) -> tuple[Array, ...]:
+    return tuple(x.detach().float().numpy() for x in given)
+
+
+@pytest.mark.parametrize("with_dlse", [False, True])
+@pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16], ids=str)
+def test_numpy(dtype: tp.DType, with_dlse: bool) -> None:
+    q, k, v, dout = operands((2, 70, 150, 4, 2, 64, 48), dtype)
+    options: dict[str, Any] = {"causal": True, "scale": 0.2}
+    out, lse = ops.attention(q, k, v, return_lse=True, **options)
+    if with_dlse:
+        options["dlse"] = np.random.default_rng(1).standard_normal(lse.shape).astype(np.float32)
+    got = ops.attention_backward(dout, q, k, v, out, lse, **options)
+    assert [x.dtype for x in got] == [q.dtype] * 3
+    found = reference.compare(got, dout, q, k, v, **options)
+    assert all(x.ok for x in found), found
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+@pytest.mark.parametrize("align", ["last", "first"])
+def test_autograd(layout: str, align: str) -> None:
+    q, k, v, dout = operands((1, 100, 140, 2, 1, 64, 64))
+
+    def turn(x: Array) -> Array:
+        return x if layout == "bshd" else x.swapaxes(1, 2).copy()
+
+    given = tensors(*map(turn, (q, k, v)))
+    options: dict[str, Any] = {"causal": True, "align": align}
+    out, lse = ops.attention(*given, return_lse=True, layout=layout, **options)
+    dlse = torch.randn(lse.shape)
+    grads = torch.autograd.grad([out, lse], given, [torch.tensor(turn(dout)), dlse])
+    dq, dk, dv = (turn(x) for x in arrays(*grads))
+    found = reference.compare((dq, dk, dv), dout, q, k, v, dlse=dlse.numpy(), **options)
+    assert all(x.ok for x in found), found
+
+
+def test_the_gradient_of_a_sum_is_one_number_expanded() -> None:
+    q, k, v, dout = operands((1, 40, 60, 1, 1, 64, 64))
+    given = tensors(q, k, v)
+    out: Any = ops.attention(*given)
+    out.sum().backward()
+    found = reference.compare(tuple(x.grad.numpy() for x in given), np.ones_like(dout), q, k, v)
+    assert all(x.ok for x in found), found
+
+
+def test_a_compiled_step_has_the_same_gradients() -> None:
+    given = tensors(*operands((1, 40, 60, 2, 1, 64, 64))[:3])
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return ops.attention(q, k, v, causal=True).float().square().sum()
+
+    loss(*given).backward()
+    plain = [x.grad.clone() for x in given]
+    for x in given:
+        x.grad = None
+    torch.compile(loss, backend="aot_eager", fullgraph=True)(*given).backward()
+    assert all(torch.equal(x.grad, want) for x, want in zip(given, plain, strict=True))
+
+
+def test_only_what_requires_a_gradient_gets_one() -> None:
+    q, k, v = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
+    ops.attention(q, k.detach(), v).sum().backward()
+    assert q.grad is not None
+    assert v.grad is not None
+    with torch.no_grad():
+        assert not ops.attention(q, k, v, window=(3, 3)).requires_grad
+
+
+def test_no_keys() -> None:
+    q, k, v = tensors(*operands((1, 40, 0, 1, 1, 64, 64))[:3])
+    ops.attention(q, k, v).sum().backward()
+    assert not q.grad.any()
+    assert k.grad.shape == k.shape
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"window": (3, 3)}, "window="),
+        ({"softcap": 3.0}, "softcap="),
+        ({"slopes": torch.ones(2)}, "slopes="),
+        ({"sinks": torch.ones(2)}, "sinks="),
+        ({"block_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool)}, "block_mask="),
+        ({"score": lambda ctx, x, *rest: x}, "a score function"),
+        ({"out": torch.empty(1, 40, 2, 64, dtype=torch.float16)}, "out="),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_options_without_a_gradient_are_refused_by_name(options: dict[str, Any], what: str) -> None:
+    given = tensors(*operands((1, 40, 60, 2, 1, 64, 64))[:3])
+    with pytest.raises(tp.BindError) as caught:
+        ops.attention(*given, **options)
+    assert f"there is no gradient with {what}, and an operand requires one" in str(caught.value)
+
+
+def test_heads_that_are_too_large_and_packed_sequences_are_refused() -> None:
+    given = tensors(*operands((1, 40, 60, 1, 1, 192, 64))[:3])
+    with pytest.raises(tp.BindError, match="no gradient with heads of 192 elements, above 128"):
+        ops.attention(*given)
+    bounds = torch.tensor([0, 40], dtype=torch.int32)
+    q, k, v = (x[0] for x in tensors(*operands((1, 40, 40, 1, 1, 64, 64))[:3]))
+    with pytest.raises(tp.BindError, match=r"packed sequences \(cu_seqlens_q="):
+        ops.attention(q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds)
+
+
+def test_mistakes() -> None:
+    q, k, v, dout = operands((1, 40, 60, 1, 1, 64, 64))
+    out, lse = ops.attention(q, k, v, return_lse=True)
+    with pytest.raises(tp.BindError, match="deterministic"):
+        ops.attention_backward(dout, q, k, v, out, lse, deterministic=2)  # type: ignore[arg-type]
+    with pytest.raises(tp.BindError, match=r"dlse must have shape \(1, 1, 40\)"):
+        ops.attention_backward(dout, q, k, v, out, lse, dlse=lse[..., :3])
+    with pytest.raises(tp.BindError, match='layout is "bshd" or "bhsd"'):
+        ops.attention_backward(dout, q, k, v, out, lse, layout="sbhd")
