@@ -25,6 +25,22 @@ def summed(ctx, a, out):
             ctx.store(out[i, ctx.lane], ctx.load(out[i, ctx.lane]) + ctx.load(a[i, ctx.lane]))
 
 
+@tp.kernel(grid=1)
+def advised(ctx, a, out):
+    """Prints a line; gives TMA a barrier that it initialised in a role, without a fence."""
+    tile = ctx.smem((8, 32), a.dtype, name="tile")[0]
+    bar = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, "bar")[0]
+
+    @ctx.role("load", warps=1)
+    def load():
+        with ctx.elect_one():
+            ctx.print("row {}", ctx.block_id)
+            bar.init(1)
+            bar.expect_bytes(tile.nbytes)
+            ctx.tma_load(a, (0, 0), tile, bar)
+            bar.wait(0)
+
+
 def program(rows: int = 5, factor: float = 2.0):
     a = np.arange(rows * 32, dtype=np.float32).reshape(rows, 32)
     return scaled.bind(a, np.zeros_like(a), factor)
@@ -53,6 +69,11 @@ def longer():
 def adds(rows: int = 3):
     a = np.ones((rows, 32), np.float32)
     return summed.bind(a, np.full_like(a, 5))
+
+
+def to_advise():
+    a = np.ones((8, 32), np.float32)
+    return advised.bind(tp.tensor_map(a, box=(8, 32)), np.zeros_like(a))
 
 
 def right(a, factor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_the_report_of_a_run(tilepipe: Call) -> None:
     assert one["steps"] > 0
     assert one["simulated_us"] > 0
     assert (one["ok"], one["outputs"]) == (None, {})
+
+
+def test_what_a_kernel_prints_and_what_it_should_do_otherwise(tilepipe: Call) -> None:
+    for source in ("program", "ptx"):
+        code, out, _ = tilepipe("run", "own.py:to_advise", "--from", source)
+        assert code == 0
+        assert out.startswith("row 0\nown.py:to_advise:")
+        (advice,) = (x for x in out.split("\nAdvice:\n")[1].splitlines() if x.startswith("  "))
+        assert "mbarrier-init" in advice
+        code, out, _ = tilepipe("run", "own.py:to_advise", "--from", source, "--json")
+        (ran,) = json.loads(out)["runs"]
+        assert [x.strip() for x in ran["printed"]] == ["row 0"]
+        assert [x.strip() for x in ran["advice"]] == [advice.strip()]
 
 
 @pytest.mark.parametrize("peer", ["right", "by_name", "in_place", "program"])

@@ -25,6 +25,7 @@ from tilepipe.cli.common import (
     notes,
     out,
     print_json,
+    print_list,
 )
 from tilepipe.errors import BindError
 
@@ -306,11 +307,13 @@ def _show(
         )
     out.print(table, soft_wrap=False)
     for v in verdicts if len(verdicts) <= MOST_FACTS else ():
-        _list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
-    _list(EXPLORED, list(dict.fromkeys(v.explored_because for v in verdicts if v.explored_because)))
-    _list("Advice:", combined.advice)
+        print_list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
+    print_list(
+        EXPLORED, list(dict.fromkeys(v.explored_because for v in verdicts if v.explored_because))
+    )
+    print_list("Advice:", combined.advice)
     if combined.unreached:
-        _list(NOT_REACHED, listed(combined.unreached))
+        print_list(NOT_REACHED, listed(combined.unreached))
     if combined.ok:
         out.print(f"\n{MEANING}")
     if combined.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):
@@ -338,13 +341,6 @@ def _show(
     for instances in said.values():
         if len(instances) > 1:
             out.print(f"The same fault occurs with {'; '.join(instances[1:])}.")
-
-
-def _list(heading: str, texts: Sequence[str]) -> None:
-    if texts:
-        out.print(f"\n{heading}")
-        for text in texts:
-            out.print(f"  {text}")
 
 
 def show_fault(fault: Fault) -> None:

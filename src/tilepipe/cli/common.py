@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,6 +179,14 @@ def _plain(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return str(value)
     return value
+
+
+def print_list(heading: str, texts: Sequence[str]) -> None:
+    """Prints texts below a heading; nothing where there are none."""
+    if texts:
+        out.print(f"\n{heading}")
+        for text in texts:
+            out.print(f"  {text}")
 
 
 @contextlib.contextmanager

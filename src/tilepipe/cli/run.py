@@ -25,6 +25,7 @@ from tilepipe.cli.common import (
     gpu,
     out,
     print_json,
+    print_list,
 )
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import ARCHITECTURES, CHIPS
@@ -138,13 +139,14 @@ def run(
     config, origin = spec.configure(given, chip)
     case = spec.make(config, seed)
     simulated_us: float | None = None
+    advice: list[str] = []
     if source is Source.ptx:
         target = spec.target(given)
-        wall, steps = _read(case, target, seed, timeout)
+        wall, steps, advice = _read(case, target, seed, timeout)
         did = f"ran its PTX for {target} in {wall:.3f} s, {steps:,} steps, {case.tiles} tiles"
     elif chip is None:
         wall, result = _simulate(case, seed, quiet=as_json)
-        simulated_us = result.simulated_us
+        simulated_us, advice = result.simulated_us, result.advice
         did = f"simulated in {wall:.3f} s, {case.tiles} tiles, modelled time {simulated_us:.1f} µs"
     else:
         wall = launch(case)
@@ -164,6 +166,7 @@ def run(
             "simulated_us": simulated_us,
             "tiles": case.tiles,
             "seed": seed,
+            "advice": advice,
         }
         if source is not Source.program:
             report["from"] = source.value
@@ -172,6 +175,7 @@ def run(
         out.print(f"{what}: {' '.join(f'{n}={v}' for n, v in config.items())}")
         out.print(f"tiles: {origin}")
         out.print(f"{did}; {comparison}")
+        print_list("Advice:", advice)
     if not comparison.ok:
         raise typer.Exit(1)
 
@@ -322,15 +326,15 @@ def demo(as_json: Json = False) -> None:
     )
 
 
-def _read(case: Case, arch: str, seed: int, timeout: float | None) -> tuple[float, int]:
-    """Runs the PTX of a case: seconds without printing and compiling it, and steps."""
+def _read(case: Case, arch: str, seed: int, timeout: float | None) -> tuple[float, int, list[str]]:
+    """Runs the PTX of a case: seconds without printing and compiling it, steps, and advice."""
     launch = case.program.ptx(arch)
     started = time.perf_counter()
     if timeout is None:
         steps = launch.run(seed=seed)
     else:
         steps = launch.run(seed=seed, timeout=timeout or None)
-    return time.perf_counter() - started, steps
+    return time.perf_counter() - started, steps, launch.advice
 
 
 def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:

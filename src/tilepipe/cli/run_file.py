@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tilepipe as tp
 from tilepipe.cli import programs
 from tilepipe.cli.against import Peer, peer_of
-from tilepipe.cli.common import Source, counting, out, print_json
+from tilepipe.cli.common import Source, counting, out, print_json, print_list
 from tilepipe.cli.programs import Target
 from tilepipe.errors import BindError
 from tilepipe.testing.agreement import Agreement
@@ -20,7 +20,8 @@ from tilepipe.testing.agreement import Agreement
 @dataclass(frozen=True)
 class Ran:
     """One run of an instance. `simulated_us`, `steps`: of the simulator, None elsewhere.
-    `agreements`: by output, where results were compared.
+    `agreements`: by output, where results were compared. `printed`: the lines that the kernel
+    printed, and `advice`: what it should do otherwise, both on the simulator.
     """
 
     instance: str
@@ -28,6 +29,8 @@ class Ran:
     simulated_us: float | None
     steps: int | None
     agreements: dict[str, Agreement]
+    printed: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -43,6 +46,8 @@ class Ran:
             "steps": self.steps,
             "ok": self.ok if self.agreements else None,
             "outputs": {name: x.report() for name, x in self.agreements.items()},
+            "printed": self.printed,
+            "advice": self.advice,
         }
 
     def __str__(self) -> str:
@@ -101,6 +106,7 @@ def run_file(
         out.print(" ".join([f"{found.what}:", *(f"{n}={x}" for n, x in found.config.items())]))
         for ran in done:
             out.print(str(ran))
+        print_list("Advice:", list(dict.fromkeys(text for ran in done for text in ran.advice)))
         if not against:
             cure = ": --against FILE.py:NAME does" if compares else ""
             out.print(f"ran without a fault; compared with nothing{cure}")
@@ -119,15 +125,21 @@ def _run(
     expected = None if peer is None else peer.expected(device)
     us: float | None = None
     steps: int | None = None
+    printed: list[str] = []
+    advice: list[str] = []
+    # What the kernel prints is shown as it runs, or is a part of the report.
+    shown = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
     started = time.perf_counter()
     if not isinstance(program, tp.Program):
         if device == "cuda":
             raise BindError(f"{name} is a launch of PTX, which is simulated: leave out --device")
-        steps = (
-            program.run(seed=seed)
-            if timeout is None
-            else program.run(seed=seed, timeout=timeout or None)
-        )
+        with shown:
+            steps = (
+                program.run(seed=seed)
+                if timeout is None
+                else program.run(seed=seed, timeout=timeout or None)
+            )
+        printed, advice = program.printed, program.advice
     elif device == "cuda":
         from tilepipe.cuda.runtime import driver
         from tilepipe.cuda.runtime.launching import wait_for
@@ -136,11 +148,13 @@ def _run(
         with driver.current(program.launcher().ordinal):
             wait_for(program.kernel.name)
     else:
-        with counting("simulating CTAs", quiet) as progress:
+        with shown, counting("simulating CTAs", quiet) as progress:
             result = program.run(seed=seed, progress=progress)
         us, steps = result.simulated_us, result.steps
+        printed, advice = result.printed, result.advice
     wall = time.perf_counter() - started
-    return Ran(name, wall, us, steps, {} if expected is None else expected.compared())
+    agreements = {} if expected is None else expected.compared()
+    return Ran(name, wall, us, steps, agreements, printed, advice)
 
 
 def the_program(found: Target) -> tp.Program:
