@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
+from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.sm90_bind import bind as attention
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.sm90 import bind as gemm
@@ -59,10 +60,11 @@ def multiplied(m: int, n: int, k: int, **settings: Any) -> tuple[tp.Program, Arr
     return gemm(normal(m, k), normal(n, k), c, GemmConfig(**settings), chip=chip), c
 
 
-def attended(heads: int, causal: bool = False) -> tuple[tp.Program, Array]:
+def attended(heads: int, causal: bool = False, **settings: Any) -> tuple[tp.Program, Array]:
     q = normal(1, 512, heads, 64)
     o = np.zeros_like(q)
-    return attention(q, q, q, o, causal=causal), o
+    cfg = AttentionConfig(**settings) if settings else None
+    return attention(q, q, q, o, cfg=cfg, causal=causal), o
 
 
 def normalised(rows: int) -> tuple[tp.Program, Array]:
@@ -71,6 +73,7 @@ def normalised(rows: int) -> tuple[tp.Program, Array]:
     return rms_norm(x, weight, y), y
 
 
+THREE: dict[str, Any] = {"consumers": 3, "schedule": "single"}  # blocks of 192 rows, of 512
 CASES: dict[str, tuple[Any, int, int]] = {
     "GEMM": (lambda: multiplied(512, 512, 256), 15, 0),
     "one warpgroup": (lambda: multiplied(256, 256, 128, consumers=1), 3, 0),
@@ -79,11 +82,15 @@ CASES: dict[str, tuple[Any, int, int]] = {
     "ping-pong": (lambda: multiplied(512, 256, 128, schedule="pingpong"), 7, 0),
     # 3 CTAs, of which the last has one tile less
     "unequal work": (lambda: multiplied(512, 256, 128, chip=replace(tp.H200, sms=3)), 1, 1),
-    "attention": (lambda: attended(4), 11, 0),
+    "attention": (lambda: attended(4, **THREE), 11, 0),
     # rows further down have more to do; each of three blocks of rows has four heads
-    "causal attention": (lambda: attended(4, causal=True), 9, 2),
-    # with one head, two blocks differ one after the other, and no more are tried
-    "no two alike": (lambda: attended(1, causal=True), 0, 2),
+    "causal attention": (lambda: attended(4, causal=True, group=4, **THREE), 9, 2),
+    # with one head, all of eight blocks differ; after two no more are tried
+    "no two alike": (
+        lambda: attended(1, causal=True, bn=64, consumers=1, schedule="single"),
+        0,
+        2,
+    ),
     "rows": (lambda: normalised(64), 7, 0),
 }
 
@@ -136,6 +143,8 @@ def faulty(ctx: tp.Context, a: Any, out: Any, *, fault: str) -> None:
             ctx.assert_(ctx.block_id != 2, "there is no third CTA")  # noqa: PT009
         if fault == "overflow":
             ctx.let(ctx.block_id * 1_200_000_000, "much")
+        if fault == "division":
+            ctx.let(100 // ctx.select(wrong, 0, 1).to("uint32"), "quotient")
         ctx.store(slot, acc)
         ctx.fence_proxy_async()
         ctx.sync_warpgroup()
@@ -156,6 +165,7 @@ FAULTS: dict[str, type[tp.TilepipeError]] = {
     "registers": tp.RaceError,
     "assertion": tp.KernelAssertError,
     "overflow": tp.SimFault,
+    "division": tp.SimFault,
     "race": tp.RaceError,
     "twice": tp.RaceError,
     "poison": tp.PoisonError,
@@ -175,7 +185,7 @@ def test_a_fault_of_a_later_cluster_is_found(fault: str, spy: Spy) -> None:
     with pytest.raises(FAULTS[fault]) as expected:
         program.run()
     assert str(found.value) == str(expected.value)
-    assert "of CTA 2" in str(found.value) or fault in ("misaligned", "overflow")
+    assert "of CTA 2" in str(found.value) or fault in ("misaligned", "overflow", "division")
 
 
 def test_without_a_fault_all_but_the_first_are_repeated(spy: Spy) -> None:

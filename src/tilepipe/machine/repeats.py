@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tilepipe.errors import TilepipeError
 from tilepipe.machine.actors import BLOCKED, Request
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier, rendezvous
@@ -159,7 +160,6 @@ class Repeats:
         program = world.program
         self.possible = (
             world.recorder is None
-            and world.journal is None
             and not (program.addressed or program.waits_itself or program.orders_clusters)
             and all(site.kind != "print" for site in program.sites)
             and all(t.order is None or t.order.readers is None for t in world.tensors)
@@ -174,7 +174,7 @@ class Repeats:
     def keep(self, m: Machine, made: Recording, taken: int, cycles: float) -> None:
         """Makes a record of a cluster that has ended without a fault."""
         world, steps = self.world, made.steps
-        if not made.complete or len(steps) != taken or world.advice:
+        if len(steps) != taken or world.advice:  # a record that was given up has no steps
             self.possible = False
             return
         self.record = Record(
@@ -195,7 +195,8 @@ class Repeats:
             return None
         try:
             _repeat(m, record)
-        except Exception:  # whatever it is, simulating the cluster step by step tells
+        except (_DiffersError, TilepipeError, ZeroDivisionError):
+            # Where it is a fault, simulating the cluster step by step says which.
             self.failed += 1
             self.possible = self.failed < _PATIENCE
             m.start(m.cluster_id)
@@ -221,6 +222,8 @@ def _repeat(m: Machine, record: Record) -> None:
     requests: list[Request | None] = [None] * len(agents)
     for step in record.steps:
         if step is None:
+            if not pending:
+                raise _DiffersError
             act(m, pending.popleft())
             continue
         number, op, operands, free, result, perform = step
@@ -228,15 +231,12 @@ def _repeat(m: Machine, record: Record) -> None:
         made, given = requests[number] or _next(agent)
         if made is not op:
             raise _DiffersError
-        if perform is None:
-            if list(given) != operands:
-                raise _DiffersError
-        else:
-            found = list(given)
-            for at in free:
-                found[at] = None
-            if found != operands:
-                raise _DiffersError
+        found = list(given)
+        for at in free:
+            found[at] = None
+        if found != operands:
+            raise _DiffersError
+        if perform is not None:
             done = perform(m, agent, *given)
             if done is BLOCKED:
                 raise _DiffersError

@@ -114,7 +114,7 @@ class Execution:
         self._polling = PollingAgents(self.world, front_end, self.machines)
         self._flag_waits = FlagWaits(self.world, front_end)
         if self._flag_waits.sites:
-            self.causal_order.flags = FlagHistory(self.world, front_end)
+            self.causal_order.flags = FlagHistory(self.world, front_end, self._flag_waits.sites)
         # whether clusters may find what another one has left in memory
         self._clusters_meet = Kind.STRONG in front_end.kinds
         self._waiting = deque(clusters)

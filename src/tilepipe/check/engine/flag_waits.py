@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-
 from tilepipe.check.engine.front_end import FrontEnd
 from tilepipe.check.engine.steps import VisibleStep
 from tilepipe.check.proofs.polling import Cell
@@ -69,12 +67,11 @@ class FlagWaits:
         """The wait that an agent is about to perform; None where its look is one like any other."""
         assert agent.request is not None
         ends = self._front_end.ends_wait(agent)
+        if ends is None:
+            return None
         site, _, _, *index = agent.request[1]
         tensor = self._world.tensors[site.tensor]
-        if ends is None or tensor.order is None:
-            return None
-        if any(isinstance(i, np.ndarray) for i in index) or len(index) != tensor.array.ndim:
-            return None
+        # one element: what a loop goes on by is the same in all lanes
         where = tuple(int(i) for i in index)
         if not all(0 <= i < n for i, n in zip(where, tensor.array.shape, strict=True)):
             return None  # a fault, which the look reports
@@ -83,7 +80,7 @@ class FlagWaits:
         def is_end(value: object) -> bool:
             try:
                 return known(value)
-            except (SimFault, ArithmeticError):
+            except SimFault:
                 return True  # the loop itself reports it
 
         return FlagWait(
@@ -115,8 +112,8 @@ class FlagHistory:
         wait: the wait that the current step performs; None where it performs none.
     """
 
-    def __init__(self, world: World, front_end: FrontEnd) -> None:
-        looks = front_end.flag_looks if front_end.waits_for_flags else ()
+    def __init__(self, world: World, front_end: FrontEnd, looks: frozenset[int]) -> None:
+        """`looks`: the sites of the waits."""
         self._tensors = {site.tensor: world.tensors[site.tensor] for site in front_end.sites
                          if site.id in looks}  # fmt: skip
         self._given: dict[int, Array] = {n: t.array.copy() for n, t in self._tensors.items()}
@@ -152,13 +149,11 @@ class FlagHistory:
         for group in reversed(groups):
             members = [change for _, change in group]
             unknown = [c for c in members if c.step.warp_bits & ~known]
-            if not unknown:
-                break
             latest = latest or unknown
             if self._could_pass(wait, members, unknown):
                 return unknown, latest
             if len(unknown) < len(members):
-                break
+                break  # what comes before a known step is known
         return [], latest
 
     def _could_pass(self, wait: FlagWait, members: list[Change], unknown: list[Change]) -> bool:
