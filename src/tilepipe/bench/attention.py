@@ -86,6 +86,11 @@ class Operands:
         self._seed = seed
         self._references: dict[int, list[tuple[int, int, Any, reference.HeadRows]]] = {}
 
+    @property
+    def options(self) -> reference.AttentionOptions:
+        """What float64 computes beside the results."""
+        return reference.AttentionOptions(self.causal, scale=self.found.scale)
+
     def ours(self, cfg: AttentionConfig, name: str = OURS) -> timing.Launch:
         """Our kernel, compiled and loaded; its results are kept under `name`.
 
@@ -186,7 +191,6 @@ class Operands:
 
     def _sampled(self, i: int) -> list[tuple[int, int, Any, reference.HeadRows]]:
         found, rng = self.found, np.random.default_rng(self._seed)
-        options = reference.AttentionOptions(self.causal, scale=found.scale)
         rows = np.unique([0, found.s_q - 1, *rng.integers(0, found.s_q, SAMPLED_ROWS)])
         made = []
         for _ in range(SAMPLED_HEADS):
@@ -195,7 +199,7 @@ class Operands:
             kv_head = h // found.group
             parts = self.q[i][b, at, h], self.k[i][b, :, kv_head], self.v[i][b, :, kv_head]
             q, k, v = (x.double().cpu().numpy() for x in parts)
-            want = reference.head(q, k, v, rows, found.s_q, h, options, found.dtype)
+            want = reference.head(q, k, v, rows, found.s_q, h, self.options, found.dtype, b=b)
             made.append((b, h, at, want))
         return made
 
@@ -300,7 +304,7 @@ def contests(
     given: Mapping[str, Any], texts: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench attention` measures; with `lengths`, or the text "packed", sequences of
-    different lengths.
+    different lengths; with `block_mask`, under one.
 
     Raises:
         BindError: settings or texts that name no problem.
@@ -309,6 +313,10 @@ def contests(
         from tilepipe.bench import attention_packed
 
         return attention_packed.contests(given, texts, chip, seed)
+    if "block_mask" in given:
+        from tilepipe.bench import attention_blocks
+
+        return attention_blocks.contests(given, texts, chip, seed)
     tiles = {name: value for name, value in given.items() if name in ATTENTION.tiles}
     wanted = (
         {name: value for name, value in settings.items() if name not in ATTENTION.tiles} | tiles
