@@ -315,6 +315,15 @@ _ATTENTION_SM90: dict[str, Settings] = {
         "schedule": "single",
         "group": 2,
     },
+    "block mask": {"block_mask": "128x64:50", "d": 64},
+    "block mask window tile": {
+        "block_mask": "64x128:50",
+        "bn": 64,
+        "causal": True,
+        "left": 200,
+        "store": "tile",
+        "schedule": "persistent",
+    },
 }
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},
