@@ -10,6 +10,7 @@ import pytest
 
 from tests.gpu.gemms import FAMILIES
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
+from tests.kernels.gemm_blockwise.k_grouped_families import FAMILIES as K_BLOCKWISE
 from tests.kernels.gemm_gated.families import FAMILIES as GATED
 from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
 from tests.kernels.gemm_k_grouped.families import FAMILIES as K_GROUPED
@@ -53,6 +54,7 @@ CASES: list[Case] = [
     *(("gemm_grouped", family) for family in GROUPED.values()),
     *(("gemm_grouped_blockwise", family) for family in BLOCKWISE),
     ("gemm_grouped_blockwise", {"form": "padded"}),
+    *(("gemm_k_grouped_blockwise", family) for family in K_BLOCKWISE.values()),
     *(("gemm_k_grouped", family) for family in K_GROUPED.values()),
     *(
         ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})

@@ -183,6 +183,10 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "rows": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
         "padded": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "form": "padded"},
     },
+    "gemm_k_grouped_blockwise": {
+        "one consumer": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
+        "cluster": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "cluster": 2},
+    },
     "gemm_k_grouped": {
         "one consumer": _SMALL | {"bn": 64},
         "cluster": _SMALL | {"bn": 128, "cluster": 2},
@@ -215,7 +219,7 @@ NOT_ON_THE_PAGE = {
     ("gemm_grouped", "padded"),
     *(
         (kernel, name)
-        for kernel in ("gemm_grouped_blockwise", "gemm_k_grouped")
+        for kernel in ("gemm_grouped_blockwise", "gemm_k_grouped", "gemm_k_grouped_blockwise")
         for name in FAMILIES[kernel]
     ),
     ("attention", "block mask, window"),

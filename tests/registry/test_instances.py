@@ -47,6 +47,8 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm_grouped", {"form": "padded"}),
     ("gemm_grouped_blockwise", {}),
     ("gemm_grouped_blockwise", {"form": "padded", "cluster": 2}),
+    ("gemm_k_grouped_blockwise", {}),
+    ("gemm_k_grouped_blockwise", {"cluster": 2}),
     ("gemm_k_grouped", {}),
     ("gemm_k_grouped", {"cluster": 2}),
     *(
@@ -245,6 +247,14 @@ def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
             [
                 f"3 tiles per CTA, {steps}, a cluster of 2, groups of 128, 0, 255 and 1 rows"
                 for steps in ("1 K step", "5 K steps")
+            ],
+        ),
+        (
+            "gemm_k_grouped_blockwise",
+            {"stages": 2},
+            [
+                f"4 tiles per CTA, {steps} at most, 2 CTAs, groups of {rows}, 0, 128 and 112"
+                for steps, rows in (("1 K step", 128), ("5 K steps", 640))
             ],
         ),
         (

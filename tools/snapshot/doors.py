@@ -45,6 +45,7 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "cross_entropy.sm90": [("cross_entropy", {}, "sm_90a")],
     "grouped.sm90": [("gemm_grouped", {}, "sm_90a"), ("grouped_gemm", {}, "sm_90a")],
     "grouped_blockwise.sm90": [("gemm_grouped_blockwise", {}, "sm_90a")],
+    "k_grouped_blockwise.sm90": [("gemm_k_grouped_blockwise", {}, "sm_90a")],
     "k_grouped.sm90": [("gemm_k_grouped", {}, "sm_90a")],
     "attention.sm90": [("attention", {}, "sm_90a"), ("attention_forward", {}, "sm_90a")],
     "attention.sm100": [

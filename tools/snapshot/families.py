@@ -264,6 +264,14 @@ K_GROUPED: dict[str, Settings] = {
     "narrow, columns first": {"bm": 64, "consumers": 1, "bn": 64, "bk": 32, "raster": "columns"},
     "float16 in, float32 out": {"dtype": "float16", "out_dtype": "float32", "group": 1},
 }
+K_GROUPED_BLOCKWISE: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
+    "cluster": {"cluster": 2},
+    "cluster along n": {"cluster_n": 2, "bn": 96},
+    "narrow": {"bn": 48, "stages": 3, "raster": "rows"},
+    "float32 out": {"out_dtype": "float32", "raster": "columns", "store_slots": 1},
+}
 QUANTISED: dict[str, Settings] = {
     "default": {},
     "one consumer": {"consumers": 1, "bm": 64, "bn": 16, "k_group_size": 4},
@@ -370,6 +378,10 @@ FAMILIES: dict[str, dict[str, Settings]] = {
         name: {"m": 420, "n": 136, "k": 208, "experts": 5} | s
         for name, s in {**BLOCKWISE_SM90, "padded": {"form": "padded"}}.items()
     },
+    "k_grouped_blockwise.sm90": {
+        name: {"m": 136, "n": 200, "k": 1008, "experts": 4} | s
+        for name, s in K_GROUPED_BLOCKWISE.items()
+    },
     "k_grouped.sm90": {
         name: {"m": 136, "n": 200, "k": 420, "experts": 5} | s for name, s in K_GROUPED.items()
     },
@@ -398,6 +410,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_ROW_KERNELS, ("default", "default, backward", "cluster, backward")),
     "grouped.sm90": ("default", "ping-pong cluster"),
     "grouped_blockwise.sm90": ("default", "padded"),
+    "k_grouped_blockwise.sm90": ("default", "cluster"),
     "k_grouped.sm90": ("default", "cluster"),
     "stream_k.sm90": ("default",),
     "quantised.sm90": ("default", "8 bits"),
@@ -455,6 +468,7 @@ RUN: dict[str, dict[str, Settings]] = {
         "default": {"m": 420, "n": 136, "k": 208, "experts": 5},
         "padded": {"m": 130, "n": 136, "k": 208, "experts": 4, "form": "padded"},
     },
+    "k_grouped_blockwise.sm90": {"default": {"m": 136, "n": 200, "k": 1008, "experts": 4}},
     "k_grouped.sm90": {"default": {"m": 136, "n": 200, "k": 420, "experts": 5}},
     "attention.sm90": {
         "default": {"s_q": 200, "s_kv": 300},

@@ -100,7 +100,7 @@ class GroupedBlockwiseOperands:
         offsets = grouped_offsets(settings, np.random.default_rng(seed))
         self.rows = list(rows_of(np.empty((*self.batch, m, 1), np.bool_), offsets))
         self.offsets = torch.from_numpy(offsets).to(DEVICE)
-        # Of each group by itself: what the loop reads must begin at a multiple of 16 bytes.
+        # of each group by itself, whose columns `scaled_mm` wants one after the other
         self.parts = [self._scales(*group) for group in self.rows]
 
     def _scales(self, group: int, start: int, end: int) -> tuple[Any, Any]:
@@ -110,9 +110,7 @@ class GroupedBlockwiseOperands:
         width = -(-lines.shape[1] // ROW_UNIT) * ROW_UNIT
         padded = torch.zeros(lines.shape[0], width, device=DEVICE)
         padded[:, : lines.shape[1]] = lines
-        wide = torch.zeros(rows.shape[0], -(-(end - start) // ROW_UNIT) * ROW_UNIT, device=DEVICE)
-        wide[:, : end - start] = rows[:, start:end]
-        return wide[:, : end - start].t(), padded.t()
+        return rows[:, start:end].contiguous().t(), padded.t()
 
     def _of(self, tensor: Any, group: int, start: int, end: int) -> Any:
         return (tensor[group] if self.batch else tensor)[start:end]

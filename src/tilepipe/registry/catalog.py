@@ -11,6 +11,7 @@ from tilepipe.registry.gemm_gated import GEMM_GATED
 from tilepipe.registry.gemm_grouped import GEMM_GROUPED
 from tilepipe.registry.gemm_grouped_blockwise import GEMM_GROUPED_BLOCKWISE
 from tilepipe.registry.gemm_k_grouped import GEMM_K_GROUPED
+from tilepipe.registry.gemm_k_grouped_blockwise import GEMM_K_GROUPED_BLOCKWISE
 from tilepipe.registry.gemm_quantised import GEMM_QUANTISED
 from tilepipe.registry.gemm_stream_k import GEMM_STREAM_K
 from tilepipe.registry.instances import Instance as Instance
@@ -27,6 +28,7 @@ KERNELS: dict[str, KernelSpec] = {
         GEMM_GROUPED,
         GEMM_GROUPED_BLOCKWISE,
         GEMM_K_GROUPED,
+        GEMM_K_GROUPED_BLOCKWISE,
         GEMM_GATED,
         GEMM_QUANTISED,
         GEMM_STREAM_K,

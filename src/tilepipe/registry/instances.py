@@ -142,19 +142,22 @@ def grouped_sizes(cfg: OutputTiling, step: int, *, ring: int = 1) -> Sizes:
     return found
 
 
-def k_grouped_sizes(cfg: OutputTiling) -> Sizes:
+def k_grouped_sizes(cfg: OutputTiling, *, aligned: bool = False) -> Sizes:
     """m, n, k, and the elements of k of four groups: more than fills the ring of stages twice and a
     part of a K tile, none, one, and less than a K tile; of no group: three. Each CTA has a tile of
-    each group.
+    each group. `aligned`: groups are whole K tiles, but for the last, which ends with K: none, one
+    tile, and a part of one.
     """
     few, many = steps_of(cfg.stages)
     found = Sizes()
     for steps in (few, many):
         parts = (steps * cfg.bk - cfg.bk // 2, 0, 1, cfg.bk - 8)
+        if aligned:
+            parts = (steps * cfg.bk, 0, cfg.bk, cfg.bk - 16)
         extents: dict[str, Setting] = {
             "m": clusters_of(cfg.cluster_size) * cfg.bm * cfg.cluster,
             "n": cfg.bn * cfg.cluster_n,
-            "k": sum(parts) + 3,
+            "k": sum(parts) + (0 if aligned else 3),
             "experts": len(parts),
             "split": ",".join(map(str, parts)),
         }

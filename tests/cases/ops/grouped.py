@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.kernels.gemm_blockwise.grouped_reference import Operands
+from tilepipe.kernels.gemm_blockwise.k_grouped_reference import Operands as OperandsOfK
 
 ENDS = [5, 5, 40, 90]
 
@@ -31,9 +32,20 @@ def fp8_operands(
     return x.a, x.b.swapaxes(1, 2), x.a_scales.swapaxes(-1, -2), x.b_scales.swapaxes(1, 2)
 
 
+def fp8_operands_of_k(
+    k: int = 400, m: int = 72, n: int = 160, seed: int = 0
+) -> tuple[Any, Any, Any, Any]:
+    """a, b, scale_a and scale_b whose groups are of k, as `ops.grouped_matmul` takes them."""
+    x = OperandsOfK.random(np.random.default_rng(seed), m, n, k)
+    return x.a, x.b.T, x.a_scales.T, x.b_scales
+
+
 def dequantised(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
     """a and b times their scales, in float64."""
     rows = np.repeat(scale_a.astype(np.float64), 128, -1)[..., : a.shape[-1]]
+    if b.ndim == 2:
+        columns = np.repeat(scale_b.astype(np.float64), 128, 0)[: len(b)]
+        return a.astype(np.float64) * rows, b.astype(np.float64) * columns
     blocks = np.repeat(np.repeat(scale_b.astype(np.float64), 128, 1), 128, 2)
     scaled = b.astype(np.float64) * blocks[:, : b.shape[1], : b.shape[2]]
     return a.astype(np.float64) * rows, scaled

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cases.ops.grouped import dequantised, fp8_operands, operands
+from tests.cases.ops.grouped import dequantised, fp8_operands, fp8_operands_of_k, operands
 from tests.support.ops.emulated_grouped import Emulator, gpu
 from tests.support.ops.emulated_matmul import torch
 from tilepipe.kernels.gemm_grouped import reference
@@ -172,6 +172,24 @@ def test_fp8_of_any_layout(gpu: Emulator, padded: bool) -> None:
     views = {"a": a, "b": weights, "a_scales": columns}
     read = [name for name, x in views.items() if gpu.bound[1][name].data_ptr() == x.data_ptr()]
     assert read == ["a", "b", "a_scales"]  # in place
+
+
+def test_fp8_with_groups_of_k(gpu: Emulator) -> None:
+    arrays = fp8_operands_of_k()
+    fp8 = torch.float8_e4m3fn
+    a, b = (torch.from_numpy(np.ascontiguousarray(x).view(np.uint8)).view(fp8) for x in arrays[:2])
+    scale_a, scale_b = (torch.from_numpy(np.ascontiguousarray(x)) for x in arrays[2:])
+    left, right = dequantised(*arrays)
+    offs, parts = torch.tensor([128, 128, 400], dtype=torch.int32), [(0, 128), (128, 128)]
+    want = np.stack([left[:, i:j] @ right[i:j] for i, j in (*parts, (128, 400))])
+    weights, rows = b.t().contiguous().t(), scale_a.t().contiguous().t()
+    for x, scales in ((b, scale_a), (weights, rows)):
+        out = torch.full(want.shape, 7.0)
+        assert grouped_matmul(a, x, offs, scale_a=scales, scale_b=scale_b, out=out) is out
+        np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-4 * np.abs(want).max())
+    views = {"a": a, "b": weights, "a_scales": rows, "b_scales": scale_b}
+    read = [name for name, x in views.items() if gpu.bound[1][name].data_ptr() == x.data_ptr()]
+    assert read == ["a", "b", "a_scales", "b_scales"]  # in place
 
 
 def test_expected_rows_choose_the_tile(gpu: Emulator) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cases.ops.grouped import dequantised, fp8_operands, operands
+from tests.cases.ops.grouped import dequantised, fp8_operands, fp8_operands_of_k, operands
 from tilepipe.kernels.gemm_grouped import reference
 
 grouped_matmul = tp.ops.grouped_matmul
@@ -147,6 +147,29 @@ def test_numpy_fp8(padded: bool) -> None:
     np.testing.assert_allclose(again.astype(np.float32), c, rtol=1e-2, atol=1e-2)
 
 
+def test_numpy_fp8_with_groups_of_k() -> None:
+    """Offsets below k are rounded down to blocks."""
+    a, b, scale_a, scale_b = fp8_operands_of_k()
+    offs = np.array([128, 255, 300, 1000], np.int32)
+    given: dict[str, Any] = {"offs": offs, "scale_a": scale_a, "scale_b": scale_b}
+    c = grouped_matmul(a, b, out_dtype="float32", **given)
+    want = looped(*dequantised(a, b, scale_a, scale_b), np.array([128, 128, 256, 400]))
+    np.testing.assert_allclose(c, want, atol=2e-4 * np.abs(want).max())
+    out = np.full(c.shape, 7, np.float32)
+    again = grouped_matmul(
+        np.ascontiguousarray(a),
+        np.ascontiguousarray(b),
+        offs,
+        scale_a=np.ascontiguousarray(scale_a),
+        scale_b=np.asfortranarray(scale_b),
+        out=out,
+        bm=64,
+        consumers=1,
+    )
+    assert again is out
+    np.testing.assert_array_equal(out, c)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -162,7 +185,16 @@ def test_numpy_fp8(padded: bool) -> None:
         ({"out_dtype": "float8_e4m3"}, "returns bfloat16, float16, float32, not float8_e4m3"),
         (
             {"b": np.zeros((272, 160), tp.float8_e4m3.numpy)},
-            "of float8_e4m3 takes groups of rows of a, or padded ones",
+            "for each 1×128 of a (100, 3) and 128×1 of b (3, 160); scale_b is float32 of shape (4,"
+            " 3, 2)",
+        ),
+        (
+            {
+                "b": np.zeros((272, 160), tp.float8_e4m3.numpy),
+                "scale_b": np.ones((3, 160), np.float32),
+                "splits": 2,
+            },
+            "grouped_matmul of float8_e4m3 with groups of k does not know the setting splits",
         ),
         ({"rows": np.zeros(4, np.int32)}, "rows are those of padded groups, which have no offsets"),
         (

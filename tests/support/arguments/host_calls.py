@@ -20,8 +20,9 @@ from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.grouped import bind as bind_grouped_blockwise
+from tilepipe.kernels.gemm_blockwise.k_grouped import bind as bind_k_grouped_blockwise
 from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
@@ -168,6 +169,19 @@ def _grouped_blockwise() -> Any:
         "c": np.zeros((64, 64), np.float16),
         "offsets": np.array([32, 64], np.int32),
         "cfg": BlockwiseGemmConfig(),
+    }
+
+
+def _k_grouped_blockwise() -> Any:
+    fp8 = tp.float8_e4m3.numpy
+    return bind_k_grouped_blockwise, {
+        "a": np.zeros((64, 256), fp8),
+        "b": np.zeros((64, 256), fp8),
+        "a_scales": np.ones((2, 64), np.float32),
+        "b_scales": np.ones((2, 64), np.float32),
+        "c": np.zeros((2, 64, 64), np.float16),
+        "offsets": np.array([128, 256], np.int32),
+        "cfg": KGroupedBlockwiseGemmConfig(),
     }
 
 
@@ -333,6 +347,7 @@ _CONFIGS: dict[str, Any] = {
     "AttentionConfig": AttentionConfig,
     "GroupedGemmConfig": GroupedGemmConfig,
     "KGroupedGemmConfig": KGroupedGemmConfig,
+    "KGroupedBlockwiseGemmConfig": KGroupedBlockwiseGemmConfig,
     "BlockwiseGemmConfig": BlockwiseGemmConfig,
 }
 
@@ -522,6 +537,7 @@ CALLS: dict[str, Call] = {
     "gemm_quantised.bind": Call(_quantised),
     "gemm_grouped.bind": Call(_grouped),
     "gemm_grouped_blockwise.bind": Call(_grouped_blockwise),
+    "gemm_k_grouped_blockwise.bind": Call(_k_grouped_blockwise),
     "gemm_k_grouped.bind": Call(_k_grouped),
     "ops.matmul": Call(
         _matmul,

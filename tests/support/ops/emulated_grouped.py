@@ -14,10 +14,16 @@ import pytest
 from tests.cases.ops.grouped import dequantised
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
-from tilepipe.kernels.gemm_blockwise import grouped as gemm_grouped_blockwise
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise import (
+    grouped as gemm_grouped_blockwise,
+    k_grouped as gemm_k_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.grouped_validation import (
     check_arguments as check_blockwise_arguments,
+)
+from tilepipe.kernels.gemm_blockwise.k_grouped_validation import (
+    check_arguments as check_k_blockwise_arguments,
 )
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
@@ -70,20 +76,38 @@ class Emulator:
         self.bound[-1] |= {"a_scales": a_scales, "b_scales": b_scales}
         return self
 
+    def bind_k_blockwise(
+        self,
+        a: Any,
+        b: Any,
+        a_scales: Any,
+        b_scales: Any,
+        c: Any,
+        offsets: Any,
+        cfg: KGroupedBlockwiseGemmConfig,
+    ) -> Emulator:
+        check_k_blockwise_arguments(a, b, a_scales, b_scales, c, offsets)
+        for x in (a, b, a_scales, b_scales, c):
+            tma_takes(x, "row")
+        self.bound.append({"a": a, "b": b, "c": c, "offsets": offsets, "cfg": cfg})
+        self.bound[-1] |= {"a_scales": a_scales, "b_scales": b_scales}
+        return self
+
     def launcher(self) -> Any:
         names = tuple(name for name in self.bound[-1] if name != "cfg")
         views = {name: self.bound[-1][name] for name in names}
-        along_k = isinstance(self.bound[-1]["cfg"], KGroupedGemmConfig)
+        kinds = KGroupedGemmConfig, KGroupedBlockwiseGemmConfig
+        along_k = isinstance(self.bound[-1]["cfg"], kinds)
 
         def launch(addresses: tuple[int, ...], stream: int) -> None:
             assert stream == 7
             self.launches += 1
             x = {name: at(place, views[name]) for name, place in zip(names, addresses, strict=True)}
             if "a_scales" in x:
-                x["a"], x["b"] = dequantised(
-                    x["a"], *(x[i].swapaxes(-1, -2) for i in ("b", "a_scales", "b_scales"))
-                )
-                x["b"] = x["b"].swapaxes(1, 2)
+                turned = {name: y.swapaxes(-1, -2) for name, y in x.items() if name != "offsets"}
+                scales = x["b_scales"] if along_k else turned["b_scales"]
+                x["a"], x["b"] = dequantised(x["a"], turned["b"], turned["a_scales"], scales)
+                x["b"] = x["b"].swapaxes(-1, -2)
             if x["a"].ndim == 3:
                 for group, start, end in reference.rows_of(x["c"], x["offsets"]):
                     z = x["a"][group, start:end].astype(np.float32)
@@ -109,6 +133,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     monkeypatch.setattr(gemm_grouped, "bind", emulator.bind)
     monkeypatch.setattr(gemm_k_grouped, "bind", emulator.bind_k)
     monkeypatch.setattr(gemm_grouped_blockwise, "bind", emulator.bind_blockwise)
+    monkeypatch.setattr(gemm_k_grouped_blockwise, "bind", emulator.bind_k_blockwise)
     take_cpu_for_gpu(monkeypatch)
     torch_grouped.plans.forget()
     yield emulator

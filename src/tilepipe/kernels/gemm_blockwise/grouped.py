@@ -30,7 +30,7 @@ from tilepipe.kernels.gemm_blockwise.grouped_validation import (
     scales_of_stage,
 )
 from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
-from tilepipe.kernels.gemm_blockwise.sm90_sums import Sums
+from tilepipe.kernels.gemm_blockwise.sm90_sums import BlockSums
 
 
 @tp.kernel(grid=grouped_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -117,7 +117,7 @@ def multiply(
     """The MMA role, as that of `gemm_blockwise.sm90`. `store`: of the epilogue."""
     ctx, cfg = gemm.ctx, gemm.cfg
     assert isinstance(cfg, BlockwiseGemmConfig)
-    sums = Sums(ctx, cfg, scales, gemm.readers)
+    sums = BlockSums(ctx, cfg, scales, gemm.readers)
     first_row = ctx.warpgroup_rank * cfg.rows
     for tile in work:
         skipped = ctx.let(tile.row % SCALES_OF_16_BYTES, "skipped")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
@@ -25,6 +25,9 @@ TURN, IDLE, LAUNCH = 200, 130, 8500
 THREE = 0.95  # of the time of a step, where three warpgroups share a tile
 L2_COST = 0.06  # what reading from L2 adds, of the time it would take alone
 SPARED = 0.9  # of the time that SMs idle in the last wave: the chip's power is then the others'
+
+
+C = TypeVar("C", bound=BlockwiseGemmConfig)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,9 +129,7 @@ def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
     return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
 
 
-def filled(
-    cfg: BlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip = tp.H200
-) -> BlockwiseGemmConfig:
+def filled(cfg: C, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> C:
     """The configuration with as many stages as fit, up to 8.
 
     Raises:

@@ -19,7 +19,7 @@ from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, output_tiles, persistent
 from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
-from tilepipe.kernels.gemm_blockwise.sm90_sums import Sums
+from tilepipe.kernels.gemm_blockwise.sm90_sums import BlockSums
 from tilepipe.kernels.gemm_blockwise.validation import NAME, check_arguments, maps
 
 
@@ -98,7 +98,7 @@ def multiply(
     """
     ctx, cfg = gemm.ctx, gemm.cfg
     assert isinstance(cfg, BlockwiseGemmConfig)
-    sums = Sums(ctx, cfg, scales, gemm.readers)
+    sums = BlockSums(ctx, cfg, scales, gemm.readers)
     first_row = ctx.warpgroup_rank * cfg.rows
     for tile in work.ahead():
         with gemm.inputs.consumer() as consumer:

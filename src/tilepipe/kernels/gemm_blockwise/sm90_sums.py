@@ -4,23 +4,23 @@ which their warpgroup adds, times their scales, to totals.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
 
 
-class Sums:
+class Sums(ABC):
     """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and the
     partial sums of one piece of them, 64 rows and the columns of one wgmma, over one block of K.
+    What the scales of B are of is a matter of the class.
     """
 
-    def __init__(
-        self, ctx: tp.Context, cfg: BlockwiseGemmConfig, scales: BScales, readers: int | None
-    ) -> None:
+    def __init__(self, ctx: tp.Context, cfg: BlockwiseGemmConfig, readers: int | None) -> None:
         self._ctx = ctx
         self._cfg = cfg
-        self._scales = scales
         self._readers = readers
         self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
         self._partial = ctx.accumulator((BLOCK_ROWS, cfg.piece_cols))
@@ -63,7 +63,7 @@ class Sums:
                 self._row_scales(scales_tile, first_row + i * BLOCK_ROWS + skipped)
                 for i in range(len(self.totals))
             ]
-            scales = self._scales.times(rows, stage)
+            scales = self._products(rows, stage)
             ctx.syncwarp()
             with ctx.elect_one():
                 stage.mbar().arrive()
@@ -93,12 +93,37 @@ class Sums:
         else:
             ctx.mma_commit(stage.mbar(), mask=self._readers)
 
+    @abstractmethod
+    def _products(
+        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+    ) -> list[list[tp.Fragment]]:
+        """What `_promote` takes of a block's scales, for each fragment (64, 1) of A's."""
+
+    @abstractmethod
     def _promote(
         self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool
     ) -> None:
-        """total += partial · scale, or, `first`, total = it, for each group of columns that share a
-        scale of B.
-        """
+        """total += partial · scales, or, `first`, total = it, for the columns of a piece."""
+
+
+class BlockSums(Sums):
+    """The sums of a product whose B has a scale for each 128×128."""
+
+    def __init__(
+        self, ctx: tp.Context, cfg: BlockwiseGemmConfig, scales: BScales, readers: int | None
+    ) -> None:
+        super().__init__(ctx, cfg, readers)
+        self._scales = scales
+
+    def _products(
+        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+    ) -> list[list[tp.Fragment]]:
+        return self._scales.times(rows, stage)
+
+    def _promote(
+        self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool
+    ) -> None:
+        """As of `Sums`, for each group of columns that share a scale of B."""
         cfg = self._cfg
         i, part = divmod(piece, cfg.splits)
         total = self.totals[i]

@@ -53,16 +53,22 @@ def check_arguments(a: Array, b: Array, a_scales: Array, b_scales: Array, c: Arr
 
 
 def scales_by_rows(
-    a_scales: Array, m: int, k: int, batch: tuple[int, ...] = (), kernel: str = NAME
+    a_scales: Array,
+    m: int,
+    k: int,
+    batch: tuple[int, ...] = (),
+    kernel: str = NAME,
+    name: str = "a_scales",
+    extent: str = "M",
 ) -> Array:
-    """The scales of A as (*batch, k blocks, m) with M contiguous, as TMA reads them. `kernel`: for
-    messages.
+    """The scales of A as (*batch, k blocks, m) with M contiguous, as TMA reads them. `kernel`,
+    `name`, `extent`: for messages, of other scales.
 
     Raises:
         BindError: another shape, or K contiguous.
     """
     shape, blocks = tuple(a_scales.shape), blocks_of(k)
-    order = mapped(kernel, "a_scales", a_scales).order
+    order = mapped(kernel, name, a_scales).order
     right, turned = (*batch, blocks, m), (*batch, m, blocks)
     if shape == right and (order == "row" or m == 1):
         return a_scales
@@ -70,10 +76,10 @@ def scales_by_rows(
         view: Array = a_scales.swapaxes(-1, -2)
         return view
     raise tp.BindError(
-        f"{kernel}: a_scales has shape {shape}, its"
+        f"{kernel}: {name} has shape {shape}, its"
         f" {'last' if order == 'row' else 'second to last' if batch else 'first'}"
         " dimension contiguous. It must be"
-        f" {right} in row order or {turned} in column order, with M contiguous: a"
+        f" {right} in row order or {turned} in column order, with {extent} contiguous: a"
         f" scale for each of the {m} rows and"
         f" {blocks} blocks of {BLOCK} of K"
     )

@@ -11,7 +11,11 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.config import (
+    BLOCK,
+    BlockwiseGemmConfig,
+    KGroupedBlockwiseGemmConfig,
+)
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
@@ -127,19 +131,14 @@ def _check_scales(call: GroupedCall[ArrayT], found: Extents, inputs: DType) -> N
         if any(given):
             raise BindError(f"{NAME}: scale_a and scale_b are of {FP8}; a and b are {inputs}")
         return
-    if found.form == "k":
-        raise BindError(
-            f"{NAME} of {FP8} takes groups of rows of a, or padded ones; with groups of k a and b"
-            " are bfloat16 or float16"
-        )
     k_blocks, n_blocks = blocks_of(found.k), blocks_of(found.n)
     batch: Shape = (found.groups,) if found.form == "padded" else ()
     left: Shape = (*batch, found.m, k_blocks)
     right: Shape = (found.groups, k_blocks, n_blocks)
-    wanted = (
-        f"float32 scales of a and b, for each 1×{BLOCK} of a {left} and {BLOCK}×{BLOCK} of b"
-        f" {right}"
-    )
+    of_b = f"{BLOCK}×{BLOCK}"
+    if found.form == "k":
+        right, of_b = (k_blocks, found.n), f"{BLOCK}×1"
+    wanted = f"float32 scales of a and b, for each 1×{BLOCK} of a {left} and {of_b} of b {right}"
     if not all(given):
         missing = " and ".join(
             name for name, there in zip(("scale_a", "scale_b"), given, strict=True) if not there
@@ -201,22 +200,28 @@ def check_batches(
     check_settings(NAME, GroupedCall, settings, names, which=" of one matrix for each group")
 
 
-def config(
-    settings: Settings, inputs: DType, form: str
-) -> GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig:
+Config = GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig | KGroupedBlockwiseGemmConfig
+
+
+def config(settings: Settings, inputs: DType, form: str) -> Config:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K.
 
     Raises:
         BindError: a setting that the configuration does not have, or a rule that it breaks.
     """
-    kind: type[Sm90Tiling] = KGroupedGemmConfig if form == "k" else GroupedGemmConfig
-    which = " with groups of k" if form == "k" else ""
+    of_k = form == "k"
+    kind: type[Sm90Tiling] = KGroupedGemmConfig if of_k else GroupedGemmConfig
     if inputs is FP8:
-        kind, which = BlockwiseGemmConfig, f" of {FP8}"
+        kind = KGroupedBlockwiseGemmConfig if of_k else BlockwiseGemmConfig
+    which = f"{f' of {FP8}' if inputs is FP8 else ''}{' with groups of k' if of_k else ''}"
     check_settings(NAME, GroupedCall, settings, setting_names(kind), which=which)
     if inputs is FP8:
-        return configured(BlockwiseGemmConfig, {}, settings)
+        return (
+            configured(KGroupedBlockwiseGemmConfig, {}, settings)
+            if of_k
+            else configured(BlockwiseGemmConfig, {}, settings)
+        )
     defaults: dict[str, Setting] = {"bk": SPAN // inputs.nbytes}
-    if form == "k":
+    if of_k:
         return configured(KGroupedGemmConfig, defaults, settings)
     return configured(GroupedGemmConfig, defaults, settings)

@@ -16,17 +16,19 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_blockwise import (
     grouped as gemm_grouped_blockwise,
     grouped_heuristics as blockwise_heuristics,
+    k_grouped as gemm_k_grouped_blockwise,
+    k_grouped_heuristics as k_blockwise_heuristics,
 )
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
+from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
-from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.kernels.gemm_k_grouped import heuristics as k_heuristics, sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
 from tilepipe.ops.grouped import simulated
-from tilepipe.ops.grouped.call import FP8, Extents, checked, config, form_of
+from tilepipe.ops.grouped.call import FP8, Config, Extents, checked, config, form_of
 from tilepipe.ops.grouped.public import NAME, GroupedCall
 from tilepipe.ops.torch import products
 from tilepipe.ops.torch.dispatcher import (
@@ -132,6 +134,9 @@ def _prepare(call: Call) -> ProductPlan:
         cfg = given
         if not call.settings:
             cfg = _chosen(found, call.expected_rows, inputs, dtype, array_order(b), chip)
+        if isinstance(cfg, KGroupedBlockwiseGemmConfig):
+            scales = views["a_scales"], views["b_scales"]
+            return gemm_k_grouped_blockwise.bind(a, b, *scales, written, offsets, cfg)
         if isinstance(cfg, KGroupedGemmConfig):
             left, right = a.swapaxes(0, 1), b.swapaxes(0, 1)
             return gemm_k_grouped.bind(left, right, written, offsets, cfg)
@@ -152,7 +157,10 @@ def _prepare(call: Call) -> ProductPlan:
 
 
 def _operands(call: Call, form: str, inputs: DType) -> list[Operand]:
-    if form == "k":  # both are (k, ...) by rows, so that a copy is, too
+    b_scales = Operand(("b_scales",), call.scale_b, _turned, matrix=False)
+    if form == "k" and inputs is FP8:
+        b_scales = b_scales._replace(form=products.as_it_is, matrix=True, order="row")
+    if form == "k" and inputs is not FP8:  # both are (k, ...) by rows, so that a copy is, too
         left = Operand(("a",), call.a, _turned, order="row")
         right = Operand(("b",), call.b, order="row")
     else:
@@ -163,7 +171,7 @@ def _operands(call: Call, form: str, inputs: DType) -> list[Operand]:
         right,
         Operand(("offsets",), call.offsets, matrix=False),
         Operand(("a_scales",), call.scale_a, _turned, order="row"),
-        Operand(("b_scales",), call.scale_b, _turned, matrix=False),
+        b_scales,
     ]
 
 
@@ -173,8 +181,11 @@ def _turned(x: torch.Tensor) -> torch.Tensor:
 
 def _chosen(
     found: Extents, expected: int | None, inputs: DType, wanted: DType, b_order: str, chip: Chip
-) -> GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig:
+) -> Config:
     m, n, k, groups, form = found
+    if form == "k" and inputs is FP8:
+        of_k = KGroupedBlockwiseProblem(m, n, k, groups, wanted)
+        return k_blockwise_heuristics.best(of_k, chip)
     if form == "k":
         return k_heuristics.best(KGroupedProblem(m, n, k, groups, inputs, wanted), chip)
     rows = m

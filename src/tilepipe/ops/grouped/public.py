@@ -65,8 +65,8 @@ def grouped_matmul(
     product of the second kind.
 
     Args:
-        a, b: both bfloat16, both float16, or, for groups of rows of a and with `rows`, both
-            float8_e4m3fn, with scales; two CUDA tensors of PyTorch; or two tensors on the CPU,
+        a, b: both bfloat16, both float16, or both float8_e4m3fn, with scales, in all but the
+            third and fourth form; two CUDA tensors of PyTorch; or two tensors on the CPU,
             or two NumPy arrays, which run on the simulated GPU. Read where they lie if the
             dimension along which groups begin is not the contiguous one, each matrix of a batch is
             row- or column-major (weights (groups, n, k) are passed transposed), and the other
@@ -80,8 +80,10 @@ def grouped_matmul(
             only the kernel reads; none where it is below 0, all where it is above m.
         scale_a, scale_b: float32, of float8_e4m3fn: for each 1×128 of a, (m, ⌈k/128⌉) or (groups,
             m, ⌈k/128⌉), and for each 128×128 of b, (groups, ⌈k/128⌉, ⌈n/128⌉), as of
-            `ops.scaled_matmul`. A scale_a whose columns are contiguous, 16 bytes apart, is not
-            copied, nor the transposed view of a contiguous (groups, ⌈n/128⌉, ⌈k/128⌉).
+            `ops.scaled_matmul`; with groups of k for each 128×1 of b, (⌈k/128⌉, n), and offsets
+            below k are rounded down to multiples of 128, since a block has one scale. A scale_a
+            whose columns are contiguous, 16 bytes apart, is not copied, nor the transposed view of
+            a contiguous (groups, ⌈n/128⌉, ⌈k/128⌉).
         expected_rows: with `rows`, about how many rows a group has: for the choice of settings, of
             which m is the most. The result does not depend on it.
         out: where to write the result, its shape, dtype and device. Rows, or columns, that are in
@@ -89,8 +91,8 @@ def grouped_matmul(
         out_dtype: bfloat16, float16 or float32; unless given that of the operands, of fp8 bfloat16.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
         settings: fields of `GroupedGemmConfig`, with groups of k `KGroupedGemmConfig`, without
-            offsets and rows `GemmConfig`, of fp8 `BlockwiseGemmConfig`. None given: chosen for CUDA
-            tensors, else the defaults.
+            offsets and rows `GemmConfig`, of fp8 `BlockwiseGemmConfig`, or, with groups of k,
+            `KGroupedBlockwiseGemmConfig`. None given: chosen for CUDA tensors, else the defaults.
 
     Returns:
         `out`, or a new C-contiguous array or tensor, with groups of columns a transposed one. Its

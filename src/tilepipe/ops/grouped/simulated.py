@@ -6,15 +6,18 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.ir.arrays import array_dtype
-from tilepipe.kernels.gemm_blockwise import grouped as gemm_grouped_blockwise
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise import (
+    grouped as gemm_grouped_blockwise,
+    k_grouped as gemm_k_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored, tma_order
 from tilepipe.ops.calls import Array, Progress
-from tilepipe.ops.grouped.call import checked, config
+from tilepipe.ops.grouped.call import Config, checked, config
 from tilepipe.ops.grouped.public import NAME, GroupedCall
 
 
@@ -36,20 +39,19 @@ def grouped_matmul(call: GroupedCall[Array], seed: int, progress: Progress | Non
     return stored(call.out, c)
 
 
-def _bind(
-    call: GroupedCall[Array],
-    c: Array,
-    cfg: GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig,
-) -> tp.Program:
+def _bind(call: GroupedCall[Array], c: Array, cfg: Config) -> tp.Program:
     offsets = np.ascontiguousarray(call.offsets)
     if isinstance(cfg, KGroupedGemmConfig):
         return gemm_k_grouped.bind(_by_rows(call.a.T).T, _by_rows(call.b).T, c, offsets, cfg)
-    a, b = _by_rows(call.a), call.b.swapaxes(1, 2)
+    a, b = _by_rows(call.a), call.b.swapaxes(-1, -2)
     if isinstance(cfg, GroupedGemmConfig):
         return gemm_grouped.bind(a, acceptable(b), c, offsets, cfg)
     assert call.scale_a is not None
     assert call.scale_b is not None
     a_scales = _by_rows(call.scale_a.swapaxes(-1, -2))
+    if isinstance(cfg, KGroupedBlockwiseGemmConfig):
+        columns = _by_rows(call.scale_b)
+        return gemm_k_grouped_blockwise.bind(a, _by_rows(b), a_scales, columns, c, offsets, cfg)
     b_scales = np.ascontiguousarray(call.scale_b.swapaxes(1, 2))
     return gemm_grouped_blockwise.bind(a, _by_rows(b), a_scales, b_scales, c, offsets, cfg)
 

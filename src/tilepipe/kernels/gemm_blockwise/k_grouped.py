@@ -1,0 +1,188 @@
+"""A GEMM of fp8 operands whose K is divided among groups, for Hopper: the weight gradients of a
+mixture of experts, with a scale for each 1×128 of both operands.
+
+    C[g, m, n] = Σ_kb a_scales[kb, m] · b_scales[kb, n] · (A_kb[m, :] · B_kb[n, :]ᵀ)
+
+over the blocks kb of 128 along K that group g has. offsets[g], an int32 in GPU memory, is the
+element of K after the last of group g: a multiple of 128, since a block has one scale, or the end
+of K. The main loop is that of `gemm_blockwise.sm90`, but that the scales of B are one a column:
+each warpgroup reads them from global memory, one block ahead.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import tilepipe as tp
+from tilepipe.kernels.common.groups_of_k import Groups
+from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, output_tiles, persistent_grid
+from tilepipe.kernels.common.validation import Array, check_config
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.k_grouped_validation import NAME, check_arguments, maps
+from tilepipe.kernels.gemm_blockwise.sm90_sums import Sums
+
+
+@tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
+def gemm_k_grouped_blockwise(
+    ctx: tp.Context,
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    a_scales: tp.GlobalTensor,
+    b_scales: tp.GlobalTensor,
+    c: tp.GlobalTensor,
+    offsets: tp.GlobalTensor,
+    *,
+    cfg: KGroupedBlockwiseGemmConfig,
+) -> None:
+    """C[group] = Σ over the group's blocks of K of a_scales · b_scales · (A · Bᵀ)"""
+    payload = tp.BlockwiseFP8TilePayload(
+        a_type=a.dtype,
+        b_type=b.dtype,
+        a_shape=(cfg.bm, BLOCK),
+        b_shape=(cfg.bn, BLOCK),
+        a_scales_type=tp.float32,
+        a_scales_shape=(1, cfg.bm),
+    )
+    inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
+    work = output_tiles(ctx, c, cfg)
+    shared = Sm90Gemm.allocate(ctx, cfg, inputs, work, a, c)
+    groups = Groups(ctx, offsets, a.shape[1], BLOCK, aligned=True)
+    shared.declare_roles(
+        partial(load, shared, groups, a, b, a_scales), partial(multiply, shared, groups, b_scales)
+    )
+
+
+def load(
+    gemm: Sm90Gemm,
+    groups: Groups,
+    a: tp.GlobalTensor,
+    b: tp.GlobalTensor,
+    a_scales: tp.GlobalTensor,
+) -> None:
+    """The load role: the K tiles of a group are whole blocks."""
+    ctx, cfg, inputs = gemm.ctx, gemm.cfg, gemm.inputs
+    walk = groups.walk()
+    with inputs.producer() as producer:
+        for tile in gemm.work:
+            assert tile.batch is not None
+            span = walk.to(tile.batch)
+            for step in ctx.range(span.steps):
+                with producer.acquire() as stage, ctx.elect_one():
+                    stage.expect_bytes(inputs.stage_bytes)
+                    a_tile, b_tile, scales_tile = stage.tile()
+                    row, col, full = tile.m * cfg.bm, tile.n * cfg.bn, stage.barrier()
+                    block = ctx.let(span.first // BLOCK + step, "block")
+                    gemm.a_share.load(ctx, a, a_tile, (None, row, block * BLOCK), full)
+                    gemm.b_share.load(ctx, b, b_tile, (None, col, block * BLOCK), full)
+                    ctx.tma_load(a_scales, (block, row), scales_tile, full)
+        ctx.launch_dependents()
+        producer.drain()
+
+
+def multiply(gemm: Sm90Gemm, groups: Groups, b_scales: tp.GlobalTensor) -> None:
+    """The MMA role. The sums of a group without blocks are 0, and are stored as any others."""
+    ctx, cfg = gemm.ctx, gemm.cfg
+    assert isinstance(cfg, KGroupedBlockwiseGemmConfig)
+    sums = ColumnSums(ctx, cfg, b_scales, gemm.readers)
+    first_row = ctx.warpgroup_rank * cfg.rows
+    walk = groups.walk()
+    for tile in gemm.work:
+        assert tile.batch is not None
+        span = walk.to(tile.batch)
+        with gemm.inputs.consumer() as consumer:
+            sums.begin(span.first // BLOCK, tile)
+            sums.multiply(consumer, span.steps, tile, first_row)
+        gemm.store([[total] for total in sums.totals], tile, first_row)
+    gemm.drain()
+
+
+class ColumnSums(Sums):
+    """The sums of a product whose B has a scale for each row of it, a column of C, and block of
+    K.
+    """
+
+    def __init__(
+        self,
+        ctx: tp.Context,
+        cfg: KGroupedBlockwiseGemmConfig,
+        b_scales: tp.GlobalTensor,
+        readers: int | None,
+    ) -> None:
+        super().__init__(ctx, cfg, readers)
+        self._b_scales = b_scales
+        self._columns = ctx.fragment(shape=(1, cfg.bn))
+        self._block_index = ctx.var(0)
+
+    def begin(self, block: tp.Value, tile: tp.WorkTile) -> None:
+        """Before a tile whose K begins with `block`: its scales of B are on their way."""
+        self._block_index.set(block)
+        self._columns.set(self._of_block(block, tile))
+
+    def _of_block(self, block: tp.Value, tile: tp.WorkTile) -> tp.Fragment:
+        last = self._b_scales.shape[0] - 1  # an empty group may begin at the end of K
+        where = self._ctx.min(block, last), tile.n * self._cfg.bn
+        return self._ctx.load_global(self._b_scales, where, (1, self._cfg.bn))
+
+    def multiply(
+        self,
+        consumer: tp.InputConsumer,
+        k_blocks: tp.Value,
+        tile: tp.WorkTile,
+        first_row: tp.Value,
+        skipped: tp.Value | int = 0,
+    ) -> None:
+        """The product over all blocks of K, which may be none."""
+        for total in self.totals:
+            total.fill(0)
+        for _ in self._ctx.range(k_blocks):
+            self._block_index.set(self._block_index + 1)
+            following = self._of_block(self._block_index.get(), tile)
+            self._block(consumer, tile, first_row, skipped, first=False)
+            self._columns.set(following)
+
+    def _products(
+        self, rows: list[tp.Fragment], stage: tp.InputConsumerStage
+    ) -> list[list[tp.Fragment]]:
+        return [[scales] for scales in rows]
+
+    def _promote(
+        self, piece: int, scales: list[list[tp.Fragment]], tile: tp.WorkTile, first: bool
+    ) -> None:
+        (rows,), total = scales[piece], self.totals[piece]
+        total.set(total + self._partial * self._columns * rows)
+
+
+def bind(
+    a: Array,
+    b: Array,
+    a_scales: Array,
+    b_scales: Array,
+    c: Array,
+    offsets: Array,
+    cfg: KGroupedBlockwiseGemmConfig,
+    *,
+    chip: tp.Chip | None = None,
+) -> tp.Program:
+    """The product for arrays a (m, k), b (n, k) of float8_e4m3, c (groups, m, n) of bfloat16,
+    float16 or float32, all row-major with strides of a multiple of 16 bytes, and offsets (groups,)
+    of int32.
+
+    Group g has the elements [start, end) of k: end is offsets[g], rounded down to a multiple of 128
+    unless it is k or more, which counts as k; and at least start, which is the end of the group
+    before, 0 for the first. Every element of c is written: that of a group without elements is 0.
+
+    Args:
+        a_scales, b_scales: float32, (k blocks, m) and (k blocks, n) in row order with strides of a
+            multiple of 16 bytes, or their transposed views: a scale for each row and each 128 of K.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
+
+    Raises:
+        BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
+    """
+    check_config(NAME, cfg, KGroupedBlockwiseGemmConfig, "a KGroupedBlockwiseGemmConfig")
+    check_arguments(a, b, a_scales, b_scales, c, offsets)
+    a_map, b_map, scales_map, columns, c_map = maps(a, b, a_scales, b_scales, c, cfg)
+    return gemm_k_grouped_blockwise.bind(
+        a_map, b_map, scales_map, columns, c_map, offsets, chip=chip, cfg=cfg
+    )

@@ -1,0 +1,75 @@
+"""What the blockwise fp8 GEMM with groups along K takes: dtypes, shapes and memory orders, each
+mistake one sentence.
+"""
+
+from __future__ import annotations
+
+import tilepipe as tp
+from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.common.tiling import store_width
+from tilepipe.kernels.common.validation import Array, check_array, mapped
+from tilepipe.kernels.gemm.validation import OUTPUTS
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.validation import scales_by_rows
+
+NAME = "gemm_k_grouped_blockwise"
+
+
+def check_arguments(
+    a: Array, b: Array, a_scales: Array, b_scales: Array, c: Array, offsets: Array
+) -> None:
+    """Checks arrays a (m, k), b (n, k), c (groups, m, n), offsets (groups,), and the dtypes and
+    ranks of scales.
+
+    Raises:
+        BindError: something is no array, has another dtype, or the shapes do not fit together.
+    """
+    takes = {
+        "a": (a, 2, (tp.float8_e4m3,)),
+        "b": (b, 2, (tp.float8_e4m3,)),
+        "a_scales": (a_scales, 2, (tp.float32,)),
+        "b_scales": (b_scales, 2, (tp.float32,)),
+        "c": (c, 3, OUTPUTS),
+        "offsets": (offsets, 1, (tp.int32,)),
+    }
+    for name, (x, rank, dtypes) in takes.items():
+        check_array(NAME, name, x, rank, dtypes)
+    (m, k), (n, kb), groups = a.shape, b.shape, offsets.shape[0]
+    if kb != k or tuple(c.shape) != (groups, m, n):
+        raise tp.BindError(
+            f"{NAME}: A is {m}×{k}, B {n}×{kb} (n, k), and offsets has {groups} elements; C must be"
+            f" {groups}×{m}×{n} and both k equal, C is {'×'.join(map(str, c.shape))}"
+        )
+    for name, x in (("a", a), ("b", b)):
+        if mapped(NAME, name, x).order != "row":
+            raise tp.BindError(
+                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not transpose"
+                " fp8. Pass a copy that is"
+            )
+
+
+def maps(
+    a: Array,
+    b: Array,
+    a_scales: Array,
+    b_scales: Array,
+    c: Array,
+    cfg: KGroupedBlockwiseGemmConfig,
+) -> tuple[tp.TensorMap, tp.TensorMap, tp.TensorMap, Array, tp.TensorMap]:
+    """The tensor maps of A, B and the scales of A, the scales of B (k blocks, n), and the map of C.
+
+    Raises:
+        BindError: TMA cannot take one, or scales of another shape; the message names the argument.
+    """
+    (m, k), n = a.shape, b.shape[0]
+    out = mapped(NAME, "c", c).dtype
+    rows = scales_by_rows(a_scales, m, k, kernel=NAME)
+    columns = scales_by_rows(b_scales, n, k, kernel=NAME, name="b_scales", extent="N")
+    stored = 1, cfg.block_rows, store_width(out, cfg)
+    return (
+        mapped(NAME, "a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK), order="row"),
+        mapped(NAME, "b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK), order="row"),
+        mapped(NAME, "a_scales", rows, (1, cfg.bm), order="row"),
+        columns,
+        mapped(NAME, "c", c, stored, order="row"),
+    )
