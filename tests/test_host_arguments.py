@@ -98,6 +98,7 @@ def test_every_public_function_is_called() -> None:
     for name in (
         "matmul",
         "attention",
+        "attention_decode",
         "gated_matmul",
         "grouped_matmul",
         "prepare_weights",

@@ -125,6 +125,7 @@ def test_public_members() -> None:
         "grouped_matmul",
         "attention",
         "attention_backward",
+        "attention_decode",
         "matmul",
         "prepare_weights",
         "quantised_matmul",
@@ -159,6 +160,11 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         names(tp.ops.attention)
         == "q k v causal window scale softcap slopes sinks score align cu_seqlens_q cu_seqlens_k"
         " max_seqlen_q max_seqlen_k out return_lse layout seed progress settings"
+    )
+    assert (
+        names(tp.ops.attention_decode)
+        == "q k_cache v_cache cache_seqlens block_table causal scale out return_lse seed progress"
+        " settings"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(GemmConfig) == (

@@ -143,6 +143,18 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "causal": True,
         },
     },
+    "attention_decode": {
+        "default": {"d": 64, "bn": 32, "stages": 2, "ctas": 1},
+        "pages, two tokens": {
+            "d": 64,
+            "bn": 32,
+            "stages": 2,
+            "ctas": 1,
+            "page": 16,
+            "tokens": 2,
+            "lse": False,
+        },
+    },
     "gemm_gated": {
         "two consumers": _TWO | {"bn": 64},
         "ping-pong": _TWO | {"bm": 64, "bn": 64, "schedule": "pingpong"},
@@ -219,7 +231,12 @@ NOT_ON_THE_PAGE = {
     ("gemm_grouped", "padded"),
     *(
         (kernel, name)
-        for kernel in ("gemm_grouped_blockwise", "gemm_k_grouped", "gemm_k_grouped_blockwise")
+        for kernel in (
+            "attention_decode",
+            "gemm_grouped_blockwise",
+            "gemm_k_grouped",
+            "gemm_k_grouped_blockwise",
+        )
         for name in FAMILIES[kernel]
     ),
     ("attention", "block mask, window"),

@@ -80,6 +80,9 @@ FETCHED: list[tuple[str, dict[str, Any]]] = [
     ("gemm_block_scaled", {}),
     ("attention", {}),
     ("attention", {"causal": True, "d": 64}),
+    # whose parts are brought together by the CTA that comes last
+    ("attention_decode", {"bn": 32, "stages": 2}),
+    ("attention_decode", {"bn": 32, "stages": 2, "d": 64, "page": 16, "tokens": 2}),
 ]
 
 

@@ -333,6 +333,19 @@ _ATTENTION_SM90: dict[str, Settings] = {
         "schedule": "persistent",
     },
 }
+DECODE: dict[str, Settings] = {
+    "default": {},
+    "d 64": {"d": 64, "kv_heads": 2},
+    "d 80, float16, no lse": {"d": 80, "dtype": "float16", "lse": False},
+    "three tokens": {"tokens": 3, "heads": 8, "kv_heads": 2},
+    "three tokens, all keys": {"tokens": 3, "causal": False},
+    "64 rows, one CTA of an SM": {"tokens": 4, "heads": 16, "ctas": 1, "stages": 6},
+    "32 keys": {"bn": 32, "stages": 4},
+    "pages of 8": {"page": 8, "tokens": 2},
+    "pages of 16": {"page": 16},
+    "pages of a tile": {"page": 64, "d": 64},
+    "pages of 256": {"page": 256},
+}
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},
     "causal": {"causal": True},
@@ -358,6 +371,7 @@ def tile_families(families: dict[str, Settings], config: Config) -> dict[str, Se
     return {name: settings for name, settings in families.items() if settings.keys() <= fields}
 
 
+_OF_CACHE: Settings = {"batch": 3, "s": 700, "lengths": "690,130,0"}
 FAMILIES: dict[str, dict[str, Settings]] = {
     "gemm.sm90": {name: _MNK | s for name, s in GEMM_SM90.items()},
     "gemm.sm100": {name: _MNK | s for name, s in _GEMM_SM100.items()},
@@ -389,6 +403,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "quantised.sm90": {n: {"m": 40, "n": 200, "k": 392} | s for n, s in QUANTISED.items()},
     "attention.sm90": _ATTENTION_SM90,
     "attention.sm100": _ATTENTION_SM100,
+    "attention_decode.sm90": {name: _OF_CACHE | s for name, s in DECODE.items()},
 }
 
 # What is compiled unless --all is given: a few of each kernel, with everything that a kernel has in
@@ -416,6 +431,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
     "attention.sm100": ("default", "d 64 causal"),
+    "attention_decode.sm90": ("default", "pages of 16", "three tokens"),
 }
 
 # Problems that are run: small ones.
@@ -484,6 +500,10 @@ RUN: dict[str, dict[str, Settings]] = {
     "attention.sm100": {
         "default": {"s_q": 200, "s_kv": 300},
         "causal": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True},
+    },
+    "attention_decode.sm90": {
+        "default": _OF_CACHE,
+        "pages of 16": _OF_CACHE | {"page": 16, "tokens": 2},
     },
 }
 

@@ -2,6 +2,7 @@
 
 from tilepipe.ops.attention.public import attention as attention
 from tilepipe.ops.attention_backward.public import attention_backward as attention_backward
+from tilepipe.ops.attention_decode.public import attention_decode as attention_decode
 from tilepipe.ops.gated.public import gated_matmul as gated_matmul
 from tilepipe.ops.grouped.public import grouped_matmul as grouped_matmul
 from tilepipe.ops.matmul.public import matmul as matmul
@@ -20,6 +21,7 @@ from tilepipe.ops.scaled.public import scaled_matmul as scaled_matmul
 __all__ = [
     "attention",
     "attention_backward",
+    "attention_decode",
     "cross_entropy",
     "gated_matmul",
     "grouped_matmul",

@@ -4,6 +4,7 @@ torch.compile traces, which may import by a statement only.
 
 from tilepipe.ops.attention import gpu as attention
 from tilepipe.ops.attention_backward import gpu as attention_backward
+from tilepipe.ops.attention_decode import gpu as attention_decode
 from tilepipe.ops.gated import gpu as gated
 from tilepipe.ops.grouped import gpu as grouped
 from tilepipe.ops.matmul import gpu as matmul
@@ -15,6 +16,7 @@ from tilepipe.ops.scaled import gpu as scaled
 __all__ = [
     "attention",
     "attention_backward",
+    "attention_decode",
     "gated",
     "grouped",
     "matmul",

@@ -79,7 +79,7 @@ def test_without_keys_rows_in_no_sequence_are_not_written_either() -> None:
         ({"layout": "bhsd"}, 'packed sequences are (total, heads, d); layout="bhsd" is of batches'),
         ({"cu_seqlens_q": None, "cu_seqlens_k": None}, "max_seqlen_q is of packed sequences"),
         ({"cu_seq_q": 1}, "has no argument cu_seq_q: write cu_seqlens_q="),
-        ({"page_table": 1}, "has no argument page_table: paged K and V are not supported"),
+        ({"page_table": 1}, "has no argument page_table: ops.attention_decode has pages"),
     ],
 )
 def test_mistakes(changed: dict[str, Any], said: str) -> None:

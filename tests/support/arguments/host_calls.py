@@ -18,6 +18,8 @@ from tests.support.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
 from tilepipe.kernels.attention import sm90_bind as attention
 from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention_decode import sm90 as attention_decode
+from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
@@ -130,6 +132,22 @@ def _attention() -> Any:
     }
 
 
+def _decode() -> Any:
+    q, k, v, out = matrices((1, 1, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64), (1, 1, 1, 64))
+    return attention_decode.bind, {
+        "q": q,
+        "k_cache": k,
+        "v_cache": v,
+        "out": out,
+        "lse": None,
+        "cfg": DecodeConfig(),
+        "cache_seqlens": None,
+        "block_table": None,
+        "causal": True,
+        "scale": None,
+    }
+
+
 def _gated() -> Any:
     a, gate, up, c = matrices((64, 32), (64, 32), (64, 32), (64, 64))
     return gemm_gated.bind, {"a": a, "gate": gate, "up": up, "c": c, "cfg": GatedGemmConfig()}
@@ -238,6 +256,23 @@ def _ops_attention() -> Any:
         "out": None,
         "return_lse": False,
         "layout": "bshd",
+        "seed": 0,
+        "progress": None,
+    }
+
+
+def _ops_decode() -> Any:
+    q, k, v = matrices((1, 1, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64))
+    return tp.ops.attention_decode, {
+        "q": q,
+        "k_cache": k,
+        "v_cache": v,
+        "cache_seqlens": None,
+        "block_table": None,
+        "causal": True,
+        "scale": None,
+        "out": None,
+        "return_lse": False,
         "seed": 0,
         "progress": None,
     }
@@ -533,6 +568,17 @@ CALLS: dict[str, Call] = {
             "key_lists": {"None"},
         },
     ),
+    "attention_decode.bind": Call(
+        _decode,
+        {
+            "lse": {"None"},
+            "cfg": {"None"},
+            "cache_seqlens": {"None"},
+            "block_table": {"None"},
+            "causal": CONDITIONS,
+            "scale": NUMBERS - {"-1", "0"} | {"None"},
+        },
+    ),
     "gemm_gated.bind": Call(_gated),
     "gemm_quantised.bind": Call(_quantised),
     "gemm_grouped.bind": Call(_grouped),
@@ -568,6 +614,17 @@ CALLS: dict[str, Call] = {
             "max_seqlen_q": {"None"},
             "max_seqlen_k": {"None"},
             "block_mask": {"None"},
+            "return_lse": CONDITIONS,
+        },
+    ),
+    "ops.attention_decode": Call(
+        _ops_decode,
+        _OP
+        | {
+            "cache_seqlens": {"None"},
+            "block_table": {"None"},
+            "causal": CONDITIONS,
+            "scale": NUMBERS - {"-1", "0"} | {"None"},
             "return_lse": CONDITIONS,
         },
     ),

@@ -23,5 +23,7 @@ def take_cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "capturing", lambda: False)
     monkeypatch.setattr(device, "of_ordinal", lambda ordinal: torch.device("cpu"))
     monkeypatch.setattr(
-        device, "lasting_zero", lambda ordinal, stream: torch.zeros(1, dtype=torch.int32)
+        device,
+        "lasting_zeros",
+        lambda ordinal, stream, count: torch.zeros(count, dtype=torch.int32),
     )

@@ -4,21 +4,17 @@ mistake one sentence.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels.common.validation import Array, check_array, mapped
+from tilepipe.kernels.common.validation import Array, check_array, check_scale, mapped
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
 LARGEST_HEAD = 256  # elements: of q and k, and of v
-# float32 holds them, and what is left of them times a score
-SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
 _SAME = "batch, keys and heads: dimensions 0 to 2"
 
 
@@ -125,7 +121,7 @@ def check_attention(
             f" {tuple(lse.shape)}"
         )
     number = batch[0] if batch else 1
-    factor = _scale(scale, d)
+    factor = check_scale(NAME, scale, d)
     found = Extents(number, s_q, s_kv, heads, kv_heads, d, d_v, dtypes["q"], factor, sequences)
     if found.empty and not empty:
         raise tp.BindError(
@@ -191,20 +187,6 @@ def _check_dtypes(dtypes: dict[str, tp.DType]) -> None:
             f"{NAME} takes {' or '.join(t.name for t in INPUTS)}, the same for"
             f" {', '.join(dtypes)}; got {found}"
         )
-
-
-def _scale(scale: object, d: int) -> float:
-    if scale is None:
-        return 1.0 / math.sqrt(d)
-    if isinstance(scale, bool) or not isinstance(scale, Real):
-        raise tp.BindError(f"{NAME}: scale must be a number, got {scale!r}")
-    value = float(scale)
-    if not SMALLEST_SCALE <= value <= LARGEST_SCALE:
-        raise tp.BindError(
-            f"{NAME}: scale must be positive and finite, 2^-100 to 2^100, got {value}; for a"
-            " negative one pass -q"
-        )
-    return value
 
 
 def check_counter(counter: Array | None, dynamic: bool, q: Array) -> Array | None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
 
 import tilepipe as tp
+
+# float32 holds them, and what is left of them times a score
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
 
 
 class Array(Protocol):
@@ -94,3 +99,22 @@ def check_product(
             f"{kernel}: A is {m}×{k} and B {times}{n}×{kb} (n, k); C must be {m}×{n} and both k"
             f" equal, C is {'×'.join(map(str, out))}"
         )
+
+
+def check_scale(kernel: str, scale: object, d: int) -> float:
+    """The factor of the scores of heads of d elements; None: 1/sqrt(d).
+
+    Raises:
+        BindError: it is no positive number that float32 holds, with room for a score.
+    """
+    if scale is None:
+        return 1.0 / math.sqrt(d)
+    if isinstance(scale, bool) or not isinstance(scale, Real):
+        raise tp.BindError(f"{kernel}: scale must be a number, got {scale!r}")
+    value = float(scale)
+    if not SMALLEST_SCALE <= value <= LARGEST_SCALE:
+        raise tp.BindError(
+            f"{kernel}: scale must be positive and finite, 2^-100 to 2^100, got {value}; for a"
+            " negative one pass -q"
+        )
+    return value

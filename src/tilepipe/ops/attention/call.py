@@ -51,8 +51,8 @@ ELSEWHERE = {
     "max_k": "write max_seqlen_k=",
     "seqused_q": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
     "seqused_k": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
-    "page_table": "paged K and V are not supported",
-    "block_table": "paged K and V are not supported",
+    "page_table": "ops.attention_decode has pages, for a few query tokens: block_table=",
+    "block_table": "ops.attention_decode has pages, for a few query tokens",
 }
 ViewT = TypeVar("ViewT", Array, "torch.Tensor", "TensorView")
 

@@ -38,17 +38,17 @@ def of_ordinal(ordinal: int) -> torch.device:
 class _Memory:
     """Memory of the driver, as PyTorch takes it over from other libraries."""
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, address: int, count: int) -> None:
         self.__cuda_array_interface__ = {
-            "shape": (1,),
+            "shape": (count,),
             "typestr": "<i4",
             "data": (address, False),
             "version": 3,
         }
 
 
-def lasting_zero(ordinal: int, stream: int) -> torch.Tensor:
-    """An int32 0 in memory of the driver, which stays for good: written on `stream`.
+def lasting_zeros(ordinal: int, stream: int, count: int) -> torch.Tensor:
+    """So many int32 zeros in memory of the driver, which stay for good: written on `stream`.
 
     PyTorch's allocator may serve a request from the pool of a CUDA graph; torch.compile's graphs
     refuse memory of their pool that outlives a run.
@@ -58,11 +58,11 @@ def lasting_zero(ordinal: int, stream: int) -> torch.Tensor:
         relaxed = driver.api().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         before = driver.call("cuThreadExchangeStreamCaptureMode", relaxed)
         try:
-            address = int(driver.call("cuMemAlloc", 4))
+            address = int(driver.call("cuMemAlloc", 4 * count))
         finally:
             driver.call("cuThreadExchangeStreamCaptureMode", before)
-        driver.call("cuMemsetD32Async", address, 0, 1, stream)
-    return torch.as_tensor(_Memory(address), device=of_ordinal(ordinal))
+        driver.call("cuMemsetD32Async", address, 0, count, stream)
+    return torch.as_tensor(_Memory(address, count), device=of_ordinal(ordinal))
 
 
 def hopper(ordinal: int, operation: str) -> Chip:

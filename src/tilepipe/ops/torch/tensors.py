@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,20 @@ class TensorView:
         order[i], order[j] = order[j], order[i]
         other.shape = tuple(self.shape[axis] for axis in order)
         other._stride = tuple(self._stride[axis] for axis in order)
+        return other
+
+    def reshape(self, shape: Shape) -> TensorView:
+        """As of a tensor, where dimensions are divided and none are put together: a view."""
+        rest, strides = list(shape), []
+        for extent, stride in zip(self.shape, self._stride, strict=True):
+            parts = [rest.pop(0)]
+            while prod(parts) < extent:
+                parts.append(rest.pop(0))
+            assert prod(parts) == extent, (self.shape, shape)
+            strides += [stride * prod(parts[i + 1 :]) for i in range(len(parts))]
+        assert all(extent == 1 for extent in rest), (self.shape, shape)
+        other = copy(self)
+        other.shape, other._stride = tuple(shape), (*strides, *rest)
         return other
 
     @property

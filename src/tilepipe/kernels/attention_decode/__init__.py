@@ -1,0 +1,1 @@
+"""Attention of a few query tokens over a cache of keys and values: `sm90`."""

@@ -1,0 +1,116 @@
+"""What the CTAs that share an item have found becomes its result."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.attention_decode.config import PARTS
+from tilepipe.kernels.attention_decode.shares import Segment, Share
+
+THREADS = 128  # of a warpgroup
+VECTOR = 8  # columns of a row that a thread holds beside each other
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Where results go.
+
+    Attributes:
+        out: (batch, tokens, kv_heads, group, d). lse: (batch, kv_heads, tokens, group) or None.
+        parts: float32 (2 · CTAs, rows, d), part_lse: float32 (2 · CTAs, rows): of the segments of
+            items that several CTAs share, O and the logarithm of the sum of exponentials.
+        tickets: int32 (batch · kv_heads,), 0 before and after.
+        drawn: a number in shared memory.
+        rows: queries of an item, `group` for each of `tokens`. width: of O, d and padding.
+    """
+
+    ctx: tp.Context
+    out: tp.GlobalTensor
+    lse: tp.GlobalTensor | None
+    parts: tp.GlobalTensor
+    part_lse: tp.GlobalTensor
+    tickets: tp.GlobalTensor
+    drawn: tp.SmemTile
+    group: int
+    tokens: int
+    width: int
+
+    def store(self, at: Segment, first: tp.Value | int, value: Any, logarithm: Any) -> None:
+        """Writes rows of an item from `first` on, which are its tokens' one after the other."""
+        ctx = self.ctx
+        for token in ctx.range(self.tokens):
+            # Rows of other tokens are outside of the tensor, and dropped.
+            row = first - token * self.group
+            ctx.store_global(self.out, (at.batch, token, at.head, row, 0), value)
+            if self.lse is not None:
+                ctx.store_global(self.lse, (at.batch, at.head, token, row), logarithm)
+
+    def hand_over(self, share: Share, at: Segment, value: Any, logarithm: Any) -> None:
+        """Writes the part of an item that this CTA has; brings all together if the others have
+        written theirs.
+        """
+        ctx = self.ctx
+        first, last = (
+            ctx.let(share.of_tile(tile), name)
+            for tile, name in ((at.start, "first_share"), (at.end - 1, "last_share"))
+        )
+        part = share.part(ctx.cluster_id, at.start)
+        ctx.store_global(self.parts, (part, 0, 0), value)
+        ctx.store_global(self.part_lse, (part, 0), logarithm)
+        ticket = self.tickets[at.batch * share.sequences.heads + at.head]
+        ctx.sync_warpgroup()  # all threads have written
+        with ctx.elect_one("warpgroup"):
+            ctx.store(self.drawn[0, 0], ctx.atomic_add(ticket, 1, order="acq_rel"))
+        ctx.sync_warpgroup()  # all threads know the ticket, and come after the acquire
+        with ctx.when(ctx.load(self.drawn[0, 0]) == last - first):
+            self._combine(share, at, first, last)
+            with ctx.elect_one("warpgroup"):
+                ctx.store(ticket, 0)
+
+    def _combine(self, share: Share, at: Segment, first: tp.Value, last: tp.Value) -> None:
+        """The result of an item, of the parts of the shares `first` to `last`, in their order."""
+        ctx = self.ctx
+        threads = VECTOR * (self.width & -self.width) // VECTOR**2  # a power of two
+        layout, height = f"rows:{threads}", THREADS // threads
+        largest, total = (ctx.fragment(shape=(height, 1), layout=layout) for _ in range(2))
+        sums = ctx.fragment(shape=(height, self.width), layout=layout)
+        for block in ctx.range(-(-self.group * self.tokens // height)):
+            row = ctx.let(block * height, "row")
+            largest.fill(-math.inf)
+            total.fill(0)
+            sums.fill(0)
+            for step in ctx.range(ctx.ceil_div(last - first + 1, PARTS)):
+                shares = [first + step * PARTS + i for i in range(PARTS)]
+                places = [share.part(ctx.min(x, last), at.start) for x in shares]
+                tops = [
+                    ctx.load_global(self.part_lse, (x, row), (height, 1), layout=layout)
+                    for x in places
+                ]
+                values = [
+                    ctx.load_global(self.parts, (x, row, 0), (height, self.width), layout=layout)
+                    for x in places
+                ]
+                for number, top in zip(shares, tops, strict=True):
+                    top.set(ctx.select(number <= last, top, -math.inf))
+                before = ctx.fragment(largest)
+                for top in tops:
+                    largest.set(largest.maximum(top))
+                base = ctx.fragment(ctx.select(largest == -math.inf, 0.0, largest))
+                shrink = ctx.fragment(_exp(before - base))
+                total.set(total * shrink)
+                sums.set(sums * shrink)
+                for top, value in zip(tops, values, strict=True):
+                    weight = ctx.fragment(_exp(top - base))
+                    total += weight
+                    sums += value * weight
+            nothing = total == 0.0
+            inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
+            logarithm = largest + total.apply("log2") * math.log(2)
+            self.store(at, row, sums * inverse, ctx.select(nothing, -math.inf, logarithm))
+
+
+def _exp(x: Any) -> Any:
+    return (x * math.log2(math.e)).apply("exp2")

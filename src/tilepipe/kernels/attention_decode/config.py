@@ -1,0 +1,74 @@
+"""Settings of attention over a cache, and the rules that they obey."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tilepipe as tp
+from tilepipe.kernels.common.settings import Settings
+
+ROWS = 64  # of the queries that a CTA multiplies: of one wgmma
+SPAN = 64  # elements of 16 bits that the swizzle spans
+# Of a thread of the load warp's warpgroup, and of the other one. Two CTAs find room in the 65,536
+# registers of an SM: of this launch, or one of the next that sets up meanwhile.
+REGISTERS = (56, 200)
+RESIDENT = 2
+# Keys of a tile, by the padded size of a head, whose scores and weights those registers hold beside
+# the sums. Found by compiling: with 16 more ptxas spills.
+MOST_KEYS = {64: 160, 128: 64}
+PARTS = 8  # of an item that are in those registers at once
+SMEM_OF_CTA = 1024  # bytes that an SM keeps for itself for each CTA
+SLACK = 512  # bytes of shared memory: barriers, the ticket, alignment
+
+
+@dataclass(frozen=True)
+class DecodeConfig(Settings):
+    """Settings of attention over a cache on Hopper.
+
+    Attributes:
+        bn: keys of a tile.
+        stages: tiles of K and V in the ring.
+        ctas: CTAs of an SM. All of them together share the tiles of all sequences.
+    """
+
+    bn: int = 64
+    stages: int = 2
+    ctas: int = 2
+
+    def _rules(self) -> dict[str, bool]:
+        return {
+            "bn must be a multiple of 16 up to 160": self.bn % 16 == 0 and self.bn <= 160,
+            "ctas must be 1 or 2": self.ctas <= RESIDENT,
+        }
+
+    def check_fits(self, dtype: tp.DType, d: int, page: int, chip: tp.Chip) -> None:
+        """Raises BindError where an SM has not room for so many CTAs, with heads of d elements, or
+        where pages neither make up a tile nor are made up by tiles, or where the registers do not
+        suffice.
+        """
+        width = padded(d)
+        if self.bn > MOST_KEYS[width]:
+            raise tp.BindError(
+                f"bn={self.bn} keys of a tile: with heads of {d} elements the registers of a thread"
+                f" have room for {MOST_KEYS[width]} ({self})"
+            )
+        if page and self.bn % page and page % self.bn:
+            raise tp.BindError(
+                f"bn={self.bn} keys of a tile and pages of {page}: one must be a multiple of the"
+                f" other ({self})"
+            )
+        ring = self.stages * 2 * self.bn * width * dtype.nbytes
+        queries = ROWS * width * dtype.nbytes
+        room = (chip.smem_per_cta + SMEM_OF_CTA) // self.ctas - SMEM_OF_CTA
+        if ring + queries + SLACK > room:
+            raise tp.BindError(
+                f"shared memory: {self.stages} stages of K and V, {self.bn} keys of {width}"
+                f" elements each, take {self.stages} · 2 · {self.bn} · {width} · {dtype.nbytes} ="
+                f" {ring:,} bytes; {self.ctas} CTAs of an SM have {room - SLACK - queries:,} bytes"
+                f" each for them: lower stages, bn or ctas ({self})"
+            )
+
+
+def padded(d: int) -> int:
+    """Elements of a head in shared memory: whole spans of the swizzle."""
+    return -(-d // SPAN) * SPAN

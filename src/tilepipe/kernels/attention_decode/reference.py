@@ -1,0 +1,112 @@
+"""Attention over a cache in NumPy: each sequence as a batch of its own, and operands for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import tilepipe as tp
+from tilepipe.kernels.attention.reference import Array, compare_attention
+
+Lengths = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """A cache of K and V, (batch, s, kv_heads, d), or in pages. `table`: of pages, or None."""
+
+    k: Array
+    v: Array
+    table: Lengths | None = None
+
+    def sequence(self, i: int, length: int) -> tuple[Array, Array]:
+        """The keys and values of a sequence, (1, length, kv_heads, d)."""
+        if self.table is None:
+            return self.k[i : i + 1, :length], self.v[i : i + 1, :length]
+        page = self.k.shape[1]
+        pages = self.table[i, : -(-length // page)]
+        k, v = (x[pages].reshape(1, -1, *x.shape[2:])[:, :length] for x in (self.k, self.v))
+        return k, v
+
+
+def random_cache(
+    rng: np.random.Generator,
+    lengths: Lengths,
+    s: int,
+    kv_heads: int,
+    d: int,
+    dtype: tp.DType,
+    page: int = 0,
+) -> Cache:
+    """Normal keys and values, NaN after the last of each sequence, with room for s.
+
+    Args:
+        page: keys of a page; the pages of all sequences are in random order, and those that none
+            needs are -1 in the table. 0: no pages.
+    """
+    outer = len(lengths)
+    shape = (outer, s, kv_heads, d)
+    k, v = (
+        np.where(
+            np.arange(s)[:, None, None] < lengths[:, None, None, None],
+            rng.standard_normal(shape, dtype=np.float32),
+            np.nan,
+        ).astype(dtype.numpy)
+        for _ in range(2)
+    )
+    if not page:
+        return Cache(k, v)
+    most = -(-s // page)
+    order = rng.permutation(outer * most).astype(np.int32)
+    table = np.where(
+        np.arange(most) * page < lengths[:, None], order.reshape(outer, most), np.int32(-1)
+    ).astype(np.int32)
+    pages = []
+    for x in (k, v):
+        padded = np.full((outer, most * page, kv_heads, d), np.nan, x.dtype)
+        padded[:, :s] = x
+        made = np.empty((outer * most, page, kv_heads, d), x.dtype)
+        made[order] = padded.reshape(made.shape)
+        pages.append(made)
+    return Cache(pages[0], pages[1], table)
+
+
+def compare_decode(
+    out: Array,
+    q: Array,
+    cache: Cache,
+    lengths: Lengths,
+    *,
+    causal: bool = True,
+    scale: float | None = None,
+    lse: Array | None = None,
+) -> tp.testing.Comparison:
+    """How far `out` (batch, tokens, heads, d) and `lse` (batch, heads, tokens) are from those of
+    float64.
+
+    Returns:
+        Of the sequence that is worst by its bounds: `worst_at` has its number in place of the
+        batch.
+    """
+    found = tp.testing.Comparison(True, 0.0, 0.0, ())
+    for i, length in enumerate(lengths):
+        k, v = cache.sequence(i, int(length))
+        part = compare_attention(
+            out[i : i + 1],
+            q[i : i + 1],
+            k,
+            v,
+            causal=causal,
+            scale=scale,
+            lse=None if lse is None else lse[i : i + 1],
+        )
+        worst, at = (
+            (part.worst, (i, *part.worst_at[1:]))
+            if part.worst >= found.worst
+            else (found.worst, found.worst_at)
+        )
+        error = max(found.rel_error, part.rel_error)
+        found = tp.testing.Comparison(found.ok and part.ok, error, worst, at)
+    return found

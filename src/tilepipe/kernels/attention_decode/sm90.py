@@ -1,0 +1,293 @@
+"""Attention of a few query tokens over a cache of keys and values, for Hopper: out = softmax(scale
+· Q · Kᵀ) · V, which takes as long as reading K and V does.
+
+The query heads that share a head of K and V, of all tokens, are rows of one wgmma, so that the
+cache is read once. One TMA warp brings tiles of K and V, a warpgroup multiplies:
+
+    load      K, V (n)     K, V (n + 1)            K, V (n + 2)   ...     one warp
+    attend    S = Q · Kᵀ, softmax, O += P · V (n)  |  (n + 1)     ...     one warpgroup
+
+All CTAs are resident, several to an SM, and share the tiles of all sequences equally (`shares`).
+Where an item lies in several shares, each CTA writes its O and the logarithm of its sum of
+exponentials to a place of its own and draws a ticket; the one that draws the last brings them
+together, and puts the ticket back (`combine`). Nobody waits, and every launch gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tilepipe.host_arguments import require_bool
+from tilepipe.kernels.attention_decode.cache import Cache
+from tilepipe.kernels.attention_decode.combine import Results
+from tilepipe.kernels.attention_decode.config import (
+    REGISTERS,
+    RESIDENT,
+    ROWS,
+    DecodeConfig,
+    padded,
+)
+from tilepipe.kernels.attention_decode.heuristics import choose_sm90
+from tilepipe.kernels.attention_decode.shares import Segment, Sequences
+from tilepipe.kernels.attention_decode.validation import (
+    NAME,
+    Extents,
+    check_decode,
+    of_cache,
+    of_lse,
+    of_queries,
+)
+from tilepipe.kernels.common.online_softmax import OnlineSoftmax
+from tilepipe.kernels.common.validation import Array, check_config, mapped
+
+
+def grid(parts: tp.TensorMap) -> int:
+    """A CTA for each two places of sums."""
+    return parts.shape[0] // 2
+
+
+@tp.kernel(grid=grid, ctas_per_sm=RESIDENT)
+def attention_decode(
+    ctx: tp.Context,
+    q: tp.GlobalTensor,
+    k: tp.GlobalTensor,
+    v: tp.GlobalTensor,
+    out: tp.GlobalTensor,
+    lse: tp.GlobalTensor | None,
+    lengths: tp.GlobalTensor | None,
+    table: tp.GlobalTensor | None,
+    parts: tp.GlobalTensor,
+    part_lse: tp.GlobalTensor,
+    tickets: tp.GlobalTensor,
+    scale: tp.Value,
+    *,
+    cfg: DecodeConfig,
+    group: int,
+    tokens: int,
+    d: int,
+    page: int,
+    causal: bool,
+) -> None:
+    """q, out (batch, tokens, kv_heads, group, d); k (batch, kv_heads, s, d); v (batch, kv_heads, d,
+    s), with a table (pages, ..., page, ...) of both; lse (batch, kv_heads, tokens, group); lengths
+    (batch,); table (batch, pages of a sequence); the others as of `Results`. scale: log2(e)
+    included.
+    """
+    tile = padded(d)
+    payload = tp.StandardTilePayload(
+        a_type=k.dtype,
+        b_type=v.dtype,
+        a_shape=(cfg.bn, tile),
+        b_shape=(tile, cfg.bn),
+        b_order="col",
+    )
+    inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
+    q_tile = tp.SMemTileArray2D(ctx, q.dtype, ROWS, tile, 1, name="q_tile")[0]
+    drawn = ctx.smem((1, 4), tp.int32, swizzle=0, name="drawn")[0]
+    capacity = k.shape[2] if table is None else ctx.let(table.shape[1] * page, "capacity")
+    sequences = Sequences(ctx, lengths, capacity, q.shape[0], q.shape[2], cfg.bn)
+    results = Results(ctx, out, lse, parts, part_lse, tickets, drawn, group, tokens, tile)
+    load_registers, attend_registers = REGISTERS
+    ctx.role("load", warps=1, registers=load_registers)(
+        partial(load, inputs, sequences, Cache(ctx, k, v, table, page, cfg.bn))
+    )
+    ctx.role("attend", warpgroups=1, registers=attend_registers)(
+        partial(attend, ctx, cfg, inputs, sequences, results, q, q_tile, scale, causal)
+    )
+
+
+def load(inputs: tp.InputTilePipeline, sequences: Sequences, cache: Cache) -> None:
+    """The load role: one lane starts the copies of each tile of keys of the share."""
+    ctx = sequences.ctx
+    ctx.launch_dependents()  # all CTAs run already
+    with inputs.producer() as producer:
+        for at in sequences.share().segments():
+            for i in ctx.range(at.tiles):
+                key = ctx.let((at.first + i) * sequences.bn, "key")
+                boxes = cache.boxes(at, key)  # asks the table before the stage is free
+                with producer.acquire() as stage, ctx.elect_one():
+                    stage.expect_bytes(inputs.stage_bytes)
+                    k_tile, v_tile = stage.tile()
+                    cache.load(at, boxes, k_tile, v_tile, stage.barrier())
+        producer.drain()
+
+
+def attend(
+    ctx: tp.Context,
+    cfg: DecodeConfig,
+    inputs: tp.InputTilePipeline,
+    sequences: Sequences,
+    results: Results,
+    q: tp.GlobalTensor,
+    q_tile: tp.SmemTile,
+    scale: tp.Value,
+    causal: bool,
+) -> None:
+    """The role that multiplies, takes the softmax and stores. Scores never leave registers."""
+    width, group, tokens = results.width, results.group, results.tokens
+    scores = ctx.accumulator((ROWS, cfg.bn))
+    weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=q.dtype)
+    sums = ctx.accumulator((ROWS, width))
+    softmax = OnlineSoftmax(ctx, scores, scale)
+    share = sequences.share()
+
+    def load_queries(at: Segment) -> None:
+        queries = ctx.fragment(shape=(ROWS, width), dtype=q.dtype)
+        queries.fill(0)
+        for token in ctx.range(tokens):
+            # Rows of other tokens are outside of the tensor, and 0.
+            where = (at.batch, token, at.head, -token * group, 0)
+            queries.set(queries + ctx.load_global(q, where, (ROWS, width)))
+        ctx.sync_warpgroup()  # the products with those before are over
+        ctx.store(q_tile, queries)
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+
+    def cut(at: Segment, key: tp.Value, v_tile: tp.SmemTile) -> None:
+        """Takes out what no row, or not every row, sees of a tile: the scores, and the values after
+        the last key, since 0, their weight, times what may be NaN would be NaN.
+        """
+        place: Any = key + ctx.col_index(cfg.bn)
+        seen = place < at.keys
+        if causal and tokens > 1:
+            token: Any = ctx.row_index(ROWS) // group
+            seen = place < (token + (at.keys - (tokens - 1))).minimum(at.keys)
+        softmax.mask(seen)
+        for row in range(0, width, ROWS):
+            rows = v_tile.rows(row, ROWS)
+            values = ctx.fragment(shape=(ROWS, cfg.bn), dtype=v_tile.dtype)
+            values.load(rows)
+            ctx.store(rows, ctx.select(place < at.keys, values, 0.0))
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+
+    for at in share.segments():
+        load_queries(at)
+        softmax.reset()
+        sums.fill(0)
+        with inputs.consumer() as consumer:
+            for i in ctx.range(at.tiles):
+                with consumer.acquire() as stage:
+                    k_tile, v_tile = stage.tile()
+                    ctx.mma(scores, q_tile, k_tile, accumulate=False)
+                    ctx.wgmma_commit()
+                    ctx.wgmma_wait(0)
+                    key = ctx.let((at.first + i) * cfg.bn, "key")
+                    unseen = tokens - 1 if causal else 0
+                    with ctx.when(key + cfg.bn > at.keys - unseen):
+                        cut(at, key, v_tile)
+                    softmax.update()
+                    weights.set(scores)
+                    sums.set(sums * softmax.factor)
+                    ctx.mma(sums, weights, v_tile)
+        inverse, logarithm = softmax.result()
+        with ctx.when(at.tiles == at.end - at.start):
+            results.store(at, 0, sums * inverse, logarithm)
+        with ctx.otherwise():
+            results.hand_over(share, at, sums * inverse, logarithm)
+
+
+def bind(
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    out: Array,
+    lse: Array | None = None,
+    cfg: DecodeConfig | None = None,
+    *,
+    cache_seqlens: Array | None = None,
+    block_table: Array | None = None,
+    causal: bool = True,
+    scale: float | None = None,
+    workspace: tuple[Array, Array, Array] | None = None,
+    chip: tp.Chip | None = None,
+) -> tp.Program:
+    """The program for q, out (batch, tokens, heads, d), k_cache, v_cache (batch, s, kv_heads, d),
+    lse (batch, heads, tokens) float32. Head h of q reads head h // (heads // kv_heads) of the
+    cache.
+
+    Args:
+        lse: natural logarithm of Σ exp(score) of each query; -inf, and `out` 0, where it sees no
+            key.
+        cfg: chosen for d unless given.
+        cache_seqlens: int32 (batch,): how many keys each sequence has, with those of the query
+            tokens; all of the cache unless given. The kernel reads them. What is below 0 counts as
+            0, what is beyond the cache as all of it; what the cache holds after a sequence's keys,
+            be it NaN, has no effect.
+        block_table: int32 (batch, most): the cache has pages, (pages, page_size, kv_heads, d);
+            block_table[b, i] is the one with the keys i · page_size to (i + 1) · page_size - 1 of
+            sequence b. Numbers of pages that it does not need are not used.
+        causal: query token i sees the keys j <= i + length - tokens; otherwise all.
+        scale: of the scores, positive; 1/sqrt(d) unless given.
+        workspace: (parts, part_lse, tickets), arrays of the shapes of `workspace_shapes`, float32,
+            float32 and int32, the tickets 0; the kernel leaves them at 0. Launches that may run at
+            the same time need one each. None: made here, for NumPy arrays.
+        chip: whose limits, and as many SMs, hold.
+
+    Raises:
+        BindError: shapes or dtypes that do not fit together, an array that TMA cannot take, a
+            configuration that does not fit, no workspace.
+    """
+    if cfg is not None:
+        check_config(NAME, cfg, DecodeConfig, "a DecodeConfig")
+    if out is None:
+        raise tp.BindError(f"{NAME}: out is the array that the kernel writes; got None")
+    found = check_decode(
+        q,
+        k_cache,
+        v_cache,
+        out,
+        lse,
+        cache_seqlens=cache_seqlens,
+        block_table=block_table,
+        scale=scale,
+    )
+    cfg = choose_sm90(found, chip or tp.H200) if cfg is None else cfg
+    cfg.check_fits(found.dtype, found.d, found.page, chip or tp.H200)
+    if workspace is None:
+        if not isinstance(q, np.ndarray):
+            raise tp.BindError(
+                f"{NAME}: pass workspace=(parts, part_lse, tickets) where the arrays are on a GPU:"
+                " of the shapes of workspace_shapes(found, cfg, chip), the tickets zeros"
+            )
+        sums, logarithms, counts = workspace_shapes(found, cfg, chip or tp.H200)
+        workspace = (
+            np.zeros(sums, np.float32),
+            np.zeros(logarithms, np.float32),
+            np.zeros(counts, np.int32),
+        )
+    parts, part_lse, tickets = workspace
+    return attention_decode.bind(
+        of_queries("q", q, found),
+        of_cache("k_cache", k_cache, found, cfg),
+        of_cache("v_cache", v_cache, found, cfg),
+        of_queries("out", out, found),
+        None if lse is None else of_lse(lse, found),
+        cache_seqlens,
+        block_table,
+        mapped(NAME, "parts", parts, (1, 1, 8), swizzle=0),
+        part_lse,
+        tickets,
+        found.scale * math.log2(math.e),
+        chip=chip,
+        cfg=cfg,
+        group=found.group,
+        tokens=found.tokens,
+        d=found.d,
+        page=found.page,
+        causal=require_bool(causal, f"{NAME}: causal"),
+    )
+
+
+def workspace_shapes(
+    found: Extents, cfg: DecodeConfig, chip: tp.Chip
+) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int]]:
+    """The shapes of a workspace: two places for the sums of each CTA, a ticket for each item."""
+    items = found.batch * found.kv_heads
+    ctas = min(items * -(-found.capacity // cfg.bn), cfg.ctas * chip.sms)
+    return (2 * ctas, found.rows, found.d), (2 * ctas, found.rows), (items,)

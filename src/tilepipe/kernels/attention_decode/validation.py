@@ -1,0 +1,209 @@
+"""What attention over a cache takes: dtypes, shapes, memory orders and the scale, each mistake one
+sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
+from tilepipe.kernels.common.validation import Array, check_array, check_scale, mapped
+
+NAME = "attention_decode"
+INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
+LARGEST_HEAD = 128  # elements: Q, O, S and P are in registers at once
+
+
+@dataclass(frozen=True)
+class Extents:
+    """What `check_decode` found: extents, and the dtype of q, the cache and out.
+
+    Attributes:
+        capacity: keys that the cache has room for, of each sequence. page: of a page; 0: the cache
+            has none.
+        scale: of the scores, positive; 1/sqrt(d) unless given.
+    """
+
+    batch: int
+    tokens: int
+    heads: int
+    kv_heads: int
+    d: int
+    capacity: int
+    page: int
+    dtype: tp.DType
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one head of K and V."""
+        return self.heads // self.kv_heads
+
+    @property
+    def rows(self) -> int:
+        """Queries of a sequence and a head of K and V."""
+        return self.group * self.tokens
+
+
+def check_decode(
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    out: Array | None = None,
+    lse: Array | None = None,
+    *,
+    cache_seqlens: Array | None = None,
+    block_table: Array | None = None,
+    scale: float | None = None,
+) -> Extents:
+    """The extents of q, out (batch, tokens, heads, d), k_cache, v_cache (batch, s, kv_heads, d), or
+    with a block_table (batch, pages of a sequence) int32 (pages, page_size, kv_heads, d),
+    cache_seqlens (batch,) int32, lse (batch, heads, tokens) float32.
+
+    Raises:
+        BindError: something is no array, has another dtype, the shapes do not fit together, or the
+            scale is no positive number.
+    """
+    arrays = {"q": q, "k_cache": k_cache, "v_cache": v_cache} | (
+        {} if out is None else {"out": out}
+    )
+    dtype = _common_dtype(arrays)
+    paged = block_table is not None
+    for name, x in arrays.items():
+        said = "batch, tokens, heads, d"
+        if name.endswith("cache"):
+            said = "pages, page_size, kv_heads, d" if paged else "batch, s, kv_heads, d"
+        if len(x.shape) != 4:
+            raise tp.BindError(
+                f"{NAME}: {name} has 4 dimensions ({said}), it has shape {tuple(x.shape)}"
+            )
+    (batch, tokens, heads, d), (outer, rows, kv_heads, k_d) = q.shape, k_cache.shape
+    if tuple(v_cache.shape) != tuple(k_cache.shape):
+        raise tp.BindError(
+            f"{NAME}: k_cache and v_cache have one shape; they have {tuple(k_cache.shape)} and"
+            f" {tuple(v_cache.shape)}"
+        )
+    if 0 in (*q.shape, *k_cache.shape):
+        raise tp.BindError(
+            f"{NAME}: q {tuple(q.shape)} or the cache {tuple(k_cache.shape)} has no elements, so"
+            " there is nothing to launch"
+        )
+    if d != k_d or d % 8 or d > LARGEST_HEAD:
+        raise tp.BindError(
+            f"{NAME}: heads of q and of the cache have the same d, a multiple of 8 up to"
+            f" {LARGEST_HEAD}; they have {d} and {k_d}"
+        )
+    if heads % kv_heads:
+        raise tp.BindError(
+            f"{NAME}: q has {heads} heads and the cache {kv_heads}; heads of q must be a multiple"
+            " of those of the cache, which they share"
+        )
+    _check_rows(tokens, heads, kv_heads)
+    _check_ints("cache_seqlens", cache_seqlens, (batch,), "the keys of each sequence")
+    if block_table is None:
+        if outer != batch:
+            raise tp.BindError(
+                f"{NAME}: q has {batch} sequences and the cache {outer}; pass block_table= where"
+                " the cache has pages"
+            )
+        capacity, page = rows, 0
+    else:
+        table = tuple(getattr(block_table, "shape", ()))
+        most = table[1] if len(table) == 2 else -1
+        _check_ints("block_table", block_table, (batch, most), "the pages of each sequence")
+        capacity, page = most * rows, rows
+        if page < 8 or page & (page - 1):
+            raise tp.BindError(
+                f"{NAME}: a page has a power of two of keys, 8 at least: dimension 1 of the cache"
+                f" {tuple(k_cache.shape)}; it has {page}"
+            )
+    result, of_lse = (batch, tokens, heads, d), (batch, heads, tokens)
+    if out is not None and tuple(out.shape) != result:
+        raise tp.BindError(
+            f"{NAME}: out must have the shape of q, {result}; it has {tuple(out.shape)}"
+        )
+    if lse is not None:
+        check_array(NAME, "lse", lse, 3, (tp.float32,))
+        if tuple(lse.shape) != of_lse:
+            raise tp.BindError(
+                f"{NAME}: lse must have shape {of_lse}, (batch, heads, tokens); it has"
+                f" {tuple(lse.shape)}"
+            )
+    factor = check_scale(NAME, scale, d)
+    return Extents(batch, tokens, heads, kv_heads, d, capacity, page, dtype, factor)
+
+
+def _check_rows(tokens: int, heads: int, kv_heads: int) -> None:
+    rows = tokens * (heads // kv_heads)
+    if rows > ROWS:
+        raise tp.BindError(
+            f"{NAME}: the query heads that share a head of the cache, times the query tokens, are"
+            f" at most {ROWS} rows; {heads} / {kv_heads} · {tokens} = {rows}. For more tokens there"
+            " is ops.attention"
+        )
+
+
+def _common_dtype(arrays: dict[str, Array]) -> tp.DType:
+    found = {}
+    for name, x in arrays.items():
+        check_array(NAME, name, x)
+        try:
+            found[name] = tp.dtype(
+                x.dtype if isinstance(x.dtype, np.dtype) else str(x.dtype).removeprefix("torch.")
+            )
+        except tp.BindError as error:
+            raise tp.BindError(f"{NAME}: {name}: {error}") from None
+    first = found["q"]
+    if any(x is not first for x in found.values()) or all(x is not first for x in INPUTS):
+        said = ", ".join(f"{name} {dtype}" for name, dtype in found.items())
+        raise tp.BindError(
+            f"{NAME} takes {' or '.join(t.name for t in INPUTS)}, the same for"
+            f" {', '.join(found)}; got {said}"
+        )
+    return first
+
+
+def _check_ints(name: str, x: Array | None, shape: tuple[int, ...], what: str) -> None:
+    if x is None:
+        return
+    check_array(NAME, name, x)
+    dtype = str(x.dtype).removeprefix("torch.")
+    if dtype != "int32" or tuple(x.shape) != shape or 0 in shape:
+        wanted = f"({', '.join(str(n) if n >= 0 else 'most pages' for n in shape)}"
+        wanted += ",)" if len(shape) == 1 else ")"
+        raise tp.BindError(
+            f"{NAME}: {name} is int32 of shape {wanted}, {what}; it is {dtype} of {tuple(x.shape)}"
+        )
+
+
+def by_group(x: Any, axis: int, kv_heads: int) -> Any:
+    """The view of an array in which dimension `axis`, heads, is two: heads of the cache, and those
+    that share one.
+    """
+    shape = tuple(x.shape)
+    return x.reshape((*shape[:axis], kv_heads, shape[axis] // kv_heads, *shape[axis + 1 :]))
+
+
+def of_queries(name: str, x: Array, found: Extents) -> tp.TensorMap:
+    """q or out as (batch, tokens, kv_heads, group, d)."""
+    # A box says that pairs of columns are aligned, so that they go by one access.
+    view = by_group(x, 2, found.kv_heads)
+    return mapped(NAME, name, view, (1, 1, 1, 1, 8), order="row", swizzle=0)
+
+
+def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.TensorMap:
+    """The cache as (batch or pages, kv_heads, s or page_size, d), of V turned: (..., d, s)."""
+    rows = min(cfg.bn, found.page) if found.page else cfg.bn
+    view, box = x.swapaxes(1, 2), (1, 1, rows, padded(found.d))
+    if name.startswith("v"):
+        return mapped(NAME, name, view.swapaxes(2, 3), (*box[:2], box[3], rows), order="col")
+    return mapped(NAME, name, view, box, order="row")
+
+
+def of_lse(lse: Any, found: Extents) -> Any:
+    """lse as (batch, kv_heads, tokens, group): a view."""
+    return by_group(lse, 1, found.kv_heads).swapaxes(2, 3)

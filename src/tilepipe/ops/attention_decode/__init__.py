@@ -1,0 +1,3 @@
+"""`ops.attention_decode`: NumPy arrays, and tensors of PyTorch on the CPU, on the simulated GPU;
+CUDA tensors on their GPU.
+"""

@@ -1,0 +1,76 @@
+"""The arguments of one call of `ops.attention_decode`, and what is asked of them, for both kinds of
+arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from tilepipe.errors import BindError
+from tilepipe.ir.chip import H200, Chip
+from tilepipe.kernels.attention_decode.config import DecodeConfig
+from tilepipe.kernels.attention_decode.heuristics import choose_sm90
+from tilepipe.kernels.attention_decode.validation import NAME, Extents, check_decode
+from tilepipe.ops.calls import ArrayT, Settings, check_settings, configured, setting_names
+
+SETTINGS = setting_names(DecodeConfig)
+# Arguments of FlashAttention's `flash_attn_with_kvcache`, and what there is instead.
+ELSEWHERE = {
+    "k": "write new keys to k_cache before the call; cache_seqlens counts them",
+    "v": "write new values to v_cache before the call; cache_seqlens counts them",
+    "softmax_scale": "write scale=",
+    "page_table": "write block_table=",
+    "return_softmax_lse": "write return_lse=",
+    "rotary_cos": "rotate q and the new keys before the call",
+    "rotary_sin": "rotate q and the new keys before the call",
+    "cache_batch_idx": "pass block_table=, whose rows may name any parts of the cache",
+    "cache_leftpad": "sequences begin at the first key of the cache",
+    "window_size": "there is no window",
+    "softcap": "there is no softcap; ops.attention has one",
+    "alibi_slopes": "there are no slopes; ops.attention has them",
+    "num_splits": "the CTAs of all SMs share the keys by the lengths that they find",
+    "max_seqlen": "leave it out; only the kernel reads lengths",
+}
+
+
+@dataclass
+class DecodeCall(Generic[ArrayT]):
+    """softmax(scale · q · kᵀ) · v over a cache; `ops.attention_decode` says what each may be."""
+
+    q: ArrayT
+    k_cache: ArrayT
+    v_cache: ArrayT
+    cache_seqlens: ArrayT | None
+    block_table: ArrayT | None
+    causal: bool
+    scale: float | None
+    out: ArrayT | None
+    return_lse: bool
+    settings: Settings
+
+
+def checked(call: DecodeCall[ArrayT]) -> Extents:
+    """The extents of a call.
+
+    Raises:
+        BindError: arrays that do not fit together, or a setting that `DecodeConfig` does not have.
+    """
+    for name, _ in call.settings:
+        if name in ELSEWHERE:
+            raise BindError(f"{NAME} has no argument {name}: {ELSEWHERE[name]}")
+    check_settings(NAME, DecodeCall, call.settings, SETTINGS)
+    return check_decode(
+        call.q,
+        call.k_cache,
+        call.v_cache,
+        call.out,
+        cache_seqlens=call.cache_seqlens,
+        block_table=call.block_table,
+        scale=call.scale,
+    )
+
+
+def config(found: Extents, call: DecodeCall[ArrayT], chip: Chip = H200) -> DecodeConfig:
+    """What is chosen for the shape on a chip, with the settings of the call instead."""
+    return configured(DecodeConfig, choose_sm90(found, chip).as_dict(), call.settings)

@@ -1,0 +1,96 @@
+"""attention_decode(q, k_cache, v_cache): attention of a few query tokens over a cache of keys and
+values; on the GPU for CUDA tensors, on the simulator for NumPy arrays and for tensors on the CPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilepipe.host_arguments import plain, require_bool
+from tilepipe.kernels.attention_decode.validation import NAME
+from tilepipe.ops.attention_decode.call import DecodeCall
+from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
+
+
+def attention_decode(
+    q: ArrayT,
+    k_cache: ArrayT,
+    v_cache: ArrayT,
+    *,
+    cache_seqlens: ArrayT | None = None,
+    block_table: ArrayT | None = None,
+    causal: bool = True,
+    scale: float | None = None,
+    out: ArrayT | None = None,
+    return_lse: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT | tuple[ArrayT, ArrayT]:
+    """softmax(scale · q · kᵀ) · v for each head, of the last tokens of each sequence over a cache
+    of all its keys and values: scores and sums in float32, probabilities rounded to the operands'
+    16 bits.
+
+    Args:
+        q: (batch, tokens, heads, d). k_cache, v_cache: (batch, s, kv_heads, d), or with a
+            `block_table` (pages, page_size, kv_heads, d). All bfloat16 or all float16; CUDA tensors
+            of PyTorch, or tensors on the CPU or NumPy arrays, which run on the simulated GPU.
+            Head h of q reads head h // (heads // kv_heads) of the cache; tokens · heads / kv_heads
+            is 64 at most, d a multiple of 8 up to 128. They are read where they lie, never copied:
+            d must be contiguous, addresses and the other strides multiples of 16 bytes.
+        cache_seqlens: int32 (batch,): how many keys each sequence has, those of the query tokens
+            included; all of the cache unless given. On a GPU only the kernel reads them, so a
+            captured CUDA graph takes those of the moment of its replay. The cache may hold anything
+            after a sequence's last key.
+        block_table: int32 (batch, most): page block_table[b, i] has the keys i · page_size to (i +
+            1) · page_size - 1 of sequence b; page_size is a power of two from 8. Entries that a
+            sequence does not need may be anything.
+        causal: query token i sees the keys j <= i + cache_seqlens - tokens; otherwise all of its
+            sequence. Of one token both are the same.
+        scale: of the scores, positive; 1/sqrt(d) unless given.
+        out: where to write the result: as q, and no memory of q or the cache.
+        return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
+            (batch, heads, tokens).
+        seed, progress: of the simulator, see `Program.run`; not on a GPU.
+        settings: fields of `DecodeConfig`, the others at what is chosen for the shape.
+
+    Returns:
+        `out`, or a new array or tensor laid out as q; with `return_lse` the pair of that and the
+        logarithms. A query that sees no key has 0, and a logarithm of -inf.
+
+    Raises:
+        BindError: shapes, dtypes, strides or devices that do not fit, unknown settings, tensors
+            that require a gradient: there is none.
+        UnavailableError: the device is no Hopper GPU, or a package is missing.
+
+    CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
+    `torch.compile`; see docs/reference/ops.md.
+    """
+    call = DecodeCall(
+        q,
+        k_cache,
+        v_cache,
+        cache_seqlens,
+        block_table,
+        require_bool(causal, f"{NAME}: causal"),
+        scale if scale is None else plain(scale),
+        out,
+        require_bool(return_lse, f"{NAME}: return_lse"),
+        tuple(sorted(settings.items())),
+    )
+    keys, values = k_cache, v_cache
+    if (
+        isinstance(q, np.ndarray)
+        and isinstance(keys, np.ndarray)
+        and isinstance(values, np.ndarray)
+    ):
+        from tilepipe.ops.attention_decode import simulated
+
+        return simulated.attention_decode(call, seed, progress)
+    names = "q", "k_cache", "v_cache"
+    where = "tilepipe.ops.attention_decode.gpu"
+    tensors = gpu_module(where, NAME, seed, progress, names, q, k_cache, v_cache)
+    if seed or progress is not None:
+        return tensors.with_options(tensors.attention_decode, call, seed, progress)
+    result: ArrayT | tuple[ArrayT, ArrayT] = tensors.attention_decode(call)
+    return result

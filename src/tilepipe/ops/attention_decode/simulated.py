@@ -1,0 +1,35 @@
+"""attention_decode of NumPy arrays: the kernel on the simulated GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilepipe.kernels.attention_decode import sm90 as kernel
+from tilepipe.kernels.attention_decode.validation import NAME
+from tilepipe.ops.arrays import require_arrays
+from tilepipe.ops.attention_decode.call import DecodeCall, checked, config
+from tilepipe.ops.calls import Array, Progress
+
+
+def attention_decode(
+    call: DecodeCall[Array], seed: int, progress: Progress | None
+) -> Array | tuple[Array, Array]:
+    """`ops.attention_decode` of NumPy arrays, with all its options."""
+    require_arrays(NAME, "q, k_cache and v_cache", out=call.out)
+    found = checked(call)
+    result = np.empty_like(call.q) if call.out is None else call.out
+    lse = np.empty((found.batch, found.heads, found.tokens), np.float32)
+    program = kernel.bind(
+        call.q,
+        call.k_cache,
+        call.v_cache,
+        result,
+        lse if call.return_lse else None,
+        config(found, call),
+        cache_seqlens=call.cache_seqlens,
+        block_table=call.block_table,
+        causal=call.causal,
+        scale=call.scale,
+    )
+    program.run(seed=seed, progress=progress)
+    return (result, lse) if call.return_lse else result

@@ -1,0 +1,153 @@
+"""What the commands know of attention over a cache: settings, random cases, checked instances."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilepipe as tp
+from tilepipe.errors import BindError
+from tilepipe.kernels.attention_decode import sm90
+from tilepipe.kernels.attention_decode.config import DecodeConfig
+from tilepipe.kernels.attention_decode.heuristics import choose_sm90
+from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
+from tilepipe.kernels.attention_decode.shares import CHUNK
+from tilepipe.kernels.attention_decode.validation import INPUTS, LARGEST_HEAD, Extents
+from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
+from tilepipe.registry.products import check_sizes
+from tilepipe.registry.settings import Configs, Setting
+from tilepipe.registry.spec import Case, KernelSpec
+
+_CONFIGS = Configs({"sm90": DecodeConfig})
+_EXTENTS: dict[str, Setting] = {
+    "batch": 2,
+    "tokens": 1,
+    "heads": 4,
+    "kv_heads": 1,
+    "s": 1024,
+    "d": 128,
+}
+_OTHERS: dict[str, Setting] = {
+    "lengths": "",
+    "page": 0,
+    "causal": True,
+    "lse": True,
+    "dtype": "bfloat16",
+}
+
+
+def lengths_of(settings: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+    """The keys of each sequence that settings state: `lengths=300,100`, or the whole cache.
+
+    Raises:
+        BindError: other numbers than those of the batch, or one beyond the cache.
+    """
+    text, batch, s = (settings[name] for name in ("lengths", "batch", "s"))
+    if not text:
+        return np.full(batch, s, np.int32)
+    parts = text.split(",")
+    if len(parts) != batch or not all(x.isdecimal() and int(x) <= s for x in parts):
+        raise BindError(
+            f"setting lengths has the keys of each sequence, as many as batch={batch}, {s} (s) at"
+            f" most, such as lengths={','.join(['100'] * batch)}; got {text!r}"
+        )
+    return np.array([int(x) for x in parts], np.int32)
+
+
+def extents(settings: Mapping[str, Any]) -> Extents:
+    """The extents that settings state.
+
+    Raises:
+        BindError: an extent, a number of heads or a dtype that there is none of, or more than a run
+            can hold.
+    """
+    batch, tokens, heads, kv_heads, s, d = (settings[name] for name in _EXTENTS)
+    check_sizes(settings, _EXTENTS, batch * tokens * heads * d, batch * s * kv_heads * d)
+    dtype = tp.dtype(settings["dtype"])
+    if dtype not in INPUTS:
+        raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
+    if d % 8 or d > LARGEST_HEAD:
+        raise BindError(f"setting d must be a multiple of 8 up to {LARGEST_HEAD}, got {d}")
+    if heads % kv_heads:
+        raise BindError(
+            f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share the"
+            " cache"
+        )
+    page = settings["page"]
+    if page and (page < 8 or page & (page - 1)):
+        raise BindError(f"setting page must be 0, or a power of two from 8, got {page}")
+    lengths_of(settings)
+    scale = 1 / float(np.sqrt(d))
+    return Extents(batch, tokens, heads, kv_heads, d, s, page, dtype, scale)
+
+
+def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    return choose_sm90(extents(settings), chip or tp.H200).as_dict(), "chosen for the shape"
+
+
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
+    found, cfg, rng = extents(settings), _CONFIGS.config(settings), np.random.default_rng(seed)
+    lengths, causal = lengths_of(settings), settings["causal"]
+    shape = (found.batch, found.tokens, found.heads, found.d)
+    q = rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy)
+    of_cache = found.capacity, found.kv_heads, found.d, found.dtype, found.page
+    cache = random_cache(rng, lengths, *of_cache)
+    out = np.zeros_like(q)
+    of_lse = (found.batch, found.heads, found.tokens)
+    lse = np.zeros(of_lse, np.float32) if settings["lse"] else None
+    program = sm90.bind(
+        q,
+        cache.k,
+        cache.v,
+        out,
+        lse,
+        cfg,
+        cache_seqlens=lengths,
+        block_table=cache.table,
+        causal=causal,
+        chip=chip,
+    )
+    verify = functools.partial(compare_decode, out, q, cache, lengths, causal=causal, lse=lse)
+    return Case(program, out, verify, found.batch * found.kv_heads)
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    """Two sequences, the first of which several CTAs share, among empty ones: of few tiles a CTA,
+    and of so many that the ring goes round more than twice, with more sequences than are looked at
+    together.
+    """
+    cfg = _CONFIGS.config(settings)
+    ctas, found = SMS * cfg.ctas, Sizes()
+    for steps, empty in zip(steps_of(cfg.stages), (1, CHUNK - 1), strict=True):
+        tiles = max(ctas * steps - (empty == 1), 4)
+        first = tiles - max(tiles // 3, 1)
+        # so many that the first share ends within the first sequence
+        before = min(max(-(-(tiles + empty) // ctas) - first // 2, 0), empty)
+        keys = [first * cfg.bn - 3, (tiles - first) * cfg.bn]
+        lengths = [0] * before + keys + [0] * (empty - before)
+        extents: dict[str, Setting] = {
+            "batch": len(lengths),
+            "s": max(lengths),
+            "lengths": ",".join(map(str, lengths)),
+        }
+        name = f"{ctas} CTAs, sequences of {keys[0]} and {keys[1]} keys, {empty} of none"
+        found[name] = Size(extents, SMS)
+    return found
+
+
+ATTENTION_DECODE = KernelSpec(
+    "attention_decode",
+    "attention of a few query tokens over a cache of K and V, with pages or without, whose CTAs"
+    " share the keys of all sequences equally",
+    _CONFIGS,
+    _EXTENTS | _OTHERS,
+    frozenset({"batch", "s", "lengths"}),
+    _make,
+    _choose,
+    _sizes,
+    bench="tilepipe.bench.attention_decode",
+)

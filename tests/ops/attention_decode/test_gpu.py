@@ -1,0 +1,148 @@
+"""ops.attention_decode of PyTorch tensors: plans, workspaces, the operator, with launches emulated
+on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.ops.attention_decode.test_simulated import LENGTHS, operands
+from tilepipe.kernels.attention_decode import sm90
+from tilepipe.kernels.attention_decode.reference import Cache, compare_decode
+
+torch = pytest.importorskip("torch")
+
+from tests.support.ops.device import STREAM, take_cpu_for_gpu  # noqa: E402
+from tests.support.ops.memory import at  # noqa: E402
+from tilepipe.ops.attention_decode import gpu as torch_decode  # noqa: E402
+from tilepipe.ops.torch import counters, device  # noqa: E402
+from tilepipe.program import kernel_function  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
+bind = sm90.bind
+
+
+class Emulator:
+    """What was bound, and launches, which simulate the memory at the addresses they are given."""
+
+    def __init__(self) -> None:
+        self.bound: list[dict[str, Any]] = []
+        self.tickets: list[int] = []
+
+    def bind(self, q: Any, k: Any, v: Any, out: Any, lse: Any, cfg: Any, **rest: Any) -> Emulator:
+        bind(q, k, v, out, lse, cfg, **rest)
+        parts, part_lse, tickets = rest["workspace"]
+        names = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "lengths": rest["cache_seqlens"]}
+        names |= {"table": rest["block_table"], "parts": parts, "part_lse": part_lse}
+        self.bound.append(names | {"tickets": tickets, "cfg": cfg, "rest": rest})
+        return self
+
+    def launcher(self) -> Any:
+        bound = self.bound[-1]
+        tensors = tuple(x for x in ("lse", "table", "tickets", "part_lse", "parts", "lengths",
+                                    "out", "v", "k", "q") if bound[x] is not None)  # fmt: skip
+
+        def launch(addresses: tuple[int, ...], stream: int) -> None:
+            assert stream == STREAM
+            x = {n: at(a, bound[n]) for n, a in zip(tensors, addresses, strict=True)}
+            self.tickets.append(x["tickets"].ctypes.data)
+            bind(
+                x["q"], x["k"], x["v"], x["out"], x.get("lse"), bound["cfg"],
+                cache_seqlens=x.get("lengths"),
+                block_table=x.get("table"),
+                causal=bound["rest"]["causal"],
+                scale=bound["rest"]["scale"],
+                workspace=(x["parts"], x["part_lse"], x["tickets"]),
+            ).run()  # fmt: skip
+
+        launch.tensors = tensors  # type: ignore[attr-defined]
+        return launch
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """CPU tensors are taken for a GPU's."""
+    emulator = Emulator()
+    monkeypatch.setattr(sm90, "bind", emulator.bind)
+    # of what is bound, whose memory is no GPU's
+    monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
+    take_cpu_for_gpu(monkeypatch)
+    torch_decode.plans.forget()
+    return emulator
+
+
+def tensors(page: int = 0, tokens: int = 1) -> tuple[dict[str, Any], Any, Cache]:
+    """The arguments of a call, and what they were made of."""
+    q, cache = operands(page, tokens, tp.float16)
+    given = {"q": q, "k_cache": cache.k, "v_cache": cache.v, "cache_seqlens": LENGTHS}
+    given |= {} if cache.table is None else {"block_table": cache.table}
+    return {name: torch.from_numpy(x.copy()) for name, x in given.items()}, q, cache
+
+
+def right(out: Any, q: Any, cache: Cache, lengths: Any = LENGTHS, lse: Any = None) -> None:
+    found = compare_decode(out.numpy(), q, cache, lengths, lse=None if lse is None else lse.numpy())
+    assert found.ok, found
+
+
+@pytest.mark.parametrize("page", [0, 16])
+def test_values(gpu: Emulator, page: int) -> None:
+    given, q, cache = tensors(page, tokens=2)
+    out, lse = tp.ops.attention_decode(**given, return_lse=True)
+    right(out, q, cache, lse=lse)
+    written = torch.full_like(out, 7)
+    assert tp.ops.attention_decode(**given, out=written) is written
+    right(written, q, cache)
+
+
+def test_lengths_are_those_of_the_launch(gpu: Emulator) -> None:
+    """One plan, whatever they are; the host has not read them."""
+    given, q, cache = tensors()
+    for lengths in LENGTHS, np.array([1, 0, 64], np.int32):
+        given["cache_seqlens"].copy_(torch.from_numpy(lengths))
+        right(tp.ops.attention_decode(**given), q, cache, lengths)
+    assert len(gpu.bound) == 1
+
+
+def test_tickets_are_of_a_stream_and_of_each_graph(
+    gpu: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "_counters", {})
+    given, _, _ = tensors()
+    for _ in range(2):
+        tp.ops.attention_decode(**given)
+    (kept,) = counters._counters.values()
+    assert (kept.numel(), gpu.tickets) == (8, [kept.data_ptr()] * 2)
+    monkeypatch.setattr(device, "capturing", lambda: True)
+    tp.ops.attention_decode(**given)
+    assert gpu.tickets[-1] != kept.data_ptr()
+    assert list(counters._counters.values()) == [kept]
+
+
+def test_the_operator_and_the_compiler(gpu: Emulator) -> None:
+    given, q, cache = tensors(16)
+
+    def f(**x: Any) -> Any:
+        return tp.ops.attention_decode(**x, return_lse=True)
+
+    out, lse = torch.compile(f, backend="eager", fullgraph=True)(**given)
+    right(out, q, cache, lse=lse)
+    torch.library.opcheck(
+        torch.ops.tilepipe.attention_decode.default,
+        (given["q"], given["k_cache"], given["v_cache"], given["cache_seqlens"]),
+        {"block_table": given["block_table"], "return_lse": True},
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def test_what_is_refused(gpu: Emulator) -> None:
+    given, _, _ = tensors()
+    with pytest.raises(tp.BindError, match="attention_decode has no gradient"):
+        tp.ops.attention_decode(**given | {"q": given["q"].clone().requires_grad_()})
+    with pytest.raises(tp.BindError, match="out shares memory with q"):
+        tp.ops.attention_decode(**given, out=given["q"])
+    with pytest.raises(tp.BindError, match="cache_seqlens must be a tensor of PyTorch"):
+        tp.ops.attention_decode(**given | {"cache_seqlens": LENGTHS})

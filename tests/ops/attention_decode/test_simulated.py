@@ -1,0 +1,86 @@
+"""ops.attention_decode of NumPy arrays and of CPU tensors, which run on the simulated GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe.kernels.attention_decode.reference import Cache, compare_decode, random_cache
+
+attention_decode = tp.ops.attention_decode
+LENGTHS = np.array([70, 0, 131], np.int32)
+
+
+def operands(page: int = 0, tokens: int = 1, dtype: tp.DType = tp.bfloat16) -> tuple[Any, Cache]:
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((3, tokens, 4, 64)).astype(dtype.numpy)
+    return q, random_cache(rng, LENGTHS, 160, 2, 64, dtype, page)
+
+
+@pytest.mark.parametrize("page", [0, 16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_numpy(page: int, causal: bool) -> None:
+    q, cache = operands(page, tokens=2)
+    given: dict[str, Any] = {"cache_seqlens": LENGTHS, "block_table": cache.table, "causal": causal}
+    out, lse = attention_decode(q, cache.k, cache.v, return_lse=True, **given)
+    found = compare_decode(out, q, cache, LENGTHS, causal=causal, lse=lse)
+    assert found.ok, found
+    written = np.full_like(q, 7)
+    assert attention_decode(q, cache.k, cache.v, out=written, seed=3, **given) is written
+    assert np.array_equal(written, out)
+
+
+def test_settings_and_scale_reach_the_kernel() -> None:
+    q, cache = operands(dtype=tp.float16)
+    out = attention_decode(
+        q, cache.k, cache.v, cache_seqlens=LENGTHS, scale=0.3, bn=32, stages=2, ctas=1
+    )
+    found = compare_decode(np.asarray(out), q, cache, LENGTHS, scale=0.3)
+    assert found.ok, found
+
+
+def test_parts_of_larger_arrays_are_read_where_they_lie() -> None:
+    q, cache = operands()
+    wide = np.zeros((3, 1, 12, 64), q.dtype)  # q, k and v of a fused projection
+    wide[:, :, :4] = q
+    fused = np.stack([cache.k, cache.v], 3)  # a cache that has K and V beside each other
+    out = attention_decode(
+        wide[:, :, :4], fused[..., 0, :], fused[..., 1, :], cache_seqlens=LENGTHS
+    )
+    found = compare_decode(np.ascontiguousarray(out), q, cache, LENGTHS)
+    assert found.ok, found
+
+
+def test_tensors_on_the_cpu() -> None:
+    torch = pytest.importorskip("torch")
+    q, cache = operands(page=16, dtype=tp.float16)
+    given = [torch.from_numpy(x) for x in (q, cache.k, cache.v)]
+    assert cache.table is not None
+    table, lengths = torch.from_numpy(cache.table), torch.from_numpy(LENGTHS)
+    out, lse = attention_decode(*given, cache_seqlens=lengths, block_table=table, return_lse=True)
+    found = compare_decode(out.numpy(), q, cache, LENGTHS, lse=lse.numpy())
+    assert found.ok, found
+
+
+Q, CACHE = operands()
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"q": Q[0]}, "q has 4 dimensions (batch, tokens, heads, d), it has shape (1, 4, 64)"),
+    ({"q": 3}, "q must be a NumPy array or a tensor of PyTorch, got int"),
+    ({"cache_seqlens": LENGTHS[:2]}, "cache_seqlens is int32 of shape (3,), the keys of each"),
+    ({"k": Q}, "attention_decode has no argument k: write new keys to k_cache before the call"),
+    ({"softmax_scale": 1.0}, "attention_decode has no argument softmax_scale: write scale="),
+    ({"causual": True}, "Did you mean causal=?"),
+    ({"causal": 2}, "attention_decode: causal"),
+    ({"bn": 20}, "bn must be a multiple of 16 up to 160"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[words for _, words in MISTAKES])
+def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
+    good = {"q": Q, "k_cache": CACHE.k, "v_cache": CACHE.v, "cache_seqlens": LENGTHS}
+    with pytest.raises(tp.BindError) as caught:
+        attention_decode(**(good | change))
+    assert words in str(caught.value)
