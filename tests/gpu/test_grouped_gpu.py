@@ -11,6 +11,16 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.cases.ops.grouped import dequantised, fp8_operands
+from tests.kernels.gemm_blockwise.grouped_families import (
+    FAMILIES as FP8_FAMILIES,
+    product as fp8_product,
+)
+from tests.kernels.gemm_blockwise.k_grouped_families import (
+    FAMILIES as K_FP8_FAMILIES,
+    OFFSETS as FP8_OFFSETS,
+    product as k_fp8_product,
+)
 from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, product
 from tests.kernels.gemm_k_grouped.families import FAMILIES as K_FAMILIES, product as k_product
 from tilepipe.kernels.gemm_grouped import reference
@@ -197,6 +207,59 @@ def test_groups_of_k(family: str, offsets: str) -> None:
     p = k_product(offsets, 200, 264, **K_FAMILIES[family])
     p.program.launch()
     assert p.compare().ok
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])
+@pytest.mark.parametrize("family", FP8_FAMILIES)
+def test_fp8(family: str, padded: bool) -> None:
+    """The same bits in every launch, and in every order of delays."""
+    for offsets in ("ragged", "empty ones", "few rows each", "extreme"):
+        rows = 150 if padded else 420
+        p = fp8_product(offsets, 136, 656, rows, padded=padded, **FP8_FAMILIES[family])
+        p.program.launch()
+        assert p.compare().ok
+        first = p.c.tobytes()
+        for seed in range(5):
+            p.c[...] = p.before
+            p.program.launch(perturb=seed)
+            assert p.c.tobytes() == first, f"seed {seed}"
+
+
+@pytest.mark.parametrize("family", K_FP8_FAMILIES)
+def test_fp8_with_groups_of_k(family: str) -> None:
+    for offsets in FP8_OFFSETS:
+        p = k_fp8_product(offsets, 264, 200, **K_FP8_FAMILIES[family])
+        p.program.launch()
+        assert p.compare().ok
+        first = p.c.tobytes()
+        for seed in range(5):
+            p.c[...] = np.nan
+            p.program.launch(perturb=seed)
+            assert p.c.tobytes() == first, f"seed {seed}"
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])
+def test_the_operation_on_fp8_tensors(padded: bool) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = fp8_operands(padded, m=300)
+    a, b = (
+        torch.from_numpy(np.ascontiguousarray(x).view(np.uint8)).view(torch.float8_e4m3fn).cuda()
+        for x in arrays[:2]
+    )
+    scale_a, scale_b = (torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in arrays[2:])
+    ends = np.array([5, 0, 300, 1000] if padded else [5, 5, 140, 290], np.int32)
+    given = {"rows" if padded else "offs": torch.from_numpy(ends).cuda()}
+    want = np.full((4, 300, 160) if padded else (300, 160), 3.0)
+    left, right = dequantised(*arrays)
+    for group, start, end in reference.rows_of(want, ends):
+        of = group if padded else ...
+        want[of][start:end] = left[of][start:end] @ right[group]
+    for weights in (b, b.transpose(1, 2).contiguous().transpose(1, 2)):
+        out = torch.full(want.shape, 3.0, device="cuda")
+        tp.ops.grouped_matmul(a, weights, scale_a=scale_a, scale_b=scale_b, out=out, **given)
+        found = out.cpu().numpy()
+        assert np.linalg.norm(found - want) < 2e-3 * np.linalg.norm(want)
+        assert np.array_equal(found == 3, want == 3)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
