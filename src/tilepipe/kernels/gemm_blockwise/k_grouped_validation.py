@@ -55,8 +55,8 @@ def maps(
     b_scales: Array,
     c: Array,
     cfg: KGroupedBlockwiseGemmConfig,
-) -> tuple[tp.TensorMap, tp.TensorMap, tp.TensorMap, Array, tp.TensorMap]:
-    """The tensor maps of A, B and the scales of A, the scales of B (k blocks, n), and the map of C.
+) -> tuple[tp.TensorMap, tp.TensorMap, tp.TensorMap, tp.TensorMap, tp.TensorMap]:
+    """The tensor maps of A, B, the scales of A, those of B (k blocks, n), and C, in row order.
 
     Raises:
         BindError: TMA cannot take one, or scales of another shape; the message names the argument.
@@ -70,6 +70,7 @@ def maps(
         mapped(NAME, "a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK), order="row"),
         mapped(NAME, "b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK), order="row"),
         mapped(NAME, "a_scales", rows, (1, cfg.bm), order="row"),
-        columns,
+        # read by ordinary loads: what is known of a map's addresses lets a load take two numbers
+        mapped(NAME, "b_scales", columns, (1, cfg.bn), order="row"),
         mapped(NAME, "c", c, stored, order="row"),
     )
