@@ -326,6 +326,7 @@ def _without_operands() -> dict[str, Signature]:
         "wgmma_commit": ("wgmma.commit_group.sync.aligned", "wgmma.commit_group"),
         "grid_dependency_wait": ("griddepcontrol.wait", "griddepcontrol"),
         "grid_launch_dependents": ("griddepcontrol.launch_dependents", "griddepcontrol"),
+        "no_earlier": ("nanosleep.u32 0", "nanosleep"),
     }
     return {name: _row("", text, section) for name, (text, section) in syntax.items()}
 

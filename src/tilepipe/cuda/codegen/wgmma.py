@@ -89,7 +89,20 @@ def _(op: ops.WgmmaFence, ctx: Context) -> None:
     ctx.out(f"{ctx.use('wgmma_fence')}();")
 
 
+def _computes_before(op: ops.WgmmaWait, ctx: Context) -> bool:
+    """True if fragments are written between a wait, or MMAs, and this wait in the same block."""
+    before = ctx.block.ops[: ctx.block.ops.index(op)]
+    for other in reversed(before):
+        if isinstance(other, ops.FragmentSet):
+            return True
+        if isinstance(other, ops.Wgmma | ops.WgmmaWait):
+            return False
+    return False
+
+
 @emit.register
 def _(op: ops.WgmmaWait, ctx: Context) -> None:
+    if _computes_before(op, ctx):
+        ctx.out(f"{ctx.use('no_earlier')}();")
     ctx.out(f"{ctx.use('wgmma_wait')}<{op.pending}>();")
     _keep(ctx)

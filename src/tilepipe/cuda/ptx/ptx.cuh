@@ -266,6 +266,14 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+// Never taken, since there is a CTA; ptxas moves a wgmma.wait_group up, above computation that was to run beside the MMAs
+// that it waits for, but not above a branch.
+__device__ __forceinline__ void no_earlier() {
+    if (gridDim.x == 0) {
+        asm volatile("nanosleep.u32 0;" ::: "memory");
+    }
+}
+
 // Operands of an empty asm
 __device__ __forceinline__ void keep_register(float& x) {
     asm volatile("" : "+f"(x)::"memory");
