@@ -23,7 +23,8 @@ from tilepipe.kernels.attention.heuristics import choose_sm90 as choose, choose_
 from tilepipe.kernels.attention.packed_reference import bounds_of, compare_packed
 from tilepipe.kernels.attention.reference import AttentionOptions, compare_attention
 from tilepipe.kernels.attention.scores import ScoreChanges
-from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, Extents
+from tilepipe.kernels.attention.validation import INPUTS, LARGEST_HEAD, NARROW, Extents
+from tilepipe.kernels.attention.values import turned
 from tilepipe.registry import block_masks
 from tilepipe.registry.instances import (
     SMS,
@@ -60,6 +61,7 @@ _OTHERS: dict[str, Setting] = {
     "sinks": False,
     "lse": True,
     "dtype": "bfloat16",
+    "scales": False,
 }
 
 
@@ -80,13 +82,19 @@ def extents(settings: Mapping[str, Any]) -> Extents:
         s_q, s_kv = (sum(each) for each in zip(*lengths, strict=True))
     check_sizes(settings, _EXTENTS, batch * s_q * heads * d, batch * s_kv * kv_heads * d)
     dtype = tp.dtype(settings["dtype"])
-    if dtype not in INPUTS:
-        raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
+    allowed = [t.name for t in (*INPUTS, *([] if lengths else [NARROW]))]
+    if dtype.name not in allowed:
+        raise BindError(
+            f"setting dtype must be {' or '.join(allowed)}"
+            f"{' of packed sequences' if lengths else ''}, got {dtype}"
+        )
+    if settings["scales"] and dtype is not NARROW:
+        raise BindError(f"setting scales is of dtype={NARROW}: what q, k and v stand for")
     d_v = settings["d_v"] or d
-    for name, width in (("d", d), ("d_v", d_v)):
-        if width % 8 or not 0 < width <= LARGEST_HEAD:
+    for name, width, unit in (("d", d, 16 if dtype is NARROW else 8), ("d_v", d_v, 8)):
+        if width % unit or not 0 < width <= LARGEST_HEAD:
             raise BindError(
-                f"setting {name} must be a multiple of 8 up to {LARGEST_HEAD}, got {width}"
+                f"setting {name} must be a multiple of {unit} up to {LARGEST_HEAD}, got {width}"
             )
     if heads % kv_heads:
         raise BindError(
@@ -106,7 +114,15 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         longest = max(keys for _, keys in packed) if packed else None
         blocks = block_masks.parsed(settings["block_mask"])
         block = None if blocks is None else blocks.block
-        chosen = choose(found, sides, longest, changed=changed, block=block)
+        asked = settings.get("accumulate")
+        chosen = choose(
+            found,
+            sides,
+            longest,
+            changed=changed,
+            block=block,
+            accumulate=None if asked is None else str(asked),
+        )
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"
@@ -115,7 +131,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 def options(
     settings: Mapping[str, Any], rng: np.random.Generator | None = None
 ) -> AttentionOptions:
-    """The options that settings state; slopes and sinks are drawn by `rng`."""
+    """The options that settings state; slopes, sinks and scales are drawn by `rng`."""
     heads = settings["heads"]
     rng = rng or np.random.default_rng(0)
     slopes, sinks = (
@@ -124,7 +140,12 @@ def options(
     )
     window = (settings["left"], settings["right"])
     cap, align = float(settings["softcap"]), settings["align"]
-    return AttentionOptions(settings["causal"], window, None, cap, slopes, sinks, align=align)
+    of_heads = settings["batch"], settings["kv_heads"]
+    found = AttentionOptions(settings["causal"], window, None, cap, slopes, sinks, align=align)
+    if not settings["scales"]:
+        return found
+    q, k, v = (rng.uniform(0.5, 2, of_heads).astype(np.float32) for _ in range(3))
+    return replace(found, q_scales=q, k_scales=k, v_scales=v)
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
@@ -139,7 +160,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
             (*keys, found.d_v),
         )
     )
-    out = np.zeros((*q.shape[:-1], found.d_v), q.dtype)
+    out = np.zeros((*q.shape[:-1], found.d_v), found.out_dtype.numpy)
     lse = np.zeros((*batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
     bounds = [bounds_of(list(x)) for x in zip(*parsed(settings["lengths"]), strict=True)]
     asked = options(settings, rng)
@@ -156,7 +177,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
             hopper.bind(
                 q,
                 k,
-                v,
+                turned(v) if found.narrow else v,
                 out,
                 lse,
                 cfg,
@@ -166,6 +187,9 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
                 slopes=asked.slopes,
                 sinks=asked.sinks,
                 align=asked.align,
+                q_scales=asked.q_scales,
+                k_scales=asked.k_scales,
+                v_scales=asked.v_scales,
                 cu_seqlens_q=bounds[0] if bounds else None,
                 cu_seqlens_k=bounds[1] if bounds else None,
                 key_lists=lists,
@@ -192,8 +216,11 @@ def _refuse_on_blackwell(settings: Mapping[str, Any]) -> None:
     given = [name for name in ("left", "right") if settings[name] != -1]
     given += ["align"] if settings["align"] != "last" else []
     given += [
-        name for name in ("lengths", "block_mask", "softcap", "slopes", "sinks") if settings[name]
+        name
+        for name in ("lengths", "block_mask", "softcap", "slopes", "sinks", "scales")
+        if settings[name]
     ]
+    given += [f"dtype={NARROW}"] if tp.dtype(settings["dtype"]) is NARROW else []
     if given:
         raise BindError(f"attention on Blackwell has no {', '.join(given)}: use arch=sm90")
 

@@ -18,10 +18,12 @@ from tilepipe.kernels.attention import reference as attention_reference, sm90_bi
 from tilepipe.kernels.attention.block_mask import bind_lists
 from tilepipe.kernels.attention.key_lists import HEAD
 from tilepipe.kernels.attention.packed_reference import packed_attention
+from tilepipe.kernels.attention.values import bind_turn, turned
 from tilepipe.ops.attention import gpu as torch_attention
 from tilepipe.program import kernel_function
 
 bind = kernel.bind
+FP8 = tp.float8_e4m3.numpy
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Emulator:
 
     bound: list[dict[str, Any]] = field(default_factory=list, repr=False)
     lists: int = 0  # launches that listed tiles of keys
+    turns: int = 0  # launches that turned values
     launches: int = 0
     stream: int = 0
 
@@ -48,6 +51,29 @@ class Emulator:
 
     def bind_lists(self, mask: Any, lists: Any, *rest: Any) -> ListEmulator:
         return ListEmulator(self, mask, lists, rest)
+
+    def bind_turn(self, v: Any, out: Any) -> TurnEmulator:
+        bind_turn(v, out)
+        return TurnEmulator(self, v, out)
+
+
+@dataclass
+class TurnEmulator:
+    """The program that turns values, as NumPy does it."""
+
+    emulator: Emulator
+    v: Any
+    out: Any
+    tensors: tuple[str, ...] = ("out", "v")
+
+    def launcher(self) -> TurnEmulator:
+        return self
+
+    def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
+        assert stream == 7
+        self.emulator.turns += 1
+        out, v = at(addresses[0], self.out), at(addresses[1], self.v)
+        out[...] = turned(v).view(out.dtype)
 
 
 @dataclass
@@ -91,7 +117,7 @@ class Launcher:
         }
         names = (
             *("lse", "sinks", "k_bounds", "out", "v", "q", "counter", "key_lists", "slopes", "k"),
-            "q_bounds",
+            *("q_bounds", "v_scales", "q_scales", "k_scales"),
         )
         self.tensors = tuple(name for name in names if bound[name] is not None)
 
@@ -106,7 +132,10 @@ class Launcher:
         options: dict[str, Any] = {
             name: self.bound[name] for name in ("causal", "window", "scale", "softcap", "align")
         }
-        options |= {name: x.get(name) for name in ("slopes", "sinks")}
+        names = ("slopes", "sinks", "q_scales", "k_scales", "v_scales")
+        options |= {name: x.get(name) for name in names}
+        if x["q"].dtype == FP8:
+            x["v"] = turned_back(x["v"], x["k"].shape[1]).astype(np.float32) * self.bound["v_scale"]
         function = self.bound["score"]
         if function is not None:
             options["score"] = lambda *arrays: function(numpy_context, *arrays)
@@ -120,6 +149,12 @@ class Launcher:
         x["out"][...] = out.astype(x["out"].dtype)
         if "lse" in x:
             x["lse"][...] = lse.astype(np.float32)
+
+
+def turned_back(v: Any, s_kv: int) -> Any:
+    """The values of which turned ones are given."""
+    sixteens = v.reshape(*v.shape[:3], -1, 16)[..., np.argsort(tp.FOURS_ORDER)]
+    return sixteens.reshape(v.shape)[..., :s_kv].transpose(0, 3, 1, 2)
 
 
 def _listed(lists: Any, cfg: Any) -> dict[str, Any]:
@@ -137,6 +172,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     emulator = Emulator()
     monkeypatch.setattr(kernel, "bind", emulator.bind)
     monkeypatch.setattr(torch_attention, "bind_lists", emulator.bind_lists)
+    monkeypatch.setattr(torch_attention, "bind_turn", emulator.bind_turn)
     # of what is bound, whose memory is no GPU's
     monkeypatch.setattr(kernel_function, "chip_of", lambda named: tp.H200)
     take_cpu_for_gpu(monkeypatch)

@@ -5,9 +5,11 @@ problem.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import tilepipe as tp
 from tilepipe.kernels.common.settings import Settings
+from tilepipe.kernels.common.tiling import ACCUMULATES
 
 ROWS = 64  # of Q for each consumer warpgroup on Hopper: of one wgmma
 SCHEDULES = ("persistent", "single", "dynamic")
@@ -19,10 +21,12 @@ REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
 SM100_ROWS = 128  # queries of a tile on Blackwell: the lanes of tensor memory
 SM100_TILES = 2  # of queries in a CTA: one is multiplied while the softmax of the other runs
 SM100_PART = 64  # elements of the depth of Q and K that have barriers of their own: a swizzle span
+RAISED = 2.0**8  # what weights of 8 bits are multiplied with: e4m3 holds them up to 448
 SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
 # Registers of scores, probabilities and output that leave room for the rest, by consumers. Found by
 # compiling: with one more step of bn ptxas spills.
 ROOM = {1: 200, 2: 200, 3: 128}
+ROOM_OF_8_BITS = {1: 208, 2: 208, 3: 128}
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class AttentionConfig(Settings):
             without a tile for it.
         group: heads whose tiles are dealt out together; their K and V should stay in L2.
         q_stages: tiles of queries in their ring: with 2 the next tile's are loaded during this one.
+        accumulate: of operands of 8 bits: "fast": weights · V of all keys are added up by the
+            tensor cores, which keep about 14 bits; "promote": those of a tile of keys, and tiles in
+            float32, which takes registers for as many sums again.
     """
 
     bn: int = 128
@@ -54,9 +61,11 @@ class AttentionConfig(Settings):
     store: str = "registers"
     group: int = 1
     q_stages: int = 1
+    accumulate: str = "fast"
 
     def _rules(self) -> dict[str, bool]:
         return {
+            f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
             "consumers must be 1, 2 or 3": self.consumers in ROOM,
             "bn must be a multiple of 16 up to 256": self.bn % 16 == 0 and self.bn <= 256,
             "stages must be at least 2: the MMAs of two tiles are in flight": self.stages >= 2,
@@ -88,14 +97,17 @@ class AttentionConfig(Settings):
         Raises:
             BindError: they do not fit the registers of a thread, or shared memory.
         """
-        d_v = d_v or d
-        held = self.bn // 2 + self.bn // 4 + d_v // 2
-        if held > ROOM[self.consumers]:
+        d_v, packed = d_v or d, 8 // dtype.nbytes
+        twice = " · 2" if self.accumulate == "promote" else ""
+        out = d_v if twice else d_v // 2
+        held = self.bn // 2 + self.bn // packed + out
+        room = (ROOM if dtype.nbytes > 1 else ROOM_OF_8_BITS)[self.consumers]
+        if held > room:
             raise tp.BindError(
-                f"scores, probabilities and output take bn / 2 + bn / 4 + d_v / 2 = {self.bn // 2}"
-                f" + {self.bn // 4} + {d_v // 2} = {held}"
+                f"scores, probabilities and output take bn / 2 + bn / {packed} + d_v / 2{twice} ="
+                f" {self.bn // 2} + {self.bn // packed} + {out} = {held}"
                 f" registers of a thread; with {self.consumers} consumers at most"
-                f" {ROOM[self.consumers]} leave room for the rest: lower bn ({self})"
+                f" {room} leave room for the rest: lower bn ({self})"
             )
         found = tp.FA4Config(
             qkv_dtype=dtype,
@@ -105,19 +117,24 @@ class AttentionConfig(Settings):
             BN=self.bn,
             num_kv_stages=self.stages,
             num_qk_stages=self.qk_stages,
+            swizzle_mode=_swizzle(gcd(d, d_v) * dtype.nbytes) if dtype.nbytes == 1 else 128,
             use_fused_kv=False,
             chip=tp.H200,
         )
         broken = found.broken_rule()
+        if self.accumulate == "promote" and dtype.nbytes > 1:
+            broken = f'accumulate="promote" is of operands of 8 bits, and these are {dtype}'
+        if broken is None and self.bn % found.MMA_K:
+            broken = f"bn = {self.bn} must be a multiple of {found.MMA_K}, the keys of one wgmma"
         if self.store == "tile" and d_v != found.padded_ov_depth:
             raise tp.BindError(
                 f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of V"
                 f' have {d_v}: use store="registers" ({self})'
             )
         columns = (self.q_tiles - 1) * found.padded_qk_depth
-        if self.store == "tile":
-            columns += found.padded_ov_depth
         rest = self.bm * columns * dtype.nbytes
+        if self.store == "tile":
+            rest += self.bm * found.padded_ov_depth * 2
         if broken is None and found.smem_used() + rest + SLACK > found.chip.smem_per_cta:
             broken = (
                 f"shared memory: Q, K, V and barriers {found.smem_used():,} + other tiles of Q and"
@@ -128,6 +145,13 @@ class AttentionConfig(Settings):
             cure = "; lower stages, q_stages or bn" if broken.startswith("shared memory") else ""
             raise tp.BindError(f"{broken}{cure} ({self})")
         return found
+
+
+def _swizzle(nbytes: int) -> int:
+    """The widest swizzle of lines of so many bytes; of those that none divides the widest of all,
+    to which they are padded.
+    """
+    return next((width for width in (128, 64, 32) if nbytes % width == 0), 128)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from tilepipe.kernels.attention.validation import Extents
 SPAN = 64  # elements of 16 bits that the swizzle spans
 # Keys of a tile for heads of up to so many elements: Q, and two stages of K and of V, in 227 KB.
 LARGE = {192: 96, 256: 64}
-
+# Of heads of 8 bits, whose sums are added up by the tensor cores, or promoted.
+NARROW_KEYS = {False: {64: 128, 128: 192, 192: 128, 256: 96}, True: {64: 192, 128: 128, 256: 64}}
 
 # Bytes of the K and V of heads that are dealt out together: of an L2 of 50 MB, which also holds Q
 # and the output.
@@ -33,6 +34,7 @@ def choose_sm90(
     *,
     changed: bool = False,
     block: tuple[int, int] | None = None,
+    accumulate: str | None = None,
 ) -> AttentionConfig:
     """The configuration that was fastest on an H200, of those measured (docs/performance.md), for d
     and d_v of 64 or 128; smaller heads have that of the next of these. For larger ones, which were
@@ -50,11 +52,22 @@ def choose_sm90(
         s_kv: the most keys that a sequence has, unless those of `found`.
         changed: whether scores are changed before the softmax.
         block: queries and keys of a block of a block mask, which tiles divide.
+        accumulate: as of `AttentionConfig`, of operands of 8 bits; unless given "promote" where
+            registers hold its sums.
     """
     on_left, causal = sides
     d, d_v, packed = found.d, found.d_v, found.sequences > 0
     keys = found.s_kv if s_kv is None else s_kv
     widest = max(d, d_v)
+    if found.narrow:
+        promotes = widest <= 128 if accumulate is None else accumulate == "promote"
+        cfg = _narrow(widest, causal, changed or on_left, promotes)
+        if block is not None:
+            most = next(n for n in (cfg.consumers, 2, 1) if block[0] % (ROWS * n) == 0)
+            bn = next(n for n in range(cfg.bn, 0, -32) if block[1] % n == 0)
+            cfg = replace(cfg, consumers=most, bn=bn)
+        group = _band(found, keys) if causal else 1
+        return replace(cfg, group=group, store="tile" if d_v % SPAN == 0 else "registers")
     # What changes scores, and two more loops, take registers that fewer keys leave.
     tight = changed or on_left
     if widest > 128:
@@ -94,6 +107,23 @@ def _measured(d: int, causal: bool, keys: int, block_k: int) -> AttentionConfig:
     if causal:
         return able[0] if keys <= 8192 else able[-1]
     return min(able, key=lambda cfg: -(-keys // cfg.bn) * (cfg.bn + BETWEEN))
+
+
+def _narrow(widest: int, causal: bool, tight: bool, promotes: bool) -> AttentionConfig:
+    """Of operands of 8 bits, with heads of up to `widest` elements. `tight`: of what takes more
+    registers.
+    """
+    keys = NARROW_KEYS[promotes]
+    bn = next(n for d, n in keys.items() if widest <= d)
+    few = tight or (promotes and causal)
+    consumers = 3 if widest <= 64 and not promotes else 2
+    return AttentionConfig(
+        bn=bn - (32 if few else 0),
+        consumers=consumers,
+        q_stages=2,
+        schedule="dynamic",
+        accumulate="promote" if promotes else "fast",
+    )
 
 
 def _band(found: Extents, keys: int) -> int:

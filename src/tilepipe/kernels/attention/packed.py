@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilepipe as tp
+from tilepipe.kernels.attention.config import AttentionConfig
 
 PARTS = 8  # into which a step of the search divides the sequences that are left
 
@@ -67,6 +68,23 @@ class Sequences:
     heads: tp.Value
     bm: int
     group: int
+
+    @classmethod
+    def of(
+        cls,
+        ctx: tp.Context,
+        bounds: tuple[tp.GlobalTensor | None, tp.GlobalTensor | None],
+        q: tp.GlobalTensor,
+        k: tp.GlobalTensor,
+        steps: tp.Value,
+        cfg: AttentionConfig,
+    ) -> Sequences | None:
+        """Those that `bounds`, of queries and of keys, state; None without."""
+        of_q, of_k = bounds
+        if of_q is None or of_k is None:
+            return None
+        heads, q_total, k_total = q.shape[-3], q.shape[-2], k.shape[-2]
+        return cls(ctx, of_q, of_k, q_total, k_total, steps, heads, cfg.bm, cfg.group)
 
     @property
     def tiles(self) -> tp.Value:

@@ -1,8 +1,8 @@
 """Attention in NumPy: the float64 result, its log-sum-exp, and how far a kernel's may be from them.
 
 The kernels compute, for each query, x = scale · q · kᵀ in float32, P = exp(x - max x), l = sum P in
-float32, and O = round(P) · V / l, where round is to the 16 bits of the operands. What that costs,
-with u the unit roundoff of the 16 bits, eps of float32:
+float32, and O = round(P) · V / l, where round is to the dtype of the operands. What that costs,
+with u the unit roundoff of that dtype, eps of float32:
 
     x       is off by e <= C · eps · (sqrt(d) + 2) · scale · |q| · max |k|: d products added up in
     float32, then scaled. The exponential
@@ -12,8 +12,17 @@ with u the unit roundoff of the 16 bits, eps of float32:
     sum has the deviation
             u / sqrt(3) · sqrt(sum(p² v²)); 4 · u · sqrt(sum(p² v²)) is seven of them, and is taken
             where it is less.
-    float16 also loses what is below its smallest normal number: 2^-25 of each key, against l.
-    O       is rounded once more: u · |O|.
+    float16 also loses what is below its smallest normal number: 2^-25 of each key, against l;
+    float8_e4m3, of weights that are 2^8 times as large, 2^-18.
+    O       is rounded once more, to its own dtype: u · |O|.
+
+Tensor cores of Hopper cut what they add of products of float8_e4m3 at CUT = 2^-13 of the running
+sum, or of the largest product (`testing.numerics.FP8_CUT`). With random signs
+
+    x       is off by CUT · scale · |q| · max |k| more: sqrt(d) cuts, at |q| |k| / sqrt(d);
+    O       by 2 · CUT · sqrt(n) · A: seven deviations of n cuts, at most CUT / sqrt(12) · A each, A
+            the largest running sum, taken as |O| + 4 · sqrt(sum(p² v²)). In the worst case by CUT ·
+            n · sum(p |v|).
 """
 
 from __future__ import annotations
@@ -35,7 +44,9 @@ NumpyScore = Callable[[Doubles, Array, Array, int], Doubles]  # scores, query, k
 EXP = 2.0**-21  # ex2.approx is within 2 ulp (PTX ISA, ex2); lg2.approx within 2^-22
 # What a weight can lose, of one that is the largest: by rounding below float16's normal numbers; by
 # ex2.approx.ftz, which gives 0 below float32's.
-LOST = {"float16": 2.0**-25, "bfloat16": 2.0**-126}
+LOST = {"float16": 2.0**-25, "bfloat16": 2.0**-126, "float8_e4m3": 2.0**-18}
+# Unit roundoff of weights, by the dtype of the operands.
+UNIT = {**tp.testing.numerics.OUTPUT_EPS, "float8_e4m3": 2.0**-4}
 BLOCK = 512  # queries that are worked on at once
 
 
@@ -78,6 +89,20 @@ class AttentionOptions:
         of_each: Array = mask[query[:, None] // block_q, np.arange(keys)[None] // block_k]
         return of_each
 
+    q_scales: Array | None = None
+    k_scales: Array | None = None
+    v_scales: Array | None = None
+
+    def scaled(
+        self, b: int, kv_head: int, q: Array, k: Array, v: Array
+    ) -> tuple[Array, Array, Array]:
+        """q, k and v of a head times what they are multiplied with, where that is given."""
+
+        def times(x: Array, scale: Array | None) -> Array:
+            return x if scale is None else x.astype(np.float64) * float(scale[b, kv_head])
+
+        return times(q, self.q_scales), times(k, self.k_scales), times(v, self.v_scales)
+
     @property
     def seen(self) -> Window:
         """The keys that queries see."""
@@ -118,6 +143,7 @@ def head(
     dtype: tp.DType,
     *,
     b: int = 0,
+    rounded_to: str | None = None,
     worst: bool = False,
 ) -> HeadRows:
     """Queries q (rows, d) against the keys k (n, d) and values v (n, d_v) of their head.
@@ -125,14 +151,14 @@ def head(
     Args:
         query: (rows,), the number of each query, of s_q.
         h, b: numbers of the head and the batch.
-        dtype: of the operands of the kernel. worst: bounds that hold whatever the values, not only
-            for random ones.
+        dtype: of the operands of the kernel. rounded_to: of its output, unless the same. worst:
+            bounds that hold whatever the values, not only for random ones.
 
     Returns:
         The results; of a query that sees no key out is 0 and lse the sink or -inf, exactly.
     """
     c, eps = tp.testing.numerics.ACCUMULATION["float32"]
-    u = tp.testing.numerics.OUTPUT_EPS[dtype.name]
+    u, u_out = UNIT[dtype.name], UNIT[rounded_to or dtype.name]
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     scale, place = options.factor(q.shape[1]), options.seen.place(query, s_q, len(k))
     first, stop = (ends[query] for ends in options.seen.seen(s_q, len(k)))
@@ -157,6 +183,8 @@ def head(
     with np.errstate(divide="ignore"):
         lse = np.where(some, top + np.log(total), -np.inf)[:, 0]
     each = c * eps * (np.sqrt(q.shape[1]) + 2) * scale * np.linalg.norm(q, axis=1, keepdims=True)
+    cut = tp.testing.numerics.FP8_CUT if dtype.nbytes == 1 else 0.0
+    each += cut * scale * np.linalg.norm(q, axis=1, keepdims=True)
     t = (
         each * np.linalg.norm(k, axis=1).max(initial=0.0)
         + EXP
@@ -164,11 +192,15 @@ def head(
         + c * eps * np.sqrt(np.maximum(seen, 1))[:, None]
     )
     sizes = p @ np.abs(v)
-    rounding = sizes if worst else np.minimum(sizes, 4 * np.sqrt((p * p) @ (v * v)))
+    spread = np.sqrt((p * p) @ (v * v))
+    rounding = u * (sizes if worst else np.minimum(sizes, 4 * spread))
+    number = np.maximum(seen, 1)[:, None]
+    walk = 2 * np.sqrt(number) * (np.abs(out) + 4 * spread)
+    rounding += cut * (number * sizes if worst else np.minimum(number * sizes, walk))
     lost = LOST[dtype.name] * seen[:, None] * np.abs(v).max(initial=0.0) / total
     lse_bound = t[:, 0] + 4 * eps * np.abs(np.where(some[:, 0], lse, 0.0))
     return HeadRows(
-        out, lse, u * rounding + 2 * t * sizes + lost + 1.01 * u * np.abs(out), lse_bound
+        out, lse, rounding + 2 * t * sizes + lost + 1.01 * u_out * np.abs(out), lse_bound
     )
 
 
@@ -187,17 +219,32 @@ def attention(
     align: str = "last",
     block_mask: Array | None = None,
     block_size: tuple[int, int] = BLOCK_SIZE,
+    q_scales: Array | None = None,
+    k_scales: Array | None = None,
+    v_scales: Array | None = None,
 ) -> tuple[Doubles, Doubles]:
     """softmax(scale · q · kᵀ) · v in float64: out (batch, s_q, heads, d_v) and lse (batch, heads,
     s_q), of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv, kv_heads, d_v).
     Options: see `AttentionOptions`.
     """
     options = AttentionOptions(
-        causal, window, scale, softcap, slopes, sinks, score, align, block_mask, block_size
+        causal,
+        window,
+        scale,
+        softcap,
+        slopes,
+        sinks,
+        score,
+        align,
+        block_mask,
+        block_size,
+        q_scales,
+        k_scales,
+        v_scales,
     )
     batch, s_q, heads, _ = q.shape
     out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((batch, heads, s_q))
-    for b, h, rows, found in _parts(q, k, v, options, tp.bfloat16, worst=False):
+    for b, h, rows, found in _parts(q, k, v, options, tp.bfloat16, None, worst=False):
         out[b, rows, h], lse[b, h, rows] = found.out, found.lse
     return out, lse
 
@@ -218,6 +265,9 @@ def compare_attention(
     align: str = "last",
     block_mask: Array | None = None,
     block_size: tuple[int, int] = BLOCK_SIZE,
+    q_scales: Array | None = None,
+    k_scales: Array | None = None,
+    v_scales: Array | None = None,
     lse: Array | None = None,
     worst: bool = False,
 ) -> tp.testing.Comparison:
@@ -232,11 +282,24 @@ def compare_attention(
         query) of lse where that is further off.
     """
     options = AttentionOptions(
-        causal, window, scale, softcap, slopes, sinks, score, align, block_mask, block_size
+        causal,
+        window,
+        scale,
+        softcap,
+        slopes,
+        sinks,
+        score,
+        align,
+        block_mask,
+        block_size,
+        q_scales,
+        k_scales,
+        v_scales,
     )
     error_sum = want_sum = 0.0
     top: tuple[float, tuple[int, ...]] = (0.0, ())
-    for b, h, rows, found in _parts(q, k, v, options, tp.dtype(q.dtype), worst=worst):
+    dtypes = tp.dtype(q.dtype), tp.dtype(out.dtype).name
+    for b, h, rows, found in _parts(q, k, v, options, *dtypes, worst=worst):
         error, at, largest = _against(out[b, rows, h], found.out, found.out_bound)
         error_sum, want_sum = error_sum + error, want_sum + float(np.sum(found.out**2))
         top = max(top, (largest, (b, rows.start + at[0], h, at[1])))
@@ -251,18 +314,29 @@ def compare_attention(
 
 
 def _parts(
-    q: Array, k: Array, v: Array, options: AttentionOptions, dtype: tp.DType, *, worst: bool
+    q: Array,
+    k: Array,
+    v: Array,
+    options: AttentionOptions,
+    dtype: tp.DType,
+    rounded_to: str | None,
+    *,
+    worst: bool,
 ) -> Iterator[tuple[int, int, slice, HeadRows]]:
     """(batch, head, rows, `head` of them), block by block."""
     batch, s_q, heads, _ = q.shape
-    group, query = heads // max(k.shape[2], 1), np.arange(s_q)
+    group = heads // max(k.shape[2], 1)
+    query: npt.NDArray[np.int64] = np.arange(s_q, dtype=np.int64)
     for b in range(batch):
         for h in range(heads):
             kv = b, slice(None), h // group
             for start in range(0, s_q, BLOCK):
                 rows = slice(start, min(start + BLOCK, s_q))
-                at = query[rows], s_q, h, options, dtype
-                found = head(q[b, rows, h], k[kv], v[kv], *at, b=b, worst=worst)
+                of_head = options.scaled(b, h // group, q[b, rows, h], k[kv], v[kv])
+                found = head(
+                    *of_head, query[rows], s_q, h, options, dtype, b=b, rounded_to=rounded_to,
+                    worst=worst,
+                )  # fmt: skip
                 yield b, h, rows, found
 
 

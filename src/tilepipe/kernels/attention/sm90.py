@@ -29,9 +29,11 @@ from tilepipe.kernels.attention.config import ROWS, AttentionConfig
 from tilepipe.kernels.attention.packed import Sequences
 from tilepipe.kernels.attention.scores import ScoreChanges
 from tilepipe.kernels.attention.sm90_memory import Memory
+from tilepipe.kernels.attention.sm90_scales import Scales
 from tilepipe.kernels.attention.sm90_scores import Scoring
 from tilepipe.kernels.attention.sm90_seen import SeenKeys
 from tilepipe.kernels.attention.sm90_store import store
+from tilepipe.kernels.attention.sm90_sums import Sums
 from tilepipe.kernels.attention.sm90_tiles import QueryTile, QueryTiles, grid
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 
@@ -50,6 +52,10 @@ def attention(
     k_bounds: tp.GlobalTensor | None,
     key_lists: tp.GlobalTensor | None,
     counter: tp.GlobalTensor | None,
+    q_scales: tp.GlobalTensor | None,
+    k_scales: tp.GlobalTensor | None,
+    v_scales: tp.GlobalTensor | None,
+    out_scale: tp.Value | None,
     inner: tp.Value,
     cap: tp.Value,
     scale: tp.Value,
@@ -69,24 +75,21 @@ def attention(
     `ScoreChanges.factors`. Packed, with bounds of sequences: the same without the batch; see
     `packed`. Under a block mask, which tiles of keys are walked: `key_lists`.
     """
-    memory = Memory.allocate(ctx, cfg, cfg.tiles(q.dtype, d, d_v), q.dtype)
+    memory = Memory.allocate(ctx, cfg, cfg.tiles(q.dtype, d, d_v), out.dtype)
     seen = SeenKeys(ctx, cfg.bm, cfg.bn, *sides, from_first, left, right)
-    sequences = None
-    if q_bounds is not None and k_bounds is not None:
-        heads, q_total, k_total = q.shape[-3], q.shape[-2], k.shape[-2]
-        sequences = Sequences(
-            ctx, q_bounds, k_bounds, q_total, k_total, steps, heads, cfg.bm, cfg.group
-        )
+    sequences = Sequences.of(ctx, (q_bounds, k_bounds), q, k, steps, cfg)
     tiles = QueryTiles.schedule(ctx, cfg, q, k, seen, sequences, counter, key_lists)
     in_turns = cfg.order == "turns" and cfg.consumers > 1
     turns = tp.OrderedBarrier(ctx, cfg.consumers) if in_turns else None
-    scoring = Scoring(ctx, changes, seen, slopes, inner, cap)
+    scoring = Scoring(ctx, changes, seen, slopes, cap)
+    of_heads = (q_scales, k_scales, v_scales)
+    scales = Scales(ctx, inner, scale, out_scale, *of_heads, tiles.heads, changes.any)
     load_registers, attend_registers = cfg.registers
     if tiles.work.needs_role:
         ctx.role("schedule", warps=1, registers=load_registers)(tiles.work.schedule)
     ctx.role("load", warps=1, registers=load_registers)(partial(load, memory, tiles, q, k, v))
     ctx.role("attend", warpgroups=cfg.consumers, registers=attend_registers)(
-        partial(attend, memory, tiles, turns, scoring, scale, sinks, out, lse)
+        partial(attend, memory, tiles, turns, scoring, scales, sinks, out, lse)
     )
 
 
@@ -141,7 +144,7 @@ def attend(
     tiles: QueryTiles,
     turns: tp.OrderedBarrier | None,
     scoring: Scoring,
-    scale: tp.Value,
+    scales: Scales,
     sinks: tp.GlobalTensor | None,
     out: tp.GlobalTensor,
     lse: tp.GlobalTensor | None,
@@ -154,22 +157,19 @@ def attend(
     ctx, cfg, shape, rank = tiles.ctx, tiles.cfg, memory.shape, tiles.ctx.warpgroup_rank
     k_ring, v_ring = memory.consumers()
     scores = ctx.accumulator((ROWS, cfg.bn))
-    weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=memory.q_tiles[0].dtype)
-    sums = ctx.accumulator((ROWS, shape.ov_depth))
-    softmax = OnlineSoftmax(ctx, scores, scale)
-    # Of a head padded to whole spans of the swizzle only the part that has elements is multiplied.
-    steps_of_k = -(-shape.depth // shape.MMA_K) * shape.MMA_K
-    depths = [min(shape.BK0, steps_of_k - part * shape.BK0) for part in range(cfg.qk_stages)]
+    scales = scales.started()
+    softmax = OnlineSoftmax(ctx, scores, scales.scores)
+    sums = Sums(ctx, cfg, shape, softmax.factor)
 
     def multiply_keys(mine: tp.SmemTile) -> None:
-        for part in range(cfg.qk_stages):
+        for part, depth in enumerate(memory.depths()):
             k_ring.wait_k(qk_stage=part)
             if part == 0 and turns is not None:
                 turns.wait(rank)
             ctx.mma(
                 scores,
-                mine.cols(part * shape.BK0, depths[part]),
-                k_ring.get(qk_stage=part).cols(0, depths[part]),
+                mine.cols(part * shape.BK0, depth),
+                k_ring.get(qk_stage=part).cols(0, depth),
                 accumulate=part > 0,
             )
             k_ring.release_k(qk_stage=part)
@@ -177,9 +177,9 @@ def attend(
     def multiply_values() -> None:
         # The sums are rescaled here, beside the MMAs of the keys issued before: issuing those of
         # the values, whose weights are in registers, takes until they begin.
-        sums.set(sums * softmax.factor)
+        sums.rescale()
         v_ring.wait_v()
-        ctx.mma(sums, weights, v_ring.get().rows(0, shape.ov_depth))
+        sums.add(v_ring.get())
         v_ring.release_v()
 
     def pass_on() -> None:
@@ -204,18 +204,19 @@ def attend(
             multiply_values()
             pass_on()
             ctx.wgmma_wait(1)  # the scores
-            scoring.change(scores, at, key)
+            scoring.change(scores, scales.inner, at, key)
             if on_left or on_right:
                 scoring.mask(softmax, at, key, on_left=on_left, on_right=on_right)
             softmax.update()
             ctx.wgmma_wait(0)  # the weights are free, and the sums there
-            weights.set(scores)
+            sums.take(scores)
 
     on_left, on_right = tiles.seen.on_left, tiles.seen.on_right
     for tile in tiles.work:
         at = tiles.of(tile)
+        scales.take(at)
         softmax.reset()
-        sums.fill(0)
+        sums.reset()
         with ctx.when(at.blocks > 0):
             ready = memory.queries.acquire_consumer()
             mine = memory.q_tile(ready).rows(rank * ROWS, ROWS)
@@ -223,10 +224,10 @@ def attend(
             pass_on()
             ctx.wgmma_wait(0)
             key = at.key_tile(0) * cfg.bn
-            scoring.change(scores, at, key)
+            scoring.change(scores, scales.inner, at, key)
             scoring.mask(softmax, at, key, on_left=on_left, on_right=on_right)
             softmax.update()
-            weights.set(scores)
+            sums.take(scores)
             # Tiles between the edges are seen by every query.
             clear = tiles.first_clear(at)
             if on_right:
@@ -242,7 +243,8 @@ def attend(
         sink = None if sinks is None else ctx.let(ctx.load(sinks[at.head]), "sink")
         inverse, logarithm = softmax.result(sink)
         where, count = at.of_query(row), at.rows_from(row)
-        store(ctx, out, (*where, 0), sums * inverse, count, memory.o_tile)
+        value = sums.result() * scales.of_output(inverse, at)
+        store(ctx, out, (*where, 0), value, count, memory.o_tile)
         if lse is not None:
             ctx.store_global(lse, where, logarithm, rows=count)
     if memory.o_tile is not None:

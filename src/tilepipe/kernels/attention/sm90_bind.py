@@ -9,7 +9,7 @@ from dataclasses import replace
 import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.block_mask import check_lists
-from tilepipe.kernels.attention.config import ROWS, AttentionConfig
+from tilepipe.kernels.attention.config import RAISED, ROWS, AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.packed import search_steps
 from tilepipe.kernels.attention.packed_validation import check_bounds
@@ -21,8 +21,16 @@ from tilepipe.kernels.attention.scores import (
     check_softcap,
 )
 from tilepipe.kernels.attention.sm90 import attention
-from tilepipe.kernels.attention.validation import NAME, boxed, check_attention, check_counter
-from tilepipe.kernels.common.validation import Array, check_config
+from tilepipe.kernels.attention.validation import (
+    NAME,
+    NARROW,
+    Extents,
+    boxed,
+    check_attention,
+    check_counter,
+    check_descale,
+)
+from tilepipe.kernels.common.validation import Array, check_config, mapped
 
 
 def bind(
@@ -46,6 +54,10 @@ def bind(
     longest: int | None = None,
     key_lists: Array | None = None,
     counter: Array | None = None,
+    q_scales: Array | None = None,
+    k_scales: Array | None = None,
+    v_scales: Array | None = None,
+    v_scale: float = 1.0,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The program for q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
@@ -81,6 +93,10 @@ def bind(
         counter: int32 (1,), a 0 from which the "dynamic" schedule draws tiles, of this kernel alone
             while it runs, which leaves it at 0. Without one, another schedule is chosen; where
             `cfg` says "dynamic", NumPy arrays get a new one.
+        q_scales, k_scales, v_scales: of operands of float8_e4m3: float32 (batch, kv_heads), what q,
+            k and v of a head of K and V, and of the heads of q that share it, stand for is them
+            times that. v_scale: the same for all of v. With such operands `out` is bfloat16 or
+            float16, and v is as `values.turned` or `values.bind_turn` gives it.
         chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
             `KernelFunction.bind`.
 
@@ -95,10 +111,20 @@ def bind(
             "attention: out is the array that the kernel writes, of q's shape and dtype; got None"
         )
     bounds = check_bounds(cu_seqlens_q, cu_seqlens_k, q, k)
-    found = check_attention(q, k, v, out, lse, scale=scale, sequences=bounds)
+    found = check_attention(
+        q, k, v, out, lse, scale=scale, sequences=bounds, narrow=True, turned=True
+    )
     seen, cap = Window.of(causal, window, align), check_softcap(softcap)
     check_of_heads("slopes", slopes, found.heads)
     check_of_heads("sinks", sinks, found.heads)
+    of_heads = {"q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales}
+    for name, x in of_heads.items():
+        check_descale(name, x, found)
+    if not found.narrow and (v_scale != 1 or any(x is not None for x in of_heads.values())):
+        raise tp.BindError(
+            f"{NAME}: {', '.join(of_heads)} and v_scale say what {NARROW} stands for; q, k and v"
+            f" are {found.dtype}: leave them out"
+        )
     if score is not None and not callable(score):
         raise tp.BindError(
             f"{NAME}: score is a function of (ctx, scores, query, key, head); got {shown(score)}"
@@ -115,8 +141,8 @@ def bind(
     counter = check_counter(counter, cfg.schedule == "dynamic", q)
     return attention.bind(
         boxed("q", q, (cfg.bm, shape.padded_qk_depth)),
-        boxed("k", k, (cfg.bn, shape.BK0)),
-        boxed("v", v, (shape.padded_ov_depth, cfg.bn), turned=True, ragged=bounds > 0),
+        boxed("k", k, (cfg.bn, shape.BK0), swizzle=shape.swizzle_mode),
+        boxed_values(v, (shape.padded_ov_depth, cfg.bn), found, ragged=bounds > 0),
         boxed("out", out, (ROWS, shape.padded_ov_depth), ragged=bounds > 0),
         lse,
         slopes,
@@ -125,6 +151,10 @@ def bind(
         cu_seqlens_k,
         key_lists,
         counter,
+        q_scales,
+        k_scales,
+        v_scales,
+        v_scale / RAISED if found.narrow else None,
         *changes.factors(found.scale, cap),
         search_steps(bounds),
         *seen.bounds,
@@ -136,3 +166,10 @@ def bind(
         from_first=seen.from_first,
         changes=changes,
     )
+
+
+def boxed_values(v: Array, box: tuple[int, int], found: Extents, *, ragged: bool) -> tp.TensorMap:
+    """The tensor map of V as (batch, kv_heads, d_v, keys)."""
+    if found.narrow:
+        return mapped(NAME, "v", v, (1, 1, *box), order="row")
+    return boxed("v", v, box, turned=True, ragged=ragged)

@@ -17,24 +17,31 @@ from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """How the scores of a tile of keys are changed and masked. `slopes`, `inner`, `cap`: as the
-    kernel gets them; see `ScoreChanges`.
+    """How the scores of a tile of keys are changed and masked. `slopes`, `cap`: as the kernel gets
+    them; see `ScoreChanges`.
     """
 
     ctx: tp.Context
     changes: ScoreChanges
     seen: SeenKeys
     slopes: tp.GlobalTensor | None
-    inner: tp.Value
     cap: tp.Value
 
-    def change(self, scores: tp.Fragment, at: QueryTile, first_key: tp.Value) -> None:
-        """Changes the scores (64, bn) of the keys from `first_key` on as `ScoreChanges` says."""
+    def change(
+        self,
+        scores: tp.Fragment,
+        inner: tp.Value | tp.Var,
+        at: QueryTile,
+        first_key: tp.Value,
+    ) -> None:
+        """Changes the scores (64, bn) of the keys from `first_key` on as `ScoreChanges` says;
+        `inner`: the factor that they have before.
+        """
         if not self.changes.any:
             return
         ctx = self.ctx
         key: Any = first_key + ctx.col_index(self.seen.bn)
-        x: tp.FragmentValue = scores * self.inner
+        x: tp.FragmentValue = scores * inner
         if self.changes.softcap:
             # tanh(y) = 1 - 2 / (1 + exp(2 y)), within 2^-22; inner holds the 2 and log2(e)
             x = 1.0 - 2.0 * (1.0 + x.apply("exp2")).apply("rcp")

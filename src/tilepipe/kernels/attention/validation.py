@@ -10,23 +10,26 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
+from tilepipe.kernels.attention.values import UNIT, turned_shape
 from tilepipe.kernels.common.validation import Array, check_array, check_scale, mapped
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
+NARROW = tp.float8_e4m3  # of q, k and v beside an output of 16 bits
 LARGEST_HEAD = 256  # elements: of q and k, and of v
 _SAME = "batch, keys and heads: dimensions 0 to 2"
 
 
 @dataclass(frozen=True)
 class Extents:
-    """What `check_attention` found: extents, and the dtype of q, k, v and out.
+    """What `check_attention` found: extents, and the dtype of q, k and v.
 
     Attributes:
         d: elements of a head of q and k. d_v: of v and out.
         scale: of the scores, positive; 1/sqrt(d) unless given.
         sequences: how many are packed in a batch of 1, whose s_q and s_kv are all their queries and
             keys; 0: none are.
+        result: the dtype of out, where it is not that of q.
     """
 
     batch: int
@@ -39,6 +42,17 @@ class Extents:
     dtype: tp.DType
     scale: float
     sequences: int = 0
+    result: tp.DType | None = None
+
+    @property
+    def narrow(self) -> bool:
+        """True if q, k and v have 8 bits."""
+        return self.dtype is NARROW
+
+    @property
+    def out_dtype(self) -> tp.DType:
+        """The dtype of out: bfloat16 unless given where q, k and v have 8 bits, else theirs."""
+        return self.result or (tp.bfloat16 if self.narrow else self.dtype)
 
     @property
     def group(self) -> int:
@@ -61,6 +75,8 @@ def check_attention(
     scale: float | np.floating[Any] | None = None,
     empty: bool = False,
     sequences: int = 0,
+    narrow: bool = False,
+    turned: bool = False,
 ) -> Extents:
     """The extents of q (batch, s_q, heads, d), k (batch, s_kv, kv_heads, d), v (batch, s_kv,
     kv_heads, d_v), out (batch, s_q, heads, d_v), lse (batch, heads, s_q) float32.
@@ -70,6 +86,8 @@ def check_attention(
             d), v (total_k, kv_heads, d_v), out (total_q, heads, d_v), lse (heads, total_q).
         scale: None, or a positive number. empty: whether extents of 0 may be, which no tensor map
             has.
+        narrow: whether q, k and v may be float8_e4m3, beside an output of 16 bits. turned: whether
+            v is then as `values.turned` gives it.
 
     Raises:
         BindError: something is no array, has another dtype, the shapes do not fit together, or the
@@ -80,27 +98,35 @@ def check_attention(
         name: _dtype(name, x)
         for name, x in (arrays | ({} if lse is None else {"lse": lse})).items()
     }
-    _check_dtypes({name: dtypes[name] for name in arrays})
+    _check_dtypes({name: dtypes[name] for name in arrays}, narrow=narrow)
+    eight = dtypes["q"] is NARROW
+    if eight and sequences:
+        raise tp.BindError(
+            f"{NAME}: packed sequences (cu_seqlens) are bfloat16 or float16; of {NARROW} there are"
+            " batches, whose sequences have one length"
+        )
     for name, x in arrays.items():
         _check_rank(name, tuple(x.shape), packed=sequences > 0)
-    (*batch, s_q, heads, d), (*k_batch, s_kv, kv_heads, k_d), d_v = q.shape, k.shape, v.shape[-1]
-    if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
+    v_shape = (
+        _before_turning(tuple(v.shape), tuple(k.shape)) if turned and eight else tuple(v.shape)
+    )
+    (*batch, s_q, heads, d), (*k_batch, s_kv, kv_heads, k_d), d_v = q.shape, k.shape, v_shape[-1]
+    if v_shape[:-1] != tuple(k.shape[:-1]):
         said = "keys and heads: dimensions 0 and 1" if sequences else _SAME
         raise tp.BindError(
-            f"{NAME}: k and v must have the same {said}; they have {tuple(k.shape)} and"
-            f" {tuple(v.shape)}"
+            f"{NAME}: k and v must have the same {said}; they have {tuple(k.shape)} and {v_shape}"
         )
     if (batch, d) != (k_batch, k_d):
         said = "d: dimension 2" if sequences else "batch and d: dimensions 0 and 3"
         raise tp.BindError(
             f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same {said}"
         )
-    for name, width in (("q and k", d), ("v", d_v)):
-        if width % 8 or not 0 < width <= LARGEST_HEAD:
+    for name, width, unit in (("q and k", d, 16 if eight else 8), ("v", d_v, 8)):
+        if width % unit or not 0 < width <= LARGEST_HEAD:
             raise tp.BindError(
-                f"{NAME}: a head of {name} has a multiple of 8 elements, {LARGEST_HEAD} at most; it"
-                f" has {width}. Shorter ones can be padded with zeros: then pass scale=1/sqrt(d) of"
-                " what they were"
+                f"{NAME}: a head of {name} has a multiple of {unit} elements{' of 8 bits' * eight},"
+                f" {LARGEST_HEAD} at most; it has {width}. Shorter ones can be padded with zeros:"
+                " then pass scale=1/sqrt(d) of what they were"
             )
     if heads != kv_heads and (not kv_heads or heads % kv_heads):
         raise tp.BindError(
@@ -122,7 +148,10 @@ def check_attention(
         )
     number = batch[0] if batch else 1
     factor = check_scale(NAME, scale, d)
-    found = Extents(number, s_q, s_kv, heads, kv_heads, d, d_v, dtypes["q"], factor, sequences)
+    found = Extents(
+        number, s_q, s_kv, heads, kv_heads, d, d_v, dtypes["q"], factor, sequences,
+        dtypes["out"] if eight and out is not None else None,
+    )  # fmt: skip
     if found.empty and not empty:
         raise tp.BindError(
             f"{NAME}: q {tuple(q.shape)} or k {tuple(k.shape)} has no elements, so nothing to"
@@ -131,11 +160,33 @@ def check_attention(
     return found
 
 
+def _before_turning(shape: tuple[int, ...], keys: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape (batch, s_kv, kv_heads, d_v) of the values of which turned ones are given; `keys`:
+    the shape of k.
+    """
+    batch, s_kv, kv_heads, _ = keys
+    wanted = turned_shape(batch, s_kv, kv_heads, shape[2])
+    if shape != wanted:
+        raise tp.BindError(
+            f"{NAME}: v of {NARROW} is turned (kernels.attention.values): (batch, kv_heads, d_v,"
+            f" s_kv up to a multiple of {UNIT}), beside k {keys} {wanted[:2]}, d_v and {wanted[3]};"
+            f" it has shape {shape}"
+        )
+    return batch, s_kv, kv_heads, shape[2]
+
+
 def boxed(
-    name: str, x: Array, box: tuple[int, int], *, turned: bool = False, ragged: bool = False
+    name: str,
+    x: Array,
+    box: tuple[int, int],
+    *,
+    turned: bool = False,
+    ragged: bool = False,
+    swizzle: int | None = None,
 ) -> tp.TensorMap:
     """The tensor map of one of q, k, v and out as (batch, heads, s, d), `turned` as (batch, heads,
-    d, s), both without the batch if x has none: copies of one head. `ragged`: as of `tensor_map`.
+    d, s), both without the batch if x has none: copies of one head. `ragged`, `swizzle`: as of
+    `tensor_map`.
 
     Raises:
         BindError: TMA cannot take it: d must be contiguous, the other strides positive multiples of
@@ -150,6 +201,7 @@ def boxed(
         (*(1,) * (rank - 2), *box),
         order="col" if turned else "row",
         ragged=ragged,
+        swizzle=swizzle,
     )
 
 
@@ -177,15 +229,45 @@ def _dtype(name: str, x: Array) -> tp.DType:
         raise tp.BindError(f"{NAME}: {name}: {error}") from None
 
 
-def _check_dtypes(dtypes: dict[str, tp.DType]) -> None:
-    # torch.compile hashes no DType
+def _check_dtypes(dtypes: dict[str, tp.DType], *, narrow: bool) -> None:
+    # torch.compile hashes no DType, and joins no generator
+    operands = [dtypes[name] for name in ("q", "k", "v")]
+    if narrow and any(x is NARROW for x in operands):
+        out = dtypes.get("out", tp.bfloat16)
+        if any(x is not NARROW for x in operands) or all(out is not t for t in INPUTS):
+            raise tp.BindError(
+                f"{NAME} takes q, k and v of {NARROW} together, and an out of"
+                f" {' or '.join(t.name for t in INPUTS)}; got {_named(dtypes)}"
+            )
+        return
     if any(x is not dtypes["q"] for x in dtypes.values()) or all(
         x is not dtypes["q"] for x in INPUTS
     ):
-        found = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
+        also = f", or {NARROW} for q, k and v" if narrow else ""
         raise tp.BindError(
             f"{NAME} takes {' or '.join(t.name for t in INPUTS)}, the same for"
-            f" {', '.join(dtypes)}; got {found}"
+            f" {', '.join(dtypes)}{also}; got {_named(dtypes)}"
+        )
+
+
+def _named(dtypes: dict[str, tp.DType]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
+
+
+def check_descale(name: str, x: Array | None, found: Extents) -> None:
+    """What 8-bit operands of each head of K and V, and those of q that share it, are multiplied
+    with.
+
+    Raises:
+        BindError: not float32 of shape (batch, kv_heads).
+    """
+    if x is None:
+        return
+    wanted = (found.batch, found.kv_heads)
+    if _dtype(name, x) is not tp.float32 or tuple(x.shape) != wanted:
+        raise tp.BindError(
+            f"{NAME}: {name} is float32 of shape {wanted}, (batch, kv_heads), or a number; it is"
+            f" {_dtype(name, x)} of {tuple(x.shape)}"
         )
 
 

@@ -4,11 +4,12 @@ arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import plain_int, shown
+from tilepipe.host_arguments import plain, plain_int, shown
+from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_mask
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90 as choose
@@ -20,8 +21,24 @@ from tilepipe.kernels.attention.scores import (
     check_of_heads,
     check_softcap,
 )
-from tilepipe.kernels.attention.validation import NAME, Extents, check_attention
-from tilepipe.ops.calls import Array, ArrayT, Settings, check_settings, configured, setting_names
+from tilepipe.kernels.attention.validation import (
+    INPUTS,
+    NAME,
+    NARROW,
+    Extents,
+    check_attention,
+    check_descale,
+)
+from tilepipe.kernels.common.validation import LARGEST_SCALE, SMALLEST_SCALE
+from tilepipe.ops.calls import (
+    Array,
+    ArrayT,
+    Settings,
+    check_settings,
+    configured,
+    result_dtype,
+    setting_names,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +68,9 @@ ELSEWHERE = {
     "max_k": "write max_seqlen_k=",
     "seqused_q": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
     "seqused_k": "cu_seqlens_q= and cu_seqlens_k= say where sequences begin and end",
+    "descale_q": "write q_descale=",
+    "descale_k": "write k_descale=",
+    "descale_v": "write v_descale=",
     "page_table": "ops.attention_decode has pages, for a few query tokens: block_table=",
     "block_table": "ops.attention_decode has pages, for a few query tokens",
 }
@@ -59,7 +79,12 @@ ViewT = TypeVar("ViewT", Array, "torch.Tensor", "TensorView")
 
 @dataclass
 class AttentionCall(Generic[ArrayT]):
-    """softmax(scale · q · kᵀ) · v; `ops.attention` says what each may be."""
+    """softmax(scale · q · kᵀ) · v; `ops.attention` says what each may be.
+
+    Attributes:
+        q_descale, k_descale, v_descale: of heads. qk_factor, v_factor: those that are one number,
+            of q times that of k, and of v.
+    """
 
     q: ArrayT
     k: ArrayT
@@ -82,6 +107,12 @@ class AttentionCall(Generic[ArrayT]):
     align: str = "last"
     block_mask: ArrayT | None = None
     block_size: tuple[int, int] = BLOCK_SIZE
+    q_descale: ArrayT | None = None
+    k_descale: ArrayT | None = None
+    v_descale: ArrayT | None = None
+    qk_factor: float = 1.0
+    v_factor: float = 1.0
+    out_dtype: object = None
 
     @property
     def seen(self) -> Window:
@@ -111,7 +142,9 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
     q, k, v = (heads_third(x, layout) for x in (call.q, call.k, call.v))
     out = None if call.out is None else heads_third(call.out, layout)
     try:
-        found = check_attention(q, k, v, out, scale=call.scale, empty=True, sequences=sequences)
+        found = check_attention(
+            q, k, v, out, scale=call.scale, empty=True, sequences=sequences, narrow=True
+        )
     except BindError as error:
         if layout == "bshd":
             raise
@@ -123,7 +156,60 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
     check_of_heads("slopes", call.slopes, found.heads)
     check_of_heads("sinks", call.sinks, found.heads)
     check_block_mask(call.block_mask, call.block_size, found)
-    return found
+    _check_descales(call, found)
+    return replace(found, result=_result(call, found))
+
+
+def _result(call: AttentionCall[ArrayT], found: Extents) -> DType:
+    """The dtype of the result.
+
+    Raises:
+        BindError: it is not that of the operands, or of 8-bit ones no 16-bit one.
+    """
+    asked = result_dtype(NAME, call.out, call.out_dtype, found.out_dtype)
+    if found.narrow and all(asked is not t for t in INPUTS):
+        raise BindError(
+            f"{NAME} of {NARROW} gives {' or '.join(t.name for t in INPUTS)}; got out_dtype {asked}"
+        )
+    if not found.narrow and asked is not found.dtype:
+        raise BindError(
+            f"{NAME} of {found.dtype} gives {found.dtype}; out_dtype is of {NARROW}: leave it out,"
+            f" and convert the result to {asked}"
+        )
+    return asked
+
+
+def _check_descales(call: AttentionCall[ArrayT], found: Extents) -> None:
+    given = {"q": call.q_descale, "k": call.k_descale, "v": call.v_descale}
+    factors = call.qk_factor != 1 or call.v_factor != 1
+    if not found.narrow and (factors or any(x is not None for x in given.values())):
+        raise BindError(
+            f"{NAME}: descales say what {NARROW} stands for; q, k and v are {found.dtype}: leave"
+            " them out, or write scale="
+        )
+    for name, x in given.items():
+        check_descale(f"{name}_descale", x, found)
+
+
+def factor_of(name: str, x: ArrayT | float | None) -> tuple[ArrayT | None, float]:
+    """A descale as (that of heads, or None; that of all, or 1).
+
+    Raises:
+        BindError: a number that is not positive and finite.
+    """
+    if x is None or (hasattr(x, "shape") and tuple(x.shape)):
+        return x, 1.0  # type: ignore[return-value]
+    number = plain(x)
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or not (SMALLEST_SCALE <= number <= LARGEST_SCALE)
+    ):
+        raise BindError(
+            f"{NAME}: {name} is float32 of shape (batch, kv_heads), or a positive number, 2^-100 to"
+            f" 2^100; got {shown(x)}"
+        )
+    return None, float(number)
 
 
 def _packed(call: AttentionCall[ArrayT]) -> int:
@@ -175,5 +261,13 @@ def config(found: Extents, call: AttentionCall[ArrayT]) -> AttentionConfig:
     """What is chosen for the shape, with the settings of the call instead."""
     changed = ScoreChanges(call.softcap != 0, call.slopes is not None, call.score).any
     block = None if call.block_mask is None else call.block_size
-    chosen = choose(found, call.seen.sides, call.max_seqlen_k, changed=changed, block=block)
+    accumulate = dict(call.settings).get("accumulate")
+    chosen = choose(
+        found,
+        call.seen.sides,
+        call.max_seqlen_k,
+        changed=changed,
+        block=block,
+        accumulate=None if accumulate is None else str(accumulate),
+    )
     return configured(AttentionConfig, chosen.as_dict(), call.settings) if call.settings else chosen

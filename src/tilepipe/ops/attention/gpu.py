@@ -24,6 +24,7 @@ from tilepipe.kernels.attention.block_mask import (
 )
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import NAME, Extents
+from tilepipe.kernels.attention.values import bind_turn, turned_shape
 from tilepipe.kernels.attention_backward.config import DEPTHS
 from tilepipe.ops.attention import simulated
 from tilepipe.ops.attention.call import (
@@ -50,25 +51,53 @@ from tilepipe.ops.torch.dispatcher import (
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
 from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
-from tilepipe.ops.torch.tensors import TensorView, check_tensors, refuse_overlap, span
+from tilepipe.ops.torch.tensors import (
+    TensorView,
+    check_tensors,
+    refuse_overlap,
+    span,
+    torch_dtype,
+)
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
 
 Call = AttentionCall[torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor]
+E4M3 = torch.float8_e4m3fn
 SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
     " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
     " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
-    " int? max_seqlen_k=None, str align='last', Tensor? block_mask=None,"
-    " int[]? block_size=None) -> (Tensor, Tensor)"
+    " int? max_seqlen_k=None, str align='last', Tensor? block_mask=None, int[]? block_size=None,"
+    " Tensor? q_descale=None, Tensor? k_descale=None, Tensor? v_descale=None, float qk_factor=1.0,"
+    " float v_factor=1.0, ScalarType? out_dtype=None) -> (Tensor, Tensor)"
 )
 # what `pick` of a plan takes
 _PLACES = (
     *("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds", "key_lists"),
-    *("counter",),
+    *("counter", "q_scales", "k_scales", "v_scales"),
 )
+
+
+class Turning(NamedTuple):
+    """The launch that turns v of 8 bits before the attention.
+
+    Attributes:
+        launcher: called with the addresses of v and of the result, in the order of `places`.
+        shape: of the result, of the dtype of v.
+    """
+
+    launcher: Launcher
+    places: tuple[int, ...]
+    shape: Shape
+
+    def write(self, v: torch.Tensor, stream: int) -> torch.Tensor:
+        """The turned values, which are there for launches after this one."""
+        made = torch.empty(self.shape, dtype=v.dtype, device=v.device)
+        addresses = v.data_ptr(), made.data_ptr()
+        self.launcher(tuple(addresses[i] for i in self.places), stream)
+        return made
 
 
 class Plan(NamedTuple):
@@ -80,6 +109,7 @@ class Plan(NamedTuple):
         shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
             that q, k, v and out take. dynamic: True if CTAs draw their tiles from a counter.
         lists: what lists the tiles of keys under a block mask, before `launcher`.
+        turning: where the kernel takes v as `values.turned` gives it.
     """
 
     launcher: Launcher | None
@@ -93,6 +123,7 @@ class Plan(NamedTuple):
     spans: tuple[int, ...]
     dynamic: bool = False
     lists: Lists | None = None
+    turning: Turning | None = None
 
 
 class Lists(NamedTuple):
@@ -155,6 +186,7 @@ def _require_gradient(
         (sinks is not None, "sinks="),
         (q_bounds is not None or k_bounds is not None, "packed sequences (cu_seqlens_q=)"),
         (block_mask is not None, "block_mask="),
+        (q.dtype == E4M3, "operands of float8_e4m3"),
         (wide > DEPTHS[-1], f"heads of {wide} elements, above {DEPTHS[-1]}"),
     ):
         if given:
@@ -169,7 +201,7 @@ def _no_gradient(what: str) -> BindError:
 
 
 def _dispatched(call: Call, keeps_lse: bool) -> Results:
-    if call.out is None and torch.is_autocast_enabled("cuda"):
+    if call.out is None and call.q.dtype != E4M3 and torch.is_autocast_enabled("cuda"):
         call.q, call.k, call.v = autocast(call.q), autocast(call.k), autocast(call.v)
     _checked_tensors(call)
     if call.score is not None:
@@ -196,6 +228,12 @@ def _dispatched(call: Call, keeps_lse: bool) -> Results:
         call.align,
         call.block_mask,
         call.block_size,
+        call.q_descale,
+        call.k_descale,
+        call.v_descale,
+        call.qk_factor,
+        call.v_factor,
+        None if call.out_dtype is None else torch_dtype(checked(call).out_dtype),
     )
     return (result if call.out is None else call.out.copy_(result)), lse
 
@@ -207,6 +245,9 @@ def _checked_tensors(call: Call) -> Extents:
         "cu_seqlens_q": call.cu_seqlens_q,
         "cu_seqlens_k": call.cu_seqlens_k,
         "block_mask": call.block_mask,
+        "q_descale": call.q_descale,
+        "k_descale": call.k_descale,
+        "v_descale": call.v_descale,
     }
     given = {name: x for name, x in extra.items() if x is not None}
     named = {"q": call.q, "k": call.k, "v": call.v, **given, "out": call.out}
@@ -225,6 +266,12 @@ def _key(call: Call) -> object:
         facts(call.sinks),
         facts(call.cu_seqlens_q),
         facts(call.cu_seqlens_k),
+        facts(call.q_descale),
+        facts(call.k_descale),
+        facts(call.v_descale),
+        call.qk_factor,
+        call.v_factor,
+        call.out_dtype,
         # settings depend on its magnitude alone
         None if call.max_seqlen_k is None else (call.max_seqlen_k - 1).bit_length(),
         facts(call.block_mask),
@@ -248,7 +295,7 @@ def _prepare(call: Call) -> Plan:
     like = _new(q, found, call.layout) if out is None else out
     of_lse = lse_shape(found) if call.return_lse else (0, 0, 0)
     spans = tuple(span(x) for x in (q, call.k, call.v, out))
-    parts = ordinal, tuple(like.shape), tuple(like.stride()), q.dtype, q.device, of_lse, spans
+    parts = ordinal, tuple(like.shape), tuple(like.stride()), like.dtype, q.device, of_lse, spans
     if found.empty:
         return Plan(None, tuple, *parts)
     device.hopper(ordinal, NAME)
@@ -257,14 +304,19 @@ def _prepare(call: Call) -> Plan:
         lse = TensorView(torch.empty(of_lse, dtype=torch.float32, device=q.device))
     views = (heads_third(TensorView(x), call.layout) for x in (q, call.k, call.v, like))
     q_view, k_view, v_view, out_view = views
-    slopes, sinks, q_bounds, k_bounds = (
+    slopes, sinks, q_bounds, k_bounds, q_scales, k_scales, v_scales = (
         None if x is None else TensorView(x)
-        for x in (call.slopes, call.sinks, call.cu_seqlens_q, call.cu_seqlens_k)
-    )
-    cfg, counter, lists, key_lists = config(found, call), None, None, None
+        for x in (
+            call.slopes, call.sinks, call.cu_seqlens_q, call.cu_seqlens_k, call.q_descale,
+            call.k_descale, call.v_descale,
+        )
+    )  # fmt: skip
+    cfg, counter, lists, key_lists, turning = config(found, call), None, None, None, None
     with device.context(ordinal):
         if call.block_mask is not None:
             lists, key_lists = _lists(call.block_mask, found, call, cfg)
+        if found.narrow:
+            turning, v_view = _turning(call)
         if cfg.schedule == "dynamic":
             counter = TensorView(counters.counter(ordinal, device.raw_stream(ordinal)))
         launcher = attention_kernel.bind(
@@ -276,7 +328,7 @@ def _prepare(call: Call) -> Plan:
             cfg,
             causal=call.causal,
             window=call.window,
-            scale=call.scale,
+            scale=found.scale * call.qk_factor,
             softcap=call.softcap,
             slopes=slopes,
             sinks=sinks,
@@ -286,9 +338,13 @@ def _prepare(call: Call) -> Plan:
             cu_seqlens_k=k_bounds,
             key_lists=key_lists,
             counter=counter,
+            q_scales=q_scales,
+            k_scales=k_scales,
+            v_scales=v_scales,
+            v_scale=call.v_factor,
         ).launcher()
     pick = itemgetter(*[_PLACES.index(x) for x in launcher.tensors])
-    return Plan(launcher, pick, *parts, dynamic=counter is not None, lists=lists)
+    return Plan(launcher, pick, *parts, dynamic=counter is not None, lists=lists, turning=turning)
 
 
 def _lists(
@@ -303,9 +359,22 @@ def _lists(
     return Lists(launcher, places, shape), view
 
 
+def _turning(call: Call) -> tuple[Turning, TensorView]:
+    """How v of 8 bits is turned, and what the kernel is bound to in its place."""
+    v = heads_third(TensorView(call.v.view(torch.uint8)), call.layout)
+    batch, s_kv, kv_heads, d_v = v.shape
+    made = call.v.new_empty(turned_shape(batch, s_kv, kv_heads, d_v))
+    launcher = bind_turn(v, TensorView(made.view(torch.uint32))).launcher()
+    places = tuple(("v", "out").index(name) for name in launcher.tensors)
+    return Turning(launcher, places, tuple(made.shape)), TensorView(made)
+
+
 def _new(q: torch.Tensor, found: Extents, layout: str) -> torch.Tensor:
     """A new result: laid out as q, or contiguous where the heads of v have another size."""
-    return torch.empty_like(q) if found.d == found.d_v else q.new_empty(result_shape(found, layout))
+    dtype = torch_dtype(found.out_dtype)
+    if found.d == found.d_v:
+        return torch.empty_like(q, dtype=dtype)
+    return q.new_empty(result_shape(found, layout), dtype=dtype)
 
 
 def _launch(plan: Plan, call: Call) -> Results:
@@ -327,7 +396,10 @@ def _launch(plan: Plan, call: Call) -> Results:
     lists = None
     if plan.lists is not None and call.block_mask is not None:
         lists = plan.lists.write(call.block_mask, stream)
-    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds, lists, counter
+    if plan.turning is not None:
+        v = plan.turning.write(v, stream)
+    descales = call.q_descale, call.k_descale, call.v_descale
+    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds, lists, counter, *descales
     plan.launcher(tuple(map(data_ptr, plan.pick(places))), stream)
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)
@@ -378,13 +450,20 @@ def kernel(
     align: str = "last",
     block_mask: torch.Tensor | None = None,
     block_size: Sequence[int] | None = None,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    qk_factor: float = 1.0,
+    v_factor: float = 1.0,
+    out_dtype: torch.dtype | None = None,
 ) -> Results:
     """The operator on tensors. `settings`: the items of the configuration's fields as a Python
     literal.
     """
     items = settings_of(settings)
     blocks = block_mask, check_block_size(BLOCK_SIZE if block_size is None else block_size)
-    rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align, *blocks
+    of_heads = q_descale, k_descale, v_descale, qk_factor, v_factor, out_dtype
+    rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align, *blocks, *of_heads
     sides = None if window is None else (window[0], window[1])
     return plans.run(
         AttentionCall(
@@ -413,6 +492,12 @@ def _fake(
     align: str = "last",
     block_mask: torch.Tensor | None = None,
     block_size: Sequence[int] | None = None,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    qk_factor: float = 1.0,
+    v_factor: float = 1.0,
+    out_dtype: torch.dtype | None = None,
 ) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
     rank = 4 if cu_seqlens_q is None else 3
@@ -429,7 +514,9 @@ def _fake(
     if layout != "bshd":
         s_q, heads = heads, s_q
     same = v.shape[-1] == q.shape[-1]
-    result = torch.empty_like(q) if same else q.new_empty((*q.shape[:-1], v.shape[-1]))
+    dtype = q.dtype if q.dtype != E4M3 else out_dtype or torch.bfloat16
+    shape = (*q.shape[:-1], v.shape[-1])
+    result = torch.empty_like(q, dtype=dtype) if same else q.new_empty(shape, dtype=dtype)
     return result, q.new_empty(
         (*batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32
     )
@@ -458,7 +545,7 @@ def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
 def _backward(
     ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, ...]:
-    rest = (None,) * 15
+    rest = (None,) * 21
     if dout is None and dlse is None:
         return None, None, None, *rest
     q, k, v, out, lse = ctx.saved_tensors

@@ -13,7 +13,7 @@ from tilepipe.host_arguments import plain, require_bool, shown
 from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_size
 from tilepipe.kernels.attention.scores import ScoreFunction
 from tilepipe.kernels.attention.validation import NAME
-from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
+from tilepipe.ops.attention.call import LAYOUTS, AttentionCall, factor_of
 from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 
 
@@ -37,7 +37,11 @@ def attention(
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    q_descale: ArrayT | float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
+    out_dtype: object = None,
     return_lse: Literal[False] = False,
     layout: str = "bshd",
     seed: int = 0,
@@ -64,7 +68,11 @@ def attention(
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    q_descale: ArrayT | float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
+    out_dtype: object = None,
     return_lse: Literal[True],
     layout: str = "bshd",
     seed: int = 0,
@@ -91,7 +99,11 @@ def attention(
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    q_descale: ArrayT | float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
+    out_dtype: object = None,
     return_lse: bool,
     layout: str = "bshd",
     seed: int = 0,
@@ -117,7 +129,11 @@ def attention(
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    q_descale: ArrayT | float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
+    out_dtype: object = None,
     return_lse: bool = False,
     layout: str = "bshd",
     seed: int = 0,
@@ -125,13 +141,14 @@ def attention(
     **settings: Setting,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """softmax(scale · q · kᵀ) · v for each head: scores and sums in float32, probabilities rounded
-    to the operands' 16 bits.
+    to the operands' dtype.
 
     Args:
         q, k, v: three CUDA tensors of PyTorch, which run on their device in its current stream; or
             three tensors on the CPU, or three NumPy arrays, which run on the simulated GPU.
-            bfloat16 or float16, all alike. q (batch, s_q, heads, d), k and v (batch, s_kv,
-            kv_heads, d), v may have another last extent d_v; both are multiples of 8 up to 256.
+            bfloat16, float16 or float8_e4m3fn, all alike. q (batch, s_q, heads, d), k and v (batch,
+            s_kv, kv_heads, d), v may have another last extent d_v; both are multiples of 8 up to
+            256, a d of 8 bits of 16.
             Head h of q reads head h // (heads // kv_heads) of k and v.
             They are read where they lie, never copied: d must be contiguous, addresses and the
             other strides multiples of 16 bytes, as those of contiguous arrays, of parts of a fused
@@ -162,8 +179,13 @@ def attention(
             only the kernel reads them.
         max_seqlen_q, max_seqlen_k: the longest of these sequences. The latter helps to choose
             settings; the former is taken because callers of FlashAttention pass it, and not used.
+        q_descale, k_descale, v_descale: what float8_e4m3fn stands for: it is multiplied with a
+            number, or with that of its head of k and v, and of the heads of q that share it:
+            float32 (batch, kv_heads). Sums of products are then those of the tensor cores, which
+            keep about 14 bits; no packed sequences.
         out: where to write the result: (batch, s_q, heads, d_v), dtype of q, strides as above, and
             no memory of q, k or v.
+        out_dtype: of the result of float8_e4m3fn: bfloat16 (unless given) or float16.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
             (batch, heads, s_q), of packed sequences (heads, total_q).
         layout: "bshd", as above, or "bhsd": q, out (batch, heads, s_q, d), k, v (batch, kv_heads,
@@ -187,6 +209,9 @@ def attention(
     """
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {shown(layout)}')
+    of_q, q_factor = factor_of("q_descale", q_descale)
+    of_k, k_factor = factor_of("k_descale", k_descale)
+    of_v, v_factor = factor_of("v_descale", v_descale)
     call = AttentionCall(
         q,
         k,
@@ -209,6 +234,12 @@ def attention(
         align,
         block_mask,
         check_block_size(block_size),
+        of_q,
+        of_k,
+        of_v,
+        q_factor * k_factor,
+        v_factor,
+        out_dtype,
     )
     if isinstance(q, np.ndarray) and isinstance(k, np.ndarray) and isinstance(v, np.ndarray):
         from tilepipe.ops.attention import simulated

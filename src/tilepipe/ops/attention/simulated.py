@@ -9,6 +9,7 @@ import numpy as np
 from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.block_mask import bind_lists, lists_shape
 from tilepipe.kernels.attention.validation import NAME
+from tilepipe.kernels.attention.values import turned
 from tilepipe.ops.arrays import require_arrays
 from tilepipe.ops.attention.call import (
     AttentionCall,
@@ -31,7 +32,8 @@ def attention(
     if result is None:
         same = found.d_v == found.d
         shape = result_shape(found, call.layout)
-        result = np.empty_like(call.q) if same else np.empty(shape, call.q.dtype)
+        kind = found.out_dtype.numpy
+        result = np.empty_like(call.q, kind) if same else np.empty(shape, kind)
     if found.sequences and call.out is None:
         result[...] = 0  # rows that are in no sequence
     lse = np.full(lse_shape(found), -np.inf, np.float32)
@@ -55,13 +57,13 @@ def attention(
         program = kernel.bind(
             q,
             k,
-            v,
+            turned(v) if found.narrow else v,
             out,
             written,
             cfg,
             causal=call.causal,
             window=call.window,
-            scale=call.scale,
+            scale=found.scale * call.qk_factor,
             softcap=call.softcap,
             slopes=call.slopes,
             sinks=call.sinks,
@@ -70,6 +72,10 @@ def attention(
             cu_seqlens_q=call.cu_seqlens_q,
             cu_seqlens_k=call.cu_seqlens_k,
             key_lists=lists,
+            q_scales=call.q_descale,
+            k_scales=call.k_descale,
+            v_scales=call.v_descale,
+            v_scale=call.v_factor,
         )
         program.run(seed=seed, progress=progress)
     return (result, lse) if call.return_lse else result

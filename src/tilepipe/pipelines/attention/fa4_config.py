@@ -126,6 +126,22 @@ class FA4Config:
         return self.swizzle_mode // self.qkv_dtype.nbytes or self.MMA_K
 
     @property
+    def v_k_major(self) -> bool:
+        """True if V tiles have their keys contiguous: those of 8 bits on Hopper, where wgmma reads
+        no other.
+        """
+        return self.qkv_dtype.nbytes == 1 and not self.is_blackwell
+
+    @property
+    def v_swizzle_mode(self) -> int:
+        """The swizzle of V tiles: `swizzle_mode`, or, where their keys are contiguous, the widest
+        that divides the BK1 of them.
+        """
+        widths = (128, 64, 32) if self.v_k_major and self.swizzle_mode else (self.swizzle_mode,)
+        nbytes = self.BK1 * self.qkv_dtype.nbytes
+        return next((width for width in widths if width and nbytes % width == 0), widths[-1])
+
+    @property
     def padded_qk_depth(self) -> int:
         """The depth of Q and K in shared memory, rope included where it has K's type, as whole
         spans of the swizzle.

@@ -142,7 +142,7 @@ class TilePipeline(OverRing[StagedPipeline]):
                 f" {'K' if self.is_k else 'V'} tile is"
                 f" {want}: tile i would start at byte i × {have.nbytes} for one side and at i ×"
                 f" {want.nbytes} for the other. Allocate it as"
-                f" `{'tile_layout_k_major' if self.is_k else 'tile_layout_mn_major'}(...)"
+                f" `tile_layout_{'k_major' if want.order == 'row' else 'mn_major'}(...)"
                 ".allocate(ctx, count)`.",
                 caller(),
             )
@@ -166,12 +166,13 @@ class TilePipeline(OverRing[StagedPipeline]):
     @property
     def tile_layout(self) -> TileLayout:
         """The layout of one part: K-major (k_rows_per_cta, BK0) of K, MN-major (v_cols_per_cta,
-        BK1) of V.
+        BK1) of V; K-major where `config.v_k_major`.
         """
         c = self.config
         if self.is_k:
             return tile_layout_k_major(self.dtype, c.k_rows_per_cta(), c.BK0, c.swizzle_mode)
-        return tile_layout_mn_major(self.dtype, c.v_cols_per_cta(), c.BK1, c.swizzle_mode)
+        layout = tile_layout_k_major if c.v_k_major else tile_layout_mn_major
+        return layout(self.dtype, c.v_cols_per_cta(), c.BK1, c.v_swizzle_mode)
 
     @property
     def elements(self) -> int:

@@ -98,7 +98,8 @@ def _(f: Function, op: ops.FragmentSet) -> None:
 
 @defines(ops.FragmentPack, in_fours)
 def _(f: Function, op: ops.FragmentPack) -> None:
-    _set(f, op, op.fragment, f"in_fours({f.x(op.value)[0]})", op.col, op.value.shape[1])
+    text = f"in_fours({f.x(op.value)[0]}, {op.raised})"
+    _set(f, op, op.fragment, text, op.col, op.value.shape[1])
 
 
 @defines(ops.FragmentReduce, reduced_rows)
