@@ -22,7 +22,7 @@ from tilepipe.kernels.gemm.config import Sm100GemmConfig
 from tilepipe.kernels.gemm_blockwise import sm100 as blockwise
 from tilepipe.kernels.gemm_blockwise.config import Sm100BlockwiseGemmConfig
 from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
-from tools.docs import excerpts, shown
+from tools.docs import excerpts, pipeline_picture, shown
 from tools.docs.readme import ROOT, blocks, message, run, words
 
 HOW_TO = ROOT / "docs" / "how-to"
@@ -166,11 +166,20 @@ def test_the_commands_on_a_file_of_ones_own_are_carried_out(tmp_path: Path) -> N
     page = (HOW_TO / "run-check-and-bench.md").read_text(encoding="utf-8")
     for file, code in shown.files(page).items():
         (tmp_path / file).write_text(code, encoding="utf-8")
-    check, compiled, timeline, bench = re.findall(r"^    (tilepipe .+)$", page, re.MULTILINE)
+    show, check, compiled, timeline, bench = re.findall(r"^    (tilepipe .+)$", page, re.MULTILINE)
+    assert "Shared memory" in shown.output(show, tmp_path)
     assert "verified" in shown.output(check, tmp_path)
     assert ".entry scale" in shown.output(compiled, tmp_path)
     assert "tma_load" in shown.output(timeline, tmp_path)
     assert bench.startswith("tilepipe bench scale.py:program ")  # which needs a GPU
+
+
+@pytest.mark.slow
+def test_the_tutorial_shows_the_picture_that_its_command_draws() -> None:
+    kept = pipeline_picture.PICTURE.read_text(encoding="utf-8")
+    assert kept == pipeline_picture.drawn() + "\n", (
+        "docs/tutorial/gemm.svg is not what is drawn: python -m tools.docs.pipeline_picture"
+    )
 
 
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:

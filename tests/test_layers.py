@@ -19,17 +19,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 API = "tilepipe"  # the public API: `import tilepipe as tp`
-BASE = {"errors", "files", "host_arguments", "_version"}
+BASE = {"errors", "files", "host_arguments", "markup", "_version"}
 # package (or module) of tilepipe -> the others that it may import
 ALLOWED = {
     "errors": {"ir"},  # ir.location
     "files": {"errors"},
     "host_arguments": {"errors"},
+    "markup": set(),
     "_version": set(),
     "ir": BASE,
     "lang": BASE | {"ir"},
     "pipelines": BASE | {"ir", "lang"},
     "public_members": {"lang"},
+    "description": BASE | {"ir"},
     "machine": BASE | {"ir"},  # of which `LEAVES` alone
     "timeline": BASE | {"ir", "machine"},
     "sim": BASE | {"ir", "machine", "timeline"},
@@ -37,7 +39,7 @@ ALLOWED = {
     # nothing of `cuda`: the reader checks what the printer prints
     "ptx": BASE | {"ir", "machine", "check"},
     "check": BASE | {"ir", "machine", "ptx", "sim"},
-    "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda", "ptx"},
+    "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda", "ptx", "description"},
     "kernels": BASE | {API},
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
     "testing": BASE | {API, "ir", "machine", "sim", "check", "program", "ptx"},
@@ -58,6 +60,7 @@ ALLOWED = {
         "bench",
         "testing",
         "timeline",
+        "description",
     },
     "__main__": {"cli"},
 }
@@ -85,6 +88,7 @@ LOADED_LATE = {
         "tilepipe.bench",
         "tilepipe.check",
         "tilepipe.cuda",
+        "tilepipe.description",
         "tilepipe.machine",
         "tilepipe.ptx",
         "tilepipe.registry",
@@ -93,6 +97,7 @@ LOADED_LATE = {
         "torch",
     },
     "cuda": {"cuda"},
+    "description": {"tilepipe.description"},
     "files": {"fcntl", "tempfile"},
     "host_arguments": {"difflib"},
     "lang": {"difflib"},
@@ -101,6 +106,7 @@ LOADED_LATE = {
     "program": {
         "tilepipe.check",
         "tilepipe.cuda",
+        "tilepipe.description",
         "tilepipe.machine",
         "tilepipe.program",
         "tilepipe.ptx",

@@ -68,6 +68,7 @@ SUBPACKAGES = {
     "program",
     "ptx",
 }
+SUBPACKAGES |= {"description", "markup"}
 SUBPACKAGES |= {"machine", "registry", "sim", "public_members", "testing", "timeline", "trace"}
 
 
@@ -105,6 +106,7 @@ def test_public_members() -> None:
     assert members(tp.Program) - {"kernel", "launch_args"} == {
         "check",
         "compile",
+        "describe",
         "launch",
         "launcher",
         "ptx",

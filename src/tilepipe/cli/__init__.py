@@ -1,5 +1,5 @@
-"""The command line: `tilepipe kernels | run | check | replay | compile | timeline | ptx | demo |
-bench | tune`.
+"""The command line: `tilepipe kernels | show | run | check | replay | compile | timeline | ptx |
+demo | bench | tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
 have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
@@ -23,6 +23,7 @@ from tilepipe.cli import (
     ptx as ptx,
     replay as replay,
     run as run,
+    show as show,
     streams,
     timeline as timeline,
     tune as tune,

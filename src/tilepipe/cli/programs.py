@@ -23,6 +23,7 @@ from tilepipe.check.counterexamples.saved import indefinite
 from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.cli.common import Source
 from tilepipe.errors import BindError, TilepipeError
+from tilepipe.ir.chip import CHIPS
 from tilepipe.program.arguments import check_zeros
 from tilepipe.registry.catalog import KernelSpec, find
 from tilepipe.registry.settings import pairs
@@ -96,6 +97,44 @@ def target(what: str, settings: Sequence[str], source: Source = Source.program) 
         return found
     from_ptx = [Instance(x.name, functools.partial(_as_ptx, x.make, arch)) for x in found.instances]
     return replace(found, instances=from_ptx, source=source)
+
+
+def the_program(found: Target) -> tp.Program:
+    """The one program that a target makes.
+
+    Raises:
+        BindError: it makes several, or a launch of PTX.
+    """
+    if len(found.instances) > 1:
+        raise BindError(
+            f"{found.what} makes {len(found.instances)} programs; name a function that makes the"
+            " one that is meant"
+        )
+    program = found.instances[0].make()
+    if not isinstance(program, tp.Program):
+        raise BindError(f"{found.what} is a launch of PTX, which is compiled already")
+    return program
+
+
+def one_program(
+    what: str, settings: Sequence[str], arch: str | None = None
+) -> tuple[tp.Program, str, dict[str, Any]]:
+    """The program that a command is given, the architecture to compile it for, and its settings. A
+    shipped kernel has the configuration that is chosen for that architecture.
+
+    Raises:
+        BindError: there is none, or there are several; settings that it cannot have.
+    """
+    if names_file(what):
+        with contextlib.redirect_stdout(sys.stderr):  # what the file prints
+            found = target(what, settings)
+            program = the_program(found)
+        return program, arch or program.kernel.arch, found.config
+    spec = shipped_kernel(what)
+    given = spec.parse(list(settings))
+    home = spec.target(given, arch)
+    config, _ = spec.configure(given, CHIPS[home])
+    return spec.make(config, 0).program, home, dict(config)
 
 
 def shipped_kernel(what: str) -> KernelSpec:

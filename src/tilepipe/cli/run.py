@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-import tilepipe as tp
 from tilepipe.cli.common import (
     Against,
     Json,
@@ -28,7 +27,7 @@ from tilepipe.cli.common import (
     print_list,
 )
 from tilepipe.errors import BindError
-from tilepipe.ir.chip import ARCHITECTURES, CHIPS
+from tilepipe.ir.chip import ARCHITECTURES
 
 if TYPE_CHECKING:
     from tilepipe.registry.catalog import Case
@@ -205,15 +204,7 @@ def compile_(
 
     if as_json and str(output) == "-":
         raise BindError("--json is what goes to stdout; name a file with -o FILE")
-    if programs.names_file(what):
-        from tilepipe.cli.run_file import the_program
-
-        with contextlib.redirect_stdout(sys.stderr):
-            found = programs.target(what, settings or [])
-            program, target, config = the_program(found), arch, found.config
-        target = arch or program.kernel.arch
-    else:
-        program, target, config = _shipped(what, settings or [], arch)
+    program, target, config = programs.one_program(what, settings or [], arch)
     if emit is Emit.cubin and output is None:
         raise BindError("a cubin is binary: name a file with -o FILE, or -o - for stdout")
     started = time.perf_counter()
@@ -251,19 +242,6 @@ def compile_(
     err.print(
         f"{output}: {len(data):,} bytes of {emit.value} for {target} in {seconds:.2f} s{note}"
     )
-
-
-def _shipped(
-    kernel: str, settings: list[str], arch: str | None
-) -> tuple[tp.Program, str, dict[str, Any]]:
-    """A shipped kernel: its program, the architecture to compile for, and its settings."""
-    from tilepipe.cli import programs
-
-    spec = programs.shipped_kernel(kernel)
-    given = spec.parse(settings)
-    target = spec.target(given, arch)
-    config, _ = spec.configure(given, CHIPS[target])
-    return spec.make(config, 0).program, target, dict(config)
 
 
 @app.command()

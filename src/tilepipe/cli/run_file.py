@@ -155,20 +155,3 @@ def _run(
     wall = time.perf_counter() - started
     agreements = {} if expected is None else expected.compared()
     return Ran(name, wall, us, steps, agreements, printed, advice)
-
-
-def the_program(found: Target) -> tp.Program:
-    """The one program that a target makes.
-
-    Raises:
-        BindError: it makes several, or a launch of PTX.
-    """
-    if len(found.instances) > 1:
-        raise BindError(
-            f"{found.what} makes {len(found.instances)} programs; name a function that makes the"
-            " one that is meant"
-        )
-    program = found.instances[0].make()
-    if not isinstance(program, tp.Program):
-        raise BindError(f"{found.what} is a launch of PTX, which is compiled already")
-    return program

@@ -125,13 +125,12 @@ def _recorded(
 ) -> tuple[Timeline, dict[str, Any]]:
     """The timeline of a kernel's first CTAs, and the settings that it has run with."""
     from tilepipe.cli import programs
-    from tilepipe.cli.run_file import the_program
 
     program: tp.Program
     with contextlib.redirect_stdout(sys.stderr):  # what a file prints
         if programs.names_file(what):
             target = programs.target(what, settings or [])
-            program, config = the_program(target), target.config
+            program, config = programs.the_program(target), target.config
         else:
             spec = programs.shipped_kernel(what)
             made, _ = spec.configure(spec.parse(settings or []), None)

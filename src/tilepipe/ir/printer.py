@@ -14,6 +14,7 @@ from tilepipe.ir.memory import (
     Element,
     NamedBarrier,
     ScalarParam,
+    SmemBuffer,
     TensorParam,
     Tile,
     Tmem,
@@ -155,6 +156,27 @@ def operand(x: object) -> str:
     return str(x)
 
 
+def parameter(p: TensorParam | ScalarParam) -> str:
+    """`2-d bfloat16, row order, box 128×64, swizzle 128`."""
+    if isinstance(p, ScalarParam):
+        return str(p.dtype)
+    text = f"{p.rank}-d {p.dtype}, {p.order} order"
+    if p.box is None:
+        return text
+    ragged = ", ragged" if p.ragged else ""
+    return f"{text}, box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}{ragged}"
+
+
+def buffer(b: SmemBuffer) -> str:
+    """`4 × 128×64 bfloat16, row order, swizzle 128`."""
+    return f"{b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order} order, swizzle {b.swizzle}"
+
+
+def ids(n: NamedBarrier) -> str:
+    """The hardware barriers of a named one: `1`, or `1..2`."""
+    return f"{n.id}..{n.id + n.per_warpgroup - 1}" if n.per_warpgroup > 1 else str(n.id)
+
+
 def statement(op: ops.Op) -> str:
     """The text of an op without its body."""
     match op:
@@ -248,27 +270,14 @@ def _lines(k: Kernel) -> Iterator[str]:
     cluster = "" if k.cluster_size == 1 else f", cluster {'×'.join(map(str, k.cluster))}"
     yield f"kernel {k.name}: {k.threads} threads{cluster}, {k.smem_bytes:,} bytes of shared memory"
     for p in k.params:
-        if isinstance(p, ScalarParam):
-            yield f"  param {p.name}: {p.dtype}"
-        else:
-            box = (
-                ""
-                if p.box is None
-                else f", box {'×'.join(map(str, p.box))}, swizzle"
-                f" {p.swizzle}{', ragged' if p.ragged else ''}"
-            )
-            yield f"  param {p.name}: {p.rank}-d {p.dtype}, {p.order} order{box}"
+        yield f"  param {p.name}: {parameter(p)}"
     for b in sorted(k.buffers, key=lambda b: b.offset):
-        yield (
-            f"  smem {b.offset:>7} {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order}"
-            f" order, swizzle {b.swizzle}"
-        )
+        yield f"  smem {b.offset:>7} {b.name}: {buffer(b)}"
     for a in k.barriers:
         count = "counts given by the program" if a.count is None else f"count {a.count}"
         yield f"  smem {a.offset:>7} {a.name}: {a.size} mbarriers, {count}"
     for n in k.named_barriers:
-        copies = f"..{n.id + n.per_warpgroup - 1}" if n.per_warpgroup > 1 else ""
-        yield f"  named barrier {n.id}{copies} {n.name}: {n.threads} threads"
+        yield f"  named barrier {ids(n)} {n.name}: {n.threads} threads"
     yield "set-up (all warps):"
     yield from _block(k.setup, 1)
     for role in sorted(k.roles, key=lambda r: r.first_warp):

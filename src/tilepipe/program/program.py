@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilepipe.cuda import Compiled
     from tilepipe.cuda.runtime.launching import Launcher
     from tilepipe.cuda.runtime.loading import BoundLaunch
+    from tilepipe.description import Description
     from tilepipe.machine.recorder import OnEvent
     from tilepipe.machine.rules import Rules
     from tilepipe.ptx.launch import Launch as PtxLaunch
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 2000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A traced kernel with its arguments. `print(program)` shows the ops, their source lines and
     the thread layout.
@@ -273,8 +274,25 @@ class Program:
             check_zeros(self.launch_args)
         return printed_launch(self.launch_args, arch)
 
+    def describe(self) -> Description:
+        """What it is made of: roles, rings and barriers with who arrives and who waits, shared
+        memory, arguments; `.svg()` draws it. A notebook shows it for a program.
+        """
+        from tilepipe.description import describe
+
+        return describe(self.launch_args)
+
     def __str__(self) -> str:
         return printer.text(self.kernel)
+
+    def __repr__(self) -> str:
+        k, grid = self.kernel, self.launch_args.grid
+        roles = ", ".join(role.name for role in k.roles) or "no roles"
+        ctas = f"{grid:,} CTA{'' if grid == 1 else 's'} of {k.threads} threads"
+        return f"<Program '{k.name}' ({roles}), {ctas}, {k.smem_bytes:,} bytes of shared memory>"
+
+    def _repr_html_(self) -> str:
+        return self.describe().html()
 
 
 def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

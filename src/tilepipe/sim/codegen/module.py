@@ -8,7 +8,6 @@ over the agent's threads, constant wherever the execution scope is static.
 
 from __future__ import annotations
 
-import re
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
 from tilepipe.ir.program import WARP, Kernel, walk
+from tilepipe.ir.ring_sides import ring_side
 from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.machine import Machine
@@ -67,7 +67,6 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     runtime.tile_rect,
     Turned,
 )
-_OTHER_SIDE = {"full": "empty", "empty": "full"}
 # (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent
 Params = Mapping[tuple[str, int], int | float]
 StartBody = Callable[[Machine, Agent, Params], Body]
@@ -282,15 +281,8 @@ def _agents(kernel: Kernel) -> list[AgentPlan]:
 
 
 def _side(name: str, names: set[str]) -> RingSide | None:
-    """What an array of mbarriers is for, by its name: pipelines call the two sides of a ring
-    `<ring>.full` and `<ring>.empty`; others call one that stands alone `q_full`, say. `names`: of
-    all arrays.
-    """
-    word = re.split("[._]", name)[-1]
-    if word not in _OTHER_SIDE:
-        return None
-    ring = name.removesuffix(f".{word}")
-    return RingSide(ring if f"{ring}.{_OTHER_SIDE[word]}" in names else "", word == "full")
+    found = ring_side(name, names)
+    return None if found is None else RingSide(*found)
 
 
 def _views(buffers: Sequence[SmemBuffer]) -> tuple[tuple[int, ...], ...]:

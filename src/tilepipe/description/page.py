@@ -1,0 +1,30 @@
+"""A kernel as a part of a page: its graph, and beside it what the graph leaves out."""
+
+from __future__ import annotations
+
+from tilepipe import markup
+from tilepipe.description.description import Action, Description
+
+
+def part(d: Description) -> str:
+    """The graph beside tables of arguments and of the lines that use each barrier."""
+    tables = markup.table(
+        "arguments",
+        ("", "value", "type", "use"),
+        ((a.name, a.value, a.what, a.use) for a in d.arguments),
+    )
+    tables += markup.table(
+        "barriers",
+        ("", "a phase takes", "completed by", "awaited by"),
+        (
+            (x.name, x.needs, _who(d, x.actions, waits=False), _who(d, x.actions, waits=True))
+            for x in d.every_barrier
+        ),
+    )
+    return markup.part(f'<div class="beside"><div>{d.svg()}</div><div>{tables}</div></div>')
+
+
+def _who(d: Description, actions: tuple[Action, ...], *, waits: bool) -> str:
+    """The roles that wait, or that complete phases, and in which lines."""
+    mine = (a for a in actions if a.waits == waits)
+    return "; ".join(f"{d.roles[a.role].name} {a.does} {', '.join(a.at)}" for a in mine)
