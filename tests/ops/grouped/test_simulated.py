@@ -307,6 +307,24 @@ def test_gradients_and_theirs(form: str, ends: list[int]) -> None:
         torch.testing.assert_close(x, y, rtol=2e-2, atol=2e-2 * float(y.std()))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_compile(form: str) -> None:
+    """In one graph, with gradients, as without a compiler."""
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    found = []
+    for product in (ours, compiled):
+        generator = torch.Generator().manual_seed(3)
+        a, b = (
+            torch.randn(shape, generator=generator).half().requires_grad_() for shape in FORMS[form]
+        )
+        c = product(a, b, [5, 5, 40, 100])
+        c.sum().backward()
+        found.append([x.detach().float() for x in (c, a.grad, b.grad)])
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-2, atol=1e-2)
+
+
 def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
     weights = torch.randn(4, 24, 40).half().requires_grad_()
     a, offsets = torch.randn(100, 40).half(), torch.tensor(ENDS[0], dtype=torch.int32)

@@ -43,6 +43,8 @@ TAKEN = {
     "k": ("(m, k)", "(k, n)"),
 }
 FP8 = dtypes.float8_e4m3
+# found here, for PyTorch's compiler does not trace what finds them
+BATCH_SETTINGS = setting_names(GemmConfig, "activation", "early")
 
 
 class Extents(NamedTuple):
@@ -196,8 +198,8 @@ def check_batches(
         )
     if a.shape[0] != b.shape[0]:
         raise BindError(f"{NAME}: a has {a.shape[0]} groups and b {b.shape[0]}")
-    names = setting_names(GemmConfig, "activation", "early")
-    check_settings(NAME, GroupedCall, settings, names, which=" of one matrix for each group")
+    which = " of one matrix for each group"
+    check_settings(NAME, GroupedCall, settings, BATCH_SETTINGS, which=which)
 
 
 Config = GroupedGemmConfig | KGroupedGemmConfig | BlockwiseGemmConfig | KGroupedBlockwiseGemmConfig
