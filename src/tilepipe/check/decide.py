@@ -174,8 +174,6 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
                 if _decides_residents(explorer, explore, attempt):
                     _run_with_fewer(explorer, residents)
                     residents = []
-            if explorer.found.fault is not None:
-                break
         if len(front_end.lanes) > 1 and attempt.facts:
             attempt.facts.append(_fact_of_lanes(front_end.lanes))
     except NotAWaitError as error:
