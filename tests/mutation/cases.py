@@ -155,6 +155,10 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "lse": False,
         },
     },
+    "attention_backward": {
+        "any order": {"d": 64},
+        "causal, in turns": {"d": 64, "causal": True, "deterministic": True},
+    },
     "gemm_gated": {
         "two consumers": _TWO | {"bn": 64},
         "ping-pong": _TWO | {"bm": 64, "bn": 64, "schedule": "pingpong"},
@@ -240,6 +244,7 @@ NOT_ON_THE_PAGE = {
         for name in FAMILIES[kernel]
     ),
     ("attention", "block mask, window"),
+    *(("attention_backward", name) for name in FAMILIES["attention_backward"]),
 }
 
 

@@ -36,6 +36,13 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
     ("attention", {"block_mask": "128x128:50", "schedule": "persistent"}),
     ("attention", {"block_mask": "64x64:30", "schedule": "single", "causal": True, "left": 500}),
+    *(
+        ("attention_backward", {"d": d, "causal": causal, "deterministic": deterministic})
+        for d in (64, 128)
+        for causal in (False, True)
+        for deterministic in (False, True)
+    ),
+    ("attention_backward", {"causal": True, "heads": 4, "kv_heads": 2}),
     ("gemm_gated", {}),
     ("gemm_gated", {"cluster": 2, "activation": "gelu"}),
     ("gemm_quantised", {}),

@@ -358,6 +358,12 @@ _ATTENTION_SM100: dict[str, Settings] = {
 }
 
 
+_ATTENTION_BACKWARD: dict[str, Settings] = {
+    "default": {},
+    "d 64 causal in turns": {"d": 64, "causal": True, "deterministic": True},
+}
+
+
 class Config(Protocol):
     """A kernel's configuration, whatever the tree that it comes from."""
 
@@ -402,6 +408,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "stream_k.sm90": {"default": {"m": 264, "n": 200, "k": 208}},
     "quantised.sm90": {n: {"m": 40, "n": 200, "k": 392} | s for n, s in QUANTISED.items()},
     "attention.sm90": _ATTENTION_SM90,
+    "attention_backward.sm90": _ATTENTION_BACKWARD,
     "attention.sm100": _ATTENTION_SM100,
     "attention_decode.sm90": {name: _OF_CACHE | s for name, s in DECODE.items()},
 }
@@ -430,6 +437,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "stream_k.sm90": ("default",),
     "quantised.sm90": ("default", "8 bits"),
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
+    "attention_backward.sm90": ("default", "d 64 causal in turns"),
     "attention.sm100": ("default", "d 64 causal"),
     "attention_decode.sm90": ("default", "pages of 16", "three tokens"),
 }
@@ -496,6 +504,11 @@ RUN: dict[str, dict[str, Settings]] = {
             "store": "tile",
             "order": "free",
         },
+    },
+    "attention_backward.sm90": {
+        "default": {"s_q": 200, "s_kv": 300},
+        "causal in turns": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True}
+        | {"deterministic": True},
     },
     "attention.sm100": {
         "default": {"s_q": 200, "s_kv": 300},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilepipe.errors import BindError
 from tilepipe.registry.attention import ATTENTION
+from tilepipe.registry.attention_backward import ATTENTION_BACKWARD
 from tilepipe.registry.attention_decode import ATTENTION_DECODE
 from tilepipe.registry.gemm import GEMM
 from tilepipe.registry.gemm_block_scaled import GEMM_BLOCK_SCALED
@@ -34,6 +35,7 @@ KERNELS: dict[str, KernelSpec] = {
         GEMM_QUANTISED,
         GEMM_STREAM_K,
         ATTENTION,
+        ATTENTION_BACKWARD,
         ATTENTION_DECODE,
         RMS_NORM,
         LAYER_NORM,

@@ -124,7 +124,7 @@ def bind(
         check_array(NAME, "turns", space.turns, 3, (tp.int32,))
     seen = Window.of(causal, None, align)
     queries, depth = tile(found.d, found.d_v)
-    chosen = choose_sm90(found, causal) if cfg is None else cfg
+    chosen = choose_sm90(causal) if cfg is None else cfg
     return attention_backward.bind(
         boxed("q", q, (queries, depth)),
         boxed("k", k, (KEYS, depth)),
