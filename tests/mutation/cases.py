@@ -133,6 +133,16 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
             "heads": 1,
             "lse": False,
         },
+        "8 bits, promoted": {
+            "dtype": "float8_e4m3",
+            "scales": True,
+            "d": 64,
+            "bn": 32,
+            "consumers": 1,
+            "accumulate": "promote",
+            "schedule": "persistent",
+            "heads": 1,
+        },
         "sm_100": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1},
         "sm_100, causal": {
             "arch": "sm100",
@@ -245,6 +255,7 @@ NOT_ON_THE_PAGE = {
     ),
     ("attention", "block mask, window"),
     *(("attention_backward", name) for name in FAMILIES["attention_backward"]),
+    ("attention", "8 bits, promoted"),
 }
 
 

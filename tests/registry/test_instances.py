@@ -34,6 +34,7 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"causal": True, "schedule": "single"}),
     ("attention", {"d": 64, "schedule": "single"}),
     ("attention", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
+    ("attention", {"dtype": "float8_e4m3", "scales": True, "schedule": "persistent"}),
     ("attention", {"block_mask": "128x128:50", "schedule": "persistent"}),
     ("attention", {"block_mask": "64x64:30", "schedule": "single", "causal": True, "left": 500}),
     *(

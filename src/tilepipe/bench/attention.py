@@ -35,7 +35,7 @@ RANDOM, RANDOM_COUNT = "random", 12
 SAMPLED_HEADS, SAMPLED_ROWS = 4, 64  # that are compared with float64, of each result
 DEVICE = "cuda"
 # settings without a peer
-UNTIMED = {"align", "block_mask", "d_v", "left", "right", "softcap", "slopes", "sinks"}
+UNTIMED = {"align", "block_mask", "d_v", "left", "right", "softcap", "slopes", "scales", "sinks"}
 
 
 def counter_of(
@@ -72,7 +72,7 @@ class Operands:
         nbytes = 2 * (2 * np.prod(q_shape) + np.prod(k_shape) + np.prod(v_shape))
         self.sets = sets or timing.sets_for(float(nbytes))
         generator = torch.Generator(DEVICE).manual_seed(seed)
-        self._dtype = getattr(torch, found.dtype.name)
+        self._dtype = torch.float8_e4m3fn if found.narrow else getattr(torch, found.dtype.name)
 
         def drawn(shape: tuple[int, ...]) -> list[Any]:
             made = (
@@ -199,7 +199,10 @@ class Operands:
             kv_head = h // found.group
             parts = self.q[i][b, at, h], self.k[i][b, :, kv_head], self.v[i][b, :, kv_head]
             q, k, v = (x.double().cpu().numpy() for x in parts)
-            want = reference.head(q, k, v, rows, found.s_q, h, self.options, found.dtype, b=b)
+            want = reference.head(
+                q, k, v, rows, found.s_q, h, self.options, found.dtype, b=b,
+                rounded_to=found.out_dtype.name,
+            )  # fmt: skip
             made.append((b, h, at, want))
         return made
 
@@ -281,6 +284,7 @@ def problem_text(found: Extents, causal: bool) -> str:
         f"batch={found.batch}": found.batch * found.s_q != TOKENS,
         f"heads={found.heads}": found.heads != HEADS,
         f"kv_heads={found.kv_heads}": found.kv_heads != found.heads,
+        str(found.dtype): found.narrow,
     }
     head = f"D={found.d}", "causal" if causal else "full", lengths
     return " ".join([*head, *(text for text, is_so in unusual.items() if is_so)])
@@ -325,6 +329,13 @@ def contests(
     return [_contest(ATTENTION.configure(settings, chip)[0], seed) for settings in wanted]
 
 
+def _narrow() -> type[Operands]:
+    """Operands of 8 bits, whose module imports this one."""
+    from tilepipe.bench import attention_narrow
+
+    return attention_narrow.NarrowOperands
+
+
 def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
     found, causal, cfg = (
         extents(settings),
@@ -334,7 +345,7 @@ def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
     assert isinstance(cfg, AttentionConfig)
 
     def opened() -> Sides:
-        operands = Operands(found, causal, seed)
+        operands = (_narrow() if found.narrow else Operands)(found, causal, seed)
         launches = {OURS: operands.ours(cfg)}
         peers, missing = operands.peers()
         return Sides(

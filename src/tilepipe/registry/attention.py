@@ -114,15 +114,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
         longest = max(keys for _, keys in packed) if packed else None
         blocks = block_masks.parsed(settings["block_mask"])
         block = None if blocks is None else blocks.block
-        asked = settings.get("accumulate")
-        chosen = choose(
-            found,
-            sides,
-            longest,
-            changed=changed,
-            block=block,
-            accumulate=None if asked is None else str(asked),
-        )
+        chosen = choose(found, sides, longest, changed=changed, block=block)
         return chosen.as_dict(), "chosen for the shape"
     _CONFIGS.of(settings["arch"])
     return choose_sm100(found.d).as_dict(), "the defaults"

@@ -135,3 +135,24 @@ def test_without_a_counter_another_schedule_is_chosen() -> None:
         else:
             roles = [role.name for role in kernel.bind(q, q, q, out, None, asked).kernel.roles]
             assert roles == ["schedule", "load", "attend"]
+
+
+@pytest.mark.parametrize(
+    ("d", "causal", "accumulate", "tile"),
+    [
+        (64, False, None, (3, 96, "promote")),
+        (128, True, None, (2, 128, "promote")),
+        (128, False, "fast", (2, 192, "fast")),
+        (256, False, None, (2, 96, "fast")),
+    ],
+)
+def test_operands_of_8_bits(
+    d: int, causal: bool, accumulate: str | None, tile: tuple[int, int, str]
+) -> None:
+    """Sums are promoted where registers hold them twice; warpgroups take no turns."""
+    found = Extents(1, 4096, 4096, 16, 16, d, d, tp.float8_e4m3, 1.0)
+    cfg = choose_sm90(found, (False, causal), accumulate=accumulate)
+    assert (cfg.consumers, cfg.bn, cfg.accumulate) == tile
+    assert (cfg.order, cfg.schedule, cfg.store) == ("free", "dynamic", "tile")
+    masked = choose_sm90(found, (False, causal), accumulate=accumulate, block=(64, 64))
+    assert (masked.consumers, 64 % masked.bn) == (1, 0)

@@ -128,6 +128,13 @@ def test_values_are_turned_on_the_gpu_as_by_numpy(s_kv: int, d_v: int) -> None:
     assert program.compile("sm_90a").spill_bytes == 0
 
 
+def test_turning_values_is_right_in_all_orders() -> None:
+    _, _, v = operands(1, 20, d_v=32)
+    out = np.zeros(turned_shape(*v.shape), np.uint8)
+    verdict = bind_turn(v.view(np.uint8), out.view(np.uint32)).check()
+    assert verdict.verdict == "verified", verdict
+
+
 def test_turned_values_have_the_keys_of_each_16_in_the_order_of_operands() -> None:
     v = (np.arange(20) % 16).astype(FP8).reshape(1, 20, 1, 1)
     found = turned(v).astype(np.float32)[0, 0, 0]

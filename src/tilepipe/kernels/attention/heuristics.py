@@ -15,9 +15,12 @@ from tilepipe.kernels.attention.validation import Extents
 SPAN = 64  # elements of 16 bits that the swizzle spans
 # Keys of a tile for heads of up to so many elements: Q, and two stages of K and of V, in 227 KB.
 LARGE = {192: 96, 256: 64}
-# Of heads of 8 bits, whose sums are added up by the tensor cores, or promoted.
-NARROW_KEYS = {False: {64: 128, 128: 192, 192: 128, 256: 96}, True: {64: 192, 128: 128, 256: 64}}
-
+# Warpgroups, and keys of a tile, for heads of 8 bits of up to so many elements: where the tensor
+# cores add up all keys, and where tiles of keys are promoted.
+NARROW_TILES = {
+    False: {64: (3, 128), 128: (2, 192), 192: (2, 128), 256: (2, 96)},
+    True: {64: (3, 96), 128: (2, 128), 256: (2, 64)},
+}
 # Bytes of the K and V of heads that are dealt out together: of an L2 of 50 MB, which also holds Q
 # and the output.
 BAND_BYTES = 1 << 25
@@ -111,16 +114,15 @@ def _measured(d: int, causal: bool, keys: int, block_k: int) -> AttentionConfig:
 
 def _narrow(widest: int, causal: bool, tight: bool, promotes: bool) -> AttentionConfig:
     """Of operands of 8 bits, with heads of up to `widest` elements. `tight`: of what takes more
-    registers.
+    registers. Warpgroups issue their MMAs as it comes: the unit of exponentials, and not the tensor
+    cores, is what they wait for.
     """
-    keys = NARROW_KEYS[promotes]
-    bn = next(n for d, n in keys.items() if widest <= d)
-    few = tight or (promotes and causal)
-    consumers = 3 if widest <= 64 and not promotes else 2
+    consumers, bn = next(x for d, x in NARROW_TILES[promotes].items() if widest <= d)
     return AttentionConfig(
-        bn=bn - (32 if few else 0),
+        bn=bn - (32 if tight else 0),
         consumers=consumers,
-        q_stages=2,
+        order="free",
+        q_stages=1 if promotes and causal else 2,
         schedule="dynamic",
         accumulate="promote" if promotes else "fast",
     )
