@@ -10,7 +10,25 @@ import tilepipe as tp
 
 pytest.importorskip("torch")
 
-from tilepipe.bench import grouped, grouped_blockwise, k_grouped
+from tilepipe.bench import (
+    grouped,
+    grouped_blockwise,
+    k_grouped,
+    k_grouped_blockwise,
+    operands,
+    timing,
+)
+from tilepipe.bench.beside import OURS
+from tilepipe.kernels.gemm_blockwise import (
+    grouped as gemm_grouped_blockwise,
+    k_grouped as gemm_k_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
+from tilepipe.registry.gemm_grouped_blockwise import (
+    GEMM_GROUPED_BLOCKWISE,
+    problem as product_of,
+)
 
 
 def test_shapes_from_texts() -> None:
@@ -67,3 +85,52 @@ def test_contests_of_fp8() -> None:
     assert found[0].flop == 2.0 * 32768 * 4096 * 7168
     (one,) = grouped_blockwise.contests({"form": "padded"}, ["64,512,256,3,even"], tp.H200, 0)
     assert one.problem == "64×512×256, 3 groups, even, padded"
+
+
+def test_contests_of_fp8_with_groups_along_k() -> None:
+    found = k_grouped_blockwise.contests({}, [], tp.H200, 0)
+    assert len(found) == len(k_grouped_blockwise.STANDARD)
+    (one,) = k_grouped_blockwise.contests({"m": 512}, [], tp.H200, 0)
+    assert one.problem == "512×512×2048, 4 groups, random"
+
+
+def test_a_form_that_is_not_measured() -> None:
+    with pytest.raises(tp.BindError, match="gemm_grouped measures form=rows, got form=padded"):
+        grouped.contests({"form": "padded"}, [], tp.H200, 0)
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands in memory of the host, two sets of them."""
+    for module in (operands, grouped_blockwise, k_grouped_blockwise):
+        monkeypatch.setattr(module, "DEVICE", "cpu")
+    monkeypatch.setattr(timing, "sets_for", lambda nbytes: 2)
+
+
+@pytest.mark.parametrize("form", ["rows", "padded"])
+def test_the_check_of_fp8_takes_what_the_kernel_computes(form: str, on_the_cpu: None) -> None:
+    """And sees what was not written, and one wrong element."""
+    given: dict[str, int | str] = {"m": 130, "n": 200, "k": 272, "experts": 3, "form": form}
+    settings, _ = GEMM_GROUPED_BLOCKWISE.configure(given, tp.H200)
+    x = grouped_blockwise.GroupedBlockwiseOperands(product_of(settings), settings, 0)
+    assert not x.check(OURS).right
+    c = x.c[OURS][0]
+    arrays = x.a[0], x.b[0], x.a_scales, x.b_scales, c, x.offsets
+    gemm_grouped_blockwise.bind(*arrays, BlockwiseGemmConfig()).run()
+    assert x.check(OURS).right
+    (c[0] if form == "padded" else c)[0, 3] += 100 * c.nan_to_num().float().std()
+    assert not x.check(OURS).right
+
+
+def test_the_check_of_fp8_with_groups_along_k_takes_what_the_kernel_computes(
+    on_the_cpu: None,
+) -> None:
+    problem = KGroupedBlockwiseProblem(136, 200, 992, 3)
+    x = k_grouped_blockwise.KGroupedBlockwiseOperands(problem, "random", 0)
+    assert not x.check(OURS).right
+    c = x.c[OURS][0]
+    arrays = x.a[0], x.b[0], x.a_scales, x.b_scales, c, x.offsets
+    gemm_k_grouped_blockwise.bind(*arrays, KGroupedBlockwiseGemmConfig()).run()
+    assert x.check(OURS).right
+    c[0, 0, 3] += 100 * c.float().std()
+    assert not x.check(OURS).right

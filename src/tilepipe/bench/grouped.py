@@ -187,6 +187,11 @@ def contests(
     """What `tilepipe bench gemm_grouped` measures: the shapes, or the one that settings state, or
     the standard ones.
     """
+    if given.get("form", "rows") != "rows":
+        raise BindError(
+            f"tilepipe bench {SPEC.name} measures form=rows, got form={given['form']}; groups with"
+            " a matrix each are measured by tilepipe bench gemm_grouped_blockwise"
+        )
     stated = {"m", "n", "k", "experts", "split"} & given.keys()
     wanted = [x for text in shapes for x in (STANDARD if text == "standard" else (parse(text),))]
     base = SPEC.settings | dict(given)

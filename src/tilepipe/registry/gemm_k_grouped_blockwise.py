@@ -88,4 +88,5 @@ GEMM_K_GROUPED_BLOCKWISE = KernelSpec(
     _make,
     _choose,
     _sizes,
+    bench="tilepipe.bench.k_grouped_blockwise",
 )
