@@ -113,7 +113,7 @@ LOADED_LATE = {
         "tilepipe.sim",
     },
     "ptx": {"tilepipe.check"},
-    "sim": {"tilepipe.timeline"},
+    "sim": {"tilepipe.sim", "tilepipe.timeline"},
     "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.ptx", "tilepipe.sim"},
 }
 # - those of a module that imports the importer

@@ -21,8 +21,11 @@ _STYLE = f"""
 @media (prefers-color-scheme:dark) {{.tilepipe {{{_DARK}}}}}
 [data-jp-theme-light="true"] .tilepipe {{{_LIGHT}}}
 [data-jp-theme-light="false"] .tilepipe {{{_DARK}}}
-.tilepipe .beside {{display:flex;gap:24px;flex-wrap:wrap;align-items:flex-start}}
-.tilepipe svg {{max-width:100%;max-height:82vh;height:auto}}
+.tilepipe .beside {{display:grid;grid-template-columns:minmax(0,3fr) minmax(0,2fr);gap:20px}}
+.tilepipe .beside > div {{overflow:auto}}
+.tilepipe .beside table {{font-size:11.5px;line-height:1.35}}
+.tilepipe svg {{width:100%;height:auto;max-height:84vh}}
+@media (max-width:900px) {{.tilepipe .beside {{grid-template-columns:minmax(0,1fr)}}}}
 .tilepipe table {{border-collapse:collapse;margin:4px 0 12px}}
 .tilepipe caption, .tilepipe h4 {{text-align:left;font-weight:600;font-size:13px;margin:8px 0 2px}}
 .tilepipe th {{text-align:left;font-weight:600;color:var(--tp-soft)}}
@@ -77,7 +80,8 @@ def table(
     head = "".join(text(heading, "th") for heading in headings)
     if not body:
         return ""
-    return f"<table>{text(caption, 'caption')}<tr>{head}</tr>{body}</table>"
+    title = text(caption, "caption") if caption else ""
+    return f"<table>{title}<tr>{head}</tr>{body}</table>"
 
 
 def _class(kind: str) -> str:

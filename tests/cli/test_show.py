@@ -26,7 +26,7 @@ def test_a_picture_and_a_page(file: Path, tilepipe: Call) -> None:
     page = Path("copy.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "<svg" in page
-    assert "awaited by" in page
+    assert "who, and in which lines" in page
 
 
 def test_json_and_a_picture(file: Path, tilepipe: Call) -> None:

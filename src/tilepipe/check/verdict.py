@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from tilepipe.check.faults import Fault as Fault, ScheduleStep as ScheduleStep, Step as Step
 from tilepipe.check.unreached import Coverage, Unreached
-from tilepipe.errors import BindError, SimFault
+from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, plain_int, require_bool, require_function, shown
 from tilepipe.machine.advice import add
 from tilepipe.machine.rules import require_rules
@@ -130,92 +131,6 @@ def require_options(
         )
 
 
-class ScheduleStep(NamedTuple):
-    """One scheduling decision: `agent` runs until it has performed `until` ops in all; or, if
-    `unit` >= 0, the `unit`-th asynchronous unit that it issued acts.
-
-    Attributes:
-        cluster: its index in the grid.
-        agent: its index in the cluster.
-        outcome: the answer to a request that can be refused: 1 granted, 0 refused; -1 for any other
-            step. Two values mark a choice for the whole execution instead of a step: 2: elect.sync
-            elects lane `agent` wherever that lane is active; 3: `agent` clusters run at once.
-    """
-
-    cluster: int
-    agent: int
-    until: int = 0
-    unit: int = -1
-    outcome: int = -1
-
-    @classmethod
-    def elect_lane(cls, lane: int) -> ScheduleStep:
-        """The choice of the lane that elect.sync elects."""
-        return cls(-1, lane, outcome=2)
-
-    @classmethod
-    def run_at_once(cls, clusters: int) -> ScheduleStep:
-        """The choice of how many clusters run at once."""
-        return cls(-1, clusters, outcome=3)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One line of a counterexample.
-
-    Attributes:
-        agent: who performs it: "role 'load' of CTA 0", or "a copy of role 'load' of CTA 0".
-        op: the op with its operands.
-        loc: its source line, "gemm.py:31".
-        effect: its effect on a barrier, "inputs.full[1]: phase 0 complete"; "" if it has none.
-    """
-
-    agent: str
-    op: str
-    loc: str
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault, with the schedule that leads to it.
-
-    Attributes:
-        kind: the class of the error, "RaceError".
-        message: the whole message of the error.
-        loc: its source line, "gemm.py:31"; "" if it has none.
-        schedule: the scheduling decisions that a replay performs, in order; the rest of the kernel
-            runs afterwards in a fixed order.
-        steps: the counterexample for a reader: only the steps that the fault depends on.
-        left_out: how many steps of the execution the fault does not depend on.
-    """
-
-    kind: str
-    message: str
-    loc: str
-    schedule: tuple[ScheduleStep, ...] = ()
-    steps: tuple[Step, ...] = ()
-    left_out: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        error: SimFault,
-        schedule: tuple[ScheduleStep, ...] = (),
-        steps: tuple[Step, ...] = (),
-        left_out: int = 0,
-    ) -> Fault:
-        """The fault that an error reports."""
-        return cls(
-            type(error).__name__,
-            str(error),
-            error.loc.short if error.loc is not None else "",
-            schedule,
-            steps,
-            left_out,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict on one instance, or on several combined.
@@ -265,6 +180,31 @@ class Verdict:
     def ok(self) -> bool:
         """True if the verdict is "verified"."""
         return self.verdict == "verified"
+
+    def __repr__(self) -> str:
+        found = "".join(f", {f.kind}" + (f" at {f.loc}" if f.loc else "") for f in self.faults[:3])
+        more = f", {len(self.faults) - 3} more" if len(self.faults) > 3 else ""
+        bound = f": {self.bound}" if self.bound else ""
+        executions = f"{self.traces:,} execution{'' if self.traces == 1 else 's'}"
+        of = f" of '{self.instance}'" if self.instance else ""
+        text = f"<Verdict {self.verdict}{bound}{of}: {executions}{found}{more}>"
+        return " ".join(text.split())
+
+    def _repr_html_(self) -> str:
+        from tilepipe.check.page import part
+
+        kind = {"verified": "good", "fault": "bad", "undecided": "open"}[self.verdict]
+        row = (
+            self.instance or "this launch",
+            self.method,
+            f"{self.traces:,}",
+            f"{self.states:,}",
+            f"{self.seconds:.3f}",
+            self.verdict + (f": {self.bound}" if self.bound else ""),
+        )
+        return part(
+            row, kind, self.faults, self.facts, self.explored_because, self.advice, self.unreached
+        )
 
     def report(self) -> dict[str, Any]:
         """The verdict as JSON data."""

@@ -36,19 +36,10 @@ if TYPE_CHECKING:
     from tilepipe.cli.programs import Target
     from tilepipe.machine.rules import Rules
 
-MEANING = (
-    "Verified means: these instances of this configuration, in every interleaving of the model that"
-    " docs/verification-gaps.md describes; never other shapes."
-)
 ONE_CTA = (
     "no launch here has more than one CTA, and what CTAs do to each other takes two. Where the"
     " kernel runs with more, check such a launch as well; --small leaves this line out."
 )
-NOT_REACHED = (
-    "Not reached, so nothing is verified about these lines. Choose problems, or settings, that"
-    " reach them:"
-)
-EXPLORED = "Explored, since one execution does not stand for all:"
 HEARTBEAT = 20.0  # seconds between two lines on stderr that say that a check goes on
 MOST_FACTS = 8  # instances; of a larger family --json has the facts
 
@@ -283,6 +274,7 @@ def _show(
 ) -> None:
     from tilepipe.check.unreached import listed
     from tilepipe.check.verdict import NOT_MODELLED
+    from tilepipe.check.wording import EXPLORED, MEANING, NOT_REACHED
 
     config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
     out.print(f"{found.what}{config}")

@@ -15,16 +15,13 @@ def part(d: Description) -> str:
     )
     tables += markup.table(
         "barriers",
-        ("", "a phase takes", "completed by", "awaited by"),
-        (
-            (x.name, x.needs, _who(d, x.actions, waits=False), _who(d, x.actions, waits=True))
-            for x in d.every_barrier
-        ),
+        ("a phase takes", "who, and in which lines"),
+        ((f"{x.name}: {x.needs}", _who(d, x.actions)) for x in d.every_barrier),
     )
     return markup.part(f'<div class="beside"><div>{d.svg()}</div><div>{tables}</div></div>')
 
 
-def _who(d: Description, actions: tuple[Action, ...], *, waits: bool) -> str:
-    """The roles that wait, or that complete phases, and in which lines."""
-    mine = (a for a in actions if a.waits == waits)
-    return "; ".join(f"{d.roles[a.role].name} {a.does} {', '.join(a.at)}" for a in mine)
+def _who(d: Description, actions: tuple[Action, ...]) -> str:
+    """The roles that complete phases, then those that wait."""
+    ordered = sorted(actions, key=lambda a: a.waits)
+    return "; ".join(f"{d.roles[a.role].name} {a.does} {', '.join(a.at)}" for a in ordered)

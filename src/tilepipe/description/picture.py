@@ -69,7 +69,8 @@ class _Picture:
         body = "".join(self.parts)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.y:g}"'
-            f' width="{self.width:g}" height="{self.y:g}" role="img" font-family="{escape(FONT)}">'
+            f' width="{self.width:g}" height="{self.y:g}" preserveAspectRatio="xMinYMin"'
+            f' role="img" font-family="{escape(FONT)}">'
             f"{title}<style>{style()}</style>"
             f"{rectangle(0, 0, self.width, self.y, 'back', radius=6)}{body}</svg>"
         )

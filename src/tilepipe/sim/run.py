@@ -26,44 +26,11 @@ from tilepipe.sim import lane_deadlocks
 from tilepipe.sim.analysis.data_flow import DecidingData
 from tilepipe.sim.analysis.live_locals import place
 from tilepipe.sim.codegen.module import Compiled, Params, compile_kernel
+from tilepipe.sim.role_stats import RoleStats as RoleStats, role_stats
 
 if TYPE_CHECKING:
     from tilepipe.timeline import Timeline
     from tilepipe.timeline.recording import Recording
-
-
-@dataclass(frozen=True)
-class RoleStats:
-    """What the agents of one role did, over all CTAs.
-
-    Attributes:
-        ops: executions by kind. bytes_loaded, bytes_stored: by TMA, whole boxes. waits_blocked:
-        waits that did not pass at once.
-    """
-
-    name: str
-    ops: dict[str, int] = field(default_factory=dict)
-    bytes_loaded: int = 0
-    bytes_stored: int = 0
-    mmas: int = 0
-    flops: int = 0
-    waits: int = 0
-    waits_blocked: int = 0
-
-    def __str__(self) -> str:
-        parts = []
-        if self.bytes_loaded:
-            parts.append(
-                f"loaded {self.bytes_loaded / 1e6:,.1f} MB in {self.ops['tma_load']:,} TMA copies"
-            )
-        if self.mmas:
-            parts.append(f"{self.mmas:,} MMAs, {self.flops / 1e9:,.2f} GFLOP")
-        if self.bytes_stored:
-            parts.append(
-                f"stored {self.bytes_stored / 1e6:,.1f} MB in {self.ops['tma_store']:,} TMA copies"
-            )
-        parts.append(f"{self.waits:,} waits, {self.waits_blocked:,} of them blocked")
-        return f"{self.name}: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +55,22 @@ class Run:
     steps: int
     seed: int
     timeline: Timeline | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        roles = ", ".join(role.name for role in self.roles) or "no roles"
+        advice = f", {len(self.advice)} advice" if self.advice else ""
+        return (
+            f"<Run ({roles}): {self.simulated_us:.1f} µs modelled, {self.steps:,} steps, seed"
+            f" {self.seed}{advice}>"
+        )
+
+    def _repr_html_(self) -> str:
+        from tilepipe.sim.page import part
+
+        head = (
+            f"{self.simulated_us:.1f} µs by the cost model, {self.steps:,} steps, seed {self.seed}"
+        )
+        return part(head, self.roles, self.timeline, self.advice, self.printed)
 
 
 def run(
@@ -174,7 +157,7 @@ def run(
     world.tensors = []
     us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
     return Run(
-        _role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps,
+        role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps,
         seed, None if recording is None else recording.timeline(launch.kernel.name, us),
     )  # fmt: skip
 
@@ -280,26 +263,3 @@ def _arguments(launch: Launch, compiled: Compiled) -> tuple[list[GlobalTensor], 
                 raise BindError(f"parameter '{p.name}' is a {p.dtype}, got {type(arg).__name__}")
             params[p.name, -1] = np.float32(arg) if p.dtype.is_float else int(arg)
     return tensors, params
-
-
-# -- statistics ------------------------------------------------------------------------
-
-
-def _role_stats(kernel: Kernel, world: World) -> list[RoleStats]:
-    out = []
-    for role in kernel.roles:
-        kinds: dict[str, int] = {}
-        loaded = stored = mmas = flops = waits = blocked = 0
-        for site in world.program.sites:
-            n = world.counts[site.id]
-            if site.role != role.name or not n:
-                continue
-            kinds[site.kind] = kinds.get(site.kind, 0) + n
-            loaded += n * site.nbytes if site.fills else 0
-            stored += n * site.nbytes if site.stores else 0
-            mmas += n if site.flops else 0
-            flops += n * site.flops
-            waits += n if site.waits else 0
-            blocked += world.blocked[site.id] if site.waits else 0
-        out.append(RoleStats(role.name, kinds, loaded, stored, mmas, flops, waits, blocked))
-    return out
