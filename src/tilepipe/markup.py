@@ -23,7 +23,7 @@ _STYLE = f"""
 [data-jp-theme-light="false"] .tilepipe {{{_DARK}}}
 .tilepipe .beside {{display:grid;grid-template-columns:minmax(0,3fr) minmax(0,2fr);gap:20px}}
 .tilepipe .beside > div {{overflow:auto}}
-.tilepipe .beside table {{font-size:11.5px;line-height:1.35}}
+.tilepipe .beside table {{font-size:11px;line-height:1.35}}
 .tilepipe svg {{width:100%;height:auto;max-height:84vh}}
 @media (max-width:900px) {{.tilepipe .beside {{grid-template-columns:minmax(0,1fr)}}}}
 .tilepipe table {{border-collapse:collapse;margin:4px 0 12px}}

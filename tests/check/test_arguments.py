@@ -194,7 +194,7 @@ def test_a_verdict_without_one_fault() -> None:
             ("a", bind_doubled()[0]),
             (
                 "instance 'a' needs a recipe, a function without arguments that makes the program;"
-                " got <Program '
+                " got <Program '"
             ),
         ),
     ],
