@@ -334,6 +334,26 @@ def test_the_arithmetic_of_a_tile(dtype: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("chip", "keys", "v_k_major", "v_swizzle_mode"),
+    [(tp.H200, 192, True, 64), (tp.H200, 128, True, 128), (tp.B200, 128, False, 128)],
+)
+def test_values_of_8_bits_have_contiguous_keys_on_hopper(
+    chip: tp.Chip, keys: int, v_k_major: bool, v_swizzle_mode: int
+) -> None:
+    rows = 128 if chip is tp.H200 else 256
+    config = tp.FA4Config(
+        qkv_dtype=tp.float8_e4m3, depth=128, BM=rows, BN=keys, num_kv_stages=2, chip=chip,
+        use_fused_kv=False,
+    )  # fmt: skip
+    assert (config.v_k_major, config.v_swizzle_mode) == (v_k_major, v_swizzle_mode)
+    wide = tp.FA4Config(
+        qkv_dtype=tp.bfloat16, depth=128, BM=rows, BN=keys, num_kv_stages=2, chip=chip,
+        use_fused_kv=False,
+    )  # fmt: skip
+    assert (wide.v_k_major, wide.v_swizzle_mode) == (False, 128)
+
+
+@pytest.mark.parametrize(
     ("layout", "order"), [("tile_layout_k_major", "row"), ("tile_layout_mn_major", "col")]
 )
 def test_layouts(layout: str, order: str) -> None:
