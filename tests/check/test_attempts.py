@@ -77,6 +77,44 @@ def test_a_fault_with_all_clusters_at_once_is_not_sought_with_fewer() -> None:
 
 
 @tp.kernel()
+def racing_after_tests(ctx: tp.Context, out: Any) -> None:
+    """A ring whose consumer tests before each wait; in the end both roles write."""
+    full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
+    back = tp.SharedMemBarrier.allocate(ctx, 1, "back")
+
+    @ctx.role("fill", warps=1)
+    def fill() -> None:
+        for i in ctx.range(3):
+            with ctx.elect_one():
+                full.arrive()
+            back.wait(i % 2)
+        with ctx.elect_one():
+            ctx.store(out[0], 1)
+
+    @ctx.role("use", warps=1)
+    def use() -> None:
+        for i in ctx.range(3):
+            ready = full.try_wait(i % 2)
+            with ctx.when(~ready):
+                full.wait(i % 2)
+            with ctx.elect_one():
+                back.arrive()
+        with ctx.elect_one():
+            ctx.store(out[0], 2)
+
+
+def test_a_fault_with_waits_in_the_place_of_tests_is_sought_again_with_tests() -> None:
+    """What the first execution has counted is forgotten."""
+    launch = racing_after_tests.bind(np.zeros(1, np.int32)).launch_args
+    front_end = front_end_of(launch, "practice")
+    assert len(front_end.possible_guards().tests) == 1
+    explorer = Explorer(front_end, Bounds(), Reductions(), None)
+    verdict = decide(explorer, False, "", shorten=False)
+    assert not front_end.guards.tests
+    assert (verdict.verdict, verdict.traces, verdict.states) == ("fault", 2, 20)
+
+
+@tp.kernel()
 def numbered(ctx: tp.Context, out: Any, *, least: int) -> None:
     """The elected lane stores its number, which is to be below some, after the other role or before
     it.
