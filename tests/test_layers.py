@@ -39,7 +39,9 @@ ALLOWED = {
     # nothing of `cuda`: the reader checks what the printer prints
     "ptx": BASE | {"ir", "machine", "check"},
     "check": BASE | {"ir", "machine", "ptx", "sim"},
-    "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda", "ptx", "description"},
+    "export": BASE | {"ir", "cuda"},
+    "program": BASE
+    | {"ir", "lang", "machine", "sim", "check", "cuda", "export", "ptx", "description"},
     "kernels": BASE | {API},
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
     "testing": BASE | {API, "ir", "machine", "sim", "check", "program", "ptx"},
@@ -98,12 +100,14 @@ LOADED_LATE = {
     },
     "cuda": {"cuda"},
     "description": {"tilepipe.description"},
+    "export": {"tilepipe.export"},
     "files": {"fcntl", "tempfile"},
     "host_arguments": {"difflib"},
     "lang": {"difflib"},
     "kernels": {"json", "torch"},
     "ops": {"_typeshed", "tilepipe.cuda", "torch"},
     "program": {
+        "pathlib",
         "tilepipe.check",
         "tilepipe.cuda",
         "tilepipe.description",

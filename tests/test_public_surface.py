@@ -15,8 +15,8 @@ from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
 
 ERRORS = """
-BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError
-KernelAssertError LaunchError LimitError MemberError NotModelledError PoisonError PtxError
+BarrierError BindError CompileError CountError DeadlockError ExitError ExportError HandleError
+HangError KernelAssertError LaunchError LimitError MemberError NotModelledError PoisonError PtxError
 RaceError SimFault
 TilepipeError TraceError UnavailableError UnfinishedError
 """
@@ -26,7 +26,8 @@ DTYPES = (
 )
 LANGUAGE = (
     "B200 Chip ElementRef Fragment FragmentValue H200 Context dtype GlobalTensor KernelFunction"
-    " NamedBarrier Program Scalar SmemTile SmemTileArray TensorMap Value Var kernel tensor_map"
+    " NamedBarrier Program Scalar SmemTile SmemTileArray TensorMap Value Var kernel load_exported"
+    " tensor_map FOURS_ORDER"
 )
 PIPELINES = """
 AheadTile AheadTiles AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext
@@ -59,6 +60,7 @@ SUBPACKAGES = {
     "cli",
     "cuda",
     "errors",
+    "export",
     "files",
     "ir",
     "kernels",
@@ -107,6 +109,8 @@ def test_public_members() -> None:
         "check",
         "compile",
         "describe",
+        "export",
+        "grid_function",
         "launch",
         "launcher",
         "ptx",
@@ -160,8 +164,9 @@ def test_options_of_a_launch_and_of_matmul() -> None:
     )
     assert (
         names(tp.ops.attention)
-        == "q k v causal window scale softcap slopes sinks score align cu_seqlens_q cu_seqlens_k"
-        " max_seqlen_q max_seqlen_k out return_lse layout seed progress settings"
+        == "q k v causal window scale softcap slopes sinks score align block_mask block_size"
+        " cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k q_descale k_descale v_descale out"
+        " out_dtype return_lse layout seed progress settings"
     )
     assert (
         names(tp.ops.attention_decode)
@@ -192,7 +197,7 @@ def test_every_public_class_says_what_it_is() -> None:
 # that it costs a fraction of a second. A kernel is traced with `lang`, `pipelines` and `ir`; what
 # runs, checks, compiles, measures or prints it is imported when it is asked for.
 IMPORTED = """
-_version errors host_arguments ir lang pipelines program public_members
+_version errors export host_arguments ir lang pipelines program public_members
 """
 # Of the standard library: each costs milliseconds, and few want it.
 HEAVY = {

@@ -22,6 +22,7 @@ from tilepipe.errors import (
     CountError as CountError,
     DeadlockError as DeadlockError,
     ExitError as ExitError,
+    ExportError as ExportError,
     HandleError as HandleError,
     HangError as HangError,
     KernelAssertError as KernelAssertError,
@@ -38,6 +39,7 @@ from tilepipe.errors import (
     UnavailableError as UnavailableError,
     UnfinishedError as UnfinishedError,
 )
+from tilepipe.export import load_exported as load_exported
 from tilepipe.ir.chip import B200 as B200, H200 as H200, Chip as Chip
 from tilepipe.ir.dtypes import (
     DType as DType,

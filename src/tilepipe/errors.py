@@ -67,6 +67,10 @@ class LaunchError(TilepipeError):
     """The CUDA driver refused to load or to launch a kernel, or the kernel failed on the GPU."""
 
 
+class ExportError(TilepipeError):
+    """A kernel cannot be exported, or an exported one is not as it was written."""
+
+
 class HangError(TilepipeError):
     """A wait of a debug build's launch did not end on the GPU: which role waits where, for what,
     and who else was waiting.

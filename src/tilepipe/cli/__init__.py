@@ -1,5 +1,5 @@
-"""The command line: `tilepipe kernels | show | run | check | replay | compile | timeline | ptx |
-demo | bench | tune`.
+"""The command line: `tilepipe kernels | show | run | check | replay | compile | export | timeline |
+ptx | demo | bench | tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
 have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
@@ -19,6 +19,7 @@ import typer
 
 from tilepipe.cli import (
     check as check,
+    export as export,
     measure as measure,
     ptx as ptx,
     replay as replay,

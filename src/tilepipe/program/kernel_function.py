@@ -30,7 +30,7 @@ from tilepipe.program.arguments import (
     refuse_shared_memory,
     resolved,
 )
-from tilepipe.program.program import Program
+from tilepipe.program.program import GridFunction, Program
 
 
 class KernelFunction:
@@ -122,7 +122,8 @@ class KernelFunction:
             chip, other = self._cluster_for(everything, CHIPS[kernel.arch])
             kernel = kernel if other == cluster else self._trace(named, everything, other, chip)
         refuse_shared_memory(kernel, named)
-        grid = self._grid_size(named, everything, kernel, chip)
+        known_to_grid = _known_to_grid(named, everything, kernel, chip)
+        grid = self._grid_size(known_to_grid, kernel, chip)
         check_conditions(
             kernel, grid, {n: a.shape if isinstance(a, TensorMap) else a for n, a in named.items()}
         )
@@ -134,6 +135,7 @@ class KernelFunction:
                 {n: launch_argument(a) for n, a in named.items() if a is not None},
                 chip,
             ),
+            GridFunction(self._grid, known_to_grid),
         )
 
     def forget(self) -> None:
@@ -169,14 +171,8 @@ class KernelFunction:
                 kernel = self._traces.setdefault(key, kernel)
         return kernel
 
-    def _grid_size(
-        self, named: dict[str, Argument], static: dict[str, Any], kernel: Kernel, chip: Chip
-    ) -> int:
-        occupancy = (
-            max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
-        )
-        occupancy = min(occupancy, 2048 // kernel.threads)
-        known = static | named | {"chip": chip, "occupancy": occupancy}
+    def _grid_size(self, known: dict[str, Any], kernel: Kernel, chip: Chip) -> int:
+        occupancy = known["occupancy"]
         found = resolved(self._grid, "grid", known)
         extents = [
             plain_int(extent)
@@ -240,6 +236,15 @@ def kernel(
     if not isinstance(cooperative, bool):
         raise BindError(f"@tp.kernel: cooperative= is True or False, got {shown(cooperative)}")
     return lambda function: KernelFunction(function, grid, cluster, cooperative, ctas_per_sm)
+
+
+def _known_to_grid(
+    named: dict[str, Argument], static: dict[str, Any], kernel: Kernel, chip: Chip
+) -> dict[str, Any]:
+    """What `grid=` may ask for, by name."""
+    occupancy = max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
+    occupancy = min(occupancy, 2048 // kernel.threads)
+    return static | named | {"chip": chip, "occupancy": occupancy}
 
 
 def _by_type(x: Any) -> object:

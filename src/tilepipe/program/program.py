@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.program.arguments import check_zeros
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tilepipe.check import Bounds, Fault, Reductions, Verdict
     from tilepipe.check.sensitivity import Sensitivity
     from tilepipe.cuda import Compiled
@@ -31,6 +34,16 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 2000
 
 
+@dataclass(frozen=True, eq=False)
+class GridFunction:
+    """`grid=` of a kernel. `given`: a number, a tuple or a function; `known`: what it may ask for,
+    by name.
+    """
+
+    given: Any
+    known: Mapping[str, Any]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A traced kernel with its arguments. `print(program)` shows the ops, their source lines and
@@ -39,6 +52,7 @@ class Program:
 
     kernel: Kernel
     launch_args: Launch
+    grid_function: GridFunction | None = field(default=None, repr=False)
     _moved: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -256,6 +270,41 @@ class Program:
         from tilepipe import cuda
 
         return cuda.compile(self.kernel, arch=arch, emit=emit)
+
+    def export(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        extents: Mapping[str, Sequence[int | str]] | None = None,
+        zero: Sequence[str] = (),
+        arch: str | None = None,
+    ) -> Path:
+        """Compiles it, and writes what it takes to launch it without Python or a compiler: a
+        cubin, a launcher in C99 that needs the CUDA driver alone, and a manifest, which
+        `tp.load_exported` reads. Needs no GPU. docs/how-to/export.md shows both.
+
+        Args:
+            directory: made where it is not there.
+            name: of the files and of the functions in C; the kernel's unless given.
+            extents: of tensors by name, outermost first: a name where the extent is chosen at each
+                launch, the same name where extents are equal; a number where it is fixed, as all
+                extents are of tensors that are not mentioned: `{"a": ("m", "k"), "b": ("n", "k"),
+                "c": ("m", "n")}`. What `bind` asks of shapes beyond that is not checked again.
+            zero: tensors that hold zeros before the first launch, and again after each; those of a
+                `tp.AtomicScheduler` are known. The manifest and the header say so.
+            arch: as for `source`.
+
+        Returns:
+            The path of the manifest.
+
+        Raises:
+            ExportError: the grid cannot be expressed by extents, the names contradict the arrays,
+                or a file cannot be written. CompileError: NVRTC refuses it.
+        """
+        from tilepipe.program.exporting import export
+
+        return export(self, directory, name=name, extents=extents or {}, zero=zero, arch=arch)
 
     def ptx(self, arch: str | None = None) -> PtxLaunch:
         """The PTX that NVRTC makes of its printed CUDA, bound to its arguments: `.run(seed=)` runs

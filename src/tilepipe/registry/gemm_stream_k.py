@@ -68,4 +68,5 @@ GEMM_STREAM_K = KernelSpec(
     _choose,
     _sizes,
     bench="tilepipe.bench.stream_k",
+    zero=("flags",),
 )

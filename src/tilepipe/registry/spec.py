@@ -53,6 +53,8 @@ class KernelSpec:
         bench: the module whose `contests` `tilepipe bench` measures, or "module:kernel", whose
             `contests_of(kernel)`; "" where there is none. It is imported when it is asked for: it
             may need PyTorch.
+        zero: tensors that hold zeros before the first launch and after each, where the kernel does
+            not say so itself.
     """
 
     name: str
@@ -64,6 +66,7 @@ class KernelSpec:
     choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
     sizes: Callable[[Mapping[str, Any]], Sizes]
     bench: str = ""
+    zero: tuple[str, ...] = ()
 
     @functools.cached_property
     def settings(self) -> dict[str, Setting]:

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,8 +120,13 @@ class Launcher:
         compiled: Compiled,
         function: driver.Function,
         strides: dict[str, tuple[int, ...]],
+        passed: Sequence[Argument] | None = None,
     ) -> None:
-        """`strides`: the strides of each tensor by name, in bytes, outermost first."""
+        """
+        Args:
+            strides: the strides of each tensor by name, in bytes, outermost first.
+            passed: the arguments of the compiled code; found from the kernel's ops unless given.
+        """
         self.compiled = compiled
         self.ordinal = function.ordinal
         self.max_clusters = function.max_clusters
@@ -132,7 +138,7 @@ class Launcher:
         self._configs: dict[int, Any] = {}  # by stream
         self._args = launch.args
         self._strides = strides
-        self._arguments = arguments(launch.kernel)
+        self._arguments = arguments(launch.kernel) if passed is None else passed
         self._packed: OrderedDict[tuple[int, ...], Packed] = OrderedDict()
         self._lock = threading.Lock()
         self._forms = {a.param.name: self._form(a) for a in self._arguments if a.kind == "map"}

@@ -4,7 +4,7 @@ kernel writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,16 +20,18 @@ _GUARD = 256  # bytes; the alignment of cuMemAlloc, which the copy keeps
 
 
 @contextmanager
-def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
+def staged(
+    launch: Launch, ordinal: int, written: Collection[str] | None = None
+) -> Iterator[dict[str, int]]:
     """Copies the tensors of a launch to device memory, and yields the address of element 0 of each
     by name. When the block ends without an error, waits for the device and copies back the tensors
-    that the kernel writes.
+    that the kernel writes: those that its ops write unless `written` names them.
 
     The memory of an array is copied as it is, with the gaps between its rows, so that its strides
     are valid on the GPU too.
     """
     arrays = {name: arg.array for name, arg in launch.args.items() if isinstance(arg, TensorArg)}
-    written = tensor_uses(launch.kernel)[0]
+    changed = tensor_uses(launch.kernel)[0] if written is None else set(written)
     places: dict[str, tuple[int, int]] = {}  # name -> allocation, bytes from its start to element 0
     with driver.current(ordinal):
         try:
@@ -43,7 +45,7 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
             driver.call("cuStreamSynchronize", 0)
             yield {name: memory + start for name, (memory, start) in places.items()}
             wait_for(launch.kernel.name)
-            for name in sorted(written & places.keys()):
+            for name in sorted(changed & places.keys()):
                 _copy_back(arrays[name], *places[name])
         finally:
             for memory, _ in places.values():

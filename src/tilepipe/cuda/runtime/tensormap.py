@@ -101,6 +101,45 @@ class TiledMap:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class MapRecipe:
+    """What is the same in all maps of a parameter.
+
+    Attributes:
+        data_type, swizzle: as of `TiledMap`.
+        order: dimensions of the tensor, innermost first.
+        box: extents of the box in that order; of 4-bit elements, in bytes.
+    """
+
+    data_type: str
+    swizzle: str
+    order: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+def map_recipe(param: TensorParam) -> MapRecipe:
+    """How the maps of a parameter that has a box are encoded.
+
+    Raises:
+        BindError: TMA has no such box.
+    """
+    assert param.box is not None
+    inner = param.contiguous_axis
+    order = (inner, *(axis for axis in reversed(range(param.rank)) if axis != inner))
+    box = list(param.box)
+    if param.swizzle:
+        box[inner] = min(box[inner], param.swizzle * 8 // param.dtype.bits)
+    if broken := broken_extent_rule(box) or broken_line_rule(box[inner], param.dtype):
+        raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
+    box[inner] //= param.dtype.per_byte
+    return MapRecipe(
+        _DATA_TYPE[param.dtype.name],
+        _SWIZZLE[param.swizzle],
+        order,
+        tuple(box[axis] for axis in order),
+    )
+
+
 _ADDRESSES = 1 << 64
 # Bit 85 of a map tells Blackwell that its tensor takes 128 KiB or more, for the addresses of what
 # lies outside; Hopper does not read it. Drivers before CUDA 13.2 set it for smaller tensors, too:
@@ -163,19 +202,16 @@ def tiled_map(
     byte_strides = [stride * param.dtype.bits // 8 for stride in strides]
     if broken := broken_array_rule(shape, byte_strides, inner, nbytes, address):
         raise BindError(f"tensor '{param.name}': {broken}")
-    order = [inner, *(axis for axis in reversed(range(param.rank)) if axis != inner)]
-    box = list(param.box)
-    if param.swizzle:
-        box[inner] = min(box[inner], param.swizzle * 8 // param.dtype.bits)
-    if broken := broken_extent_rule(box) or broken_line_rule(box[inner], param.dtype):
-        raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
-    box[inner] //= share
+    recipe = map_recipe(param)
     row = -(-shape[inner] * nbytes // ALIGNMENT) * ALIGNMENT
     # TMA never uses the stride of a dimension of extent 1, but checks it: any legal one will do.
     used = [
         stride if extent > 1 else row for stride, extent in zip(byte_strides, shape, strict=True)
     ]
-    dims, before = [(shape[axis], used[axis], box[axis]) for axis in order], 0
+    dims, before = (
+        [(shape[a], used[a], n) for a, n in zip(recipe.order, recipe.box, strict=True)],
+        0,
+    )
     if param.ragged:
         rows, step, count = dims[1]
         if param.loaded:
@@ -189,8 +225,8 @@ def tiled_map(
             before = count * step
     extents, steps, counts = zip(*dims, strict=True)
     return TiledMap(
-        _DATA_TYPE[param.dtype.name],
-        _SWIZZLE[param.swizzle],
+        recipe.data_type,
+        recipe.swizzle,
         extents,
         steps[1:],
         counts,

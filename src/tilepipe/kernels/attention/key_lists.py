@@ -72,7 +72,7 @@ class KeyList:
 def grid(lists: tp.TensorMap) -> int:
     """A warp for each list."""
     batch, heads, tiles, _ = lists.shape
-    return int(batch * heads * tiles)
+    return batch * heads * tiles
 
 
 @tp.kernel(grid=grid)

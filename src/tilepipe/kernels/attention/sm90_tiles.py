@@ -22,7 +22,7 @@ def grid(
         tiles = batch[0] * heads * -(-s_q // cfg.bm)
     else:
         tiles = heads * slots(s_q, q_bounds.shape[0] - 1, cfg.bm)
-    return int(tiles if cfg.schedule == "single" else min(tiles, chip.sms))
+    return tiles if cfg.schedule == "single" else min(tiles, chip.sms)
 
 
 @dataclass(frozen=True, eq=False)

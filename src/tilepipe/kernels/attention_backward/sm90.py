@@ -45,7 +45,7 @@ OF_DO, OF_Q = 0, 1  # parts of a stage of the ring, in the order in which they a
 def grid(k: tp.TensorMap) -> int:
     """A CTA for each tile of keys."""
     batch, kv_heads, s_kv, _ = k.shape
-    return int(batch * kv_heads * -(-s_kv // KEYS))
+    return batch * kv_heads * -(-s_kv // KEYS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ VECTOR = 8  # elements of a thread
 
 def _grid(delta: tp.TensorMap) -> int:
     batch, heads, s_q = delta.shape
-    return int(batch * heads * -(-s_q // ROWS))
+    return batch * heads * -(-s_q // ROWS)
 
 
 def _place(ctx: tp.Context, delta: tp.GlobalTensor) -> tuple[tp.Value, tp.Value, tp.Value]:

@@ -1,0 +1,264 @@
+"""What a launch of an exported kernel needs to know, as a JSON file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilepipe import _version, files
+from tilepipe.errors import ExportError
+from tilepipe.export.rules import Number, Rule, from_json, to_json
+from tilepipe.ir import dtypes
+from tilepipe.ir.memory import ScalarParam, TensorParam
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor parameter.
+
+    Attributes:
+        extents: outermost first, numbers where they are fixed, and names.
+        memory: dimensions as they lie in memory, outermost first.
+        strides: those that the exported program had, in elements; None where it had no gaps.
+        written: the kernel writes it. zero: it must hold zeros when the kernel starts.
+    """
+
+    param: TensorParam
+    extents: tuple[int | str, ...]
+    memory: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    written: bool = False
+    zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A parameter passed by value. `value`: that of the exported program."""
+
+    param: ScalarParam
+    value: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """An argument of the machine code: `cuda.codegen.parameters.Argument`, by name."""
+
+    kind: str
+    parameter: str
+    axis: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a launch must meet. `message` has a `{}` for each value of `shows`; `at`: FILE:LINE of
+    the kernel.
+    """
+
+    holds: Rule
+    message: str
+    shows: tuple[Rule, ...]
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """An exported kernel.
+
+    Attributes:
+        name: of its files. kernel: of the Python function. entry: of the `__global__` function.
+        sms: multiprocessors that the grid counts on; 0: it does not depend on them.
+        threads: of a CTA. cluster: CTAs of a cluster. smem_bytes: of dynamic shared memory.
+        grid: CTAs. conditions: of each launch.
+        cubin_sha256: of the machine code; source_sha256: of the CUDA that it was compiled from.
+    """
+
+    name: str
+    kernel: str
+    entry: str
+    arch: str
+    sms: int
+    threads: int
+    cluster: int
+    smem_bytes: int
+    cooperative: bool
+    parameters: tuple[Tensor | Scalar, ...]
+    arguments: tuple[Passed, ...]
+    grid: Rule
+    conditions: tuple[Condition, ...]
+    cubin_bytes: int
+    cubin_sha256: str
+    source_sha256: str
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors among the parameters, in their order."""
+        return tuple(x for x in self.parameters if isinstance(x, Tensor))
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The parameters passed by value, in their order."""
+        return tuple(x for x in self.parameters if isinstance(x, Scalar))
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the extents that are chosen at each launch, in the order of their first
+        use.
+        """
+        names = (n for tensor in self.tensors for n in tensor.extents if isinstance(n, str))
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def cubin_file(self) -> str:
+        """The name of the file with the machine code."""
+        return f"{self.name}.cubin"
+
+    @property
+    def compute_capability(self) -> tuple[int, int, bool]:
+        """(major, minor, whether later minor versions will do) of a GPU that runs it."""
+        digits = self.arch.removeprefix("sm_")[:-1]
+        return int(digits[:-1]), int(digits[-1]), self.arch.endswith("f")
+
+    def runs_on(self, major: int, minor: int) -> bool:
+        """Whether a GPU of this compute capability runs it."""
+        home, least, family = self.compute_capability
+        return major == home and (minor >= least if family else minor == least)
+
+    def to_text(self) -> str:
+        """The manifest as JSON, with a SHA-256 of all of it."""
+        body = self._fields()
+        return json.dumps(body | {"sha256": _digest(body)}, indent=1) + "\n"
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "tilepipe": _version.__version__,
+            "name": self.name,
+            "kernel": self.kernel,
+            "entry": self.entry,
+            "arch": self.arch,
+            "sms": self.sms,
+            "threads": self.threads,
+            "cluster": self.cluster,
+            "smem_bytes": self.smem_bytes,
+            "cooperative": self.cooperative,
+            "parameters": [_to_fields(x) for x in self.parameters],
+            "arguments": [
+                {"kind": x.kind, "parameter": x.parameter}
+                | ({} if x.axis < 0 else {"axis": x.axis})
+                for x in self.arguments
+            ],
+            "grid": to_json(self.grid),
+            "conditions": [
+                {
+                    "holds": to_json(x.holds),
+                    "message": x.message,
+                    "shows": [to_json(y) for y in x.shows],
+                    "at": x.at,
+                }
+                for x in self.conditions
+            ],
+            "cubin": {
+                "file": self.cubin_file,
+                "bytes": self.cubin_bytes,
+                "sha256": self.cubin_sha256,
+            },
+            "source_sha256": self.source_sha256,
+        }
+
+
+def _to_fields(x: Tensor | Scalar) -> dict[str, Any]:
+    if isinstance(x, Scalar):
+        dtype = x.param.dtype.name
+        return {"name": x.param.name, "kind": "scalar", "dtype": dtype, "value": x.value}
+    p = x.param
+    return {
+        "name": p.name,
+        "kind": "tensor",
+        "dtype": p.dtype.name,
+        "rank": p.rank,
+        "extents": list(x.extents),
+        "memory": list(x.memory),
+        "strides": None if x.strides is None else list(x.strides),
+        "order": p.order,
+        "box": None if p.box is None else list(p.box),
+        "swizzle": p.swizzle,
+        "ragged": p.ragged,
+        "loaded": p.loaded,
+        "written": x.written,
+        "zero": x.zero,
+    }
+
+
+def _from_fields(found: Mapping[str, Any]) -> Tensor | Scalar:
+    name, dtype = found["name"], dtypes.dtype(found["dtype"])
+    if found["kind"] == "scalar":
+        return Scalar(ScalarParam(name, dtype), found["value"])
+    box = None if found["box"] is None else tuple(found["box"])
+    param = TensorParam(
+        name, dtype, found["rank"], found["order"], box, found["swizzle"], found["ragged"],
+        found["loaded"],
+    )  # fmt: skip
+    strides = None if found["strides"] is None else tuple(found["strides"])
+    extents, memory = tuple(found["extents"]), tuple(found["memory"])
+    return Tensor(param, extents, memory, strides, found["written"], found["zero"])
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(path: Path) -> Manifest:
+    """The manifest in a file.
+
+    Raises:
+        ExportError: there is no such file, it is none, of another format, or was changed.
+    """
+    try:
+        text = files.read(path)
+    except OSError as error:
+        raise ExportError(f"cannot read the manifest {path}: {error.strerror}") from None
+    try:
+        body = json.loads(text)
+        digest, version = body.pop("sha256"), body["format"]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise ExportError(f"{path} is no manifest of an exported kernel") from None
+    if version != FORMAT:
+        raise ExportError(
+            f"{path} is of format {version}, written by tilepipe {body.get('tilepipe')}; this is"
+            f" tilepipe {_version.__version__}, which reads format {FORMAT}. Export it again."
+        )
+    if _digest(body) != digest:
+        raise ExportError(
+            f"{path} is not as it was exported: its SHA-256 is another. Export again, all files"
+            " together."
+        )
+    return Manifest(
+        body["name"],
+        body["kernel"],
+        body["entry"],
+        body["arch"],
+        body["sms"],
+        body["threads"],
+        body["cluster"],
+        body["smem_bytes"],
+        body["cooperative"],
+        tuple(map(_from_fields, body["parameters"])),
+        tuple(Passed(x["kind"], x["parameter"], x.get("axis", -1)) for x in body["arguments"]),
+        from_json(body["grid"]),
+        tuple(
+            Condition(
+                from_json(x["holds"]), x["message"], tuple(map(from_json, x["shows"])), x["at"]
+            )
+            for x in body["conditions"]
+        ),
+        body["cubin"]["bytes"],
+        body["cubin"]["sha256"],
+        body["source_sha256"],
+    )
