@@ -91,7 +91,8 @@ def test_values(lengths: list[int], family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"ctas": 1, "stages": 4}, {"bn": 32}, {"bn": 48, "stages": 1}]
+    "settings",
+    [{"ctas": 1, "stages": 4}, {"ctas": 2, "stages": 3}, {"bn": 32}, {"bn": 48, "stages": 1}],
 )
 def test_settings(settings: dict[str, Any]) -> None:
     given, q, cache = operands(LENGTHS["of all kinds"])

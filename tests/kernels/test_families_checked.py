@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.gpu.gemms import FAMILIES
-from tests.kernels.attention_decode.families import FAMILIES as DECODE
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
 from tests.kernels.gemm_blockwise.k_grouped_families import FAMILIES as K_BLOCKWISE
 from tests.kernels.gemm_gated.families import FAMILIES as GATED
@@ -70,7 +69,6 @@ CASES: list[Case] = [
     *(("gemm_blockwise", settings) for settings in BLOCKWISE),
     *(("gemm_blockwise", pair | {"arch": "sm100"}) for pair in PAIRS),
     *(("attention", settings) for settings in ATTENTION),
-    *(("attention_decode", family) for family in DECODE.values()),
     *(
         ("attention", {"arch": "sm100", "d": d, "causal": causal})
         for d in (64, 128)

@@ -340,6 +340,7 @@ DECODE: dict[str, Settings] = {
     "three tokens": {"tokens": 3, "heads": 8, "kv_heads": 2},
     "three tokens, all keys": {"tokens": 3, "causal": False},
     "64 rows, one CTA of an SM": {"tokens": 4, "heads": 16, "ctas": 1, "stages": 6},
+    "two CTAs of an SM": {"ctas": 2, "stages": 2},
     "32 keys": {"bn": 32, "stages": 4},
     "pages of 8": {"page": 8, "tokens": 2},
     "pages of 16": {"page": 16},
@@ -439,7 +440,7 @@ COMPILED: dict[str, tuple[str, ...]] = {
     "attention.sm90": ("default", "d 64 causal free tile persistent"),
     "attention_backward.sm90": ("default", "d 64 causal in turns"),
     "attention.sm100": ("default", "d 64 causal"),
-    "attention_decode.sm90": ("default", "pages of 16", "three tokens"),
+    "attention_decode.sm90": ("default", "two CTAs of an SM", "pages of 16", "three tokens"),
 }
 
 # Problems that are run: small ones.

@@ -15,7 +15,7 @@ from tilepipe.kernels.attention_decode import sm90
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
-from tilepipe.kernels.attention_decode.shares import CHUNK
+from tilepipe.kernels.attention_decode.shares import CHUNK, share_size
 from tilepipe.kernels.attention_decode.validation import INPUTS, LARGEST_HEAD, Extents
 from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
 from tilepipe.registry.products import check_sizes
@@ -125,10 +125,13 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     for steps, empty in zip(steps_of(cfg.stages), (1, CHUNK - 1), strict=True):
         tiles = max(ctas * steps - (empty == 1), 4)
         first = tiles - max(tiles // 3, 1)
-        # so many that the first share ends within the first sequence
-        before = min(max(-(-(tiles + empty) // ctas) - first // 2, 0), empty)
         keys = [first * cfg.bn - 3, (tiles - first) * cfg.bn]
-        lengths = [0] * before + keys + [0] * (empty - before)
+        lengths = next(
+            lengths
+            for before in range(empty, -1, -1)
+            for lengths in [[0] * before + keys + [0] * (empty - before)]
+            if before == 0 or _cut(lengths, cfg, settings["kv_heads"], ctas)
+        )
         extents: dict[str, Setting] = {
             "batch": len(lengths),
             "s": max(lengths),
@@ -137,6 +140,12 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
         name = f"{ctas} CTAs, sequences of {keys[0]} and {keys[1]} keys, {empty} of none"
         found[name] = Size(extents, SMS)
     return found
+
+
+def _cut(lengths: list[int], cfg: DecodeConfig, heads: int, ctas: int) -> bool:
+    """Whether the first share ends within a sequence."""
+    tiles = [max(-(-keys // cfg.bn), 1) for keys in lengths for _ in range(heads)]
+    return share_size(sum(tiles), ctas) not in np.cumsum(tiles)
 
 
 ATTENTION_DECODE = KernelSpec(

@@ -15,8 +15,10 @@ from tests.kernels.attention_decode.families import FAMILIES
 from tilepipe import cuda
 from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import mutants
+from tilepipe.check.verdict import combine, too_small
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
+from tilepipe.kernels.attention_decode.shares import share_size
 from tilepipe.kernels.attention_decode.sm90 import attention_decode, bind
 from tilepipe.registry.attention_decode import ATTENTION_DECODE as SPEC
 from tilepipe.registry.instances import small_chip
@@ -151,6 +153,36 @@ def test_machine_code(family: str) -> None:
     compiled = cuda.compile(made(family).program.kernel)
     assert compiled.spill_bytes == compiled.stack_bytes == 0
     assert "C75" not in compiled.log
+
+
+@pytest.mark.parametrize(
+    ("total", "ctas", "size"),
+    [
+        (0, 4, 1),
+        (5, 4, 2),
+        (124, 4, 31),
+        (125, 4, 32),
+        (129, 4, 34),
+        (16384, 264, 64),
+        (65536, 264, 256),
+    ],
+)
+def test_the_size_of_a_share(total: int, ctas: int, size: int) -> None:
+    """Up to a sixteenth more than an equal part, a multiple of a power of two."""
+    assert share_size(total, ctas) == size
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(6, suite=6)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_verified(family: str) -> None:
+    """In every order of tickets; no line is left out."""
+    _, instances = SPEC.instances(FAMILIES[family])
+    verdicts = [x.make().check() for x in instances]
+    assert [(v.verdict, v.method) for v in verdicts] == [("verified", "explored")] * 2
+    assert all(v.traces > 1 for v in verdicts)
+    assert too_small(verdicts) == ""
+    assert combine(verdicts).unreached == []
 
 
 MUTATED: dict[str, Any] = {"d": 64, "bn": 32, "stages": 2, "ctas": 1, "lse": False}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.config import PARTS
 from tilepipe.kernels.attention_decode.shares import Segment, Share
 
 THREADS = 128  # of a warpgroup
@@ -24,6 +23,7 @@ class Results:
             items that several CTAs share, O and the logarithm of the sum of exponentials.
         tickets: int32 (batch · kv_heads,), 0 before and after.
         drawn: a number in shared memory.
+        at_once: parts that are loaded together.
         rows: queries of an item, `group` for each of `tokens`. width: of O, d and padding.
     """
 
@@ -34,6 +34,7 @@ class Results:
     part_lse: tp.GlobalTensor
     tickets: tp.GlobalTensor
     drawn: tp.SmemTile
+    at_once: int
     group: int
     tokens: int
     width: int
@@ -82,8 +83,8 @@ class Results:
             largest.fill(-math.inf)
             total.fill(0)
             sums.fill(0)
-            for step in ctx.range(ctx.ceil_div(last - first + 1, PARTS)):
-                shares = [first + step * PARTS + i for i in range(PARTS)]
+            for step in ctx.range(ctx.ceil_div(last - first + 1, self.at_once)):
+                shares = [first + step * self.at_once + i for i in range(self.at_once)]
                 places = [share.part(ctx.min(x, last), at.start) for x in shares]
                 tops = [
                     ctx.load_global(self.part_lse, (x, row), (height, 1), layout=layout)

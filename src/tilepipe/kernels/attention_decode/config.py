@@ -9,14 +9,13 @@ from tilepipe.kernels.common.settings import Settings
 
 ROWS = 64  # of the queries that a CTA multiplies: of one wgmma
 SPAN = 64  # elements of 16 bits that the swizzle spans
-# Of a thread of the load warp's warpgroup, and of the other one. Two CTAs find room in the 65,536
-# registers of an SM: of this launch, or one of the next that sets up meanwhile.
-REGISTERS = (56, 200)
-RESIDENT = 2
-# Keys of a tile, by the padded size of a head, whose scores and weights those registers hold beside
-# the sums. Found by compiling: with 16 more ptxas spills.
+# CTAs of an SM -> registers of a thread of the load warp's warpgroup, and of the other one: at most
+# 65,536 / (128 · CTAs) together.
+REGISTERS = {1: (120, 240), 2: (56, 200)}
+PARTS = {1: 16, 2: 8}  # of an item that are in those registers at once
+# Keys of a tile, by the padded size of a head, whose scores and weights the registers hold beside
+# the sums. Found by compiling, with two CTAs: with 16 more ptxas spills.
 MOST_KEYS = {64: 160, 128: 64}
-PARTS = 8  # of an item that are in those registers at once
 SMEM_OF_CTA = 1024  # bytes that an SM keeps for itself for each CTA
 SLACK = 512  # bytes of shared memory: barriers, the ticket, alignment
 
@@ -38,8 +37,18 @@ class DecodeConfig(Settings):
     def _rules(self) -> dict[str, bool]:
         return {
             "bn must be a multiple of 16 up to 160": self.bn % 16 == 0 and self.bn <= 160,
-            "ctas must be 1 or 2": self.ctas <= RESIDENT,
+            "ctas must be 1 or 2": self.ctas in REGISTERS,
         }
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """What setmaxnreg gives a thread of the load warp's warpgroup, and of the other one."""
+        return REGISTERS[self.ctas]
+
+    @property
+    def parts(self) -> int:
+        """Parts of an item that are loaded together."""
+        return PARTS[self.ctas]
 
     def check_fits(self, dtype: tp.DType, d: int, page: int, chip: tp.Chip) -> None:
         """Raises BindError where an SM has not room for so many CTAs, with heads of d elements, or

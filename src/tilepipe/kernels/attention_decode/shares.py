@@ -23,7 +23,15 @@ import tilepipe as tp
 
 LANES = 8  # over which the lengths of a chunk are spread, 8 beside each other
 CHUNK = 64  # sequences whose lengths are loaded at once
+LARGEST = 8  # power of two of which a share may be made a multiple
 ROUNDED = 16  # a share is larger by one in so many, at most, where that cuts fewer sequences
+
+
+def share_size(total: int, ctas: int) -> int:
+    """The tiles of a share, of so many in all: as the kernel finds it."""
+    step = max(-(-total // ctas), 1)
+    granule = 1 << min(max((step // ROUNDED).bit_length() - 1, 0), LARGEST)
+    return -(-step // granule) * granule
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +113,7 @@ class Sequences:
         cuts fewer sequences where their lengths are powers of two, or have large ones as factors.
         """
         ctx, granule = self.ctx, self.ctx.select(step >= 2 * ROUNDED, 2, 1)
-        for i in range(2, 9):
+        for i in range(2, LARGEST + 1):
             granule = ctx.select(step >= ROUNDED << i, 1 << i, granule)
         granule = ctx.let(granule, "granule")
         return ctx.let(ctx.max(ctx.ceil_div(step, granule), 1) * granule, "step")

@@ -26,8 +26,6 @@ from tilepipe.host_arguments import require_bool
 from tilepipe.kernels.attention_decode.cache import Cache
 from tilepipe.kernels.attention_decode.combine import Results
 from tilepipe.kernels.attention_decode.config import (
-    REGISTERS,
-    RESIDENT,
     ROWS,
     DecodeConfig,
     padded,
@@ -51,7 +49,7 @@ def grid(parts: tp.TensorMap) -> int:
     return parts.shape[0] // 2
 
 
-@tp.kernel(grid=grid, ctas_per_sm=RESIDENT)
+@tp.kernel(grid=grid, ctas_per_sm=lambda cfg: cfg.ctas)
 def attention_decode(
     ctx: tp.Context,
     q: tp.GlobalTensor,
@@ -91,8 +89,10 @@ def attention_decode(
     drawn = ctx.smem((1, 4), tp.int32, swizzle=0, name="drawn")[0]
     capacity = k.shape[2] if table is None else ctx.let(table.shape[1] * page, "capacity")
     sequences = Sequences(ctx, lengths, capacity, q.shape[0], q.shape[2], cfg.bn)
-    results = Results(ctx, out, lse, parts, part_lse, tickets, drawn, group, tokens, tile)
-    load_registers, attend_registers = REGISTERS
+    results = Results(
+        ctx, out, lse, parts, part_lse, tickets, drawn, cfg.parts, group, tokens, tile
+    )
+    load_registers, attend_registers = cfg.registers
     ctx.role("load", warps=1, registers=load_registers)(
         partial(load, inputs, sequences, Cache(ctx, k, v, table, page, cfg.bn))
     )
@@ -143,7 +143,7 @@ def attend(
             # Rows of other tokens are outside of the tensor, and 0.
             where = (at.batch, token, at.head, -token * group, 0)
             queries.set(queries + ctx.load_global(q, where, (ROWS, width)))
-        ctx.sync_warpgroup()  # the products with those before are over
+        # Each warp writes the rows that its own products have read.
         ctx.store(q_tile, queries)
         ctx.fence_proxy_async()
         ctx.sync_warpgroup()
