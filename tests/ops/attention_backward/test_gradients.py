@@ -13,6 +13,7 @@ import pytest
 import tilepipe as tp
 from tilepipe import ops
 from tilepipe.kernels.attention_backward import reference
+from tilepipe.ops.attention_backward.call import steps
 
 torch = pytest.importorskip("torch")
 Array = npt.NDArray[Any]
@@ -91,6 +92,94 @@ def test_a_compiled_step_has_the_same_gradients() -> None:
         x.grad = None
     torch.compile(loss, backend="aot_eager", fullgraph=True)(*given).backward()
     assert all(torch.equal(x.grad, want) for x, want in zip(given, plain, strict=True))
+
+
+def fused(dtype: Any, s: int = 70) -> Any:
+    """A fused projection of q, k and v, (1, s, 3, 2 heads, 64)."""
+    values = np.random.default_rng(0).standard_normal((1, s, 3, 2, 64)).astype(np.float32)
+    return torch.tensor(values).to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_views_of_a_fused_projection_and_a_scale(dtype: Any) -> None:
+    qkv = fused(dtype)
+    out: Any = ops.attention(*qkv.unbind(2), causal=True, scale=0.3)
+    dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    (got,) = torch.autograd.grad(out, qkv, dout)
+    exact = qkv.detach().double().requires_grad_()
+    q, k, v = (x.transpose(1, 2) for x in exact.unbind(2))
+    want_out = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=0.3
+    ).transpose(1, 2)
+    (want,) = torch.autograd.grad(want_out, exact, dout.double())
+    error = (got.double() - want).norm() / want.norm()
+    assert error < (4e-3 if dtype is torch.bfloat16 else 5e-4)
+
+
+def test_autocast_casts_before_anything_is_checked() -> None:
+    q, k, v = (x.float().detach().requires_grad_() for x in fused(torch.float16).unbind(2))
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    try:
+        out: Any = ops.attention(q, k, v)
+        out.float().sum().backward()
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert out.dtype is torch.bfloat16
+    assert q.grad.dtype is torch.float32
+    halves = [x.detach().to(torch.bfloat16).requires_grad_() for x in (q, k, v)]
+    plain: Any = ops.attention(*halves)
+    plain.float().sum().backward()
+    assert torch.equal(halves[0].grad.float(), q.grad)
+
+
+def test_rows_without_keys_pass_no_gradient_on() -> None:
+    """Whose logarithm is -inf, so that what is computed of it has a NaN for its gradient."""
+    q, k, v, dout = operands((1, 40, 8, 1, 1, 64, 64))
+    out, lse = ops.attention(q, k, v, causal=True, return_lse=True)
+    dlse = np.where(np.isinf(lse), np.nan, 1.0).astype(np.float32)
+    assert np.isnan(dlse).sum() == 32
+    got = ops.attention_backward(dout, q, k, v, out, lse, dlse=dlse, causal=True)
+    found = reference.compare(got, dout, q, k, v, causal=True, dlse=np.nan_to_num(dlse, nan=0.0))
+    assert all(x.ok for x in found), found
+
+
+def test_a_fixed_order_is_that_of_pytorchs_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def noted(call: Any, found: Any) -> Any:
+        asked.append(call.deterministic)
+        return steps(call, found)
+
+    monkeypatch.setattr("tilepipe.ops.attention_backward.gpu.steps", noted)
+    for wanted in (False, True):
+        given = tensors(*operands((1, 40, 140, 1, 1, 64, 64))[:3])
+        torch.use_deterministic_algorithms(wanted)
+        try:
+            out: Any = ops.attention(*given)
+            out.sum().backward()
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert asked == [False, True]
+
+
+def test_a_result_that_is_changed_in_place_raises() -> None:
+    given = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
+    out: Any = ops.attention(*given)
+    loss = (out * 2).sum()
+    with torch.no_grad():
+        out.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_there_is_no_second_derivative() -> None:
+    q, k, v = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
+    out: Any = ops.attention(q, k, v)
+    (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    assert torch.isfinite(dq).all()  # which is what create_graph alone may ask for
+    with pytest.raises(tp.BindError, match=r"no gradients themselves.*detach them"):
+        (q.sum() + dq.float().square().sum()).backward()
 
 
 def test_only_what_requires_a_gradient_gets_one() -> None:

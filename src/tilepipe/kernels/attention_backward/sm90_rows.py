@@ -40,8 +40,8 @@ def prepare(
     depth: int,
     queries: int,
 ) -> None:
-    """delta = Σ out · dout - dlse of each row; lse_2 = lse in base 2, infinite of a row that sees
-    no key, so that its weights are 0; sums = 0, and turns = 0, one for so many queries.
+    """delta = Σ out · dout - dlse of each row, and lse_2 = lse in base 2; of a row that sees no key
+    0 and infinity, so that its weights are 0; sums = 0, and turns = 0, one for so many queries.
 
     out, dout (batch, heads, s_q, d_v); lse, dlse, lse_2, delta (batch, heads, s_q); sums (batch,
     heads, s_q, d) float32; turns (batch, heads, tiles) int32.
@@ -63,7 +63,8 @@ def prepare(
         found: tp.FragmentValue = (x.to("float32") * dx.to("float32")).sum()
         if dlse is not None:
             found = found - ctx.load_global(dlse, place, (ROWS, 1), layout=layout)
-        ctx.store_global(delta, place, found)
+        # A row that sees no key has no weights, and what its dlse says, be it NaN, is not asked.
+        ctx.store_global(delta, place, ctx.select(given == -math.inf, 0.0, found))
         base_2 = ctx.select(given == -math.inf, math.inf, given * math.log2(math.e))
         ctx.store_global(lse_2, place, base_2)
 

@@ -148,8 +148,11 @@ class Lists(NamedTuple):
 
 def attention(call: Call) -> torch.Tensor | Results:
     """`ops.attention` of PyTorch tensors, with all its options."""
-    differentiate = wants_gradient(call.q, call.k, call.v, call.slopes, call.sinks, call.out)
+    descales = call.q_descale, call.k_descale, call.v_descale
+    others = call.slopes, call.sinks, call.out
+    differentiate = wants_gradient(call.q, call.k, call.v, *others, *descales)
     if differentiate:
+        _cast(call)
         _checked_tensors(call)
         if call.score is not None or call.out is not None:
             raise _no_gradient("out=" if call.score is None else "a score function")
@@ -200,9 +203,15 @@ def _no_gradient(what: str) -> BindError:
     )
 
 
-def _dispatched(call: Call, keeps_lse: bool) -> Results:
-    if call.out is None and call.q.dtype != E4M3 and torch.is_autocast_enabled("cuda"):
+def _cast(call: Call) -> None:
+    """Casts q, k and v as torch.autocast asks, where it is enabled."""
+    given = isinstance(call.q, torch.Tensor) and call.out is None
+    if given and call.q.dtype != E4M3 and torch.is_autocast_enabled("cuda"):
         call.q, call.k, call.v = autocast(call.q), autocast(call.k), autocast(call.v)
+
+
+def _dispatched(call: Call, keeps_lse: bool) -> Results:
+    _cast(call)
     _checked_tensors(call)
     if call.score is not None:
         raise BindError(

@@ -141,14 +141,14 @@ def attention(
     **settings: Setting,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """softmax(scale · q · kᵀ) · v for each head: scores and sums in float32, probabilities rounded
-    to the operands' dtype.
+    to the operands' dtype. PyTorch's autograd differentiates it (`attention_backward`).
 
     Args:
         q, k, v: three CUDA tensors of PyTorch, which run on their device in its current stream; or
             three tensors on the CPU, or three NumPy arrays, which run on the simulated GPU.
             bfloat16, float16 or float8_e4m3fn, all alike. q (batch, s_q, heads, d), k and v (batch,
             s_kv, kv_heads, d), v may have another last extent d_v; both are multiples of 8 up to
-            256, a d of 8 bits of 16.
+            256; for float8_e4m3fn, d is a multiple of 16.
             Head h of q reads head h // (heads // kv_heads) of k and v.
             They are read where they lie, never copied: d must be contiguous, addresses and the
             other strides multiples of 16 bytes, as those of contiguous arrays, of parts of a fused
@@ -199,8 +199,9 @@ def attention(
         -inf; so has every query where s_kv is 0. Rows that are in no sequence keep what `out` has.
 
     Raises:
-        BindError: shapes, dtypes, strides or devices that do not fit, unknown settings, tensors
-            that require a gradient: there is none.
+        BindError: shapes, dtypes, strides or devices that do not fit, unknown settings; a tensor
+            that requires a gradient beside what has none: window, softcap, slopes, sinks, score,
+            block_mask, packed sequences, out, float8_e4m3fn, heads of more than 128 elements.
         UnavailableError: the device is no Hopper GPU, or a package is missing.
         LimitError: settings that need more shared memory than there is.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 import tilepipe as tp
 from tilepipe.errors import BindError
@@ -18,8 +18,15 @@ from tilepipe.kernels.attention_backward.validation import NAME, check_backward,
 from tilepipe.ops.attention.call import LAYOUTS, heads_third
 from tilepipe.ops.calls import ArrayT
 
-# a program: its name, and how it is bound to arrays, or views of tensors, by their names
-Step = tuple[str, Callable[[Any], tp.Program]]
+
+class Step(NamedTuple):
+    """A program: its name, the names of the arrays that it takes, and how it is bound to them, or
+    to views of tensors.
+    """
+
+    name: str
+    takes: tuple[str, ...]
+    bind: Callable[[Any], tp.Program]
 
 
 @dataclass
@@ -97,4 +104,16 @@ def steps(call: BackwardCall[ArrayT], found: Extents) -> tuple[Step, ...]:
     def finish(x: Any) -> tp.Program:
         return kernel.bind_finish(x["sums"], x["delta"], third(x["dq"]), found.scale)
 
-    return (f"{NAME}_prepare", prepare), (NAME, gradients), (f"{NAME}_finish", finish)
+    return (
+        Step(
+            f"{NAME}_prepare",
+            ("out", "dout", "lse", "dlse", "lse_2", "delta", "sums", "turns"),
+            prepare,
+        ),
+        Step(
+            NAME,
+            ("q", "k", "v", "dout", "lse_2", "delta", "sums", "turns", "dk", "dv"),
+            gradients,
+        ),
+        Step(f"{NAME}_finish", ("delta", "sums", "dq"), finish),
+    )

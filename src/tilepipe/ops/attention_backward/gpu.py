@@ -4,19 +4,16 @@ PyTorch's dispatcher and compiler see.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeAlias
+from typing import NoReturn, TypeAlias
 
 import torch
 
-import tilepipe as tp
+from tilepipe.errors import BindError
 from tilepipe.kernels.attention_backward.sm90_bind import Workspace
 from tilepipe.kernels.attention_backward.validation import NAME
 from tilepipe.ops.attention_backward.call import BackwardCall, checked, steps
-from tilepipe.ops.rows.launches import run
-from tilepipe.ops.rows.programs import Named
-from tilepipe.ops.torch.dispatcher import refuse_gradient, register
+from tilepipe.ops.torch.dispatcher import library, refuse_gradient, register
+from tilepipe.ops.torch.launches import run
 from tilepipe.ops.torch.simulated import with_options as with_options
 from tilepipe.ops.torch.tensors import check_tensors
 
@@ -28,12 +25,6 @@ SCHEMA = (
     " bool causal=False, float? scale=None, str align='last', bool deterministic=False,"
     " str layout='bshd') -> (Tensor, Tensor, Tensor)"
 )
-# the arrays that each of the programs takes
-_TAKEN = {
-    f"{NAME}_prepare": ("out", "dout", "lse", "dlse", "lse_2", "delta", "sums", "turns"),
-    NAME: ("q", "k", "v", "dout", "lse_2", "delta", "sums", "dk", "dv", "turns"),
-    f"{NAME}_finish": ("delta", "sums", "dq"),
-}
 
 
 def attention_backward(call: Call) -> Gradients:
@@ -78,9 +69,9 @@ def kernel(
     space = Workspace.of(found, deterministic, empty)
     tensors = call.given | {"dq": dq, "dk": dk, "dv": dv} | vars(space)
     options = causal, found.scale, align, layout
-    for name, bind in steps(call, found):
-        taken = {x: tensors[x] for x in _TAKEN[name] if tensors.get(x) is not None}
-        run(name, options, partial(_bound, bind), (), **taken)
+    for step in steps(call, found):
+        taken = {name: tensors[name] for name in step.takes if tensors.get(name) is not None}
+        run(step.name, options, step.bind, **taken)
     return dq, dk, dv
 
 
@@ -92,10 +83,6 @@ def _laid_out(dout: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     if taken and dout.data_ptr() % 16 == 0 and dout.dtype is out.dtype:
         return dout
     return torch.empty_like(out).copy_(dout)
-
-
-def _bound(bind: Callable[[Any], tp.Program], arrays: Named, cfg: object) -> tp.Program:
-    return bind(arrays)
 
 
 def _fake(
@@ -116,4 +103,19 @@ def _fake(
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
+def _keep_nothing(ctx: object, inputs: tuple[object, ...], output: object) -> None:
+    """A gradient may be computed with create_graph=True, as long as nobody differentiates it."""
+
+
+def _second(ctx: object, *grads: object) -> NoReturn:
+    raise BindError(
+        f"{NAME}: the gradients of attention have no gradients themselves, and a loss that contains"
+        " them is being differentiated: detach them, or compute attention by"
+        " torch.nn.functional.scaled_dot_product_attention with its math backend"
+    )
+
+
 operator = register(NAME, SCHEMA, kernel, _fake)
+torch.library.register_autograd(
+    f"tilepipe::{NAME}", _second, setup_context=_keep_nothing, lib=library
+)

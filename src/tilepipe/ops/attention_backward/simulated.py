@@ -22,6 +22,6 @@ def attention_backward(
     if not found.empty:
         space = Workspace.of(found, call.deterministic, np.zeros)
         arrays = given | {"dq": dq, "dk": dk, "dv": dv} | vars(space)
-        for _, bind in steps(call, found):
-            bind(arrays).run(seed=seed, progress=progress)
+        for step in steps(call, found):
+            step.bind(arrays).run(seed=seed, progress=progress)
     return dq, dk, dv

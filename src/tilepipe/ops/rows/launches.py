@@ -1,27 +1,12 @@
-"""Programs on PyTorch tensors: those on a GPU launched there, once compiled for what they depend
-on; those on the CPU simulated in their own memory.
-"""
+"""The programs of the operations on rows, on PyTorch tensors."""
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING
-
 import torch
 
-from tilepipe.ir.host_tensors import host_memory
 from tilepipe.ops.calls import Settings
 from tilepipe.ops.rows.programs import Binder, config
-from tilepipe.ops.torch import device
-from tilepipe.ops.torch.plan_cache import LIMIT, facts
-from tilepipe.ops.torch.simulated import OPTIONS, announcing
-from tilepipe.ops.torch.tensors import TensorView, check_tensors
-
-if TYPE_CHECKING:
-    from tilepipe.cuda.runtime.launching import Launcher
-
-_launchers: dict[object, Launcher] = {}
-_lock = threading.Lock()
+from tilepipe.ops.torch import launches
 
 
 def run(
@@ -31,36 +16,17 @@ def run(
     settings: Settings,
     **given: torch.Tensor | None,
 ) -> None:
-    """Runs the program that `bind` makes of tensors, by the names of the kernel's arguments, in the
-    current stream of their device. `key`: what it depends on beside them.
+    """`ops.torch.launches.run` of a program with these settings.
 
     Raises:
         BindError, UnavailableError: as the operation.
     """
-    tensors = {name: x for name, x in given.items() if x is not None}
-    check_tensors(operation, tensors)
-    first = next(iter(tensors.values()))
-    if device.simulates(first):
-        seed, progress = OPTIONS.get()
-        arrays = {name: host_memory(x, f"{operation}: {name}") for name, x in tensors.items()}
-        program = bind(arrays, config(operation, settings))
-        program.run(seed=seed, progress=announcing(operation, progress))
-        return
-    ordinal = first.get_device()
-    whole = operation, key, settings, tuple((name, facts(x)) for name, x in tensors.items())
-    launcher = _launchers.get(whole)
-    if launcher is None:
-        device.hopper(ordinal, operation)
-        views = {name: TensorView(x) for name, x in tensors.items()}
-        with device.context(ordinal):
-            launcher = bind(views, config(operation, settings)).launcher()
-        with _lock:
-            _launchers[whole] = launcher
-            if len(_launchers) > LIMIT:
-                del _launchers[next(iter(_launchers))]
-    addresses = tuple(tensors[name].data_ptr() for name in launcher.tensors)
-    with torch.cuda.device(ordinal):
-        launcher(addresses, device.raw_stream(ordinal))
+    launches.run(
+        operation,
+        (key, settings),
+        lambda named: bind(named, config(operation, settings)),
+        **given,
+    )
 
 
 def processors(x: torch.Tensor) -> int:
