@@ -19,12 +19,11 @@ from tilepipe.bench import (
     timing,
 )
 from tilepipe.bench.beside import OURS
-from tilepipe.kernels.gemm_blockwise import (
-    grouped as gemm_grouped_blockwise,
-    k_grouped as gemm_k_grouped_blockwise,
-)
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_grouped_blockwise import sm90 as gemm_grouped_blockwise
+from tilepipe.kernels.gemm_k_grouped_blockwise import sm90 as gemm_k_grouped_blockwise
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
 from tilepipe.registry.gemm_grouped_blockwise import (
     GEMM_GROUPED_BLOCKWISE,
     problem as product_of,

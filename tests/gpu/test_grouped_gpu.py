@@ -12,17 +12,17 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.ops.grouped import dequantised, fp8_operands
-from tests.kernels.gemm_blockwise.grouped_families import (
+from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, product
+from tests.kernels.gemm_grouped_blockwise.families import (
     FAMILIES as FP8_FAMILIES,
     product as fp8_product,
 )
-from tests.kernels.gemm_blockwise.k_grouped_families import (
+from tests.kernels.gemm_k_grouped.families import FAMILIES as K_FAMILIES, product as k_product
+from tests.kernels.gemm_k_grouped_blockwise.families import (
     FAMILIES as K_FP8_FAMILIES,
     OFFSETS as FP8_OFFSETS,
     product as k_fp8_product,
 )
-from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, product
-from tests.kernels.gemm_k_grouped.families import FAMILIES as K_FAMILIES, product as k_product
 from tilepipe.kernels.gemm_grouped import reference
 
 pytestmark = [

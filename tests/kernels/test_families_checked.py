@@ -10,10 +10,10 @@ import pytest
 
 from tests.gpu.gemms import FAMILIES
 from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
-from tests.kernels.gemm_blockwise.k_grouped_families import FAMILIES as K_BLOCKWISE
 from tests.kernels.gemm_gated.families import FAMILIES as GATED
 from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
 from tests.kernels.gemm_k_grouped.families import FAMILIES as K_GROUPED
+from tests.kernels.gemm_k_grouped_blockwise.families import FAMILIES as K_BLOCKWISE
 from tests.kernels.gemm_quantised.families import FAMILIES as QUANTISED
 from tilepipe import check
 from tilepipe.check.verdict import too_small

@@ -15,6 +15,11 @@ MODULES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py"))
 # whole.
 HELPERS = {"tilepipe.host_arguments", "tilepipe.files"}
 OF_ROWS = {"rms_norm", "layer_norm", "softmax", "cross_entropy"}
+OF_GROUPS = {
+    "gemm_k_grouped": {"gemm_grouped"},
+    "gemm_grouped_blockwise": {"gemm_grouped", "gemm_blockwise"},
+    "gemm_k_grouped_blockwise": {"gemm_grouped", "gemm_k_grouped", "gemm_blockwise"},
+}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -36,11 +41,13 @@ def test_a_kernel_has_no_private_door(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_packages_build_on_the_gemm_and_on_common_modules_alone(name: str) -> None:
-    """No package imports another, but that the other products build on the GEMM, and what works
-    on rows on `rows`; and the gradients of attention, and attention over a cache, on attention.
+    """No package imports another, but that the other products build on the GEMM, those with groups
+    on the same without and on the grouped GEMM, and what works on rows on `rows`; and the gradients
+    of attention, and attention over a cache, on attention.
     """
     package = name.split("/")[0]
     allowed = {package, "common"} | ({"gemm"} if package.startswith("gemm_") else set())
+    allowed |= OF_GROUPS.get(package, set())
     if package in OF_ROWS:
         allowed |= {"rows"}
     if package in ("attention_backward", "attention_decode"):

@@ -26,12 +26,12 @@ from tilepipe.bench.operands import (
     in_turn,
 )
 from tilepipe.bench.report import Check, config_text
-from tilepipe.kernels.gemm_blockwise import grouped as gemm_grouped_blockwise
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.kernels.gemm_grouped.reference import rows_of
+from tilepipe.kernels.gemm_grouped_blockwise import sm90 as gemm_grouped_blockwise
+from tilepipe.kernels.gemm_grouped_blockwise.heuristics import GroupedBlockwiseProblem
 from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.gemm_grouped import grouped_offsets
 from tilepipe.registry.gemm_grouped_blockwise import (

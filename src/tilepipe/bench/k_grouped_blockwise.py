@@ -27,13 +27,14 @@ from tilepipe.bench.operands import (
     in_turn,
 )
 from tilepipe.bench.report import Check, config_text
-from tilepipe.kernels.gemm_blockwise import k_grouped as gemm_k_grouped_blockwise
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
-from tilepipe.kernels.gemm_blockwise.k_grouped_reference import ends_of
+from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.kernels.gemm_grouped.reference import bounds, split_rows
+from tilepipe.kernels.gemm_k_grouped_blockwise import sm90 as gemm_k_grouped_blockwise
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
+from tilepipe.kernels.gemm_k_grouped_blockwise.reference import ends_of
 from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.gemm_k_grouped_blockwise import (
     GEMM_K_GROUPED_BLOCKWISE as SPEC,

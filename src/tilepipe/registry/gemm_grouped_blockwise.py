@@ -13,14 +13,14 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.validation import OUTPUTS
-from tilepipe.kernels.gemm_blockwise import (
-    grouped as gemm_grouped_blockwise,
-    grouped_heuristics as heuristics,
-    grouped_reference as reference,
-)
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
 from tilepipe.kernels.gemm_grouped.reference import rows_of
+from tilepipe.kernels.gemm_grouped_blockwise import (
+    heuristics,
+    reference,
+    sm90 as gemm_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_grouped_blockwise.heuristics import GroupedBlockwiseProblem
 from tilepipe.registry.gemm_grouped import grouped_extents, grouped_offsets
 from tilepipe.registry.instances import Sizes, grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT

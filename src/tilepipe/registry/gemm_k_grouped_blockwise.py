@@ -13,14 +13,15 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.validation import OUTPUTS
-from tilepipe.kernels.gemm_blockwise import (
-    k_grouped as gemm_k_grouped_blockwise,
-    k_grouped_heuristics as heuristics,
-    k_grouped_reference as reference,
-)
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
+from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_grouped.reference import split_rows
+from tilepipe.kernels.gemm_k_grouped_blockwise import (
+    heuristics,
+    reference,
+    sm90 as gemm_k_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
 from tilepipe.registry.instances import Sizes, k_grouped_sizes
 from tilepipe.registry.products import BY_DEFAULT, check_sizes, tiles_of
 from tilepipe.registry.settings import Configs, Setting

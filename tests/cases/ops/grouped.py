@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.kernels.gemm_blockwise.grouped_reference import Operands
-from tilepipe.kernels.gemm_blockwise.k_grouped_reference import Operands as OperandsOfK
+from tilepipe.kernels.gemm_grouped_blockwise.reference import Operands
+from tilepipe.kernels.gemm_k_grouped_blockwise.reference import Operands as OperandsOfK
 
 ENDS = [5, 5, 40, 90]
 

@@ -22,15 +22,16 @@ from tilepipe.kernels.attention_decode import sm90 as attention_decode
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped import bind as bind_grouped_blockwise
-from tilepipe.kernels.gemm_blockwise.k_grouped import bind as bind_k_grouped_blockwise
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_gated import sm90 as gemm_gated
 from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped_blockwise.sm90 import bind as bind_grouped_blockwise
 from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.sm90 import bind as bind_k_grouped_blockwise
 from tilepipe.kernels.gemm_quantised import sm90 as gemm_quantised
 from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
 from tilepipe.kernels.gemm_quantised.layout import pack
@@ -654,7 +655,7 @@ CALLS: dict[str, Call] = {
     **{
         name: Call(
             functools.partial(lambda config: (config, _fields(config)), config),
-            {"*": {"3", "np.int64(3)"}},
+            {"*": {"3", "np.int64(3)"}, "source_slots": {"0", "3", "np.int64(3)"}},
         )
         for name, config in _CONFIGS.items()
     },

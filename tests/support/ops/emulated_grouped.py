@@ -14,23 +14,22 @@ import pytest
 from tests.cases.ops.grouped import dequantised
 from tests.support.ops.device import take_cpu_for_gpu
 from tests.support.ops.memory import at, tma_takes
-from tilepipe.kernels.gemm_blockwise import (
-    grouped as gemm_grouped_blockwise,
-    k_grouped as gemm_k_grouped_blockwise,
-)
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped_validation import (
-    check_arguments as check_blockwise_arguments,
-)
-from tilepipe.kernels.gemm_blockwise.k_grouped_validation import (
-    check_arguments as check_k_blockwise_arguments,
-)
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
+from tilepipe.kernels.gemm_grouped_blockwise import sm90 as gemm_grouped_blockwise
+from tilepipe.kernels.gemm_grouped_blockwise.validation import (
+    check_arguments as check_blockwise_arguments,
+)
 from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped.validation import check_arguments as check_k_arguments
+from tilepipe.kernels.gemm_k_grouped_blockwise import sm90 as gemm_k_grouped_blockwise
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.validation import (
+    check_arguments as check_k_blockwise_arguments,
+)
 from tilepipe.ops.grouped import gpu as torch_grouped
 
 

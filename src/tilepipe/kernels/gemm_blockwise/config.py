@@ -18,7 +18,6 @@ BLOCK = 128  # elements of K, and of N, that a scale is of
 # Registers of a thread that totals and partial sums may take, by MMA warpgroups: with more, ptxas
 # spills.
 MAX_SUMS = {1: 200, 2: 200, 3: 128}
-MAX_COLUMN_SUMS = {1: 200, 2: 200, 3: 128}
 
 
 @dataclass(frozen=True)
@@ -94,29 +93,6 @@ class BlockwiseGemmConfig(Sm90Tiling):
     def slices(self, out_dtype: tp.DType) -> int:
         """Store slots that a warpgroup's part of a tile fills."""
         return self.rows // BLOCK_ROWS * (self.bn // store_width(out_dtype, self))
-
-
-@dataclass(frozen=True)
-class KGroupedBlockwiseGemmConfig(BlockwiseGemmConfig):
-    """Static settings where both operands have a scale for each row and K is divided among groups:
-    those of `BlockwiseGemmConfig`. A warpgroup has 64 rows of a tile, and keeps the scales of its
-    columns in registers.
-    """
-
-    splits: int = field(default=1, init=False, repr=False)
-
-    def _rules(self) -> dict[str, bool]:
-        rules = super()._rules()
-        if not all(rules.values()):
-            return rules
-        scales = self.bn // 2  # of a block and of the next, a quarter of the columns a thread
-        registers, limit = self.sums + scales, MAX_COLUMN_SUMS[self.consumers]
-        return {
-            f"bm must be {BLOCK_ROWS} rows for each warpgroup": self.rows == BLOCK_ROWS,
-            f"totals, partial sums and scales of {self.bn} columns take {self.sums} + {scales} ="
-            f" {registers} registers of each thread; at most {limit} leave room for the rest: lower"
-            " bn": registers <= limit,
-        }
 
 
 @dataclass(frozen=True)

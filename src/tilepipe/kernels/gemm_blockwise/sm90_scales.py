@@ -1,5 +1,5 @@
-"""The scales of B on Hopper: from global memory, by the load warp, to where the warpgroups that
-multiply read them.
+"""The scales of 128×128 of B on Hopper, with groups or without: from global memory, by the load
+warp, to where the warpgroups that multiply read them.
 """
 
 from __future__ import annotations

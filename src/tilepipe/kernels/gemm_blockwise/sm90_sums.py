@@ -1,5 +1,5 @@
-"""The sums of the blockwise fp8 GEMM on Hopper: partial ones of a block of K from the tensor cores,
-which their warpgroup adds, times their scales, to totals.
+"""The sums of the blockwise fp8 GEMMs on Hopper, with groups or without: partial ones of a block of
+K from the tensor cores, which their warpgroup adds, times their scales, to totals.
 """
 
 from __future__ import annotations

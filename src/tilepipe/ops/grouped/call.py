@@ -11,15 +11,12 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_blockwise.config import (
-    BLOCK,
-    BlockwiseGemmConfig,
-    KGroupedBlockwiseGemmConfig,
-)
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.ops.calls import (
     ArrayT,
     Setting,

@@ -13,20 +13,23 @@ from tilepipe.errors import BindError
 from tilepipe.ir.arrays import array_dtype, array_order
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm_blockwise import (
-    grouped as gemm_grouped_blockwise,
-    grouped_heuristics as blockwise_heuristics,
-    k_grouped as gemm_k_grouped_blockwise,
-    k_grouped_heuristics as k_blockwise_heuristics,
-)
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
-from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped import heuristics, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
+from tilepipe.kernels.gemm_grouped_blockwise import (
+    heuristics as blockwise_heuristics,
+    sm90 as gemm_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_grouped_blockwise.heuristics import GroupedBlockwiseProblem
 from tilepipe.kernels.gemm_k_grouped import heuristics as k_heuristics, sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
+from tilepipe.kernels.gemm_k_grouped_blockwise import (
+    heuristics as k_blockwise_heuristics,
+    sm90 as gemm_k_grouped_blockwise,
+)
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
 from tilepipe.ops.grouped import simulated
 from tilepipe.ops.grouped.call import FP8, Config, Extents, checked, config, form_of
 from tilepipe.ops.grouped.public import NAME, GroupedCall

@@ -6,15 +6,13 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.ir.arrays import array_dtype
-from tilepipe.kernels.gemm_blockwise import (
-    grouped as gemm_grouped_blockwise,
-    k_grouped as gemm_k_grouped_blockwise,
-)
-from tilepipe.kernels.gemm_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_grouped import reference, sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped_blockwise import sm90 as gemm_grouped_blockwise
 from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise import sm90 as gemm_k_grouped_blockwise
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.ops.arrays import acceptable, padded, padded_copy, require_arrays, stored, tma_order
 from tilepipe.ops.calls import Array, Progress
 from tilepipe.ops.grouped.call import Config, checked, config

@@ -11,9 +11,9 @@ import tilepipe as tp
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.model import STEEP
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped_validation import UNIT
 from tilepipe.kernels.gemm_blockwise.heuristics import MAX_STAGES, candidates, expected_cycles
 from tilepipe.kernels.gemm_grouped.heuristics import DRAM, multiplied_rows
+from tilepipe.kernels.gemm_grouped_blockwise.validation import UNIT
 
 CYCLES = 1700  # of an SM in a microsecond, about
 

@@ -9,8 +9,9 @@ from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.tiling import store_width
 from tilepipe.kernels.common.validation import Array, check_array, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.validation import scales_by_rows
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 
 NAME = "gemm_k_grouped_blockwise"
 

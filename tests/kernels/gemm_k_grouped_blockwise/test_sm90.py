@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.gemm_blockwise.k_grouped_families import FAMILIES, OFFSETS, K, product
 from tests.kernels.gemm_grouped.families import OUTPUTS
+from tests.kernels.gemm_k_grouped_blockwise.families import FAMILIES, OFFSETS, K, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels.gemm_blockwise import k_grouped_heuristics as heuristics
-from tilepipe.kernels.gemm_blockwise.config import KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.k_grouped import bind
-from tilepipe.kernels.gemm_blockwise.k_grouped_heuristics import KGroupedBlockwiseProblem
-from tilepipe.kernels.gemm_blockwise.k_grouped_reference import ends_of
+from tilepipe.kernels.gemm_k_grouped_blockwise import heuristics
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
+from tilepipe.kernels.gemm_k_grouped_blockwise.reference import ends_of
+from tilepipe.kernels.gemm_k_grouped_blockwise.sm90 import bind
 
 
 @pytest.mark.sampled(3, suite=3)

@@ -22,15 +22,15 @@ from tilepipe.kernels.common.grouped import GroupedEpilogue, grouped_grid
 from tilepipe.kernels.common.sm90_gemm import Sm90Gemm
 from tilepipe.kernels.common.validation import Array, check_config
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped_validation import (
+from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
+from tilepipe.kernels.gemm_blockwise.sm90_sums import BlockSums
+from tilepipe.kernels.gemm_grouped_blockwise.validation import (
     NAME,
     SCALES_OF_16_BYTES,
     check_arguments,
     maps,
     scales_of_stage,
 )
-from tilepipe.kernels.gemm_blockwise.sm90_scales import BScales
-from tilepipe.kernels.gemm_blockwise.sm90_sums import BlockSums
 
 
 @tp.kernel(grid=grouped_grid, cluster=lambda cfg: cfg.cluster_size)

@@ -12,9 +12,9 @@ import numpy as np
 import tilepipe as tp
 from tests.cases.fragments import Array
 from tests.kernels.gemm_grouped.families import OUTPUTS
-from tilepipe.kernels.gemm_blockwise import k_grouped_reference as reference
-from tilepipe.kernels.gemm_blockwise.config import KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.k_grouped import bind
+from tilepipe.kernels.gemm_k_grouped_blockwise import reference
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.sm90 import bind
 from tilepipe.testing import Comparison
 from tools.snapshot.families import K_GROUPED_BLOCKWISE, tile_families
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import tilepipe as tp
-from tests.kernels.gemm_blockwise.grouped_families import FAMILIES, product
 from tests.kernels.gemm_grouped.families import OFFSETS, OUTPUTS
+from tests.kernels.gemm_grouped_blockwise.families import FAMILIES, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels.gemm_blockwise import grouped_heuristics as heuristics
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped import bind
-from tilepipe.kernels.gemm_blockwise.grouped_heuristics import GroupedBlockwiseProblem
+from tilepipe.kernels.gemm_grouped_blockwise import heuristics
+from tilepipe.kernels.gemm_grouped_blockwise.heuristics import GroupedBlockwiseProblem
+from tilepipe.kernels.gemm_grouped_blockwise.sm90 import bind
 from tilepipe.registry.catalog import find
 
 FORMS = pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.errors import LimitError
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.heuristics import expected_cycles, filled
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def best(problem: KGroupedBlockwiseProblem, chip: tp.Chip = tp.H200) -> KGrouped
     )
     fitting = [*_fitting(problem.out_dtype, chip)]
     if not fitting:
-        raise LimitError(
+        raise tp.LimitError(
             "no configuration of the blockwise fp8 GEMM with groups along K fits"
             f" {chip.name}: {chip.smem_per_cta:,} bytes of shared memory"
         )
@@ -66,5 +65,5 @@ def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[KGroupedBlockwiseGe
                 continue
             try:
                 yield filled(cfg, out_dtype, chip)
-            except LimitError:
+            except tp.LimitError:
                 continue

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import tilepipe as tp
 from tilepipe.kernels.gemm_blockwise import reference
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.reference import Array
 from tilepipe.kernels.gemm_grouped.reference import bounds
 from tilepipe.kernels.gemm_k_grouped.reference import compare as compare_groups
-from tilepipe.testing.numerics import Comparison, judged_by_the_whole
 
 BYTES = 16  # fp8 elements of 16 bytes: what TMA asks of the distance between rows
 
@@ -51,7 +51,7 @@ def ends_of(offsets: Array, k: int) -> Array:
     return np.where(offsets < k, np.maximum(offsets, 0) // BLOCK * BLOCK, k).astype(np.int32)
 
 
-def compare(c: Array, x: Operands, offsets: Array) -> Comparison:
+def compare(c: Array, x: Operands, offsets: Array) -> tp.testing.Comparison:
     """C (groups, m, n) beside the float64 products of the groups; those of groups without blocks
     must be 0.
     """
@@ -62,4 +62,4 @@ def compare(c: Array, x: Operands, offsets: Array) -> Comparison:
     empty = [group for group, (start, end) in enumerate(bounds(ends, k)) if start == end]
     if c[empty].any() or not np.isfinite(found.rel_error):
         return found
-    return judged_by_the_whole(found, min(k, BLOCK), c.dtype.name)
+    return tp.testing.numerics.judged_by_the_whole(found, min(k, BLOCK), c.dtype.name)

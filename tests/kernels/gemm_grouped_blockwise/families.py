@@ -10,9 +10,9 @@ import numpy as np
 import tilepipe as tp
 from tests.cases.fragments import Array
 from tests.kernels.gemm_grouped.families import OFFSETS, OUTPUTS, M
-from tilepipe.kernels.gemm_blockwise import grouped_reference as reference
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.grouped import bind
+from tilepipe.kernels.gemm_grouped_blockwise import reference
+from tilepipe.kernels.gemm_grouped_blockwise.sm90 import bind
 from tilepipe.testing import Comparison
 from tools.snapshot.families import BLOCKWISE_SM90, tile_families
 

@@ -17,9 +17,10 @@ import tilepipe as tp
 from tilepipe.kernels.common.groups_of_k import Groups
 from tilepipe.kernels.common.sm90_gemm import Sm90Gemm, output_tiles, persistent_grid
 from tilepipe.kernels.common.validation import Array, check_config
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, KGroupedBlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.k_grouped_validation import NAME, check_arguments, maps
+from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.sm90_sums import Sums
+from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
+from tilepipe.kernels.gemm_k_grouped_blockwise.validation import NAME, check_arguments, maps
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import tilepipe as tp
 from tilepipe.kernels.gemm_blockwise import reference
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT, Array
 from tilepipe.kernels.gemm_grouped.reference import rows_of
-from tilepipe.testing.numerics import Comparison, judged_by_the_whole
 
 BYTES = 16  # fp8 elements of 16 bytes: what TMA asks of the distance between rows
 
@@ -56,18 +56,18 @@ def _stacked(matrices: list[Array], unit: int) -> Array:
     return stack[..., :width]
 
 
-def compare(c: Array, before: Array, x: Operands, offsets: Array) -> Comparison:
+def compare(c: Array, before: Array, x: Operands, offsets: Array) -> tp.testing.Comparison:
     """C beside the float64 products of the groups; rows of no group must be what they were.
 
     Args:
         before: C before the kernel ran.
     """
-    worst = Comparison(True, 0.0, 0.0, (0, 0))
+    worst = tp.testing.Comparison(True, 0.0, 0.0, (0, 0))
     rest = np.ones(c.shape[:-1], bool)
     for group, start, end in rows_of(c, offsets):
         of = group if c.ndim == 3 else ...
         rest[of][start:end] = False
-        found = judged_by_the_whole(
+        found = tp.testing.numerics.judged_by_the_whole(
             reference.compare(
                 c[of][start:end],
                 x.a[of][start:end],
@@ -79,7 +79,7 @@ def compare(c: Array, before: Array, x: Operands, offsets: Array) -> Comparison:
             c.dtype.name,
         )
         row, col = found.worst_at
-        worst = Comparison(
+        worst = tp.testing.Comparison(
             worst.ok and found.ok,
             max(worst.rel_error, found.rel_error),
             max(worst.worst, found.worst),
@@ -88,5 +88,5 @@ def compare(c: Array, before: Array, x: Operands, offsets: Array) -> Comparison:
     same = (c == before) | (np.isnan(c) & np.isnan(before))
     if (rest[..., None] & ~same).any():
         row, col = np.argwhere(rest[..., None] & ~same)[0][-2:].tolist()
-        return Comparison(False, worst.rel_error, np.inf, (row, col))
+        return tp.testing.Comparison(False, worst.rel_error, np.inf, (row, col))
     return worst
