@@ -92,6 +92,7 @@ LOADED_LATE = {
         "tilepipe.cuda",
         "tilepipe.description",
         "tilepipe.machine",
+        "tilepipe.markup",
         "tilepipe.ptx",
         "tilepipe.registry",
         "tilepipe.sim",

@@ -113,6 +113,21 @@ def test_a_cluster_named_barriers_and_the_set_up() -> None:
     ]
 
 
+def test_a_reduction_uses_the_barrier_of_its_warps() -> None:
+    @tp.kernel(grid=1)
+    def summed(ctx: tp.Context, a: tp.GlobalTensor, out: tp.GlobalTensor) -> None:
+        @ctx.role("one", warpgroups=1)
+        def one() -> None:
+            ctx.store_global(out, (0,), ctx.load_global(a, (0, 0), (64, 16)).sum(axis=0))
+
+    d = summed.bind(np.zeros((64, 16), np.float32), np.zeros(16, np.float32)).describe()
+    (bar,) = d.named_barriers
+    assert [(d.roles[a.role].name, a.does) for a in bar.actions] == [
+        ("one", "arrives"),
+        ("one", "waits"),
+    ]
+
+
 def test_a_program_is_one_line() -> None:
     assert repr(copying()) == (
         "<Program 'copy' (load, store), 2 CTAs of 64 threads, 528 bytes of shared memory>"

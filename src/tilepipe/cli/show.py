@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tilepipe import markup
 from tilepipe.cli.common import Json, Settings, What, app, err, out, print_json
 from tilepipe.errors import BindError
 
@@ -71,6 +70,8 @@ def _check_output(output: Path) -> None:
 
 
 def _write(found: Description, output: Path) -> None:
+    from tilepipe import markup
+
     svg = output.suffix == ".svg"
     text = found.svg() if svg else markup.page(found.name, found.html())
     try:

@@ -22,7 +22,16 @@ from tilepipe.ir.expressions import Const
 from tilepipe.ir.facts import Order, Sync, Unit
 from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer
 from tilepipe.ir.placement import BARRIER_BYTES
-from tilepipe.ir.program import Kernel, Launch, TensorArg, all_ops, barrier_of, blocks, walk
+from tilepipe.ir.program import (
+    Kernel,
+    Launch,
+    TensorArg,
+    all_ops,
+    barrier_of,
+    blocks,
+    named_barrier_of,
+    walk,
+)
 from tilepipe.ir.ring_sides import ring_side
 
 _CLUSTER = "cluster barrier"
@@ -128,7 +137,7 @@ class _Acting:
     def named(self, shift: int) -> Iterator[NamedBarrier]:
         """The hardware barriers, and that of the cluster where roles use it."""
         for bar in self._kernel.named_barriers:
-            mine = [(n, op) for n, op in self._ops if getattr(op, "bar", None) is bar]
+            mine = [(n, op) for n, op in self._ops if named_barrier_of(op) is bar]
             actions = tuple(_actions(mine, shift))
             yield NamedBarrier(bar.name, printer.ids(bar), bar.threads, actions)
         mine = [x for x in self._ops if isinstance(x[1], ops.ClusterArrive | ops.ClusterWait)]
@@ -164,6 +173,8 @@ def _verb(op: ops.Op) -> tuple[Does, ...]:
     sync, found = op.sync, list[Does]()
     if op.facts.orders is Order.BARRIER_INITIALISATION:
         return ()
+    if not sync and named_barrier_of(op) is not None:  # inside a reduction
+        return ("arrives", "waits")
     if Sync.EXPECT in sync:
         found.append("expects")
     elif Sync.CREDIT in sync:

@@ -219,17 +219,24 @@ class Description:
     arguments: tuple[Argument, ...]
 
     @property
-    def launch(self) -> str:
-        """The launch in words."""
+    def size(self) -> str:
+        """The size of the launch in words."""
         x, y, z = self.cluster
         text = f"{self.grid:,} CTA{'' if self.grid == 1 else 's'} of {self.threads} threads"
         if x * y * z > 1:
             text += f" in clusters of {'×'.join(map(str, self.cluster))}"
         tmem = f", {self.tmem_columns} of 512 columns of tensor memory" if self.tmem_columns else ""
-        return (
-            f"{text}, {self.smem_bytes:,} of {self.smem_limit:,} bytes of shared memory{tmem};"
-            f" {self.arch}, {self.chip}"
-        )
+        return f"{text}, {self.smem_bytes:,} of {self.smem_limit:,} bytes of shared memory{tmem}"
+
+    @property
+    def target(self) -> str:
+        """The architecture and the chip: "sm_90a, H200"."""
+        return f"{self.arch}, {self.chip}"
+
+    @property
+    def launch(self) -> str:
+        """Size and target."""
+        return f"{self.size}; {self.target}"
 
     @property
     def lone_barriers(self) -> list[Barrier | NamedBarrier]:

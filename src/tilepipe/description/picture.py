@@ -42,8 +42,12 @@ class _Picture:
 
     def svg(self) -> str:
         d = self.d
-        self.parts.append(text(_MARGIN, 30, d.name, size=18, bold=True))
-        self.parts.append(text(_MARGIN, 49, d.launch, "soft"))
+        inside = self.width - 2 * _MARGIN
+        self.parts += [
+            text(_MARGIN, 30, clipped(d.name, inside * 0.7, 19), size=18, bold=True),
+            text(self.width - _MARGIN, 30, clipped(d.target, inside * 0.3), "soft", anchor="end"),
+            text(_MARGIN, 49, clipped(d.size, inside), "soft"),
+        ]
         self.y = 64
         self._roles()
         lanes = len(self.parts), self.y
@@ -92,7 +96,7 @@ class _Picture:
             element(
                 "rect", "", ("role", "role-line"), x=left, y=self.y, width=wide, height=high, rx=5
             ),
-            text(left + 10, self.y + 19, clipped(role.name, room, 14), size=14, bold=True),
+            text(left + 10, self.y + 19, clipped(role.name, room, 15.5), size=14, bold=True),
             text(left + 10, self.y + 36, clipped(role.threads, room, 11), "soft", 11),
             text(left + 10, self.y + 51, clipped(registers + role.at, room, 11), "soft", 11),
         ]
@@ -108,7 +112,7 @@ class _Picture:
     def _band(self, heading: str, about: str, rows: list[str], high: float) -> None:
         """A band with rows that are drawn, from the present y on."""
         whole = rectangle(_MARGIN / 2, self.y, self.width - _MARGIN, high, "band", radius=5)
-        name = clipped(heading, self.width / 2, 14)
+        name = clipped(heading, self.width / 2, 14.5)
         head = text(_MARGIN, self.y + 18, name, size=13, bold=True, on="band")
         left = _MARGIN + len(name) * 8.5 + 14
         room = self.width - _MARGIN - left
@@ -145,6 +149,7 @@ class _Picture:
             return text(_MARGIN, y + 18, words, "soft", 11), 28
         if label and any(a.far for a in actions if brings(a)):
             label += _FAR
+        label = clipped(label, self.width - 2 * _MARGIN, 11)
         line = y + 18
         low, high = min(every.values()), max(every.values())
         parts = [element("title", escape(self._told(label, actions)))]

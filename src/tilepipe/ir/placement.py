@@ -5,10 +5,17 @@ the chip's limits are checked.
 from __future__ import annotations
 
 from tilepipe.errors import LimitError
-from tilepipe.ir import ops
 from tilepipe.ir.chip import H200, THREADS_PER_SM, Chip
 from tilepipe.ir.memory import NamedBarrier
-from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role, architecture, walk
+from tilepipe.ir.program import (
+    WARP,
+    WARPGROUP,
+    Kernel,
+    Role,
+    architecture,
+    named_barrier_of,
+    walk,
+)
 
 BARRIER_BYTES = 8
 SETMAXNREG = range(24, 257, 8)  # PTX ISA, setmaxnreg: 24..256 in steps of 8
@@ -178,8 +185,9 @@ def _number_named_barriers(kernel: Kernel, chip: Chip) -> None:
         raise LimitError(
             f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}\n"
             + "\n".join(f"  {_uses(kernel, bar)}" for bar in kernel.named_barriers)
-            + "\n  sync_role() and sync_warpgroup() take one for each role, sync_warpgroup() one"
-            " for each warpgroup of it: use mbarriers, or fewer roles.",
+            + "\n  sync_role() and sync_warpgroup() take one for each role, sync_warpgroup() and"
+            " reductions across warps one for each warpgroup of it: use mbarriers, or fewer"
+            " roles.",
             kernel.loc,
         )
 
@@ -190,7 +198,7 @@ def _uses(kernel: Kernel, bar: NamedBarrier) -> str:
         role.name: op.loc.short
         for role in kernel.roles
         for op in reversed(list(walk(role.body)))
-        if isinstance(op, ops.NamedSync | ops.NamedArrive) and op.bar is bar
+        if named_barrier_of(op) is bar
     }
     where = ", ".join(f"role '{name}' at {loc}" for name, loc in used.items()) or "not used"
     copies = f" × {bar.per_warpgroup} warpgroups" if bar.per_warpgroup > 1 else ""

@@ -163,6 +163,16 @@ def barrier_of(op: ops.Op) -> BarrierRef | None:
     return bar if isinstance(bar, BarrierRef) else None
 
 
+def named_barrier_of(op: ops.Op) -> NamedBarrier | None:
+    """The hardware barrier an op uses, if it uses one: that in which the warps of a reduction await
+    each other, too.
+    """
+    bar, partials = getattr(op, "bar", None), getattr(op, "partials", None)
+    if isinstance(partials, ops.Partials):
+        return partials.barrier
+    return bar if isinstance(bar, NamedBarrier) else None
+
+
 def only_on(op: ops.Op) -> tuple[str, str]:
     """(what it is, the one generation that has it) of an op; empty where both have it."""
     match op:

@@ -131,6 +131,16 @@ def test_named_barriers_run_out() -> None:
         bound(wide)
 
 
+def test_reductions_are_users_of_named_barriers() -> None:
+    wide = "\n".join(
+        f"@ctx.role('r{i}', warpgroups=1)\ndef r{i}():\n    x = ctx.accumulator((64, 16))\n"
+        "    x.fill(0)\n    x.sum(axis=0)\n    ctx.sync_role()"
+        for i in range(8)
+    )
+    with refused(tp.LimitError, "named barriers: 16 used", "'r0.warpgroup': role 'r0' at "):
+        bound(wide)
+
+
 def test_the_users_of_too_many_named_barriers() -> None:
     """Each with its line, and one that nothing uses."""
     made = "\n".join(f"b{i} = ctx.named_barrier(64, 'bar{i}')" for i in range(16))
