@@ -97,6 +97,7 @@ SMALL = ["-s", "m=64", "-s", "n=64", "-s", "k=64"]
         ("tilepipe compile", ["compile", "own.py:program", "--emit", "cuda"], 0),
         ("tilepipe compile", ["compile", "own.py:program", "--emit", "ptx", "-o", "own.ptx"], 0),
         ("tilepipe export", ["export", "own.py:program", "-o", "out"], 0),
+        ("tilepipe warm", ["warm", "own.py:program", "--workers", "1"], 0),
         ("tilepipe demo", ["demo"], 0),
         ("tilepipe show", ["show", "attention"], 0),
         ("tilepipe timeline", ["timeline", "gemm", *SMALL, "-o", "t.json"], 0),

@@ -1,5 +1,5 @@
-"""The command line: `tilepipe kernels | show | run | check | replay | compile | export | timeline |
-ptx | demo | bench | tune`.
+"""The command line: `tilepipe kernels | show | run | check | replay | compile | export | warm |
+timeline | ptx | demo | bench | tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
 have, 130 interrupted, 141 the reader of the output has stopped (128 + SIGPIPE, as of a
@@ -28,6 +28,7 @@ from tilepipe.cli import (
     streams,
     timeline as timeline,
     tune as tune,
+    warm as warm,
 )
 from tilepipe.cli.common import app, err, notes, print_json_error, wants_json
 from tilepipe.errors import SimFault, TilepipeError

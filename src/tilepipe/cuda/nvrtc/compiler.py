@@ -5,6 +5,7 @@ Needs neither a GPU nor a driver.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -147,6 +148,36 @@ def compile(
     return Compiled(name, arch, emit, code, log, data, **shape)
 
 
+def is_cached(kernel: Kernel, arch: str | None = None) -> bool:
+    """Whether `compile` would take the cubin of a kernel from the disk."""
+    arch = architecture(kernel) if arch is None else arch
+    code = print_source(kernel, arch, lineinfo=False, debug=False, perturb=None)
+    key = _cache_key(code, f"{entry_point(code)}.cu", options(arch, "cubin"))
+    return cache.read(key) is not None
+
+
+def refuse_late(kernel: Kernel, arch: str) -> None:
+    """Raises CompileError where the environment has TILEPIPE_JIT=error and the disk has no cubin of
+    a kernel: what is about to be launched would be compiled first, in the midst of serving.
+
+    Raises:
+        BindError: TILEPIPE_JIT has another value.
+    """
+    chosen = os.environ.get("TILEPIPE_JIT", "")
+    if chosen not in ("", "error"):
+        raise BindError(f"TILEPIPE_JIT is 'error', or not set; got {chosen!r}")
+    if chosen != "error" or is_cached(kernel, arch):
+        return
+    where = cache.directory()
+    place = "the cache is off (TILEPIPE_CACHE_DIR)" if where is None else f"it is not in {where}"
+    raise CompileError(
+        f"'{kernel.name}' for {arch} would be compiled now, at its launch, which TILEPIPE_JIT=error"
+        f" refuses: {place}. Compile it ahead, with this version of tilepipe and NVRTC, by"
+        " `tilepipe warm`, or load an export (tp.load_exported).",
+        kernel.loc,
+    )
+
+
 def entry_point(code: str) -> str:
     """The name of the `__global__` function of a printed file."""
     found = re.search(r"__launch_bounds__\(\d+, \d+\) (\w+)\(", code)
@@ -177,12 +208,16 @@ def _compiled(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tu
     """The (log, output) of `nvrtc`. A cubin that was compiled before comes from the disk."""
     if emit != "cubin":
         return nvrtc(code, filename, emit, given)
-    name = cache.key(code, filename, nvrtc_version(), *given)
+    name = _cache_key(code, filename, given)
     found = cache.read(name)
     if found is None:
         found = nvrtc(code, filename, emit, given)
         cache.write(name, *found)
     return found
+
+
+def _cache_key(code: str, filename: str, given: tuple[str, ...]) -> str:
+    return cache.key(code, filename, nvrtc_version(), *given)
 
 
 def _nvrtc_api() -> Any:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilepipe.cuda.debug.hang import TIMEOUT_MS
-from tilepipe.cuda.nvrtc.compiler import Compiled, compile as compile_kernel
+from tilepipe.cuda.nvrtc.compiler import Compiled, compile as compile_kernel, refuse_late
 from tilepipe.cuda.runtime import driver, interop
 from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented
 from tilepipe.cuda.runtime.staging import staged
@@ -32,7 +32,8 @@ def load(
     """Compiles a kernel for a device and loads it there, once.
 
     Raises:
-        CompileError, LaunchError, UnavailableError: compiling or loading failed.
+        CompileError, LaunchError, UnavailableError: compiling or loading failed, or compiling is
+            refused (TILEPIPE_JIT=error).
     """
     build = ordinal, debug, perturbed
     with _lock:
@@ -42,7 +43,10 @@ def load(
     options: Any = {
         name: True for name, wanted in (("debug", debug), ("perturb", perturbed)) if wanted
     }
-    c = compile_kernel(kernel, driver.chip(ordinal).arch, **options)
+    arch = driver.chip(ordinal).arch
+    if not options:  # builds for debugging are compiled when they are asked for
+        refuse_late(kernel, arch)
+    c = compile_kernel(kernel, arch, **options)
     made = c, driver.Function(ordinal, c.data, c.name, c.threads, c.smem_bytes, c.cluster)
     with _lock:
         return _functions[kernel].setdefault(build, made)

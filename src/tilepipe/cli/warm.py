@@ -1,0 +1,195 @@
+"""`tilepipe warm`: compiles configurations ahead, into the cache on disk."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import tilepipe as tp
+from tilepipe import files
+from tilepipe.cli import completion
+from tilepipe.cli.common import Json, Settings, app, counting, err, out, print_json
+from tilepipe.errors import BindError
+from tilepipe.ir.chip import ARCHITECTURES
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A line of what is to be compiled: a kernel, or FILE.py:NAME, with its settings."""
+
+    what: str
+    settings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.what, *self.settings))
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What became of it. `programs`: how many there are. `compiled`: how many of them the cache did
+    not have. `error`: what went wrong, or "".
+    """
+
+    what: str
+    programs: int
+    compiled: int
+    seconds: float
+    error: str
+
+
+@app.command()
+def warm(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KERNEL|FILE.py:NAME]",
+            help="A shipped kernel; or a program, or what makes one or several, in a file.",
+            autocompletion=completion.targets,
+        ),
+    ] = None,
+    settings: Settings = None,
+    listed: Annotated[
+        Path | None,
+        typer.Option(
+            "--list",
+            metavar="FILE",
+            help="A text with a line for each: KERNEL|FILE.py:NAME NAME=VALUE ...; # begins a"
+            " comment.",
+        ),
+    ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(ARCHITECTURES),
+            help="Target; unless given, the first that each kernel exists for with its settings.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes; one for each core unless given.", min=1),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compiles kernels ahead, so that their first launches read the cache. Needs no GPU.
+
+    Exit 2: one of them could not be compiled; the others are. With TILEPIPE_JIT=error in the
+    environment, a launch that would compile is an error.
+    """
+    from tilepipe.cuda.nvrtc import cache
+
+    where = cache.directory()
+    if where is None:
+        raise BindError(
+            "there is no cache to compile into: TILEPIPE_CACHE_DIR is off, or there is no home"
+            " directory"
+        )
+    wanted = [] if what is None else [Wanted(what, tuple(settings or ()))]
+    if what is None and settings:
+        raise BindError(f"-s {settings[0]} is a setting of a kernel: name the kernel")
+    wanted += [] if listed is None else _lines(listed)
+    if not wanted:
+        raise BindError("name a kernel, or FILE.py:NAME, or a text with --list FILE")
+    count = min(workers or os.cpu_count() or 1, len(wanted))
+    done = []
+    started = time.perf_counter()
+    with counting("compiling", as_json) as progress:
+        for each in _compiled(wanted, arch, count):
+            done.append(each)
+            if progress is not None:
+                progress(len(done), len(wanted))
+    seconds = time.perf_counter() - started
+    failed = [x for x in done if x.error]
+    compiled, programs = sum(x.compiled for x in done), sum(x.programs for x in done)
+    if as_json:
+        print_json(
+            {
+                "cache": str(where),
+                "compiled": compiled,
+                "programs": programs,
+                "seconds": seconds,
+                "failed": len(failed),
+                "configurations": [asdict(x) for x in done],
+            }
+        )
+    else:
+        for x in failed:
+            err.print(f"{x.what}: {x.error}", style="red")
+        out.print(
+            f"{where}: {compiled} of {programs} kernels compiled in {seconds:.1f} s, the others"
+            f" were there{f'; {len(failed)} of {len(done)} lines failed' if failed else ''}"
+        )
+    if failed:
+        raise typer.Exit(2)
+
+
+def _lines(path: Path) -> list[Wanted]:
+    try:
+        text = files.read(path).decode()
+    except OSError as error:
+        raise BindError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BindError(f"{path} is no text in UTF-8") from None
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise BindError(f"{path}:{number}: {error}") from None
+        if words:
+            found.append(Wanted(words[0], tuple(words[1:])))
+    return found
+
+
+def _compiled(wanted: Sequence[Wanted], arch: str | None, workers: int) -> Iterator[Warmed]:
+    """What became of each, as they are done."""
+    if workers == 1:
+        yield from (_compile(x, arch) for x in wanted)
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        jobs = [pool.submit(_compile, x, arch) for x in wanted]
+        yield from (job.result() for job in concurrent.futures.as_completed(jobs))
+
+
+def _compile(wanted: Wanted, arch: str | None) -> Warmed:
+    from tilepipe.cuda.nvrtc.compiler import is_cached
+
+    started, compiled, programs = time.perf_counter(), 0, 0
+    try:
+        for program, target in _programs(wanted, arch):
+            programs += 1
+            if not is_cached(program.kernel, target):
+                program.compile(target)
+                compiled += 1
+        error = ""
+    except tp.TilepipeError as found:
+        error = f"{type(found).__name__}: {found}"
+    return Warmed(str(wanted), programs, compiled, time.perf_counter() - started, error)
+
+
+def _programs(wanted: Wanted, arch: str | None) -> Iterator[tuple[tp.Program, str]]:
+    """The programs of a line, and what they are compiled for."""
+    from tilepipe.cli import programs
+
+    if not programs.names_file(wanted.what):
+        program, target, _ = programs.one_program(wanted.what, wanted.settings, arch)
+        yield program, target
+        return
+    with contextlib.redirect_stdout(sys.stderr):  # what the file prints
+        found = programs.target(wanted.what, wanted.settings)
+        for instance in found.instances:
+            made = instance.make()
+            if not isinstance(made, tp.Program):
+                raise BindError(f"{wanted.what} is a launch of PTX, which is compiled already")
+            yield made, arch or made.kernel.arch
