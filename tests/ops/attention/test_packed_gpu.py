@@ -54,6 +54,21 @@ def test_without_keys_rows_in_no_sequence_are_not_written(gpu: Emulator) -> None
     assert gpu.launches == 0
 
 
+def test_rows_in_no_sequence_keep_what_out_has(gpu: Emulator) -> None:
+    """Under the compiler, too, where the operator has a result of its own."""
+    q, k, v, q_bounds, k_bounds = tensors()
+    padded = torch.cat([q[:3], q, q[:5]])
+    given = padded, k, v, q_bounds + 3, k_bounds
+    out, compiled_out = (torch.full_like(padded, 7) for _ in range(2))
+    assert call(*given, out=out) is out
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    compiled(*given, out=compiled_out)
+    assert bool((out[:3] == 7).all())
+    assert bool((out[-5:] == 7).all())
+    assert torch.equal(out, compiled_out)
+    right(out[3:-5], call(*tensors(), return_lse=True)[1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(gpu: Emulator, dynamic: bool) -> None:

@@ -141,12 +141,14 @@ class Launcher:
             options["score"] = lambda *arrays: function(numpy_context, *arrays)
         if "key_lists" in x:
             options |= _listed(x["key_lists"], self.bound["cfg"])
+        rows: Any = ...
         if "q_bounds" in x:
+            rows = slice(*x["q_bounds"][[0, -1]])  # those in a sequence
             bounds = x["q_bounds"], x["k_bounds"]
             out, lse = packed_attention(x["q"], x["k"], x["v"], *bounds, **options)
         else:
             out, lse = attention_reference.attention(x["q"], x["k"], x["v"], **options)
-        x["out"][...] = out.astype(x["out"].dtype)
+        x["out"][rows] = out.astype(x["out"].dtype)[rows]
         if "lse" in x:
             x["lse"][...] = lse.astype(np.float32)
 

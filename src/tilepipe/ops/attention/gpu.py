@@ -244,7 +244,20 @@ def _dispatched(call: Call, keeps_lse: bool) -> Results:
         call.v_factor,
         None if call.out_dtype is None else torch_dtype(checked(call).out_dtype),
     )
-    return (result if call.out is None else call.out.copy_(result)), lse
+    return (result if call.out is None else _copied(result, call.out, call.cu_seqlens_q)), lse
+
+
+def _copied(result: torch.Tensor, out: torch.Tensor, bounds: torch.Tensor | None) -> torch.Tensor:
+    """`out` with `result` in it; rows that are in no packed sequence keep what they have."""
+    if bounds is None:
+        return out.copy_(result)
+    return out.copy_(torch.where(_in_sequences(bounds, out), result, out))
+
+
+def _in_sequences(bounds: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """(total_q, 1, 1): which rows of `out` are in a packed sequence."""
+    row = torch.arange(out.shape[0], device=out.device)
+    return ((row >= bounds[0]) & (row < bounds[-1]))[:, None, None]
 
 
 def _checked_tensors(call: Call) -> Extents:
@@ -421,8 +434,7 @@ def _no_keys(result: torch.Tensor, call: Call) -> None:
     if bounds is None:
         result.zero_()
         return
-    row = torch.arange(result.shape[0], device=result.device)
-    result.masked_fill_(((row >= bounds[0]) & (row < bounds[-1]))[:, None, None], 0)
+    result.masked_fill_(_in_sequences(bounds, result), 0)
 
 
 def _simulate(call: Call) -> Results | None:
