@@ -14,9 +14,12 @@ from tilepipe.kernels.attention.packed_reference import compare_packed
 
 torch = pytest.importorskip("torch")
 
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
 
 __all__ = ["gpu"]
+attention: Any = tp.ops.attention
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
 
 
@@ -67,6 +70,20 @@ def test_rows_in_no_sequence_keep_what_out_has(gpu: Emulator) -> None:
     assert bool((out[-5:] == 7).all())
     assert torch.equal(out, compiled_out)
     right(out[3:-5], call(*tensors(), return_lse=True)[1])
+
+
+def test_the_longest_sequence_is_no_reason_to_compile_again(gpu: Emulator) -> None:
+    """Once for the first number, and once for any."""
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def step(q: Any, k: Any, v: Any, q_bounds: Any, k_bounds: Any, longest: int) -> Any:
+        packed = {"cu_seqlens_q": q_bounds, "cu_seqlens_k": k_bounds}
+        return attention(q, k, v, max_seqlen_q=longest, max_seqlen_k=longest, **packed)
+
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    for longest in range(64, 70):
+        compiled(*tensors(), longest)
+    assert counter.frame_count == 2
 
 
 @pytest.mark.slow

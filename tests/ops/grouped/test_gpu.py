@@ -192,6 +192,21 @@ def test_fp8_with_groups_of_k(gpu: Emulator) -> None:
     assert read == ["a", "b", "a_scales", "b_scales"]  # in place
 
 
+def test_expected_rows_are_no_reason_to_compile_again(gpu: Emulator) -> None:
+    """Once for the first number, and once for any."""
+    a, b = torch.ones((2, 64, 32)), torch.ones((2, 32, 64))
+    rows = torch.tensor([3, 64], dtype=torch.int32)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+
+    def step(a: Any, b: Any, rows: Any, expected: int) -> Any:
+        return grouped_matmul(a.half(), b.half(), rows=rows, expected_rows=expected)
+
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    for expected in range(4, 10):
+        compiled(a, b, rows, expected)
+    assert counter.frame_count == 2
+
+
 def test_expected_rows_choose_the_tile(gpu: Emulator) -> None:
     a, b, rows = torch.zeros(4, 512, 40), torch.zeros(4, 40, 256), torch.ones(4, dtype=torch.int32)
     for expected in (None, 8, 100000):

@@ -69,7 +69,7 @@ SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
     " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
     " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
-    " int? max_seqlen_k=None, str align='last', Tensor? block_mask=None, int[]? block_size=None,"
+    " SymInt? max_seqlen_k=None, str align='last', Tensor? block_mask=None, int[]? block_size=None,"
     " Tensor? q_descale=None, Tensor? k_descale=None, Tensor? v_descale=None, float qk_factor=1.0,"
     " float v_factor=1.0, ScalarType? out_dtype=None) -> (Tensor, Tensor)"
 )

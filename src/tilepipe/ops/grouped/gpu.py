@@ -53,7 +53,7 @@ from tilepipe.ops.torch.tensors import TensorView, check_tensors, torch_dtype
 Call = GroupedCall[torch.Tensor]
 SCHEMA = (
     "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()', Tensor?"
-    " scale_a=None, Tensor? scale_b=None, int? expected_rows=None) -> Tensor"
+    " scale_a=None, Tensor? scale_b=None, SymInt? expected_rows=None) -> Tensor"
 )
 OTHERS = 6  # arguments of the schema after a and b: none of them has a gradient
 
