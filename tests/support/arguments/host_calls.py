@@ -254,8 +254,32 @@ def _ops_attention() -> Any:
         "max_seqlen_k": None,
         "block_mask": None,
         "block_size": (128, 128),
+        "q_descale": None,
+        "k_descale": None,
+        "v_descale": None,
         "out": None,
+        "out_dtype": None,
         "return_lse": False,
+        "layout": "bshd",
+        "seed": 0,
+        "progress": None,
+    }
+
+
+def _ops_attention_backward() -> Any:
+    dout, q, k, v, out = matrices(*[(1, 8, 1, 64)] * 5)
+    return tp.ops.attention_backward, {
+        "dout": dout,
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "lse": np.zeros((1, 1, 8), np.float32),
+        "dlse": None,
+        "causal": False,
+        "scale": None,
+        "align": "last",
+        "deterministic": False,
         "layout": "bshd",
         "seed": 0,
         "progress": None,
@@ -615,7 +639,21 @@ CALLS: dict[str, Call] = {
             "max_seqlen_q": {"None"},
             "max_seqlen_k": {"None"},
             "block_mask": {"None"},
+            "q_descale": {"None"},
+            "k_descale": {"None"},
+            "v_descale": {"None"},
             "return_lse": CONDITIONS,
+        },
+    ),
+    "ops.attention_backward": Call(
+        _ops_attention_backward,
+        {
+            "dlse": {"None"},
+            "causal": CONDITIONS,
+            "scale": NUMBERS - {"-1", "0"} | {"None"},
+            "deterministic": CONDITIONS,
+            "seed": _OP["seed"],
+            "progress": FUNCTION,
         },
     ),
     "ops.attention_decode": Call(

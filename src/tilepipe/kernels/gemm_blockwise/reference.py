@@ -22,13 +22,19 @@ def quantized_rows(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
     """
     m, k = x.shape
     blocks = blocks_of(k)
-    padded = np.zeros((m, blocks * BLOCK), np.float32)
-    padded[:, :k] = x
-    scales = _scales(np.abs(padded.reshape(m, blocks, BLOCK)).max(2))
-    values = (padded / np.repeat(scales, BLOCK, axis=1))[:, :k].astype(tp.float8_e4m3.numpy)
-    lines = np.zeros((blocks, -(-m // ROW_UNIT) * ROW_UNIT), np.float32)[:, :m]
-    lines[...] = scales.T
-    return values, lines
+    whole = np.zeros((m, blocks * BLOCK), np.float32)
+    whole[:, :k] = x
+    scales = _scales(np.abs(whole.reshape(m, blocks, BLOCK)).max(2))
+    values = (whole / np.repeat(scales, BLOCK, axis=1))[:, :k].astype(tp.float8_e4m3.numpy)
+    return values, padded(scales.T)
+
+
+def padded(x: Array) -> Array:
+    """A copy of x (..., rows, columns) whose rows are a multiple of 16 bytes apart, as TMA asks."""
+    columns, unit = x.shape[-1], 16 // x.itemsize
+    copy = np.zeros((*x.shape[:-1], -(-columns // unit) * unit), x.dtype)[..., :columns]
+    copy[...] = x
+    return copy
 
 
 def quantized_blocks(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
@@ -36,11 +42,11 @@ def quantized_blocks(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
     blocks).
     """
     n, k = x.shape
-    padded = np.zeros((blocks_of(n) * BLOCK, blocks_of(k) * BLOCK), np.float32)
-    padded[:n, :k] = x
-    tiles = padded.reshape(blocks_of(n), BLOCK, blocks_of(k), BLOCK)
+    whole = np.zeros((blocks_of(n) * BLOCK, blocks_of(k) * BLOCK), np.float32)
+    whole[:n, :k] = x
+    tiles = whole.reshape(blocks_of(n), BLOCK, blocks_of(k), BLOCK)
     scales = _scales(np.abs(tiles).max((1, 3)))
-    return (tiles / scales[:, None, :, None]).reshape(padded.shape)[:n, :k].astype(
+    return (tiles / scales[:, None, :, None]).reshape(whole.shape)[:n, :k].astype(
         tp.float8_e4m3.numpy
     ), scales
 

@@ -43,12 +43,16 @@ def check_arguments(a: Array, b: Array, a_scales: Array, b_scales: Array, c: Arr
             f"{NAME}: b_scales has shape {tuple(b_scales.shape)}; B is {n}×{k}, in blocks of"
             f" {BLOCK}×{BLOCK} {wanted}"
         )
+    check_orders(NAME, a, b)
+
+
+def check_orders(kernel: str, a: Array, b: Array) -> None:
+    """Raises BindError unless A (..., m, k) and B (..., n, k) of fp8 are contiguous along k."""
     for name, x in (("a", a), ("b", b)):
-        if mapped(NAME, name, x).order != "row":
+        if mapped(kernel, name, x).order != "row":
             raise tp.BindError(
-                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not"
-                " transpose fp8."
-                " Pass a copy that is"
+                f"{kernel}: {name.upper()} must be contiguous along k; tensor cores do not"
+                " transpose fp8. Pass a copy that is"
             )
 
 

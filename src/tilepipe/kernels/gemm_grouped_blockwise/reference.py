@@ -11,10 +11,8 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.kernels.gemm_blockwise import reference
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
-from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT, Array
+from tilepipe.kernels.gemm_blockwise.reference import Array
 from tilepipe.kernels.gemm_grouped.reference import rows_of
-
-BYTES = 16  # fp8 elements of 16 bytes: what TMA asks of the distance between rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,19 +39,11 @@ class Operands:
             reference.quantized_blocks(rng.standard_normal((n, k), dtype=np.float32))
             for _ in range(groups)
         ]
-        a, a_scales, b = (
-            _stacked([x[i] for x in pairs], unit)
-            for pairs, i, unit in ((left, 0, BYTES), (left, 1, ROW_UNIT), (right, 0, BYTES))
+        a, a_scales, b, b_scales = (
+            np.stack([x[i] for x in pairs]) for pairs in (left, right) for i in range(2)
         )
-        b_scales = np.stack([scales for _, scales in right])
+        a, a_scales, b = (reference.padded(x) for x in (a, a_scales, b))
         return cls(a if padded else a[0], b, a_scales if padded else a_scales[0], b_scales)
-
-
-def _stacked(matrices: list[Array], unit: int) -> Array:
-    rows, width = matrices[0].shape
-    stack = np.zeros((len(matrices), rows, -(-width // unit) * unit), matrices[0].dtype)
-    stack[..., :width] = np.stack(matrices)
-    return stack[..., :width]
 
 
 def compare(c: Array, before: Array, x: Operands, offsets: Array) -> tp.testing.Comparison:

@@ -10,7 +10,7 @@ from tilepipe.kernels.common.tiling import store_width
 from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
-from tilepipe.kernels.gemm_blockwise.validation import blocks_of, scales_by_rows
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of, check_orders, scales_by_rows
 from tilepipe.kernels.gemm_grouped.validation import check_rank
 
 NAME = "gemm_grouped_blockwise"
@@ -67,12 +67,7 @@ def check_arguments(
                 f"{NAME}: {name} must have shape {shape}, it has {tuple(x.shape)}; B is {groups}"
                 f" times {n}×{k}, its scales of blocks of {BLOCK}×{BLOCK}"
             )
-    for name, x in (("a", a), ("b", b)):
-        if mapped(NAME, name, x).order != "row":
-            raise tp.BindError(
-                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not transpose"
-                " fp8. Pass a copy that is"
-            )
+    check_orders(NAME, a, b)
 
 
 def maps(

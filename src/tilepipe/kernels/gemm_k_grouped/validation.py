@@ -27,16 +27,23 @@ def check_arguments(a: Array, b: Array, c: Array, offsets: Array) -> None:
     }
     for name, (x, rank, dtypes) in takes.items():
         check_array(NAME, name, x, rank, dtypes)
-    (m, k), (n, kb), groups = a.shape, b.shape, offsets.shape[0]
-    if kb != k or tuple(c.shape) != (groups, m, n):
-        raise tp.BindError(
-            f"{NAME}: A is {m}×{k}, B {n}×{kb} (n, k), and offsets has {groups} elements; C must be"
-            f" {groups}×{m}×{n} and both k equal, C is {'×'.join(map(str, c.shape))}"
-        )
+    check_groups(NAME, a, b, c, offsets)
     a_type, b_type = (mapped(NAME, name, x).dtype for name, x in (("a", a), ("b", b)))
     if a_type is not b_type:
         raise tp.BindError(
             f"{NAME} takes bfloat16 or float16, the same for A and B; got {a_type} and {b_type}"
+        )
+
+
+def check_groups(kernel: str, a: Array, b: Array, c: Array, offsets: Array) -> None:
+    """Raises BindError unless A (m, k), B (n, k), C (groups, m, n) and offsets (groups,) fit
+    together.
+    """
+    (m, k), (n, kb), groups = a.shape, b.shape, offsets.shape[0]
+    if kb != k or tuple(c.shape) != (groups, m, n):
+        raise tp.BindError(
+            f"{kernel}: A is {m}×{k}, B {n}×{kb} (n, k), and offsets has {groups} elements; C must"
+            f" be {groups}×{m}×{n} and both k equal, C is {'×'.join(map(str, c.shape))}"
         )
 
 

@@ -15,8 +15,6 @@ from tilepipe.kernels.gemm_blockwise.reference import Array
 from tilepipe.kernels.gemm_grouped.reference import bounds
 from tilepipe.kernels.gemm_k_grouped.reference import compare as compare_groups
 
-BYTES = 16  # fp8 elements of 16 bytes: what TMA asks of the distance between rows
-
 
 @dataclass(frozen=True, eq=False)
 class Operands:
@@ -36,14 +34,7 @@ class Operands:
             reference.quantized_rows(rng.standard_normal((rows, k), dtype=np.float32))
             for rows in (m, n)
         )
-        return cls(_padded(a), _padded(b), a_scales, b_scales)
-
-
-def _padded(x: Array) -> Array:
-    rows, k = x.shape
-    lines = np.zeros((rows, -(-k // BYTES) * BYTES), x.dtype)
-    lines[:, :k] = x
-    return lines[:, :k]
+        return cls(reference.padded(a), reference.padded(b), a_scales, b_scales)
 
 
 def ends_of(offsets: Array, k: int) -> Array:

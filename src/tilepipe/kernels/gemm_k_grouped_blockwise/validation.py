@@ -10,7 +10,8 @@ from tilepipe.kernels.common.tiling import store_width
 from tilepipe.kernels.common.validation import Array, check_array, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
-from tilepipe.kernels.gemm_blockwise.validation import scales_by_rows
+from tilepipe.kernels.gemm_blockwise.validation import check_orders, scales_by_rows
+from tilepipe.kernels.gemm_k_grouped.validation import check_groups
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 
 NAME = "gemm_k_grouped_blockwise"
@@ -35,18 +36,8 @@ def check_arguments(
     }
     for name, (x, rank, dtypes) in takes.items():
         check_array(NAME, name, x, rank, dtypes)
-    (m, k), (n, kb), groups = a.shape, b.shape, offsets.shape[0]
-    if kb != k or tuple(c.shape) != (groups, m, n):
-        raise tp.BindError(
-            f"{NAME}: A is {m}×{k}, B {n}×{kb} (n, k), and offsets has {groups} elements; C must be"
-            f" {groups}×{m}×{n} and both k equal, C is {'×'.join(map(str, c.shape))}"
-        )
-    for name, x in (("a", a), ("b", b)):
-        if mapped(NAME, name, x).order != "row":
-            raise tp.BindError(
-                f"{NAME}: {name.upper()} must be contiguous along k; tensor cores do not transpose"
-                " fp8. Pass a copy that is"
-            )
+    check_groups(NAME, a, b, c, offsets)
+    check_orders(NAME, a, b)
 
 
 def maps(
@@ -71,7 +62,8 @@ def maps(
         mapped(NAME, "a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK), order="row"),
         mapped(NAME, "b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK), order="row"),
         mapped(NAME, "a_scales", rows, (1, cfg.bm), order="row"),
-        # read by ordinary loads: what is known of a map's addresses lets a load take two numbers
+        # Read by ordinary loads: what is known of a map's addresses lets a load take two numbers.
+        # What that saves is not measured.
         mapped(NAME, "b_scales", columns, (1, cfg.bn), order="row"),
         mapped(NAME, "c", c, stored, order="row"),
     )
