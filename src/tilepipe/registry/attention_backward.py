@@ -128,4 +128,5 @@ ATTENTION_BACKWARD = KernelSpec(
     _make,
     _choose,
     _sizes,
+    bench="tilepipe.bench.attention_backward",
 )

@@ -4,6 +4,7 @@ float64.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,9 @@ def test_a_fixed_order_is_that_of_pytorchs_switch(monkeypatch: pytest.MonkeyPatc
         asked.append(call.deterministic)
         return steps(call, found)
 
-    monkeypatch.setattr("tilepipe.ops.attention_backward.gpu.steps", noted)
+    # by its name: that of its package is the function
+    module = importlib.import_module("tilepipe.ops.attention_backward.gpu")
+    monkeypatch.setattr(module, "steps", noted)
     for wanted in (False, True):
         given = tensors(*operands((1, 40, 140, 1, 1, 64, 64))[:3])
         torch.use_deterministic_algorithms(wanted)

@@ -18,6 +18,11 @@ memory. Time goes to the right, i counts tiles of queries:
 
 S of the next tile is issued behind dK of this one, so that the tensor core has work while dQ is
 stored and while the exponentials of the next P are computed.
+
+With `turns` parts of dQ are added in a fixed order: that of the keys, and so of the CTAs of a head.
+A CTA then waits for CTAs of smaller numbers, in a grid that need not fit on the GPU. This ends
+because CTAs start in the order of their numbers, which GPUs do and CUDA does not promise
+(docs/verification-gaps.md, "The order in which clusters start").
 """
 
 from __future__ import annotations
