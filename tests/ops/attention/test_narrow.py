@@ -89,13 +89,14 @@ def test_sums_are_promoted_unless_asked_otherwise_or_too_large(
     ("change", "words"),
     [
         ({"k": ml_dtypes.bfloat16}, "takes q, k and v of float8_e4m3 together, and an out of"),
-        ({"q_descale": np.ones(2, np.float32)}, "q_descale is float32 of shape (2, 2), (batch, kv"),
+        ({"q_descale": np.ones(3, np.float32)}, "q_descale is float32 of shape (2, 2), (batch, kv"),
         ({"v_descale": np.ones((2, 2))}, "it is float64 of (2, 2)"),
         (
-            {"k_descale": 0.0},
-            "k_descale is float32 of shape (batch, kv_heads), or a positive number",
+            {"k_descale": -0.5},
+            "k_descale is float32 that broadcasts to (batch, kv_heads), or a num",
         ),
-        ({"k_descale": True}, "or a positive number, 2^-100 to 2^100; got True"),
+        ({"k_descale": np.full((2, 2), -1, np.float32)}, "k_descale has numbers from 0 on; its le"),
+        ({"k_descale": True}, "or a number from 0 to 2^100; got True"),
         ({"q_descale": "1"}, "got '1'"),
         (
             {"out_dtype": "float32"},
@@ -132,3 +133,46 @@ def test_descales_and_other_results_are_of_8_bits_alone() -> None:
             attention(q, k, v, **options)
     with pytest.raises(tp.BindError, match="attention of float16 gives float16; out_dtype is of"):
         attention(q, k, v, out_dtype="bfloat16")
+
+
+@pytest.mark.parametrize("zero", ["q_descale", "k_descale"])
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+def test_a_descale_of_0_makes_scores_0(zero: str, softcap: float) -> None:
+    """As amax / 448 gives it for a head of zeros: a query takes the mean of what it sees, and other
+    heads are as without it.
+    """
+    q, k, v = operands(40, 40)
+    descale = np.ones((2, 2), np.float32)
+    descale[0, 1] = 0
+    options: Any = {"causal": True, "softcap": softcap}
+    options |= {zero: descale}
+    out, lse = attention(q, k, v, return_lse=True, **options)
+    of_head = {"q_descale": "q_scales", "k_descale": "k_scales"}[zero]
+    arrays: Any = {"causal": True, "softcap": softcap, of_head: descale}
+    found = compare_attention(out, q, k, v, lse=lse, **arrays)
+    assert found.ok, found
+    mean = np.cumsum(v[0, :, 1].astype(np.float64), axis=0) / np.arange(1, 41)[:, None]
+    assert np.allclose(out[0, :, 2].astype(np.float64), mean, atol=0.1)
+    q[0, :, 2:] = 0
+    assert not np.isnan(attention(q, k, v, **options).astype(np.float32)).any()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.array(0.5, np.float32),
+        np.array([0.5], np.float32),
+        np.array([[0.5], [0.5]], np.float32),
+        np.broadcast_to(np.float32(0.5), (2, 2)),
+        np.float32(0.5),
+        0.5,
+    ],
+    ids=["0-d", "(1,)", "(2, 1)", "broadcast", "NumPy number", "number"],
+)
+def test_descales_broadcast(given: Any) -> None:
+    q, k, v = operands(20, 20)
+    whole = np.full((2, 2), 0.5, np.float32)
+    names = "q_descale", "k_descale", "v_descale"
+    each: list[dict[str, Any]] = [dict.fromkeys(names, x) for x in (whole, given)]
+    want, got = (attention(q, k, v, **options) for options in each)
+    assert np.array_equal(got.view(np.uint16), want.view(np.uint16))

@@ -79,3 +79,25 @@ def test_under_the_compiler_and_without_data(gpu: Emulator) -> None:
         for dtype, wanted in ((None, torch.bfloat16), (torch.float16, torch.float16)):
             made, _ = torch_attention.operator(*fake, out_dtype=dtype)
             assert (made.dtype, made.shape) == (wanted, q.shape)
+
+
+def test_numbers_and_broadcast_tensors_are_no_part_of_a_plan(gpu: Emulator) -> None:
+    """A scale may change with each call: no new plan, and no other kernel."""
+    arrays = operands()
+    given = tensors(*arrays)
+    ones = np.ones((2, 2), np.float32)
+    forms = [0.5, 0.25, torch.tensor(2.0), torch.ones(1), torch.full((1, 1), 3.0).expand(2, 2)]
+    for x in forms:
+        out, lse = attention(*given, v_descale=x, return_lse=True)
+        right(out, lse, *arrays, v_scales=ones * float(torch.as_tensor(x).flatten()[0]))
+    assert (gpu.launches, len(gpu.bound), len(torch_attention.plans.plans)) == (5, 1, 1)
+
+
+def test_a_descale_that_requires_a_gradient_is_refused(gpu: Emulator) -> None:
+    q, k, v = tensors(*operands())
+    for name in ("q_descale", "k_descale", "v_descale"):
+        of_heads = torch.ones((2, 2), requires_grad=True)
+        with pytest.raises(tp.BindError, match="no gradient with operands of float8_e4m3, and an"):
+            attention(q, k, v, **{name: of_heads})
+        with torch.no_grad():
+            assert attention(q, k, v, **{name: of_heads}).dtype == torch.bfloat16

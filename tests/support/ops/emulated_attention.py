@@ -135,7 +135,7 @@ class Launcher:
         names = ("slopes", "sinks", "q_scales", "k_scales", "v_scales")
         options |= {name: x.get(name) for name in names}
         if x["q"].dtype == FP8:
-            x["v"] = turned_back(x["v"], x["k"].shape[1]).astype(np.float32) * self.bound["v_scale"]
+            x["v"] = turned_back(x["v"], x["k"].shape[1])
         function = self.bound["score"]
         if function is not None:
             options["score"] = lambda *arrays: function(numpy_context, *arrays)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
+from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.values import UNIT, turned_shape
 from tilepipe.kernels.common.validation import Array, check_array, check_scale, mapped
 
@@ -259,16 +260,20 @@ def check_descale(name: str, x: Array | None, found: Extents) -> None:
     with.
 
     Raises:
-        BindError: not float32 of shape (batch, kv_heads).
+        BindError: not float32 of shape (batch, kv_heads); of NumPy arrays also a number that is
+            negative or NaN.
     """
     if x is None:
         return
     wanted = (found.batch, found.kv_heads)
-    if _dtype(name, x) is not tp.float32 or tuple(x.shape) != wanted:
+    if not hasattr(x, "shape") or _dtype(name, x) is not tp.float32 or tuple(x.shape) != wanted:
+        kind = f"{_dtype(name, x)} of {tuple(x.shape)}" if hasattr(x, "shape") else shown(x)
         raise tp.BindError(
-            f"{NAME}: {name} is float32 of shape {wanted}, (batch, kv_heads), or a number; it is"
-            f" {_dtype(name, x)} of {tuple(x.shape)}"
+            f"{NAME}: {name} is float32 of shape {wanted}, (batch, kv_heads), or broadcasts to it,"
+            f" or is one number; it is {kind}"
         )
+    if isinstance(x, np.ndarray) and not bool((x >= 0).all()):
+        raise tp.BindError(f"{NAME}: {name} has numbers from 0 on; its least is {x.min()}")
 
 
 def check_counter(counter: Array | None, dynamic: bool, q: Array) -> Array | None:

@@ -39,7 +39,7 @@ def turned(v: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _columns(d_v: int) -> int:
     """Columns of V that a CTA turns: its threads have one each, and a part of the keys."""
-    return next(columns for columns in (32, 64, 128, 128) if d_v <= columns or columns == 128)
+    return 32 if d_v <= 32 else 64 if d_v <= 64 else 128
 
 
 def _grid(v: tp.TensorMap, columns: int) -> int:
@@ -94,7 +94,7 @@ def bind_turn(v: Array, out: Array, *, chip: tp.Chip | None = None) -> tp.Progra
     columns = _columns(v.shape[3])
     return turn.bind(
         mapped("attention", "v", v.swapaxes(1, 2), (1, 1, KEYS, columns), "row", swizzle=0),
-        mapped("attention", "v", out, (1, 1, columns, KEYS // 4), "row"),
+        mapped("attention", "turned v", out, (1, 1, columns, KEYS // 4), "row"),
         chip=chip,
         columns=columns,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import BindError
-from tilepipe.host_arguments import plain, plain_int, shown
+from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_mask
 from tilepipe.kernels.attention.config import AttentionConfig
@@ -29,7 +29,6 @@ from tilepipe.kernels.attention.validation import (
     check_attention,
     check_descale,
 )
-from tilepipe.kernels.common.validation import LARGEST_SCALE, SMALLEST_SCALE
 from tilepipe.ops.calls import (
     Array,
     ArrayT,
@@ -82,8 +81,8 @@ class AttentionCall(Generic[ArrayT]):
     """softmax(scale · q · kᵀ) · v; `ops.attention` says what each may be.
 
     Attributes:
-        q_descale, k_descale, v_descale: of heads. qk_factor, v_factor: those that are one number,
-            of q times that of k, and of v.
+        q_descale, k_descale, v_descale: arrays of (batch, kv_heads) once `descales.spread` has made
+            them.
     """
 
     q: ArrayT
@@ -110,8 +109,6 @@ class AttentionCall(Generic[ArrayT]):
     q_descale: ArrayT | None = None
     k_descale: ArrayT | None = None
     v_descale: ArrayT | None = None
-    qk_factor: float = 1.0
-    v_factor: float = 1.0
     out_dtype: object = None
 
     @property
@@ -181,35 +178,13 @@ def _result(call: AttentionCall[ArrayT], found: Extents) -> DType:
 
 def _check_descales(call: AttentionCall[ArrayT], found: Extents) -> None:
     given = {"q": call.q_descale, "k": call.k_descale, "v": call.v_descale}
-    factors = call.qk_factor != 1 or call.v_factor != 1
-    if not found.narrow and (factors or any(x is not None for x in given.values())):
+    if not found.narrow and any(x is not None for x in given.values()):
         raise BindError(
             f"{NAME}: descales say what {NARROW} stands for; q, k and v are {found.dtype}: leave"
             " them out, or write scale="
         )
     for name, x in given.items():
         check_descale(f"{name}_descale", x, found)
-
-
-def factor_of(name: str, x: ArrayT | float | None) -> tuple[ArrayT | None, float]:
-    """A descale as (that of heads, or None; that of all, or 1).
-
-    Raises:
-        BindError: a number that is not positive and finite.
-    """
-    if x is None or (hasattr(x, "shape") and tuple(x.shape)):
-        return x, 1.0  # type: ignore[return-value]
-    number = plain(x)
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, int | float)
-        or not (SMALLEST_SCALE <= number <= LARGEST_SCALE)
-    ):
-        raise BindError(
-            f"{NAME}: {name} is float32 of shape (batch, kv_heads), or a positive number, 2^-100 to"
-            f" 2^100; got {shown(x)}"
-        )
-    return None, float(number)
 
 
 def _packed(call: AttentionCall[ArrayT]) -> int:

@@ -35,6 +35,7 @@ from tilepipe.ops.attention.call import (
     lse_shape,
     result_shape,
 )
+from tilepipe.ops.attention.descales import spread
 from tilepipe.ops.attention_backward.gpu import operator as backward_operator
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import counters, device
@@ -70,8 +71,8 @@ SCHEMA = (
     " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
     " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
     " SymInt? max_seqlen_k=None, str align='last', Tensor? block_mask=None, int[]? block_size=None,"
-    " Tensor? q_descale=None, Tensor? k_descale=None, Tensor? v_descale=None, float qk_factor=1.0,"
-    " float v_factor=1.0, ScalarType? out_dtype=None) -> (Tensor, Tensor)"
+    " Tensor? q_descale=None, Tensor? k_descale=None, Tensor? v_descale=None,"
+    " ScalarType? out_dtype=None) -> (Tensor, Tensor)"
 )
 # what `pick` of a plan takes
 _PLACES = (
@@ -148,7 +149,8 @@ class Lists(NamedTuple):
 
 def attention(call: Call) -> torch.Tensor | Results:
     """`ops.attention` of PyTorch tensors, with all its options."""
-    descales = call.q_descale, call.k_descale, call.v_descale
+    call = spread(call, _tensor_of_heads(call.q))
+    descales = _descales(call)
     others = call.slopes, call.sinks, call.out
     differentiate = wants_gradient(call.q, call.k, call.v, *others, *descales)
     if differentiate:
@@ -161,11 +163,32 @@ def attention(call: Call) -> torch.Tensor | Results:
             call.q, call.v, call.window, call.softcap, call.slopes, call.sinks, *bounds,
             call.block_mask,
         )  # fmt: skip
-    if not differentiate and not is_tracing() and not observed(call.q, call.k, call.v, call.out):
+    seen = is_tracing() or observed(call.q, call.k, call.v, call.out, *descales)
+    if not differentiate and not seen:
         result, lse = plans.run(call)
     else:
         result, lse = _dispatched(call, keeps_lse=call.return_lse or differentiate)
     return (result, lse) if call.return_lse else result
+
+
+def _descales(call: Call) -> tuple[torch.Tensor | None, ...]:
+    """The descales of a call, of which `spread` has made tensors."""
+    given = call.q_descale, call.k_descale, call.v_descale
+    return tuple(x if isinstance(x, torch.Tensor) else None for x in given)
+
+
+def _tensor_of_heads(q: object) -> Callable[[Any, tuple[int, int]], torch.Tensor]:
+    """As `spread` takes it. A number is written on the device in the current stream, and is no part
+    of a plan's key: it may change with each call.
+    """
+
+    def made(x: Any, wanted: tuple[int, int]) -> torch.Tensor:
+        if isinstance(x, torch.Tensor):
+            return x.expand(wanted).contiguous()
+        device = q.device if isinstance(q, torch.Tensor) else None
+        return torch.full(wanted, x, dtype=torch.float32, device=device)
+
+    return made
 
 
 def _require_gradient(
@@ -240,8 +263,6 @@ def _dispatched(call: Call, keeps_lse: bool) -> Results:
         call.q_descale,
         call.k_descale,
         call.v_descale,
-        call.qk_factor,
-        call.v_factor,
         None if call.out_dtype is None else torch_dtype(checked(call).out_dtype),
     )
     return (result if call.out is None else _copied(result, call.out, call.cu_seqlens_q)), lse
@@ -291,8 +312,6 @@ def _key(call: Call) -> object:
         facts(call.q_descale),
         facts(call.k_descale),
         facts(call.v_descale),
-        call.qk_factor,
-        call.v_factor,
         call.out_dtype,
         # settings depend on its magnitude alone
         None if call.max_seqlen_k is None else (call.max_seqlen_k - 1).bit_length(),
@@ -350,7 +369,7 @@ def _prepare(call: Call) -> Plan:
             cfg,
             causal=call.causal,
             window=call.window,
-            scale=found.scale * call.qk_factor,
+            scale=found.scale,
             softcap=call.softcap,
             slopes=slopes,
             sinks=sinks,
@@ -363,7 +382,6 @@ def _prepare(call: Call) -> Plan:
             q_scales=q_scales,
             k_scales=k_scales,
             v_scales=v_scales,
-            v_scale=call.v_factor,
         ).launcher()
     pick = itemgetter(*[_PLACES.index(x) for x in launcher.tensors])
     return Plan(launcher, pick, *parts, dynamic=counter is not None, lists=lists, turning=turning)
@@ -474,8 +492,6 @@ def kernel(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
-    qk_factor: float = 1.0,
-    v_factor: float = 1.0,
     out_dtype: torch.dtype | None = None,
 ) -> Results:
     """The operator on tensors. `settings`: the items of the configuration's fields as a Python
@@ -483,7 +499,7 @@ def kernel(
     """
     items = settings_of(settings)
     blocks = block_mask, check_block_size(BLOCK_SIZE if block_size is None else block_size)
-    of_heads = q_descale, k_descale, v_descale, qk_factor, v_factor, out_dtype
+    of_heads = q_descale, k_descale, v_descale, out_dtype
     rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align, *blocks, *of_heads
     sides = None if window is None else (window[0], window[1])
     return plans.run(
@@ -516,8 +532,6 @@ def _fake(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
-    qk_factor: float = 1.0,
-    v_factor: float = 1.0,
     out_dtype: torch.dtype | None = None,
 ) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
@@ -566,7 +580,7 @@ def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
 def _backward(
     ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, ...]:
-    rest = (None,) * 21
+    rest = (None,) * 19
     if dout is None and dlse is None:
         return None, None, None, *rest
     q, k, v, out, lse = ctx.saved_tensors

@@ -13,7 +13,8 @@ from tilepipe.host_arguments import plain, require_bool, shown
 from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_size
 from tilepipe.kernels.attention.scores import ScoreFunction
 from tilepipe.kernels.attention.validation import NAME
-from tilepipe.ops.attention.call import LAYOUTS, AttentionCall, factor_of
+from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
+from tilepipe.ops.attention.descales import checked_number
 from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 
 
@@ -179,10 +180,9 @@ def attention(
             only the kernel reads them.
         max_seqlen_q, max_seqlen_k: the longest of these sequences. The latter helps to choose
             settings; the former is taken because callers of FlashAttention pass it, and not used.
-        q_descale, k_descale, v_descale: what float8_e4m3fn stands for: it is multiplied with a
-            number, or with that of its head of k and v, and of the heads of q that share it:
-            float32 (batch, kv_heads). Sums of products are then those of the tensor cores, which
-            keep about 14 bits; no packed sequences.
+        q_descale, k_descale, v_descale: factors of q, k and v of float8_e4m3fn, not negative: one
+            number, or float32 that broadcasts to (batch, kv_heads), a factor of each head of k and
+            v and of the heads of q that share it. Packed sequences have none.
         out: where to write the result: (batch, s_q, heads, d_v), dtype of q, strides as above, and
             no memory of q, k or v.
         out_dtype: of the result of float8_e4m3fn: bfloat16 (unless given) or float16.
@@ -210,9 +210,6 @@ def attention(
     """
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {shown(layout)}')
-    of_q, q_factor = factor_of("q_descale", q_descale)
-    of_k, k_factor = factor_of("k_descale", k_descale)
-    of_v, v_factor = factor_of("v_descale", v_descale)
     call = AttentionCall(
         q,
         k,
@@ -235,11 +232,9 @@ def attention(
         align,
         block_mask,
         check_block_size(block_size),
-        of_q,
-        of_k,
-        of_v,
-        q_factor * k_factor,
-        v_factor,
+        checked_number("q_descale", q_descale),
+        checked_number("k_descale", k_descale),
+        checked_number("v_descale", v_descale),
         out_dtype,
     )
     if isinstance(q, np.ndarray) and isinstance(k, np.ndarray) and isinstance(v, np.ndarray):

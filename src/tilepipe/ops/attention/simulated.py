@@ -19,6 +19,7 @@ from tilepipe.ops.attention.call import (
     lse_shape,
     result_shape,
 )
+from tilepipe.ops.attention.descales import array_of_heads, spread
 from tilepipe.ops.calls import Array, Progress
 
 
@@ -27,6 +28,7 @@ def attention(
 ) -> Array | tuple[Array, Array]:
     """`ops.attention` of NumPy arrays, with all its options."""
     require_arrays(NAME, "q, k and v", out=call.out)
+    call = spread(call, array_of_heads)
     found = checked(call)
     result = call.out
     if result is None:
@@ -63,7 +65,7 @@ def attention(
             cfg,
             causal=call.causal,
             window=call.window,
-            scale=found.scale * call.qk_factor,
+            scale=found.scale,
             softcap=call.softcap,
             slopes=call.slopes,
             sinks=call.sinks,
@@ -75,7 +77,6 @@ def attention(
             q_scales=call.q_descale,
             k_scales=call.k_descale,
             v_scales=call.v_descale,
-            v_scale=call.v_factor,
         )
         program.run(seed=seed, progress=progress)
     return (result, lse) if call.return_lse else result
