@@ -7,10 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.export.test_manifest import MNK, a_gemm
 from tests.support.export.c_launcher import FLAGS, HERE, needs_cc
+from tests.support.export.program import serve
 from tools.docs.readme import ROOT, blocks
 
 
@@ -60,3 +62,17 @@ def test_the_header_is_one_of_cpp_too(tmp_path: Path) -> None:
         ["c++", *options, "-c", "-o", str(tmp_path / "use.o"), str(tmp_path / "use.cpp")],
         check=True,
     )
+
+
+@pytest.mark.slow
+@needs_cc
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler, c++")
+def test_the_program_of_the_gpu_tests_gives_back_what_it_read(tmp_path: Path) -> None:
+    """On the stub, whose kernels do nothing."""
+    program = a_gemm(64, 128, 72)
+    path = program.export(tmp_path, extents=MNK)
+    arrays = {n: np.asarray(program.launch_args.args[n].array) for n in "abc"}  # type: ignore[union-attr]
+    arrays["c"] = np.arange(64 * 128).reshape(64, 128).astype(arrays["c"].dtype)
+    written, us = serve(path, arrays, stub=True)
+    assert written == {"c": arrays["c"].tobytes()}
+    assert us > 0

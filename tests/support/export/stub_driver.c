@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 char stub_text[1 << 16];
@@ -17,6 +18,34 @@ static void say(const char *format, ...)
   va_start(values, format);
   vsnprintf(stub_text + used, sizeof stub_text - used, format, values);
   va_end(values);
+}
+
+CUresult cuInit(unsigned int flags) { return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice *device, int ordinal) { *device = ordinal; return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+  (void)device;
+  return cuCtxGetCurrent(context);
+}
+CUresult cuCtxSetCurrent(CUcontext context)
+{
+  return context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuCtxSynchronize(void) { return CUDA_SUCCESS; }
+CUresult cuMemAlloc(CUdeviceptr *place, size_t bytes)
+{
+  *place = ((uintptr_t)malloc(bytes + 256) + 255) / 256 * 256;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes)
+{
+  memcpy((void *)to, from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
+{
+  memcpy(to, (const void *)from, bytes);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDriverGetVersion(int *version) { *version = stub_version; return CUDA_SUCCESS; }
