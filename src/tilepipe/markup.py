@@ -14,6 +14,7 @@ _DARK = (
     "--tp-bad:#ff8a8f;--tp-open:#e6b450"
 )
 # JupyterLab says which theme it has; elsewhere the browser does
+# A notebook's own rules for tables are beaten by naming the class three times.
 _STYLE = f"""
 .tilepipe {{{_LIGHT};background:var(--tp-back);color:var(--tp-text);padding:10px 14px;
   border-radius:6px;font:13px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;
@@ -28,10 +29,12 @@ _STYLE = f"""
 @media (max-width:900px) {{.tilepipe .beside {{grid-template-columns:minmax(0,1fr)}}}}
 .tilepipe table {{border-collapse:collapse;margin:4px 0 12px}}
 .tilepipe caption, .tilepipe h4 {{text-align:left;font-weight:600;font-size:13px;margin:8px 0 2px}}
-.tilepipe th {{text-align:left;font-weight:600;color:var(--tp-soft)}}
-.tilepipe th, .tilepipe td {{padding:1px 14px 1px 0;background:none;color:inherit;
-  text-align:left;vertical-align:top;border:0;border-bottom:1px solid var(--tp-line)}}
-.tilepipe pre {{margin:2px 0 8px;white-space:pre-wrap;font-size:12px;color:inherit;background:none}}
+.tilepipe.tilepipe.tilepipe tr {{background:none}}
+.tilepipe.tilepipe.tilepipe th {{font-weight:600;color:var(--tp-soft)}}
+.tilepipe.tilepipe.tilepipe :is(th,td) {{padding:1px 14px 1px 0;background:none;text-align:left;
+  vertical-align:top;border:0;border-bottom:1px solid var(--tp-line)}}
+.tilepipe.tilepipe pre {{margin:2px 0 8px;white-space:pre-wrap;color:inherit;background:none;
+  font:12px/1.45 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
 .tilepipe ul {{margin:2px 0 8px;padding-left:18px}}
 .tilepipe .good {{color:var(--tp-good);font-weight:600}}
 .tilepipe .bad {{color:var(--tp-bad);font-weight:600}}
