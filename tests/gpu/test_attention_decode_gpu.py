@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.reference import Cache, compare_decode, random_cache
+from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_decode, random_cache
 
 torch = pytest.importorskip("torch")
 
@@ -51,7 +51,7 @@ def operands(
     d: int = 128,
     page: int = 0,
     dtype: tp.DType = tp.bfloat16,
-) -> tuple[dict[str, Any], Any, Cache]:
+) -> tuple[dict[str, Any], Any, CacheArrays]:
     """The arguments of a call, and q and the cache on the host."""
     rng = np.random.default_rng(0)
     seen = np.array(lengths, np.int32)
@@ -62,7 +62,7 @@ def operands(
     return {name: on_gpu(x) for name, x in given.items()}, q, cache
 
 
-def right(found: Any, given: dict[str, Any], q: Any, cache: Cache, **options: Any) -> None:
+def right(found: Any, given: dict[str, Any], q: Any, cache: CacheArrays, **options: Any) -> None:
     out, lse = found
     lengths = on_host(given["cache_seqlens"])
     compared = compare_decode(on_host(out), q, cache, lengths, lse=on_host(lse), **options)

@@ -19,6 +19,7 @@ from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
+from tilepipe.bench.sampled import SampledRows
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import reference, sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
@@ -165,23 +166,10 @@ class Operands:
         """A sample of the rows of a result for set `i` beside float64: some heads, of those the
         first, the last and random rows.
         """
-        error_sum = want_sum = worst = largest = 0.0
-        count = 0
+        rows_seen = SampledRows()
         for b, h, rows, want in self._wanted(i):
-            got = self.results[name][i][b, rows, h].double().cpu().numpy()
-            error = np.abs(got - want.out)
-            error_sum, want_sum, count = (
-                error_sum + float((error**2).sum()),
-                want_sum + float((want.out**2).sum()),
-                count + error.size,
-            )
-            ratio = np.where(np.isfinite(error), error / np.maximum(want.out_bound, 1e-300), np.inf)
-            worst, largest = max(worst, float(ratio.max())), max(largest, float(error.max()))
-        return Check(
-            float(np.sqrt(error_sum / want_sum)),
-            largest / float(np.sqrt(want_sum / count)),
-            worst <= 1.0,
-        )
+            rows_seen.add(self.results[name][i][b, rows, h], want)
+        return rows_seen.check()
 
     def _wanted(self, i: int) -> list[tuple[int, int, Any, reference.HeadRows]]:
         """(batch, head, rows, float64 results) of set `i`."""

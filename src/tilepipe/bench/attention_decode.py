@@ -20,6 +20,7 @@ from tilepipe.bench.attention import PEERS, SAMPLED_HEADS, make_nan
 from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import DEVICE, in_turn
 from tilepipe.bench.report import Check
+from tilepipe.bench.sampled import SampledRows
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import reference
 from tilepipe.kernels.attention_decode import sm90 as kernel
@@ -55,7 +56,6 @@ class Operands:
         shape = found.batch, found.capacity, found.kv_heads, found.d
         self.k, self.v = drawn(*shape), drawn(*shape)
         self.results: dict[str, list[Any]] = {}
-        self._held: list[Mapping[str, list[torch.Tensor]]] = []
 
     def ours(self, cfg: DecodeConfig) -> timing.Launch:
         """Our kernel, compiled and loaded.
@@ -93,7 +93,6 @@ class Operands:
             block_table=view.get("table"),
             workspace=(view["parts"], view["part_lse"], view["tickets"]),
         )
-        self._held.append(named)  # the launches know addresses alone
         return in_turn(program.launcher(), named)
 
     def _paged(self, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
@@ -137,8 +136,7 @@ class Operands:
     def check(self, name: str, i: int) -> Check:
         """All queries of some heads of the first, the last and random sequences, beside float64."""
         found, rng = self.found, np.random.default_rng(self._seed)
-        error_sum = want_sum = worst = largest = 0.0
-        count = 0
+        rows_seen = SampledRows()
         rows = np.arange(found.tokens)
         for b in (0, found.batch - 1, *rng.integers(0, found.batch, SAMPLED_HEADS - 2)):
             h = int(rng.integers(found.heads))
@@ -146,16 +144,8 @@ class Operands:
             q, k, v = (x.double().cpu().numpy() for x in parts)
             options = reference.AttentionOptions(causal=True, scale=found.scale)
             want = reference.head(q, k, v, rows, found.tokens, h, options, found.dtype)
-            error = np.abs(self.results[name][i][b, :, h].double().cpu().numpy() - want.out)
-            error_sum, want_sum, count = (
-                error_sum + float((error**2).sum()),
-                want_sum + float((want.out**2).sum()),
-                count + error.size,
-            )
-            ratio = np.where(np.isfinite(error), error / np.maximum(want.out_bound, 1e-300), np.inf)
-            worst, largest = max(worst, float(ratio.max())), max(largest, float(error.max()))
-        scale = float(np.sqrt(want_sum / count))
-        return Check(float(np.sqrt(error_sum / want_sum)), largest / scale, worst <= 1.0)
+            rows_seen.add(self.results[name][i][b, :, h], want)
+        return rows_seen.check()
 
 
 def cache_bytes(found: Extents) -> float:

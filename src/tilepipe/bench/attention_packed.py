@@ -16,6 +16,7 @@ from tilepipe.bench import attention, timing
 from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
+from tilepipe.bench.sampled import SampledRows
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import reference, sm90_bind as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
@@ -109,27 +110,17 @@ class PackedOperands:
         rng, found = np.random.default_rng(self._seed), self.found
         options = reference.AttentionOptions(self.causal, scale=found.scale)
         able = [n for n, (queries, _) in enumerate(self.lengths) if queries]
-        errors, wants, ratios = [], [], []
+        rows_seen = SampledRows()
         for n in rng.choice(able, SAMPLED):
             h, (queries, _) = int(rng.integers(found.heads)), self.lengths[n]
             rows = np.unique([0, queries - 1, *rng.integers(0, queries, attention.SAMPLED_ROWS)])
             at = torch.from_numpy(rows + self.host_bounds[0][n]).to(attention.DEVICE)
             keys = slice(*self.host_bounds[1][n : n + 2])
             parts = self.q[i][at, h], *(x[i][keys, h // found.group] for x in (self.k, self.v))
-            q, k, v, got = (
-                x.double().cpu().numpy() for x in (*parts, self.results[name][i][at, h])
-            )
+            q, k, v = (x.double().cpu().numpy() for x in parts)
             want = reference.head(q, k, v, rows, queries, h, options, found.dtype)
-            error = np.abs(got - want.out)
-            errors.append(error.ravel())
-            wants.append(want.out.ravel())
-            bound = np.maximum(want.out_bound, 1e-300)
-            ratios.append(np.where(np.isfinite(error), error / bound, np.inf).max())
-        error, of = np.concatenate(errors), np.concatenate(wants)
-        size = float(np.sqrt((of**2).mean()))
-        return Check(
-            float(np.sqrt((error**2).mean())) / size, float(error.max()) / size, max(ratios) <= 1.0
-        )
+            rows_seen.add(self.results[name][i][at, h], want)
+        return rows_seen.check()
 
 
 def same_work(found: Extents, lengths: list[tuple[int, int]]) -> Extents:

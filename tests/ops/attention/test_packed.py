@@ -79,6 +79,10 @@ def test_without_keys_rows_in_no_sequence_are_not_written_either() -> None:
         ({"layout": "bhsd"}, 'packed sequences are (total, heads, d); layout="bhsd" is of batches'),
         ({"cu_seqlens_q": None, "cu_seqlens_k": None}, "max_seqlen_q is of packed sequences"),
         ({"cu_seq_q": 1}, "has no argument cu_seq_q: write cu_seqlens_q="),
+        (
+            {"cu_seqlens_q": np.repeat(arrays()[3], 2)[::2]},
+            "attention: cu_seqlens_q: an array of shape",
+        ),
         ({"page_table": 1}, "has no argument page_table: ops.attention_decode has pages"),
     ],
 )

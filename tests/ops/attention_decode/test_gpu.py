@@ -12,7 +12,7 @@ import pytest
 import tilepipe as tp
 from tests.ops.attention_decode.test_simulated import LENGTHS, operands
 from tilepipe.kernels.attention_decode import sm90
-from tilepipe.kernels.attention_decode.reference import Cache, compare_decode
+from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_decode
 
 torch = pytest.importorskip("torch")
 
@@ -75,7 +75,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     return emulator
 
 
-def tensors(page: int = 0, tokens: int = 1) -> tuple[dict[str, Any], Any, Cache]:
+def tensors(page: int = 0, tokens: int = 1) -> tuple[dict[str, Any], Any, CacheArrays]:
     """The arguments of a call, and what they were made of."""
     q, cache = operands(page, tokens, tp.float16)
     given = {"q": q, "k_cache": cache.k, "v_cache": cache.v, "cache_seqlens": LENGTHS}
@@ -83,7 +83,7 @@ def tensors(page: int = 0, tokens: int = 1) -> tuple[dict[str, Any], Any, Cache]
     return {name: torch.from_numpy(x.copy()) for name, x in given.items()}, q, cache
 
 
-def right(out: Any, q: Any, cache: Cache, lengths: Any = LENGTHS, lse: Any = None) -> None:
+def right(out: Any, q: Any, cache: CacheArrays, lengths: Any = LENGTHS, lse: Any = None) -> None:
     found = compare_decode(out.numpy(), q, cache, lengths, lse=None if lse is None else lse.numpy())
     assert found.ok, found
 
@@ -138,6 +138,18 @@ def test_the_operator_and_the_compiler(gpu: Emulator) -> None:
     )
 
 
+def test_nothing_to_multiply_is_no_launch(gpu: Emulator) -> None:
+    given, _, _ = tensors()
+    empty = {name: x[:0] for name, x in given.items()}
+    out, lse = tp.ops.attention_decode(**empty, return_lse=True)
+    assert (tuple(out.shape), tuple(lse.shape)) == ((0, 1, 4, 64), (0, 4, 1))
+    full = torch.full_like(given["q"], 7)
+    none = given | {name: given[name][:, :0] for name in ("k_cache", "v_cache")}
+    assert tp.ops.attention_decode(**none, out=full) is full
+    assert not full.any()
+    assert gpu.tickets == []
+
+
 def test_what_is_refused(gpu: Emulator) -> None:
     given, _, _ = tensors()
     with pytest.raises(tp.BindError, match="attention_decode has no gradient"):
@@ -146,3 +158,8 @@ def test_what_is_refused(gpu: Emulator) -> None:
         tp.ops.attention_decode(**given, out=given["q"])
     with pytest.raises(tp.BindError, match="cache_seqlens must be a tensor of PyTorch"):
         tp.ops.attention_decode(**given | {"cache_seqlens": LENGTHS})
+    with pytest.raises(tp.BindError, match=r"torch.full\(\(3,\), 70, dtype=torch.int32"):
+        tp.ops.attention_decode(**given | {"cache_seqlens": 70})
+    apart = given["cache_seqlens"].repeat_interleave(2)[::2]
+    with pytest.raises(tp.BindError, match=r"attention_decode: cache_seqlens: .*strides"):
+        tp.ops.attention_decode(**given | {"cache_seqlens": apart})

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention_decode.reference import Cache, compare_decode, random_cache
+from tilepipe.kernels.attention_decode.reference import CacheArrays, compare_decode, random_cache
 
 attention_decode = tp.ops.attention_decode
 LENGTHS = np.array([70, 0, 131], np.int32)
 
 
-def operands(page: int = 0, tokens: int = 1, dtype: tp.DType = tp.bfloat16) -> tuple[Any, Cache]:
+def operands(
+    page: int = 0, tokens: int = 1, dtype: tp.DType = tp.bfloat16
+) -> tuple[Any, CacheArrays]:
     rng = np.random.default_rng(0)
     q = rng.standard_normal((3, tokens, 4, 64)).astype(dtype.numpy)
     return q, random_cache(rng, LENGTHS, 160, 2, 64, dtype, page)
@@ -38,7 +40,7 @@ def test_settings_and_scale_reach_the_kernel() -> None:
     out = attention_decode(
         q, cache.k, cache.v, cache_seqlens=LENGTHS, scale=0.3, bn=32, stages=2, ctas=1
     )
-    found = compare_decode(np.asarray(out), q, cache, LENGTHS, scale=0.3)
+    found = compare_decode(out, q, cache, LENGTHS, scale=0.3)
     assert found.ok, found
 
 
@@ -65,11 +67,35 @@ def test_tensors_on_the_cpu() -> None:
     assert found.ok, found
 
 
+@pytest.mark.parametrize(
+    ("batch", "tokens", "keys", "most"),
+    [(0, 1, 160, 0), (3, 0, 160, 0), (3, 1, 0, 0), (3, 2, 16, 3)],
+)
+def test_nothing_to_multiply(batch: int, tokens: int, keys: int, most: int) -> None:
+    """No sequence, no token, no room in the cache; a table of a cache without pages."""
+    q = np.ones((batch, tokens, 4, 64), np.float16)
+    k = np.ones((0 if most else batch, keys, 2, 64), np.float16)
+    table = np.zeros((batch, most), np.int32) if most else None
+    lengths = np.zeros(batch, np.int32)
+    out, lse = attention_decode(
+        q, k, k.copy(), cache_seqlens=lengths, block_table=table, return_lse=True
+    )
+    assert out.shape == q.shape
+    assert not out.any()
+    assert lse.shape == (batch, 4, tokens)
+    assert (lse == -np.inf).all()
+
+
 Q, CACHE = operands()
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"q": Q[0]}, "q has 4 dimensions (batch, tokens, heads, d), it has shape (1, 4, 64)"),
     ({"q": 3}, "q must be a NumPy array or a tensor of PyTorch, got int"),
     ({"cache_seqlens": LENGTHS[:2]}, "cache_seqlens is int32 of shape (3,), the keys of each"),
+    ({"cache_seqlens": 70}, "torch.full((3,), 70, dtype=torch.int32, device=...), or np.full"),
+    (
+        {"cache_seqlens": np.repeat(LENGTHS, 2)[::2]},
+        "attention_decode: cache_seqlens: an array of shape (3,) with strides (8,) bytes",
+    ),
     ({"k": Q}, "attention_decode has no argument k: write new keys to k_cache before the call"),
     ({"softmax_scale": 1.0}, "attention_decode has no argument softmax_scale: write scale="),
     ({"causual": True}, "Did you mean causal=?"),

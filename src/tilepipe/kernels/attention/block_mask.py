@@ -12,7 +12,7 @@ from tilepipe.kernels.attention.config import ROWS, AttentionConfig
 from tilepipe.kernels.attention.key_lists import HEAD, list_keys
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import NAME, Extents
-from tilepipe.kernels.common.validation import Array, check_array
+from tilepipe.kernels.common.validation import Array, check_array, unboxed
 
 BLOCK_STEP = (ROWS, 16)  # a block has a multiple of so many queries, and keys: the least of a tile
 BLOCK_SIZE = (128, 128)  # FlexAttention's
@@ -147,7 +147,7 @@ def bind_lists(
     """
     check_fits(cfg, block)
     return list_keys.bind(
-        mask,
+        unboxed(NAME, "block_mask", mask),
         lists,
         found.s_q,
         found.s_kv,

@@ -30,7 +30,7 @@ from tilepipe.kernels.attention.validation import (
     check_counter,
     check_descale,
 )
-from tilepipe.kernels.common.validation import Array, check_config, mapped
+from tilepipe.kernels.common.validation import Array, check_config, mapped, unboxed
 
 
 def bind(
@@ -147,13 +147,13 @@ def bind(
         lse,
         slopes,
         sinks,
-        cu_seqlens_q,
-        cu_seqlens_k,
+        unboxed(NAME, "cu_seqlens_q", cu_seqlens_q),
+        unboxed(NAME, "cu_seqlens_k", cu_seqlens_k),
         key_lists,
         counter,
-        q_scales,
-        k_scales,
-        v_scales,
+        unboxed(NAME, "q_descale", q_scales),
+        unboxed(NAME, "k_descale", k_scales),
+        unboxed(NAME, "v_descale", v_scales),
         v_scale / RAISED if found.narrow else None,
         *changes.factors(found.scale, cap),
         search_steps(bounds),

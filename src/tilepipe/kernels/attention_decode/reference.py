@@ -14,7 +14,7 @@ Lengths = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Cache:
+class CacheArrays:
     """A cache of K and V, (batch, s, kv_heads, d), or in pages. `table`: of pages, or None."""
 
     k: Array
@@ -39,7 +39,7 @@ def random_cache(
     d: int,
     dtype: tp.DType,
     page: int = 0,
-) -> Cache:
+) -> CacheArrays:
     """Normal keys and values, NaN after the last of each sequence, with room for s.
 
     Args:
@@ -57,7 +57,7 @@ def random_cache(
         for _ in range(2)
     )
     if not page:
-        return Cache(k, v)
+        return CacheArrays(k, v)
     most = -(-s // page)
     order = rng.permutation(outer * most).astype(np.int32)
     table = np.where(
@@ -70,13 +70,13 @@ def random_cache(
         made = np.empty((outer * most, page, kv_heads, d), x.dtype)
         made[order] = padded.reshape(made.shape)
         pages.append(made)
-    return Cache(pages[0], pages[1], table)
+    return CacheArrays(pages[0], pages[1], table)
 
 
 def compare_decode(
     out: Array,
     q: Array,
-    cache: Cache,
+    cache: CacheArrays,
     lengths: Lengths,
     *,
     causal: bool = True,

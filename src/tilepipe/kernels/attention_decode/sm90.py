@@ -41,7 +41,7 @@ from tilepipe.kernels.attention_decode.validation import (
     of_queries,
 )
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
-from tilepipe.kernels.common.validation import Array, check_config, mapped
+from tilepipe.kernels.common.validation import Array, check_config, mapped, unboxed
 
 
 def grid(parts: tp.TensorMap) -> int:
@@ -268,8 +268,8 @@ def bind(
         of_cache("v_cache", v_cache, found, cfg),
         of_queries("out", out, found),
         None if lse is None else of_lse(lse, found),
-        cache_seqlens,
-        block_table,
+        unboxed(NAME, "cache_seqlens", cache_seqlens),
+        unboxed(NAME, "block_table", block_table),
         mapped(NAME, "parts", parts, (1, 1, 8), swizzle=0),
         part_lse,
         tickets,

@@ -44,6 +44,11 @@ class Extents:
         return self.heads // self.kv_heads
 
     @property
+    def empty(self) -> bool:
+        """True if there is no query, or no key for any."""
+        return 0 in (self.batch, self.tokens, self.heads, self.capacity)
+
+    @property
     def rows(self) -> int:
         """Queries of a sequence and a head of K and V."""
         return self.group * self.tokens
@@ -59,10 +64,14 @@ def check_decode(
     cache_seqlens: Array | None = None,
     block_table: Array | None = None,
     scale: float | None = None,
+    empty: bool = False,
 ) -> Extents:
     """The extents of q, out (batch, tokens, heads, d), k_cache, v_cache (batch, s, kv_heads, d), or
     with a block_table (batch, pages of a sequence) int32 (pages, page_size, kv_heads, d),
     cache_seqlens (batch,) int32, lse (batch, heads, tokens) float32.
+
+    Args:
+        empty: whether there may be no query, or no key.
 
     Raises:
         BindError: something is no array, has another dtype, the shapes do not fit together, or the
@@ -87,17 +96,12 @@ def check_decode(
             f"{NAME}: k_cache and v_cache have one shape; they have {tuple(k_cache.shape)} and"
             f" {tuple(v_cache.shape)}"
         )
-    if 0 in (*q.shape, *k_cache.shape):
-        raise tp.BindError(
-            f"{NAME}: q {tuple(q.shape)} or the cache {tuple(k_cache.shape)} has no elements, so"
-            " there is nothing to launch"
-        )
-    if d != k_d or d % 8 or d > LARGEST_HEAD:
+    if d != k_d or d % 8 or not 0 < d <= LARGEST_HEAD:
         raise tp.BindError(
             f"{NAME}: heads of q and of the cache have the same d, a multiple of 8 up to"
             f" {LARGEST_HEAD}; they have {d} and {k_d}"
         )
-    if heads % kv_heads:
+    if heads != kv_heads and (not kv_heads or heads % kv_heads):
         raise tp.BindError(
             f"{NAME}: q has {heads} heads and the cache {kv_heads}; heads of q must be a multiple"
             " of those of the cache, which they share"
@@ -115,8 +119,8 @@ def check_decode(
         table = tuple(getattr(block_table, "shape", ()))
         most = table[1] if len(table) == 2 else -1
         _check_ints("block_table", block_table, (batch, most), "the pages of each sequence")
-        capacity, page = most * rows, rows
-        if page < 8 or page & (page - 1):
+        capacity, page = (most * rows if outer else 0), rows
+        if capacity and (page < 8 or page & (page - 1)):
             raise tp.BindError(
                 f"{NAME}: a page has a power of two of keys, 8 at least: dimension 1 of the cache"
                 f" {tuple(k_cache.shape)}; it has {page}"
@@ -134,11 +138,17 @@ def check_decode(
                 f" {tuple(lse.shape)}"
             )
     factor = check_scale(NAME, scale, d)
-    return Extents(batch, tokens, heads, kv_heads, d, capacity, page, dtype, factor)
+    found = Extents(batch, tokens, heads, kv_heads, d, capacity, page, dtype, factor)
+    if found.empty and not empty:
+        raise tp.BindError(
+            f"{NAME}: q {tuple(q.shape)} or the cache {tuple(k_cache.shape)} has no elements, so"
+            " there is nothing to launch; ops.attention_decode returns the result"
+        )
+    return found
 
 
 def _check_rows(tokens: int, heads: int, kv_heads: int) -> None:
-    rows = tokens * (heads // kv_heads)
+    rows = tokens * (heads // max(kv_heads, 1))
     if rows > ROWS:
         raise tp.BindError(
             f"{NAME}: the query heads that share a head of the cache, times the query tokens, are"
@@ -170,9 +180,15 @@ def _common_dtype(arrays: dict[str, Array]) -> tp.DType:
 def _check_ints(name: str, x: Array | None, shape: tuple[int, ...], what: str) -> None:
     if x is None:
         return
+    if isinstance(x, int) and len(shape) == 1:
+        raise tp.BindError(
+            f"{NAME}: {name} is int32 of shape ({shape[0]},), which only the kernel reads; of"
+            f" sequences that are all {x} long, torch.full(({shape[0]},), {x}, dtype=torch.int32,"
+            " device=...), or np.full of NumPy"
+        )
     check_array(NAME, name, x)
     dtype = str(x.dtype).removeprefix("torch.")
-    if dtype != "int32" or tuple(x.shape) != shape or 0 in shape:
+    if dtype != "int32" or tuple(x.shape) != shape:
         wanted = f"({', '.join(str(n) if n >= 0 else 'most pages' for n in shape)}"
         wanted += ",)" if len(shape) == 1 else ")"
         raise tp.BindError(

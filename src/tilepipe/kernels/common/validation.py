@@ -56,6 +56,15 @@ def mapped(
         raise tp.BindError(f"{kernel}: {name}: {error}{_padding(name, x, error)}") from None
 
 
+def unboxed(kernel: str, name: str, x: Array | None) -> tp.TensorMap | None:
+    """An argument that may be None, for ordinary loads and stores.
+
+    Raises:
+        BindError: its elements lie apart; the message has the name that the user knows.
+    """
+    return None if x is None else mapped(kernel, name, x)
+
+
 def _padding(name: str, x: Array, error: tp.BindError) -> str:
     """For rows that are no multiple of 16 bytes apart, a copy that is."""
     if "Pad the contiguous dimension" not in str(error) or not isinstance(x, np.ndarray):

@@ -68,6 +68,7 @@ def checked(call: DecodeCall[ArrayT]) -> Extents:
         cache_seqlens=call.cache_seqlens,
         block_table=call.block_table,
         scale=call.scale,
+        empty=True,
     )
 
 

@@ -47,21 +47,22 @@ class Plan(NamedTuple):
     """One prepared launch.
 
     Attributes:
-        launcher: called with the addresses that `pick` takes of those of `_PLACES`.
+        launcher: called with the addresses that `pick` takes of those of `_PLACES`; None: there is
+            nothing to multiply.
         lse: shape of the logarithms. spans: bytes that q, the cache and out take.
-        sums: float32 numbers of the workspace, of which the first `parts` are O. tickets: how many
-            there are.
+        workspace: float32 numbers in it: O of the parts, then, from `logarithms` on, their
+            logarithms. tickets: how many there are.
     """
 
-    launcher: Launcher
+    launcher: Launcher | None
     pick: Callable[[tuple[int, ...]], tuple[int, ...]]
     ordinal: int
     device: torch.device
     lse: tuple[int, ...]
     spans: tuple[int, ...]
-    sums: int
-    parts: int
-    tickets: int
+    workspace: int = 0
+    logarithms: int = 0
+    tickets: int = 0
 
 
 def attention_decode(call: Call) -> torch.Tensor | Results:
@@ -87,6 +88,8 @@ def attention_decode(call: Call) -> torch.Tensor | Results:
 
 
 def _checked_tensors(call: Call) -> Extents:
+    if isinstance(call.cache_seqlens, int):
+        checked(call)  # which says what to pass
     extra = {"cache_seqlens": call.cache_seqlens, "block_table": call.block_table}
     given = {name: x for name, x in extra.items() if x is not None}
     named = {"q": call.q, "k_cache": call.k_cache, "v_cache": call.v_cache}
@@ -113,9 +116,12 @@ def _key(call: Call) -> object:
 def _prepare(call: Call) -> Plan:
     found = _checked_tensors(call)
     q, ordinal = call.q, call.q.get_device()
-    chip = device.hopper(ordinal, NAME)
     like = torch.empty_like(q) if call.out is None else call.out
     of_lse = (found.batch, found.heads, found.tokens) if call.return_lse else (0, 0, 0)
+    spans = tuple(span(x) for x in (q, call.k_cache, call.v_cache, like))
+    if found.empty:
+        return Plan(None, tuple, ordinal, q.device, of_lse, spans)
+    chip = device.hopper(ordinal, NAME)
     lse = torch.empty(of_lse, dtype=torch.float32, device=q.device) if call.return_lse else None
     cfg = config(found, call, chip)
     shapes = decode_kernel.workspace_shapes(found, cfg, chip)
@@ -127,7 +133,7 @@ def _prepare(call: Call) -> Plan:
         None if x is None else TensorView(x) for x in (lse, call.cache_seqlens, call.block_table)
     )
     with device.context(ordinal):
-        tickets = counters.counter(ordinal, device.raw_stream(ordinal), shapes[2][0])
+        tickets = counters.zeros(ordinal, device.raw_stream(ordinal), shapes[2][0])
         launcher = decode_kernel.bind(
             q_view,
             k_view,
@@ -147,7 +153,7 @@ def _prepare(call: Call) -> Plan:
         ordinal,
         q.device,
         of_lse,
-        tuple(span(x) for x in (q, call.k_cache, call.v_cache, like)),
+        spans,
         parts.numel() + part_lse.numel(),
         parts.numel(),
         shapes[2][0],
@@ -163,15 +169,17 @@ def _launch(plan: Plan, call: Call) -> Results:
         read = zip(("q", "k_cache", "v_cache"), (q, call.k_cache, call.v_cache), plan.spans)  # noqa: B905
         refuse_overlap(NAME, out, plan.spans[-1], read)
         result = out
+    if plan.launcher is None:
+        return result.zero_(), lse.fill_(-torch.inf)
     stream = device.raw_stream(plan.ordinal)
-    sums = torch.empty(plan.sums, dtype=torch.float32, device=plan.device)
-    tickets = counters.counter(plan.ordinal, stream, plan.tickets)
+    workspace = torch.empty(plan.workspace, dtype=torch.float32, device=plan.device)
+    tickets = counters.zeros(plan.ordinal, stream, plan.tickets)
     optional = call.cache_seqlens, call.block_table
     places = (
         *map(data_ptr, (q, call.k_cache, call.v_cache, result, lse)),
         *(0 if x is None else x.data_ptr() for x in optional),
-        sums.data_ptr(),
-        sums.data_ptr() + plan.parts * sums.element_size(),
+        workspace.data_ptr(),
+        workspace.data_ptr() + plan.logarithms * workspace.element_size(),
         tickets.data_ptr(),
     )
     plan.launcher(plan.pick(places), stream)

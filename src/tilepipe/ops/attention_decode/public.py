@@ -4,6 +4,8 @@ values; on the GPU for CUDA tensors, on the simulator for NumPy arrays and for t
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 import numpy as np
 
 from tilepipe.host_arguments import plain, require_bool
@@ -12,6 +14,54 @@ from tilepipe.ops.attention_decode.call import DecodeCall
 from tilepipe.ops.calls import ArrayT, Progress, Setting, gpu_module
 
 
+@overload
+def attention_decode(
+    q: ArrayT,
+    k_cache: ArrayT,
+    v_cache: ArrayT,
+    *,
+    cache_seqlens: ArrayT | None = None,
+    block_table: ArrayT | None = None,
+    causal: bool = True,
+    scale: float | None = None,
+    out: ArrayT | None = None,
+    return_lse: Literal[False] = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT: ...
+@overload
+def attention_decode(
+    q: ArrayT,
+    k_cache: ArrayT,
+    v_cache: ArrayT,
+    *,
+    cache_seqlens: ArrayT | None = None,
+    block_table: ArrayT | None = None,
+    causal: bool = True,
+    scale: float | None = None,
+    out: ArrayT | None = None,
+    return_lse: Literal[True],
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> tuple[ArrayT, ArrayT]: ...
+@overload
+def attention_decode(
+    q: ArrayT,
+    k_cache: ArrayT,
+    v_cache: ArrayT,
+    *,
+    cache_seqlens: ArrayT | None = None,
+    block_table: ArrayT | None = None,
+    causal: bool = True,
+    scale: float | None = None,
+    out: ArrayT | None = None,
+    return_lse: bool,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Setting,
+) -> ArrayT | tuple[ArrayT, ArrayT]: ...
 def attention_decode(
     q: ArrayT,
     k_cache: ArrayT,
@@ -45,8 +95,8 @@ def attention_decode(
         block_table: int32 (batch, most): page block_table[b, i] has the keys i · page_size to (i +
             1) · page_size - 1 of sequence b; page_size is a power of two from 8. Entries that a
             sequence does not need may be anything.
-        causal: query token i sees the keys j <= i + cache_seqlens - tokens; otherwise all of its
-            sequence. Of one token both are the same.
+        causal: query token i sees the keys j <= i + cache_seqlens - tokens; False: all of its
+            sequence. For one token both agree. FlashAttention's default is False.
         scale: of the scores, positive; 1/sqrt(d) unless given.
         out: where to write the result: as q, and no memory of q or the cache.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
@@ -56,7 +106,8 @@ def attention_decode(
 
     Returns:
         `out`, or a new array or tensor laid out as q; with `return_lse` the pair of that and the
-        logarithms. A query that sees no key has 0, and a logarithm of -inf.
+        logarithms. A query that sees no key has 0, and a logarithm of -inf. Batches and caches may
+        be empty.
 
     Raises:
         BindError: shapes, dtypes, strides or devices that do not fit, unknown settings, tensors

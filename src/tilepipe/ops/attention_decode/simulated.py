@@ -19,6 +19,9 @@ def attention_decode(
     found = checked(call)
     result = np.empty_like(call.q) if call.out is None else call.out
     lse = np.empty((found.batch, found.heads, found.tokens), np.float32)
+    if found.empty:
+        result[...], lse[...] = 0, -np.inf
+        return (result, lse) if call.return_lse else result
     program = kernel.bind(
         call.q,
         call.k_cache,

@@ -13,7 +13,7 @@ from tilepipe.ops.torch import device
 _counters: dict[tuple[int, int, int], torch.Tensor] = {}
 
 
-def counter(ordinal: int, stream: int, count: int = 1) -> torch.Tensor:
+def zeros(ordinal: int, stream: int, count: int) -> torch.Tensor:
     """Zeros, int32, on a device, for one launch on a stream of it: `count`, or up to twice as many.
 
     A launch that a CUDA graph captures gets counters of its own, which the graph sets to 0: the
@@ -25,3 +25,8 @@ def counter(ordinal: int, stream: int, count: int = 1) -> torch.Tensor:
     key = ordinal, stream, 1 << (count - 1).bit_length()
     found = _counters.get(key)
     return _counters.setdefault(key, device.lasting_zeros(*key)) if found is None else found
+
+
+def counter(ordinal: int, stream: int) -> torch.Tensor:
+    """One of `zeros`."""
+    return zeros(ordinal, stream, 1)
