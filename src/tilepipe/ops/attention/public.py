@@ -169,22 +169,24 @@ def attention(
         align: "last", as above: the last query stands at the last key; "first": query i stands at
             the key i, and not at i + s_kv - s_q, for `causal`, `window` and `slopes`.
         block_mask: boolean (batch or 1, heads or 1, ceil(s_q / block_q), ceil(s_kv / block_k)),
-            true where a block of queries and keys is computed: of the others K and V are not even
-            loaded. `causal`, `window` and `score` hold within blocks. Not of packed sequences.
-        block_size: (block_q, block_k) of it, multiples of 64 and 16; 128 queries or more, and 128
-            keys, are fastest.
+            true for each block of queries and keys that is computed. K and V of other blocks are
+            not loaded. `causal`, `window` and `score` apply within blocks. Not with packed
+            sequences.
+        block_size: (block_q, block_k), multiples of 64 and 16. Blocks of 128 queries or more and
+            128 keys are fastest.
         cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,), beside q, k and v: for sequences of
             different lengths, one after the other: q (total_q, heads, d), k (total_k, kv_heads, d),
             v (total_k, kv_heads, d_v). Sequence i has the queries cu_seqlens_q[i] to
             cu_seqlens_q[i + 1] - 1, and so for keys; s_q and s_kv are then its lengths. On a GPU
             only the kernel reads them.
-        max_seqlen_q, max_seqlen_k: the longest of these sequences. The latter helps to choose
-            settings; the former is taken because callers of FlashAttention pass it, and not used.
+        max_seqlen_q, max_seqlen_k: the longest of these sequences. `max_seqlen_k` helps to choose
+            settings; `max_seqlen_q` is accepted because callers of FlashAttention pass it, and is
+            not used.
         q_descale, k_descale, v_descale: factors of q, k and v of float8_e4m3fn, not negative: one
             number, or float32 that broadcasts to (batch, kv_heads), a factor of each head of k and
             v and of the heads of q that share it. Packed sequences have none.
-        out: where to write the result: (batch, s_q, heads, d_v), dtype of q, strides as above, and
-            no memory of q, k or v.
+        out: where to write the result: (batch, s_q, heads, d_v), dtype of the result otherwise
+            made, strides as above, in memory that q, k and v do not use.
         out_dtype: of the result of float8_e4m3fn: bfloat16 (unless given) or float16.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
             (batch, heads, s_q), of packed sequences (heads, total_q).
