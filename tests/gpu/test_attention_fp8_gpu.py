@@ -77,6 +77,21 @@ def test_descales_and_layouts() -> None:
     assert halves.dtype == torch.float16
 
 
+def test_a_head_of_zeros_and_a_number_that_changes() -> None:
+    """A descale of 0 makes the scores of its head equal, and no NaN; numbers make no new plan."""
+    q, k, v = operands(130, 200, 4, 2, 64)
+    zero = np.ones((2, 2), np.float32)
+    zero[1, 0] = 0
+    out, lse = attention(
+        *tensors(q, k, v), q_descale=torch.from_numpy(zero).cuda(), return_lse=True
+    )
+    right(out, lse, q, k, v, q_scales=zero)
+    for factor in (0.5, 2.0, torch.tensor(3.0).cuda(), torch.ones(1).cuda()):
+        whole = np.full((2, 2), float(factor), np.float32)
+        out, lse = attention(*tensors(q, k, v), k_descale=factor, return_lse=True)
+        right(out, lse, q, k, v, k_scales=whole)
+
+
 def test_sums_over_many_keys_keep_what_single_keys_add() -> None:
     """Values of one sign: sums that the tensor cores alone add up lose a part of them."""
     q, k, v = operands(64, 16384, 1, 1, 64, batch=1)
