@@ -18,6 +18,8 @@ from tilepipe.kernels.gemm_grouped import reference
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 from tilepipe.ops.grouped import gpu as torch_grouped
 
+CompileCounterWithBackend = pytest.importorskip("torch._dynamo.testing").CompileCounterWithBackend
+
 __all__ = ["gpu"]
 grouped_matmul = tp.ops.grouped_matmul
 
@@ -196,7 +198,7 @@ def test_expected_rows_are_no_reason_to_compile_again(gpu: Emulator) -> None:
     """Once for the first number, and once for any."""
     a, b = torch.ones((2, 64, 32)), torch.ones((2, 32, 64))
     rows = torch.tensor([3, 64], dtype=torch.int32)
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager")
 
     def step(a: Any, b: Any, rows: Any, expected: int) -> Any:
         return grouped_matmul(a.half(), b.half(), rows=rows, expected_rows=expected)
@@ -205,6 +207,19 @@ def test_expected_rows_are_no_reason_to_compile_again(gpu: Emulator) -> None:
     for expected in range(4, 10):
         compiled(a, b, rows, expected)
     assert counter.frame_count == 2
+
+
+def test_expected_rows_that_are_about_equal_share_a_plan(gpu: Emulator) -> None:
+    a, b = torch.zeros((2, 640, 32)).half(), torch.zeros((2, 32, 64)).half()
+    rows = torch.ones(2, dtype=torch.int32)
+    plans = {}
+    for expected in range(1, 1200):
+        grouped_matmul(a, b, rows=rows, expected_rows=expected)
+        plans[expected] = len(gpu.bound)
+    assert plans[8] == 8  # 1, 2, 3, ..., 8, 10, 12, 14, 16, 20, ..., 512, and 640: all rows
+    assert [plans[x] for x in (9, 10, 11, 16, 17, 512, 513, 640, 1199)] == (
+        [9, 9, 10, 12, 13, 32, 33, 33, 33]
+    )
 
 
 def test_expected_rows_choose_the_tile(gpu: Emulator) -> None:

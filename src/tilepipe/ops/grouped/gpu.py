@@ -121,10 +121,22 @@ def _key(call: Call) -> object:
         facts(call.scale_a),
         facts(call.scale_b),
         facts(call.out),
-        call.expected_rows,
+        _about(call),
         call.out_dtype,
         call.settings,
     )
+
+
+def _about(call: Call) -> int | None:
+    """`expected_rows`, rounded up to a number of three leading bits, and at most all rows. Calls
+    with ever other numbers then need four plans each time that these double, not one for each.
+    """
+    rows = call.expected_rows
+    if rows is None:
+        return None
+    step = 1 << max((rows - 1).bit_length() - 3, 0)
+    most: int = call.a.shape[-2]
+    return min(-(-rows // step) * step, most)
 
 
 def _prepare(call: Call) -> ProductPlan:
@@ -136,7 +148,7 @@ def _prepare(call: Call) -> ProductPlan:
         a, b, offsets = (views[name] for name in ("a", "b", "offsets"))
         cfg = given
         if not call.settings:
-            cfg = _chosen(found, call.expected_rows, inputs, dtype, array_order(b), chip)
+            cfg = _chosen(found, _about(call), inputs, dtype, array_order(b), chip)
         if isinstance(cfg, KGroupedBlockwiseGemmConfig):
             scales = views["a_scales"], views["b_scales"]
             return gemm_k_grouped_blockwise.bind(a, b, *scales, written, offsets, cfg)
@@ -193,7 +205,7 @@ def _chosen(
         return k_heuristics.best(KGroupedProblem(m, n, k, groups, inputs, wanted), chip)
     rows = m
     if form == "padded":
-        rows = groups * min(m if expected is None else expected, m)
+        rows = groups * (m if expected is None else expected)
     if inputs is FP8:
         problem = GroupedBlockwiseProblem(rows, n, k, groups, wanted)
         return blockwise_heuristics.best(problem, chip)

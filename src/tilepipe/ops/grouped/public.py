@@ -85,7 +85,7 @@ def grouped_matmul(
             whose columns are contiguous, 16 bytes apart, is not copied, nor the transposed view of
             a contiguous (groups, ⌈n/128⌉, ⌈k/128⌉).
         expected_rows: with `rows`, about how many rows a group has: for the choice of settings, of
-            which m is the most. The result does not depend on it.
+            which m is the most; rounded up by a quarter at most. The result does not depend on it.
         out: where to write the result, its shape, dtype and device. Rows, or columns, that are in
             no group keep what they hold.
         out_dtype: bfloat16, float16 or float32; unless given that of the operands, of fp8 bfloat16.
