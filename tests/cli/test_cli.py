@@ -79,8 +79,10 @@ def test_run_reports_a_ragged_gemm() -> None:
         "simulated_us",
         "tiles",
         "seed",
+        "advice",
     }
     assert report["ok"] is True
+    assert report["advice"] == []
     assert report["tiles"] == 8 * 3
     assert 0 < report["rel_error"] < 4e-3
     assert report["config"]["k"] == 776
@@ -230,7 +232,7 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "attention", "-s", "s_q=0"], ["s_q must be at least 1, got 0"]),
         (
             ["run", "attention", "-s", "dtype=float32"],
-            ["dtype must be bfloat16 or float16, got float32"],
+            ["dtype must be bfloat16 or float16 or float8_e4m3, got float32"],
         ),
         (["run", "attention", "-s", "batch=9999999"], ["more than a run takes"]),
         (

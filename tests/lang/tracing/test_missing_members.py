@@ -93,7 +93,6 @@ def test_ctx_says_what_does_it(name: str, words: str) -> None:
         ("f", "astype", "`f.to(dtype)` converts"),
         ("f", "exp", '`f.apply("exp")`'),
         ("f", "maximun", "it has `f.maximum`"),
-        ("tile", "T", "docs/how-to/transpose.md"),
         ("tile", "load", "`f.load(tile)` of a fragment"),
         ("a", "T", "bind the kernel to `array.T`"),
         ("a", "ndim", "`a.rank`"),
