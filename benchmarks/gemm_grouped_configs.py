@@ -22,6 +22,7 @@ from screening import compiled, measured, settings_of
 from tilepipe.bench import grouped, timing
 from tilepipe.bench.beside import OURS
 from tilepipe.bench.grouped import GroupedOperands
+from tilepipe.bench.groups import parse as parse_shape
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm.heuristics import MAX_STAGES, stages_for
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
@@ -145,7 +146,7 @@ def main() -> None:
     start = time.perf_counter()
     wanted: list[tuple[GroupedProblem, str, dict[str, GroupedGemmConfig]]] = []
     for m, n, k, groups, split in [
-        grouped.parse(text) for text in options.shapes
+        parse_shape(text, "gemm_grouped") for text in options.shapes
     ] or grouped.STANDARD:
         problem = GroupedProblem(m, n, k, groups, b_order=options.b_order)
         configs: dict[str, GroupedGemmConfig] = {}

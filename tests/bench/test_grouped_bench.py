@@ -4,6 +4,8 @@ No GPU: nothing is opened.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tilepipe as tp
@@ -13,6 +15,7 @@ pytest.importorskip("torch")
 from tilepipe.bench import (
     grouped,
     grouped_blockwise,
+    groups,
     k_grouped,
     k_grouped_blockwise,
     operands,
@@ -20,7 +23,9 @@ from tilepipe.bench import (
 )
 from tilepipe.bench.beside import OURS
 from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_grouped.heuristics import GroupedProblem
 from tilepipe.kernels.gemm_grouped_blockwise import sm90 as gemm_grouped_blockwise
+from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
 from tilepipe.kernels.gemm_k_grouped_blockwise import sm90 as gemm_k_grouped_blockwise
 from tilepipe.kernels.gemm_k_grouped_blockwise.config import KGroupedBlockwiseGemmConfig
 from tilepipe.kernels.gemm_k_grouped_blockwise.heuristics import KGroupedBlockwiseProblem
@@ -31,8 +36,8 @@ from tilepipe.registry.gemm_grouped_blockwise import (
 
 
 def test_shapes_from_texts() -> None:
-    assert grouped.parse("512,256,128,4") == (512, 256, 128, 4, "random")
-    assert grouped.parse("512,256,128,4,one") == (512, 256, 128, 4, "one")
+    assert groups.parse("512,256,128,4", "gemm_grouped") == (512, 256, 128, 4, "random")
+    assert groups.parse("512,256,128,4,one", "gemm_grouped") == (512, 256, 128, 4, "one")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_texts_that_are_no_shape(text: str) -> None:
         match=r"--shapes of gemm_grouped takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or "
         r"standard",
     ):
-        grouped.parse(text)
+        groups.parse(text, "gemm_grouped")
 
 
 def test_contests() -> None:
@@ -101,7 +106,7 @@ def test_a_form_that_is_not_measured() -> None:
 @pytest.fixture
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operands in memory of the host, two sets of them."""
-    for module in (operands, grouped_blockwise, k_grouped_blockwise):
+    for module in (operands, grouped, grouped_blockwise, k_grouped, k_grouped_blockwise):
         monkeypatch.setattr(module, "DEVICE", "cpu")
     monkeypatch.setattr(timing, "sets_for", lambda nbytes: 2)
 
@@ -133,3 +138,22 @@ def test_the_check_of_fp8_with_groups_along_k_takes_what_the_kernel_computes(
     assert x.check(OURS).right
     c[0, 0, 3] += 100 * c.float().std()
     assert not x.check(OURS).right
+
+
+@pytest.mark.parametrize("of_k", [False, True], ids=["rows", "k"])
+def test_the_check_of_16_bits_takes_what_the_loop_computes(of_k: bool, on_the_cpu: None) -> None:
+    """And sees one wrong element, and a set that was not written."""
+    x: Any
+    if of_k:
+        x = k_grouped.KGroupedOperands(KGroupedProblem(40, 72, 96, 3), "one")
+    else:
+        x = grouped.GroupedOperands(GroupedProblem(96, 72, 40, 3), "skewed")
+    x.wipe()
+    assert not x.check(grouped.LOOP).right
+    x.loop(0)
+    assert x.check(grouped.LOOP).right
+    assert not x.check(grouped.LOOP, 1).right
+    c = x.c[grouped.LOOP][0]
+    start = next(i for i, bounds in enumerate(x.bounds) if bounds[-2] < bounds[-1]) if of_k else 0
+    (c[start] if of_k else c)[0, 3] += 100 * c.float().std()
+    assert not x.check(grouped.LOOP).right

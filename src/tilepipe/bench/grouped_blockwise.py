@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,17 +14,9 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
-from tilepipe.bench.grouped import parse
-from tilepipe.bench.operands import (
-    ALIGNMENT,
-    DEVICE,
-    LARGEST,
-    LARGEST_FP8,
-    allocated,
-    float32_products,
-    in_turn,
-)
-from tilepipe.bench.report import Check, config_text
+from tilepipe.bench.groups import Fp8GroupOperands, contests_of, empty_offsets, fill_fp8
+from tilepipe.bench.operands import DEVICE, allocated
+from tilepipe.bench.report import config_text
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
@@ -38,7 +29,6 @@ from tilepipe.registry.gemm_grouped_blockwise import (
     GEMM_GROUPED_BLOCKWISE as SPEC,
     problem as product_of,
 )
-from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
@@ -57,7 +47,7 @@ STANDARD = (
 )
 
 
-class GroupedBlockwiseOperands:
+class GroupedBlockwiseOperands(Fp8GroupOperands[GroupedBlockwiseProblem]):
     """`sets` sets of operands: normal values of fp8, 100 times standard, and scales about 0.01,
     which are, as the offsets, the same for all.
 
@@ -82,9 +72,7 @@ class GroupedBlockwiseOperands:
                 ((rows, n), problem.out_dtype, math.nan),
             )
         )
-        for x in (*a, *b):
-            part = torch.randn(x.shape, generator=generator, device=DEVICE, dtype=torch.bfloat16)
-            x.copy_((part * 100).clamp(-448, 448).to(x.dtype))
+        fill_fp8([*a, *b], generator)
         self.a = [x.view(*self.batch, m, k) for x in a]
         self.b = [x.view(groups, n, k) for x in b]
         self.c = {
@@ -115,12 +103,6 @@ class GroupedBlockwiseOperands:
     def _of(self, tensor: Any, group: int, start: int, end: int) -> Any:
         return (tensor[group] if self.batch else tensor)[start:end]
 
-    def launches(self, launcher: Launcher) -> timing.Launch:
-        """The product of a set by our kernel, in the current stream."""
-        same = {"a_scales": self.a_scales, "b_scales": self.b_scales, "offsets": self.offsets}
-        tensors = {name: [x] * self.sets for name, x in same.items()}
-        return in_turn(launcher, tensors | {"a": self.a, "b": self.b, "c": self.c[OURS]})
-
     def loop(self, i: int) -> None:
         """By PyTorch, group by group: the host knows the offsets. It allocates each result."""
         from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
@@ -141,43 +123,20 @@ class GroupedBlockwiseOperands:
                 )
             )
 
-    def wipe(self) -> None:
-        """Makes all results NaN."""
-        for results in self.c.values():
-            for x in results:
-                x.fill_(math.nan)
+    def peers(self) -> Mapping[str, timing.Launch | str]:
+        """PyTorch."""
+        return {LOOP: self.loop}
 
-    def check(self, side: str, i: int = 0) -> Check:
-        """How far a side's result of set `i` is from the float32 one."""
-        errors = norms = largest = 0.0
-        count, k = 0, self.problem.k
+    def pairs(self, side: str, i: int) -> Iterator[tuple[Any, Any]]:
+        """As of `GroupOperands`, of the groups that have rows."""
+        n, k = self.problem.n, self.problem.k
         for group in self.rows:
             a_scale = self._of(self.a_scales.transpose(-1, -2), *group)
             a = self._of(self.a[i], *group).float() * a_scale.repeat_interleave(BLOCK, 1)[:, :k]
             b_scale = self.b_scales[group[0]].repeat_interleave(BLOCK, 0)
-            b_scale = b_scale.repeat_interleave(BLOCK, 1)[: self.problem.n, :k]
-            with float32_products("highest"):
-                want = a @ (self.b[i][group[0]].float() * b_scale).t()
-            error = self._of(self.c[side][i], *group).float() - want
-            errors, norms = errors + float(error.norm()) ** 2, norms + float(want.norm()) ** 2
-            largest = max(largest, float(error.abs().nan_to_num(nan=math.inf).max()))
-            count += want.numel()
-        rel, largest = math.sqrt(errors / norms), largest / math.sqrt(norms / count)
-        rounding = OUTPUT_EPS[self.problem.out_dtype.name]
-        sums = fp8_sum_error(min(k, BLOCK))
-        most = LARGEST * rounding + LARGEST_FP8 * sums
-        return Check(rel, largest, rel <= ROUNDED * rounding + sums and largest <= most)
-
-    def sides(self, launcher: Launcher, config: str) -> Sides:
-        """Ours and the peer, if it can solve it."""
-        launches, missing = {OURS: self.launches(launcher)}, {}
-        try:
-            self.loop(0)
-            torch.cuda.synchronize()
-            launches[LOOP] = self.loop
-        except Exception as error:  # ours is measured all the same
-            missing[LOOP] = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Sides(config, self.sets, launches, self.wipe, self.check, missing)
+            b_scale = b_scale.repeat_interleave(BLOCK, 1)[:n, :k]
+            want = a @ (self.b[i][group[0]].float() * b_scale).t()
+            yield self._of(self.c[side][i], *group), want
 
 
 def build(
@@ -203,14 +162,13 @@ def build(
     width = -(-m // ROW_UNIT) * ROW_UNIT
     a_scales = torch.empty(*batch, blocks_of(k), width, device=DEVICE)[..., :m]
     b_scales = torch.empty(groups, blocks_of(n), blocks_of(k), device=DEVICE)
-    offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
     return gemm_grouped_blockwise.bind(
         TensorView(a.view(*batch, m, k)),
         TensorView(b.view(groups, n, k)),
         TensorView(a_scales),
         TensorView(b_scales),
         TensorView(c.view(*batch, m, n)),
-        TensorView(offsets),
+        TensorView(empty_offsets(groups)),
         config,
     ).launcher()
 
@@ -218,35 +176,16 @@ def build(
 def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
-    """What `tilepipe bench gemm_grouped_blockwise` measures: the shapes, or the one that settings
-    state, or the standard ones.
-    """
-    wanted = [
-        x
-        for text in shapes
-        for x in (STANDARD if text == "standard" else (parse(text, SPEC.name),))
-    ]
-    base = SPEC.settings | dict(given)
-    if SPEC.extents & given.keys():
-        wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
-    return [_contest(given, shape, chip, seed) for shape in wanted or STANDARD]
+    """What `tilepipe bench gemm_grouped_blockwise` measures."""
+    return contests_of(SPEC, STANDARD, _prepared, given, shapes, chip, seed)
 
 
-def _contest(
-    given: Mapping[str, Any], shape: tuple[int, int, int, int, str], chip: tp.Chip, seed: int
-) -> Contest:
-    m, n, k, groups, split = shape
-    here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
-    settings, _ = SPEC.configure(here, chip)
-    opened = functools.partial(_open, settings, seed)
-    form = ", padded" if settings["form"] == "padded" else ""
-    name = f"{m}×{n}×{k}, {groups} groups, {split}{form}"
-    return Contest(name, here, 2.0 * m * n * k, opened)
-
-
-def _open(settings: Mapping[str, Any], seed: int) -> Sides:
-    torch.cuda.empty_cache()
+def _prepared(settings: Mapping[str, Any], seed: int) -> Callable[[], Sides]:
     problem, config = product_of(settings), SPEC.config(settings)
-    launcher = build(problem, config, padded=settings["form"] == "padded")
-    operands = GroupedBlockwiseOperands(problem, settings, seed)
-    return operands.sides(launcher, config_text(config))
+
+    def opened() -> Sides:
+        launcher = build(problem, config, padded=settings["form"] == "padded")
+        operands = GroupedBlockwiseOperands(problem, settings, seed)
+        return operands.sides(launcher, config_text(config))
+
+    return opened

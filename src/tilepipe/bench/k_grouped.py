@@ -4,9 +4,8 @@ loop of cuBLAS over the groups.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,23 +14,16 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
-from tilepipe.bench.grouped import LOOP, PEER, parse
-from tilepipe.bench.operands import (
-    ALIGNMENT,
-    DEVICE,
-    SUM_ERROR,
-    allocated,
-    float32_products,
-    in_turn,
-)
-from tilepipe.bench.report import Check, config_text
+from tilepipe.bench.grouped import LOOP, OTHER_DTYPE, PEER
+from tilepipe.bench.groups import GroupOperands, contests_of, empty_offsets, grouped_mm
+from tilepipe.bench.operands import DEVICE, allocated
+from tilepipe.bench.report import config_text
 from tilepipe.kernels.gemm_grouped.reference import bounds, split_rows
 from tilepipe.kernels.gemm_k_grouped import sm90 as gemm_k_grouped
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
 from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
 from tilepipe.ops.torch.tensors import TensorView
 from tilepipe.registry.gemm_k_grouped import GEMM_K_GROUPED as SPEC, problem as product_of
-from tilepipe.testing.numerics import OUTPUT_EPS
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
@@ -47,7 +39,7 @@ STANDARD = (
 )
 
 
-class KGroupedOperands:
+class KGroupedOperands(GroupOperands[KGroupedProblem]):
     """`sets` sets of operands, standard normal values; the offsets are the same for all.
 
     Attributes:
@@ -71,15 +63,9 @@ class KGroupedOperands:
         self.bounds = bounds(ends, k)
         self.offsets = torch.from_numpy(ends).to(DEVICE)
 
-    def launches(self, launcher: Launcher) -> timing.Launch:
-        """The product of a set by our kernel, in the current stream."""
-        offsets = [self.offsets] * self.sets
-        return in_turn(launcher, {"a": self.a, "b": self.b, "c": self.c[OURS], "offsets": offsets})
-
     def peer(self, i: int) -> None:
         """By PyTorch's grouped_mm, which allocates the result."""
-        function = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
-        self.c[PEER][i] = function(self.a[i].t(), self.b[i], offs=self.offsets)
+        self.c[PEER][i] = grouped_mm(self.a[i].t(), self.b[i], offs=self.offsets)
 
     def loop(self, i: int) -> None:
         """By cuBLAS, group by group: the host knows the offsets."""
@@ -87,43 +73,16 @@ class KGroupedOperands:
         for group, (start, end) in enumerate(self.bounds):
             torch.mm(a[start:end].t(), b[start:end], out=c[group])
 
-    def wipe(self) -> None:
-        """Makes all results NaN."""
-        for results in self.c.values():
-            for x in results:
-                x.fill_(math.nan)
+    def peers(self) -> Mapping[str, timing.Launch | str]:
+        """PyTorch and cuBLAS."""
+        same = self.problem.dtype is self.problem.out_dtype
+        return {LOOP: self.loop if same else OTHER_DTYPE, PEER: self.peer}
 
-    def check(self, side: str, i: int = 0) -> Check:
-        """How far a side's result of set `i` is from the float32 one; each group beside the root
-        mean square of its own.
-        """
-        errors = norms = largest = 0.0
+    def pairs(self, side: str, i: int) -> Iterator[tuple[Any, Any]]:
+        """As of `GroupOperands`; those of a group without rows are 0."""
         for group, (start, end) in enumerate(self.bounds):
-            with float32_products("highest"):
-                want = self.a[i][start:end].float().t() @ self.b[i][start:end].float()
-            error = self.c[side][i][group].float() - want
-            norm = float(want.norm())
-            errors, norms = errors + float(error.norm()) ** 2, norms + norm**2
-            rms = norm / math.sqrt(want.numel()) or 1.0
-            largest = max(largest, float(error.abs().nan_to_num(nan=math.inf).max()) / rms)
-        rel, rounding = math.sqrt(errors / norms), OUTPUT_EPS[self.problem.out_dtype.name]
-        right = rel <= 0.6 * rounding + SUM_ERROR and largest <= 8 * (rounding + SUM_ERROR)
-        return Check(rel, largest, right)
-
-    def sides(self, launcher: Launcher, config: str) -> Sides:
-        """Ours and the peers that can solve it."""
-        launches, missing = {OURS: self.launches(launcher)}, {}
-        if self.problem.dtype is self.problem.out_dtype:
-            launches[LOOP] = self.loop
-        else:
-            missing[LOOP] = "torch.mm writes the dtype of its operands"
-        try:
-            self.peer(0)
-            torch.cuda.synchronize()
-            launches[PEER] = self.peer
-        except Exception as error:  # ours is measured all the same
-            missing[PEER] = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Sides(config, self.sets, launches, self.wipe, self.check, missing)
+            want = self.a[i][start:end].float().t() @ self.b[i][start:end].float()
+            yield self.c[side][i][group], want
 
 
 def _results(problem: KGroupedProblem, sets: int) -> list[Any]:
@@ -141,12 +100,11 @@ def build(problem: KGroupedProblem, config: KGroupedGemmConfig) -> Launcher:
     # Memory that is given back at once: what is bound is where it lies, not what is in it.
     (a,), (b,) = (allocated((k, x), "row", problem.dtype, 1) for x in (m, n))
     (c,) = _results(problem, 1)
-    offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
     return gemm_k_grouped.bind(
         TensorView(a.t()),
         TensorView(b.t()),
         TensorView(c.view(groups, m, n)),
-        TensorView(offsets),
+        TensorView(empty_offsets(groups)),
         config,
     ).launcher()
 
@@ -154,31 +112,15 @@ def build(problem: KGroupedProblem, config: KGroupedGemmConfig) -> Launcher:
 def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
-    """What `tilepipe bench gemm_k_grouped` measures: the shapes, or the one that settings state, or
-    the standard ones.
-    """
-    wanted = [
-        x
-        for text in shapes
-        for x in (STANDARD if text == "standard" else (parse(text, SPEC.name),))
-    ]
-    base = SPEC.settings | dict(given)
-    if SPEC.extents & given.keys():
-        wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
-    return [_contest(given, shape, chip, seed) for shape in wanted or STANDARD]
+    """What `tilepipe bench gemm_k_grouped` measures."""
+    return contests_of(SPEC, STANDARD, _prepared, given, shapes, chip, seed)
 
 
-def _contest(
-    given: Mapping[str, Any], shape: tuple[int, int, int, int, str], chip: tp.Chip, seed: int
-) -> Contest:
-    m, n, k, groups, split = shape
-    here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
-    settings, _ = SPEC.configure(here, chip)
-    opened = functools.partial(_open, product_of(settings), split, SPEC.config(settings), seed)
-    return Contest(f"{m}×{n}×{k}, {groups} groups, {split}", here, 2.0 * m * n * k, opened)
+def _prepared(settings: Mapping[str, Any], seed: int) -> Callable[[], Sides]:
+    problem, config = product_of(settings), SPEC.config(settings)
 
+    def opened() -> Sides:
+        operands = KGroupedOperands(problem, settings["split"], seed)
+        return operands.sides(build(problem, config), config_text(config))
 
-def _open(problem: KGroupedProblem, split: str, config: KGroupedGemmConfig, seed: int) -> Sides:
-    torch.cuda.empty_cache()
-    operands = KGroupedOperands(problem, split, seed)
-    return operands.sides(build(problem, config), config_text(config))
+    return opened
