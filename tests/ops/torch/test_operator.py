@@ -383,7 +383,9 @@ def test_the_first_call_of_a_process_may_be_traced() -> None:
 import torch
 from tilepipe import ops
 x = torch.randn(64, 64, dtype=torch.bfloat16)
-compiled = torch.compile(lambda x: ops.matmul(x, x), fullgraph=True, backend="eager")
+compiled = torch.compile(
+    lambda x: ops.matmul(x, x, bm=64, bn=32, bk=64, consumers=1), fullgraph=True, backend="eager"
+)
 print(tuple(compiled(x).shape))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
