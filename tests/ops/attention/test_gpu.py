@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
 from tilepipe.kernels.attention.reference import compare_attention  # noqa: E402
 from tilepipe.ops.attention import gpu as torch_attention  # noqa: E402
+from tilepipe.ops.attention.inputs import Inputs  # noqa: E402
 from tilepipe.ops.torch import plan_cache  # noqa: E402
 
 __all__ = ["gpu"]
@@ -66,6 +67,12 @@ def test_values(gpu: Emulator, causal: bool, dtype: Any, layout: str) -> None:
     right(alone if layout == "bshd" else alone.transpose(1, 2), q, k, v, causal=causal, scale=0.3)
     assert (gpu.launches, gpu.stream, len(gpu.bound)) == (3, 7, 2)
     assert gpu.bound[1]["lse"] is None
+
+
+def test_arguments_of_the_operator_are_known_by_name() -> None:
+    arguments = torch.ops.tilepipe.attention.default._schema.arguments
+    assert tuple(x.name for x in arguments) == Inputs._fields
+    assert {x.name: x.default_value for x in arguments[3:]} == Inputs._field_defaults
 
 
 @pytest.mark.slow

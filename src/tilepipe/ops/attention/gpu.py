@@ -8,7 +8,7 @@ nothing is lost in silence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +17,7 @@ import torch
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention import sm90_bind as attention_kernel
 from tilepipe.kernels.attention.block_mask import (
-    BLOCK_SIZE,
     bind_lists,
-    check_block_size,
     lists_shape,
 )
 from tilepipe.kernels.attention.config import AttentionConfig
@@ -36,6 +34,7 @@ from tilepipe.ops.attention.call import (
     result_shape,
 )
 from tilepipe.ops.attention.descales import spread
+from tilepipe.ops.attention.inputs import SCHEMA, Inputs, inputs_of
 from tilepipe.ops.attention_backward.gpu import operator as backward_operator
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import counters, device
@@ -45,8 +44,6 @@ from tilepipe.ops.torch.dispatcher import (
     library,
     observed,
     register,
-    settings_of,
-    settings_text,
     wants_gradient,
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
@@ -66,19 +63,6 @@ if TYPE_CHECKING:
 Call = AttentionCall[torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor]
 E4M3 = torch.float8_e4m3fn
-SCHEMA = (
-    "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None, float? scale=None,"
-    " float softcap=0.0, Tensor? slopes=None, Tensor? sinks=None, bool return_lse=False,"
-    " str layout='bshd', str settings='()', Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None,"
-    " SymInt? max_seqlen_k=None, str align='last', Tensor? block_mask=None, int[]? block_size=None,"
-    " Tensor? q_descale=None, Tensor? k_descale=None, Tensor? v_descale=None,"
-    " ScalarType? out_dtype=None) -> (Tensor, Tensor)"
-)
-# what `pick` of a plan takes
-_PLACES = (
-    *("q", "k", "v", "out", "lse", "slopes", "sinks", "q_bounds", "k_bounds", "key_lists"),
-    *("counter", "q_scales", "k_scales", "v_scales"),
-)
 
 
 class Turning(NamedTuple):
@@ -105,8 +89,8 @@ class Plan(NamedTuple):
     """One prepared attention.
 
     Attributes:
-        launcher: called with the addresses of what `pick` takes of the tensors that `_PLACES`
-            names; None: there is nothing to multiply.
+        launcher: called with the addresses of what `pick` takes of the tensors by the names of the
+            kernel's arguments; None: there is nothing to multiply.
         shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
             that q, k, v and out take. dynamic: True if CTAs draw their tiles from a counter.
         lists: what lists the tiles of keys under a block mask, before `launcher`.
@@ -114,7 +98,7 @@ class Plan(NamedTuple):
     """
 
     launcher: Launcher | None
-    pick: Callable[[tuple[torch.Tensor | None, ...]], tuple[torch.Tensor, ...]]
+    pick: Callable[[dict[str, torch.Tensor | None]], tuple[torch.Tensor, ...]]
     ordinal: int
     shape: Shape
     stride: Shape
@@ -158,11 +142,7 @@ def attention(call: Call) -> torch.Tensor | Results:
         _checked_tensors(call)
         if call.score is not None or call.out is not None:
             raise _no_gradient("out=" if call.score is None else "a score function")
-        bounds = call.cu_seqlens_q, call.cu_seqlens_k
-        _require_gradient(
-            call.q, call.v, call.window, call.softcap, call.slopes, call.sinks, *bounds,
-            call.block_mask,
-        )  # fmt: skip
+        _require_gradient(inputs_of(call, keeps_lse=True))
     seen = is_tracing() or observed(call.q, call.k, call.v, call.out, *descales)
     if not differentiate and not seen:
         result, lse = plans.run(call)
@@ -191,28 +171,19 @@ def _tensor_of_heads(q: object) -> Callable[[Any, tuple[int, int]], torch.Tensor
     return made
 
 
-def _require_gradient(
-    q: torch.Tensor,
-    v: torch.Tensor,
-    window: Sequence[int | None] | None,
-    softcap: float,
-    slopes: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    q_bounds: torch.Tensor | None,
-    k_bounds: torch.Tensor | None,
-    block_mask: torch.Tensor | None,
-) -> None:
+def _require_gradient(x: Inputs) -> None:
     """Raises BindError for options and heads that the gradients do not know of."""
-    sides = () if window is None else window
-    wide = max(q.shape[-1], v.shape[-1])
+    sides = () if x.window is None else x.window
+    wide = max(x.q.shape[-1], x.v.shape[-1])
+    packed = x.cu_seqlens_q is not None or x.cu_seqlens_k is not None
     for given, what in (
-        (any(x is not None and x >= 0 for x in sides), "window="),
-        (softcap != 0, "softcap="),
-        (slopes is not None, "slopes="),
-        (sinks is not None, "sinks="),
-        (q_bounds is not None or k_bounds is not None, "packed sequences (cu_seqlens_q=)"),
-        (block_mask is not None, "block_mask="),
-        (q.dtype == E4M3, "operands of float8_e4m3"),
+        (any(side >= 0 for side in sides), "window="),
+        (x.softcap != 0, "softcap="),
+        (x.slopes is not None, "slopes="),
+        (x.sinks is not None, "sinks="),
+        (packed, "packed sequences (cu_seqlens_q=)"),
+        (x.block_mask is not None, "block_mask="),
+        (x.q.dtype == E4M3, "operands of float8_e4m3"),
         (wide > DEPTHS[-1], f"heads of {wide} elements, above {DEPTHS[-1]}"),
     ):
         if given:
@@ -241,30 +212,7 @@ def _dispatched(call: Call, keeps_lse: bool) -> Results:
             f"{NAME}: a score function is traced into a kernel of its own, which PyTorch's"
             " dispatcher cannot carry: call it outside of torch.compile, modes and subclasses"
         )
-    result, lse = operator(
-        call.q,
-        call.k,
-        call.v,
-        call.causal,
-        None if call.window is None else [-1 if x is None else x for x in call.window],
-        None if call.scale is None else float(call.scale),
-        float(call.softcap),
-        call.slopes,
-        call.sinks,
-        keeps_lse,
-        call.layout,
-        settings_text(call.settings),
-        call.cu_seqlens_q,
-        call.cu_seqlens_k,
-        call.max_seqlen_k,
-        call.align,
-        call.block_mask,
-        call.block_size,
-        call.q_descale,
-        call.k_descale,
-        call.v_descale,
-        None if call.out_dtype is None else torch_dtype(checked(call).out_dtype),
-    )
+    result, lse = operator(*inputs_of(call, keeps_lse))
     return (result if call.out is None else _copied(result, call.out, call.cu_seqlens_q)), lse
 
 
@@ -383,7 +331,7 @@ def _prepare(call: Call) -> Plan:
             k_scales=k_scales,
             v_scales=v_scales,
         ).launcher()
-    pick = itemgetter(*[_PLACES.index(x) for x in launcher.tensors])
+    pick = itemgetter(*launcher.tensors)
     return Plan(launcher, pick, *parts, dynamic=counter is not None, lists=lists, turning=turning)
 
 
@@ -431,16 +379,30 @@ def _launch(plan: Plan, call: Call) -> Results:
         if call.sinks is not None and call.return_lse:
             lse.copy_(call.sinks[:, None].expand_as(lse))
         return result, lse
-    stream, bounds = device.raw_stream(plan.ordinal), (call.cu_seqlens_q, call.cu_seqlens_k)
-    counter = counters.counter(plan.ordinal, stream) if plan.dynamic else None
+    stream = device.raw_stream(plan.ordinal)
     lists = None
     if plan.lists is not None and call.block_mask is not None:
         lists = plan.lists.write(call.block_mask, stream)
     if plan.turning is not None:
         v = plan.turning.write(v, stream)
-    descales = call.q_descale, call.k_descale, call.v_descale
-    places = q, k, v, result, lse, call.slopes, call.sinks, *bounds, lists, counter, *descales
-    plan.launcher(tuple(map(data_ptr, plan.pick(places))), stream)
+    q_scales, k_scales, v_scales = _descales(call)
+    tensors = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": result,
+        "lse": lse,
+        "slopes": call.slopes,
+        "sinks": call.sinks,
+        "q_bounds": call.cu_seqlens_q,
+        "k_bounds": call.cu_seqlens_k,
+        "key_lists": lists,
+        "counter": counters.counter(plan.ordinal, stream) if plan.dynamic else None,
+        "q_scales": q_scales,
+        "k_scales": k_scales,
+        "v_scales": v_scales,
+    }
+    plan.launcher(tuple(map(data_ptr, plan.pick(tensors))), stream)
     if out is not None and not out.is_inference():
         torch.autograd.graph.increment_version(out)
     return result, lse
@@ -470,72 +432,16 @@ def _simulate(call: Call) -> Results | None:
 plans: PlanCache[Call, Plan, Results] = PlanCache(_key, _prepare, _launch, _simulate)
 
 
-def kernel(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    slopes: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    return_lse: bool = False,
-    layout: str = "bshd",
-    settings: str = "()",
-    cu_seqlens_q: torch.Tensor | None = None,
-    cu_seqlens_k: torch.Tensor | None = None,
-    max_seqlen_k: int | None = None,
-    align: str = "last",
-    block_mask: torch.Tensor | None = None,
-    block_size: Sequence[int] | None = None,
-    q_descale: torch.Tensor | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Results:
-    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
-    literal.
-    """
-    items = settings_of(settings)
-    blocks = block_mask, check_block_size(BLOCK_SIZE if block_size is None else block_size)
-    of_heads = q_descale, k_descale, v_descale, out_dtype
-    rest = cu_seqlens_q, cu_seqlens_k, None, max_seqlen_k, align, *blocks, *of_heads
-    sides = None if window is None else (window[0], window[1])
-    return plans.run(
-        AttentionCall(
-            q, k, v, causal, sides, scale, softcap, slopes, sinks, None, None, return_lse, layout,
-            items, *rest,
-        )
-    )  # fmt: skip
+def kernel(*given: Any, **named: Any) -> Results:
+    """The operator on tensors: of `Inputs`."""
+    return plans.run(Inputs(*given, **named).call)
 
 
-def _fake(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    slopes: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    return_lse: bool = False,
-    layout: str = "bshd",
-    settings: str = "()",
-    cu_seqlens_q: torch.Tensor | None = None,
-    cu_seqlens_k: torch.Tensor | None = None,
-    max_seqlen_k: int | None = None,
-    align: str = "last",
-    block_mask: torch.Tensor | None = None,
-    block_size: Sequence[int] | None = None,
-    q_descale: torch.Tensor | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Results:
+def _fake(*given: Any, **named: Any) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
-    rank = 4 if cu_seqlens_q is None else 3
+    x = Inputs(*given, **named)
+    q, k, v = x.q, x.k, x.v
+    rank = 4 if x.cu_seqlens_q is None else 3
     if {q.dim(), k.dim(), v.dim()} != {rank}:
         raise BindError(
             f"tilepipe::{NAME} takes tensors of {rank} dimensions; got {q.dim()}, {k.dim()} and"
@@ -546,14 +452,14 @@ def _fake(
         lambda: f"tilepipe::{NAME}: q has a d of {q.shape[-1]} and k of {k.shape[-1]}",
     )
     *batch, s_q, heads, _ = q.shape
-    if layout != "bshd":
+    if x.layout != "bshd":
         s_q, heads = heads, s_q
     same = v.shape[-1] == q.shape[-1]
-    dtype = q.dtype if q.dtype != E4M3 else out_dtype or torch.bfloat16
+    dtype = q.dtype if q.dtype != E4M3 else x.out_dtype or torch.bfloat16
     shape = (*q.shape[:-1], v.shape[-1])
     result = torch.empty_like(q, dtype=dtype) if same else q.new_empty(shape, dtype=dtype)
     return result, q.new_empty(
-        (*batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32
+        (*batch, heads, s_q) if x.return_lse else (0, 0, 0), dtype=torch.float32
     )
 
 
@@ -565,22 +471,22 @@ class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
 
 
 def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
-    q, k, v, causal, window, scale, softcap, slopes, sinks, return_lse, layout = inputs[:11]
-    _require_gradient(q, v, window, softcap, slopes, sinks, inputs[12], inputs[13], inputs[16])
-    if not return_lse:
+    x = Inputs(*inputs)
+    _require_gradient(x)
+    if not x.return_lse:
         raise BindError(
             f"tilepipe::{NAME}: the gradients need the logarithms: call tilepipe.ops.{NAME}, or"
             " pass return_lse=True"
         )
-    ctx.save_for_backward(q, k, v, *output)
+    ctx.save_for_backward(x.q, x.k, x.v, *output)
     ctx.set_materialize_grads(False)
-    ctx.options = causal, scale, inputs[15], layout
+    ctx.options = x.causal, x.scale, x.align, x.layout
 
 
 def _backward(
     ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, ...]:
-    rest = (None,) * 19
+    rest = (None,) * (len(Inputs._fields) - 3)
     if dout is None and dlse is None:
         return None, None, None, *rest
     q, k, v, out, lse = ctx.saved_tensors
