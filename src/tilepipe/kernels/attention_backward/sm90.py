@@ -339,7 +339,8 @@ def differentiate(
             ds.set(weights * (part - delta), col)
         ctx.store(shared.ds_tiles[stage].rows(me * ROWS, ROWS), ds)
         ctx.fence_proxy_async()
-        ctx.wgmma_wait(0)  # dV
+        if rounded:
+            ctx.wgmma_wait(0)  # dV
 
     def issue_products() -> tp.Fragment:
         """A part of dQ, and dK += dSᵀ · Q, of the tile whose dS has been stored."""
