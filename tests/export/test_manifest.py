@@ -209,6 +209,28 @@ def test_wrong_extents(extents: Any, said: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"directory": 3}, "directory is the path of a directory; got 3"),
+        ({"directory": ""}, "directory is the path of a directory; got ''"),
+        ({"name": 3}, "name= is the name of the files and functions; got 3"),
+        (
+            {"extents": ["a"]},
+            """extents= has the extents of tensors by name, as {"a": ("m", 64)}; got ['a']""",
+        ),
+        ({"extents": {"a": 3}}, "extents= has the extents of tensors by name"),
+        ({"zero": "c"}, """zero= has names of tensors, as ("partial",); got 'c'"""),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind(given: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(tp.ExportError) as error:
+        a_gemm().export(**({"directory": tmp_path / "out"} | given))
+    assert str(error.value).startswith(said)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(tp.ExportError, match=r"cannot write .*out.*: File exists"):

@@ -41,6 +41,7 @@ def export(
     arch: str | None = None,
 ) -> Path:
     """`Program.export`."""
+    _check_kinds(directory, name, extents, zero)
     manifest, cubin = described(program, name=name, extents=extents, zero=zero, arch=arch)
     return write(Path(directory), manifest, cubin)
 
@@ -97,6 +98,23 @@ def described(
         source_sha256=hashlib.sha256(made.source.encode()).hexdigest(),
     )
     return manifest, made.data
+
+
+def _check_kinds(directory: object, name: object, extents: object, zero: object) -> None:
+    """Raises ExportError for arguments of another kind than `export` takes."""
+    if not isinstance(directory, str | os.PathLike) or not os.fspath(directory):
+        raise ExportError(f"directory is the path of a directory; got {shown(directory)}")
+    if name is not None and not isinstance(name, str):
+        raise ExportError(f"name= is the name of the files and functions; got {shown(name)}")
+    if not isinstance(extents, Mapping) or not all(
+        isinstance(tensor, str) and isinstance(of, Sequence) for tensor, of in extents.items()
+    ):
+        raise ExportError(
+            'extents= has the extents of tensors by name, as {"a": ("m", 64)}; got'
+            f" {shown(extents)}"
+        )
+    if not isinstance(zero, tuple | list) or not all(isinstance(x, str) for x in zero):
+        raise ExportError(f'zero= has names of tensors, as ("partial",); got {shown(zero)}')
 
 
 def _named_extents(

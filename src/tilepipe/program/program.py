@@ -304,7 +304,14 @@ class Program:
         """
         from tilepipe.program.exporting import export
 
-        return export(self, directory, name=name, extents=extents or {}, zero=zero, arch=arch)
+        return export(
+            self,
+            directory,
+            name=name,
+            extents={} if extents is None else extents,
+            zero=zero,
+            arch=arch,
+        )
 
     def ptx(self, arch: str | None = None) -> PtxLaunch:
         """The PTX that NVRTC makes of its printed CUDA, bound to its arguments: `.run(seed=)` runs

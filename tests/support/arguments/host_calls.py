@@ -4,8 +4,10 @@ for which parameter.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -401,6 +403,14 @@ def _ops_scaled() -> Any:
     }
 
 
+@functools.cache
+def exported_to() -> str:
+    """A directory for exported kernels, while the process lasts."""
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    return made.name
+
+
 _OP = {"out": {"None"}, "out_dtype": {"None"}, "seed": WHOLE - {"-1"}, "progress": FUNCTION}
 _CONFIGS: dict[str, Any] = {
     "GemmConfig": GemmConfig,
@@ -475,6 +485,18 @@ CALLS: dict[str, Call] = {
     "Program.ptx": Call(lambda: (program().ptx, {"arch": None}), {"arch": {"None"}}),
     "Program.compile": Call(
         lambda: (program().compile, {"arch": None, "emit": "cuda"}), {"arch": {"None"}}
+    ),
+    "Program.export": Call(
+        lambda: (
+            functools.partial(program().export, exported_to()),  # any text is a directory's
+            {"name": None, "extents": None, "zero": (), "arch": None},
+        ),
+        {
+            "name": {"None", "text"},
+            "extents": {"None", "{}"},
+            "zero": {"()", "[]"},
+            "arch": {"None"},
+        },
     ),
     "Program.launch": Call(
         lambda: (
