@@ -185,6 +185,17 @@ def test_every_family_is_verified(family: str) -> None:
     assert combine(verdicts).unreached == []
 
 
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["default", "two CTAs of an SM", "pages of 16"])
+def test_the_printed_kernel_is_verified(family: str) -> None:
+    """What the instances of `tilepipe check` say of the program holds for its PTX."""
+    _, instances = SPEC.instances(FAMILIES[family])
+    verdict = instances[0].make().ptx("sm_90a").check()
+    assert (verdict.verdict, verdict.method, verdict.faults) == ("verified", "explored", [])
+    assert verdict.traces > 1
+
+
 MUTATED: dict[str, Any] = {"d": 64, "bn": 32, "stages": 2, "ctas": 1, "lse": False}
 
 
