@@ -263,7 +263,10 @@ TABLE = np.zeros((2, 6), np.int32)
         ({"q": np.zeros((2, 33, 4, 64), HALF)}, "at most 64 rows; 4 / 2 · 33 = 66"),
         ({"q": np.zeros((2, 1, 4, 72), HALF)}, "a multiple of 8 up to 128; they have 72 and 64"),
         ({"q": np.zeros((3, 1, 4, 64), HALF)}, "q has 3 sequences and the cache 2"),
-        ({"q": np.zeros((2, 0, 4, 64), HALF)}, "there is nothing to launch"),
+        (
+            {name: np.zeros((2, 0, 4, 64), HALF) for name in ("q", "out")},
+            "there is nothing to launch; ops.attention_decode returns the result",
+        ),
         ({"out": np.zeros((2, 1, 2, 64), HALF)}, "out must have the shape of q, (2, 1, 4, 64)"),
         ({"out": None}, "out is the array that the kernel writes; got None"),
         ({"lse": np.zeros((2, 4), np.float32)}, "lse must have 3 dimensions"),
