@@ -185,6 +185,20 @@ def test_there_is_no_second_derivative() -> None:
         (q.sum() + dq.float().square().sum()).backward()
 
 
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_the_operator_is_what_it_says(layout: str) -> None:
+    q, k, v, dout = (x.detach() for x in tensors(*operands((1, 40, 60, 2, 1, 64, 48))))
+    if layout == "bhsd":
+        q, k, v, dout = (x.transpose(1, 2) for x in (q, k, v, dout))
+    out, lse = ops.attention(q, k, v, return_lse=True, layout=layout)
+    torch.library.opcheck(
+        torch.ops.tilepipe.attention_backward.default,
+        (dout, q, k, v, out, lse),
+        {"layout": layout},
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
 def test_only_what_requires_a_gradient_gets_one() -> None:
     q, k, v = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
     ops.attention(q, k.detach(), v).sum().backward()
