@@ -84,7 +84,7 @@ def test_a_group_that_comes_after_one_warp_of_the_other_may_not() -> None:
         "setp.lt.u32 %p5, %t, 32; @%p5 mbarrier.arrive.shared.b64 _, [full]; bar.sync 1, 64;", 1
     )  # fmt: skip
     found = check(kernel(text, 1).bind([np.zeros(1, np.uint32)], grid=1, block=128))
-    assert "two groups of warps use barrier 1 at once" in str(found)
+    assert "two groups of warps use barrier 1 at once" in found.faults[0].message
 
 
 def test_a_race_of_what_the_barrier_should_order_says_who_met() -> None:
