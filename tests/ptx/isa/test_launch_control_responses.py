@@ -66,16 +66,16 @@ def test_a_response_that_was_read_and_fenced_is_handed_back(order: str, rules: R
 
 @pytest.mark.parametrize("order", ["", ".release.cluster"])
 def test_a_response_that_was_read_needs_a_fence_before_the_next(order: str) -> None:
-    found = str(verdict(ASKING.replace(FENCE, ""), order=order))
-    assert "RaceError" in found
-    assert "ld.shared.b128 %q1" in found
-    assert "clusterlaunchcontrol.try_cancel" in found
+    (fault,) = verdict(ASKING.replace(FENCE, ""), order=order).faults
+    assert fault.kind == "RaceError"
+    assert "ld.shared.b128 %q1" in fault.message
+    assert "clusterlaunchcontrol.try_cancel" in fault.message
 
 
 def test_a_read_after_the_arrive_is_not_handed_back() -> None:
     found = verdict(ASKING.replace("xor.b32 %r5", "ld.shared.b128 %q2, [response]; xor.b32 %r5"))
-    assert "nothing orders the second access after the first" in str(found)
-    assert "ld.shared.b128 %q2" in str(found)
+    assert "nothing orders the second access after the first" in found.faults[0].message
+    assert "ld.shared.b128 %q2" in found.faults[0].message
 
 
 def test_nothing_else_is_handed_on_with_a_response() -> None:
@@ -88,7 +88,7 @@ def test_nothing_else_is_handed_on_with_a_response() -> None:
     text = text.replace("clusterlaunchcontrol.try", """
         setp.eq.u32 %p6, %r5, 1; @%p6 ld.shared.u32 %r10, [word]; clusterlaunchcontrol.try
     """.strip(), 1)  # fmt: skip
-    found = str(verdict(text))
+    found = verdict(text).faults[0].message
     assert "nothing orders the second access after the first" in found
     assert "ld.shared.u32 %r10, [word]" in found
     assert verdict(text, order=".release.cluster").verdict == "verified"
