@@ -6,6 +6,8 @@ change.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilepipe.ir.location import Loc
 
 
@@ -16,9 +18,18 @@ class TilepipeError(Exception):
         loc: where in the user's kernel, or None when the fault is not about one line.
     """
 
-    def __init__(self, message: str, loc: Loc | None = None) -> None:
-        self.loc = loc
-        super().__init__(f"{message}\n  at {loc}" if loc is not None else message)
+    # No `__init__` of its own: torch.compile, which cannot follow one, would speak of `super()`.
+    if TYPE_CHECKING:
+
+        def __init__(self, message: str, loc: Loc | None = None) -> None: ...
+
+    @property
+    def loc(self) -> Loc | None:
+        return self.args[1] if len(self.args) > 1 else None
+
+    def __str__(self) -> str:
+        message = str(self.args[0]) if self.args else ""
+        return message if self.loc is None else f"{message}\n  at {self.loc}"
 
 
 class BindError(TilepipeError):

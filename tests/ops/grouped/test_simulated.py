@@ -224,6 +224,7 @@ def test_fp8_that_does_not_fit(change: dict[str, Any], words: str) -> None:
         ({"a": np.zeros((3, 30, 40), np.float16)}, "a has 3 groups and b 4"),
         ({"expected_rows": 0}, "expected_rows= is an integer of at least 1; got 0"),
         ({"rows": None, "scale_a": np.ones(1)}, "scale_b of a matrix for each group go with rows="),
+        ({"rows": None, "scale_a": np.ones(2)}, "scale_b of a matrix for each group go with rows="),
         ({"scale_a": np.ones(1)}, "scale_a and scale_b are of float8_e4m3; a and b are float16"),
         (
             {"b": np.zeros((40, 24), np.float16), "rows": None, "offsets": ROWS, "scale_a": ROWS},

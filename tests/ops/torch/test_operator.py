@@ -390,3 +390,20 @@ print(tuple(compiled(x).shape))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "(64, 64)\n"), done.stderr[-2000:]
+
+
+def test_errors_of_a_traced_call() -> None:
+    """A graph breaks at one, and the call raises it; of a whole graph PyTorch says that the code
+    raised. Without the mend (an `__init__` of the errors that calls `super()`) it spoke of that.
+    """
+
+    def call(x: Any) -> Any:
+        return tp.ops.attention(x, x, x, is_causal=True)
+
+    x = torch.randn(1, 64, 1, 64, dtype=BF16)
+    with pytest.raises(tp.BindError, match="write causal="):
+        torch.compile(call, backend="eager")(x)
+    torch._dynamo.reset()
+    with pytest.raises((tp.BindError, torch._dynamo.exc.Unsupported)) as caught:
+        torch.compile(call, backend="eager", fullgraph=True)(x)
+    assert "super()" not in str(caught.value)

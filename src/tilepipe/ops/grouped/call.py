@@ -188,7 +188,7 @@ def check_batches(
             " offsets would be of nothing, leave them away, or give rows=, how many rows of each"
             f" count. It takes {FORMS}"
         )
-    if scales != (None, None):
+    if any(x is not None for x in scales):
         raise BindError(
             f"{NAME}: scale_a and scale_b of a matrix for each group go with rows=, how many rows"
             " of each count"
