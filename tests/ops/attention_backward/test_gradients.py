@@ -208,11 +208,25 @@ def test_only_what_requires_a_gradient_gets_one() -> None:
         assert not ops.attention(q, k, v, window=(3, 3)).requires_grad
 
 
-def test_no_keys() -> None:
-    q, k, v = tensors(*operands((1, 40, 0, 1, 1, 64, 64))[:3])
+@pytest.mark.parametrize("shape", [(1, 40, 0), (1, 0, 40), (0, 40, 40)], ids=str)
+def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
+    q, k, v = tensors(*operands((*shape, 1, 1, 64, 64))[:3])
     ops.attention(q, k, v).sum().backward()
-    assert not q.grad.any()
-    assert k.grad.shape == k.shape
+    assert (q.grad.shape, k.grad.shape, v.grad.shape) == (q.shape, k.shape, v.shape)
+    assert not any(x.grad.any() for x in (q, k, v))
+
+
+def test_the_gradients_by_hand_in_a_whole_graph() -> None:
+    q, k, v, dout = (x.detach() for x in tensors(*operands((1, 40, 60, 1, 1, 64, 64))))
+    out, lse = ops.attention(q, k, v, return_lse=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(ops.attention_backward, fullgraph=True, backend="eager")
+    for found, eager in zip(
+        compiled(dout, q, k, v, out, lse),
+        ops.attention_backward(dout, q, k, v, out, lse),
+        strict=True,
+    ):
+        assert torch.equal(found, eager)
 
 
 @pytest.mark.parametrize(

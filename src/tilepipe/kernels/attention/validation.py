@@ -12,7 +12,7 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.values import UNIT, turned_shape
-from tilepipe.kernels.common.validation import Array, check_array, check_scale, mapped
+from tilepipe.kernels.common.validation import Array, check_array, check_scale, dtype_of, mapped
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
@@ -222,12 +222,7 @@ def _check_rank(name: str, shape: tuple[int, ...], *, packed: bool) -> None:
 
 def _dtype(name: str, x: Array) -> tp.DType:
     check_array(NAME, name, x)
-    try:
-        return tp.dtype(
-            x.dtype if isinstance(x.dtype, np.dtype) else str(x.dtype).removeprefix("torch.")
-        )
-    except tp.BindError as error:
-        raise tp.BindError(f"{NAME}: {name}: {error}") from None
+    return dtype_of(NAME, name, x)
 
 
 def _check_dtypes(dtypes: dict[str, tp.DType], *, narrow: bool) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
-from tilepipe.kernels.common.validation import Array, check_array, check_scale, mapped
+from tilepipe.kernels.common.validation import Array, check_array, check_scale, dtype_of, mapped
 
 NAME = "attention_decode"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
@@ -161,12 +159,7 @@ def _common_dtype(arrays: dict[str, Array]) -> tp.DType:
     found = {}
     for name, x in arrays.items():
         check_array(NAME, name, x)
-        try:
-            found[name] = tp.dtype(
-                x.dtype if isinstance(x.dtype, np.dtype) else str(x.dtype).removeprefix("torch.")
-            )
-        except tp.BindError as error:
-            raise tp.BindError(f"{NAME}: {name}: {error}") from None
+        found[name] = dtype_of(NAME, name, x)
     first = found["q"]
     if any(x is not first for x in found.values()) or all(x is not first for x in INPUTS):
         said = ", ".join(f"{name} {dtype}" for name, dtype in found.items())

@@ -90,10 +90,26 @@ def check_array(
         said = {1: "have 1 dimension", 2: "be a matrix"}.get(rank, f"have {rank} dimensions")
         raise tp.BindError(f"{kernel}: {name} must {said}, it has shape {tuple(shape)}")
     if dtypes and tuple(shape):
-        found = mapped(kernel, name, x).dtype  # type: ignore[arg-type]
-        if found not in dtypes:
-            takes = ", ".join(t.name for t in dtypes)
+        found = dtype_of(kernel, name, x)
+        # torch.compile hashes no DType, and joins no generator
+        if all(found is not t for t in dtypes):
+            takes = ", ".join([t.name for t in dtypes])
             raise tp.BindError(f"{kernel}: {name} is {found}; it may be {takes}")
+
+
+def dtype_of(kernel: str, name: str, x: Any) -> tp.DType:
+    """The dtype of an array, which may have no elements, or of a tensor map.
+
+    Raises:
+        BindError: one that tilepipe does not know.
+    """
+    if isinstance(x, tp.TensorMap):
+        return x.dtype
+    kind = x.dtype if isinstance(x.dtype, np.dtype) else str(x.dtype).removeprefix("torch.")
+    try:
+        return tp.dtype(kind)
+    except tp.BindError as error:
+        raise tp.BindError(f"{kernel}: {name}: {error}") from None
 
 
 def check_product(
