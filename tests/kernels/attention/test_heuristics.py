@@ -156,3 +156,23 @@ def test_operands_of_8_bits(
     assert (cfg.order, cfg.schedule, cfg.store) == ("free", "dynamic", "tile")
     masked = choose_sm90(found, (False, causal), accumulate=accumulate, block=(64, 64))
     assert (masked.consumers, 64 % masked.bn) == (1, 0)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("dtype", [tp.float8_e4m3, tp.bfloat16])
+def test_every_choice_obeys_the_rules(dtype: tp.DType, changed: bool) -> None:
+    """Of all head sizes: what is chosen fits registers and shared memory, and stores as it may."""
+    unit = 16 // dtype.nbytes
+    for d in range(unit, 257, unit):
+        for d_v in (8, 16, 64, 72, 96, 128, 192, 208, 256):
+            found = Extents(1, 4096, 4096, 4, 2, d, d_v, dtype, 1.0)
+            for block in (None, (64, 32), (192, 160)):
+                cfg = choose_sm90(found, (changed, True), changed=changed, block=block)
+                tiles = cfg.tiles(dtype, d, d_v)
+                assert (cfg.bm, cfg.bn) == (tiles.BM, tiles.BN)
+
+
+def test_blocks_of_8_bits_that_no_tile_divides() -> None:
+    found = Extents(1, 4096, 4096, 4, 2, 64, 64, tp.float8_e4m3, 1.0)
+    with pytest.raises(tp.BindError, match="a block has a multiple of 32 keys"):
+        choose_sm90(found, (False, False), block=(64, 48))

@@ -77,6 +77,12 @@ def test_refused(options: dict[str, Any], said: str) -> None:
         attention(*given, block_mask=mask, **options)
 
 
+def test_a_block_size_goes_with_a_mask() -> None:
+    given, _ = arrays()
+    with pytest.raises(tp.BindError, match=re.escape("block_size=(64, 64) is of a block mask")):
+        attention(*given, block_size=(64, 64))
+
+
 def test_a_dense_mask_is_told_what_there_is() -> None:
     given, _ = arrays()
     with pytest.raises(tp.BindError, match=re.escape("masks are causal=, window=, block_mask= (")):

@@ -95,7 +95,28 @@ def test_sums_are_promoted_unless_asked_otherwise_or_too_large(
             {"k_descale": -0.5},
             "k_descale is float32 that broadcasts to (batch, kv_heads), or a num",
         ),
-        ({"k_descale": np.full((2, 2), -1, np.float32)}, "k_descale has numbers from 0 on; its le"),
+        ({"k_descale": np.full((2, 2), -1, np.float32)}, "k_descale has numbers from 0 to 2^100; "),
+        (
+            {"v_descale": np.array([[1, np.inf]], np.float32)},
+            "of (0, 1), (batch, kv_head), it is inf",
+        ),
+        (
+            {"q_descale": np.array([[1], [np.nan]], np.float32)},
+            "of (1, 0), (batch, kv_head), it is nan",
+        ),
+        (
+            {"q_descale": 2.0**60, "k_descale": 2.0**60},
+            "scale · q_descale · k_descale is what scores are multiplied with, at most 2^100; scale"
+            " is 0.125 here, and the product 1.662e+35: lower q_descale or k_descale",
+        ),
+        (
+            {"q_descale": np.full((2, 1), 2.0**80, np.float32), "k_descale": 2.0**40},
+            "scale · q_descale · k_descale is what scores are multiplied with, at most 2^100",
+        ),
+        (
+            {"q_descale": 2.0**60, "scale": 2.0**50},
+            "scale is 1.126e+15 here, and the product 1.298e+33",
+        ),
         ({"k_descale": True}, "or a number from 0 to 2^100; got True"),
         ({"q_descale": "1"}, "got '1'"),
         (
@@ -176,3 +197,33 @@ def test_descales_broadcast(given: Any) -> None:
     each: list[dict[str, Any]] = [dict.fromkeys(names, x) for x in (whole, given)]
     want, got = (attention(q, k, v, **options) for options in each)
     assert np.array_equal(got.view(np.uint16), want.view(np.uint16))
+
+
+@pytest.mark.parametrize(("d", "d_v"), [(16, 64), (80, 192), (208, 64), (32, 96)])
+def test_heads_that_no_narrow_swizzle_divides(d: int, d_v: int) -> None:
+    """K and V are then padded to the widest swizzle, and an output tile would have no whole span:
+    the result goes to memory from registers.
+    """
+    q, k, v = operands(20, 40, d, d_v)
+    out, lse = attention(q, k, v, return_lse=True)
+    found = compare_attention(out, q, k, v, lse=lse)
+    assert found.ok, found
+
+
+@pytest.mark.parametrize("keys", [32, 96, 160])
+def test_blocks_of_keys(keys: int) -> None:
+    q, k, v = operands(70, 170)
+    mask = np.random.default_rng(0).random((1, 1, 2, -(-170 // keys))) < 0.7
+    blocks: dict[str, Any] = {"block_mask": mask, "block_size": (64, keys)}
+    out = attention(q, k, v, **blocks)
+    found = compare_attention(out, q, k, v, **blocks)
+    assert found.ok, found
+
+
+@pytest.mark.parametrize("keys", [16, 48, 272])
+def test_blocks_of_keys_that_no_tile_divides(keys: int) -> None:
+    """wgmma takes 32 keys of 8 bits at once."""
+    q, k, v = operands(70, 16)
+    words = f"a multiple of 32 keys, as one MMA takes them; {keys} of block_size=(64, {keys})"
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        attention(q, k, v, block_mask=np.ones((1, 1, 2, 1), np.bool_), block_size=(64, keys))

@@ -8,7 +8,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.host_arguments import plain_int, shown
-from tilepipe.kernels.attention.config import ROWS, AttentionConfig
+from tilepipe.kernels.attention.config import NARROW_STEP, ROWS, AttentionConfig
 from tilepipe.kernels.attention.key_lists import HEAD, list_keys
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import NAME, Extents
@@ -41,6 +41,7 @@ def check_block_mask(mask: Any, size: object, found: Extents) -> BlockSize | Non
             f"{NAME}: block_mask is of batches, whose sequences have one length; packed sequences"
             " have none"
         )
+    check_keys_of_blocks(block, found)
     check_array(NAME, "block_mask", mask)
     dtype, shape = str(mask.dtype).removeprefix("torch."), tuple(mask.shape)
     blocks = -(-found.s_q // block[0]), -(-found.s_kv // block[1])
@@ -83,6 +84,29 @@ def check_block_size(size: object) -> BlockSize:
     assert queries is not None
     assert keys is not None
     return queries, keys
+
+
+def asked_block(size: object, mask: object) -> BlockSize:
+    """Queries and keys of a block as a caller asks: `BLOCK_SIZE` where `size` is None.
+
+    Raises:
+        BindError: as `check_block_size`, or a size without a mask.
+    """
+    if size is not None and mask is None:
+        raise tp.BindError(
+            f"{NAME}: block_size={shown(size)} is of a block mask: pass block_mask= too,"
+            " or leave it out"
+        )
+    return check_block_size(BLOCK_SIZE if size is None else size)
+
+
+def check_keys_of_blocks(block: BlockSize, found: Extents) -> None:
+    """Raises BindError for blocks of keys that no tile of operands of 8 bits divides."""
+    if found.narrow and block[1] % NARROW_STEP:
+        raise tp.BindError(
+            f"{NAME}: of {found.dtype} a block has a multiple of {NARROW_STEP} keys, as one MMA"
+            f" takes them; {block[1]} of block_size={block} is none"
+        )
 
 
 def check_fits(cfg: AttentionConfig, block: BlockSize) -> None:

@@ -21,6 +21,7 @@ REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
 SM100_ROWS = 128  # queries of a tile on Blackwell: the lanes of tensor memory
 SM100_TILES = 2  # of queries in a CTA: one is multiplied while the softmax of the other runs
 SM100_PART = 64  # elements of the depth of Q and K that have barriers of their own: a swizzle span
+NARROW_STEP = 32  # keys that a tile of operands of 8 bits has a multiple of: K of one wgmma
 RAISED = 2.0**8  # what weights of 8 bits are multiplied with: e4m3 holds them up to 448
 SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
 # Registers of scores, probabilities and output that leave room for the rest, by consumers. Found by
@@ -117,7 +118,7 @@ class AttentionConfig(Settings):
             BN=self.bn,
             num_kv_stages=self.stages,
             num_qk_stages=self.qk_stages,
-            swizzle_mode=_swizzle(gcd(d, d_v) * dtype.nbytes) if dtype.nbytes == 1 else 128,
+            swizzle_mode=swizzle_of(dtype, d, d_v),
             use_fused_kv=False,
             chip=tp.H200,
         )
@@ -126,7 +127,7 @@ class AttentionConfig(Settings):
             broken = f'accumulate="promote" is of operands of 8 bits, and these are {dtype}'
         if broken is None and self.bn % found.MMA_K:
             broken = f"bn = {self.bn} must be a multiple of {found.MMA_K}, the keys of one wgmma"
-        if self.store == "tile" and d_v != found.padded_ov_depth:
+        if self.store == "tile" and not has_whole_spans(dtype, d, d_v):
             raise tp.BindError(
                 f"an output tile has whole spans of {found.swizzle_elems} columns, and heads of V"
                 f' have {d_v}: use store="registers" ({self})'
@@ -147,11 +148,17 @@ class AttentionConfig(Settings):
         return found
 
 
-def _swizzle(nbytes: int) -> int:
-    """The widest swizzle of lines of so many bytes; of those that none divides the widest of all,
-    to which they are padded.
+def swizzle_of(dtype: tp.DType, d: int, d_v: int) -> int:
+    """Bytes of the swizzle of tiles of K and V: of operands of 8 bits the widest that divides heads
+    of both; where none does, and of 16 bits, the widest of all, to which they are padded.
     """
-    return next((width for width in (128, 64, 32) if nbytes % width == 0), 128)
+    widths = (128, 64, 32) if dtype.nbytes == 1 else ()
+    return next((width for width in widths if gcd(d, d_v) * dtype.nbytes % width == 0), 128)
+
+
+def has_whole_spans(dtype: tp.DType, d: int, d_v: int) -> bool:
+    """True if heads of V fill spans of the swizzle, as a tile of the output (store="tile") must."""
+    return d_v * dtype.nbytes % swizzle_of(dtype, d, d_v) == 0
 
 
 @dataclass(frozen=True)

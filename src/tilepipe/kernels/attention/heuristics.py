@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilepipe.kernels.attention.block_mask import check_keys_of_blocks
 from tilepipe.kernels.attention.config import (
+    NARROW_STEP,
     ROWS,
     SM100_PART,
     AttentionConfig,
     Sm100AttentionConfig,
+    has_whole_spans,
 )
 from tilepipe.kernels.attention.validation import Extents
 
@@ -57,20 +60,24 @@ def choose_sm90(
         block: queries and keys of a block of a block mask, which tiles divide.
         accumulate: as of `AttentionConfig`, of operands of 8 bits; unless given "promote" where
             registers hold its sums.
+
+    Raises:
+        BindError: no tile of operands of 8 bits divides the blocks.
     """
     on_left, causal = sides
     d, d_v, packed = found.d, found.d_v, found.sequences > 0
     keys = found.s_kv if s_kv is None else s_kv
-    widest = max(d, d_v)
+    widest, whole = max(d, d_v), has_whole_spans(found.dtype, d, d_v)
     if found.narrow:
         promotes = widest <= 128 if accumulate is None else accumulate == "promote"
         cfg = _narrow(widest, causal, changed or on_left, promotes)
         if block is not None:
+            check_keys_of_blocks(block, found)
             most = next(n for n in (cfg.consumers, 2, 1) if block[0] % (ROWS * n) == 0)
-            bn = next(n for n in range(cfg.bn, 0, -32) if block[1] % n == 0)
+            bn = next(n for n in range(cfg.bn, 0, -NARROW_STEP) if block[1] % n == 0)
             cfg = replace(cfg, consumers=most, bn=bn)
         group = _band(found, keys) if causal else 1
-        return replace(cfg, group=group, store="tile" if d_v % SPAN == 0 else "registers")
+        return replace(cfg, group=group, store="tile" if whole else "registers")
     # What changes scores, and two more loops, take registers that fewer keys leave.
     tight = changed or on_left
     if widest > 128:
@@ -87,7 +94,7 @@ def choose_sm90(
             cfg,
             bn=min(cfg.bn, few) if tight else cfg.bn,
             qk_stages=cfg.qk_stages if d > SPAN else 1,
-            store=cfg.store if d_v % SPAN == 0 else "registers",
+            store=cfg.store if whole else "registers",
         )
     if block is not None:
         cfg = replace(cfg, bn=next(n for n in range(cfg.bn, 0, -16) if block[1] % n == 0))

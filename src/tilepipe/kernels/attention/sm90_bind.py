@@ -29,6 +29,7 @@ from tilepipe.kernels.attention.validation import (
     check_attention,
     check_counter,
     check_descale,
+    check_factor,
 )
 from tilepipe.kernels.common.validation import Array, check_config, mapped, unboxed
 
@@ -120,6 +121,7 @@ def bind(
     of_heads = {"q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales}
     for name, x in of_heads.items():
         check_descale(name, x, found)
+    check_factor(q_scales, k_scales, found.scale, "scales")
     if not found.narrow and (v_scale != 1 or any(x is not None for x in of_heads.values())):
         raise tp.BindError(
             f"{NAME}: {', '.join(of_heads)} and v_scale say what {NARROW} stands for; q, k and v"

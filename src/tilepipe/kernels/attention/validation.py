@@ -12,7 +12,14 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.values import UNIT, turned_shape
-from tilepipe.kernels.common.validation import Array, check_array, check_scale, dtype_of, mapped
+from tilepipe.kernels.common.validation import (
+    LARGEST_SCALE,
+    Array,
+    check_array,
+    check_scale,
+    dtype_of,
+    mapped,
+)
 
 NAME = "attention"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
@@ -256,7 +263,7 @@ def check_descale(name: str, x: Array | None, found: Extents) -> None:
 
     Raises:
         BindError: not float32 of shape (batch, kv_heads); of NumPy arrays also a number that is
-            negative or NaN.
+            negative, NaN, or more than 2^100.
     """
     if x is None:
         return
@@ -267,8 +274,33 @@ def check_descale(name: str, x: Array | None, found: Extents) -> None:
             f"{NAME}: {name} is float32 of shape {wanted}, (batch, kv_heads), or broadcasts to it,"
             f" or is one number; it is {kind}"
         )
-    if isinstance(x, np.ndarray) and not bool((x >= 0).all()):
-        raise tp.BindError(f"{NAME}: {name} has numbers from 0 on; its least is {x.min()}")
+    if isinstance(x, np.ndarray):
+        bad = np.argwhere(~((x >= 0) & (x <= LARGEST_SCALE)))
+        if len(bad):
+            at = tuple(map(int, bad[0]))
+            raise tp.BindError(
+                f"{NAME}: {name} has numbers from 0 to 2^100; of {at}, (batch, kv_head), it is"
+                f" {x[at]}"
+            )
+
+
+def check_factor(q: Any, k: Any, scale: float, kind: str = "descale") -> None:
+    """What scores are multiplied with, where the host knows it: `q` and `k` are numbers or NumPy
+    arrays of one shape, None for 1; of others nothing is asked. `kind`: what they are called.
+
+    Raises:
+        BindError: it is more than float32 holds beside a score.
+    """
+    if not all(x is None or isinstance(x, float | np.ndarray) for x in (q, k)):
+        return
+    factors = [np.asarray(1.0 if x is None else x, np.float64) for x in (q, k)]
+    most = float((factors[0] * factors[1]).max(initial=0)) * scale
+    if most > LARGEST_SCALE:
+        raise tp.BindError(
+            f"{NAME}: scale · q_{kind} · k_{kind} is what scores are multiplied with, at most"
+            f" 2^100; scale is {scale:.4g} here, and the product {most:.4g}: lower q_{kind} or"
+            f" k_{kind}"
+        )
 
 
 def check_counter(counter: Array | None, dynamic: bool, q: Array) -> Array | None:

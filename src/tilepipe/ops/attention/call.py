@@ -28,6 +28,7 @@ from tilepipe.kernels.attention.validation import (
     Extents,
     check_attention,
     check_descale,
+    check_factor,
 )
 from tilepipe.ops.calls import (
     Array,
@@ -185,6 +186,8 @@ def _check_descales(call: AttentionCall[ArrayT], found: Extents) -> None:
         )
     for name, x in given.items():
         check_descale(f"{name}_descale", x, found)
+    if found.narrow:
+        check_factor(call.q_descale, call.k_descale, found.scale)
 
 
 def _packed(call: AttentionCall[ArrayT]) -> int:

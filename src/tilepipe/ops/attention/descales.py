@@ -12,8 +12,8 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, shown
-from tilepipe.kernels.attention.validation import NAME
-from tilepipe.kernels.common.validation import LARGEST_SCALE
+from tilepipe.kernels.attention.validation import NAME, check_factor
+from tilepipe.kernels.common.validation import LARGEST_SCALE, check_scale
 from tilepipe.ops.calls import Array, ArrayT
 
 if TYPE_CHECKING:
@@ -46,12 +46,18 @@ def spread(
 
     Args:
         to_heads: makes one of a number, or of an array that broadcasts to it.
+
+    Raises:
+        BindError: numbers for q and k that together are too large.
     """
     shape = tuple(getattr(call.k, "shape", ()))
     of_q, of_k, of_v = call.q_descale, call.k_descale, call.v_descale
     if len(shape) != 4 or (of_q is None and of_k is None and of_v is None):
         return call
     wanted = shape[0], shape[2 if call.layout == "bshd" else 1]
+    if isinstance(of_q, float) and isinstance(of_k, float):
+        # on a GPU only the kernel sees what is made of them
+        check_factor(of_q, of_k, check_scale(NAME, call.scale, shape[3]))
 
     def able(x: ArrayT | None) -> ArrayT | None:
         fits = x is not None and broadcasts(tuple(getattr(x, "shape", ())), wanted)

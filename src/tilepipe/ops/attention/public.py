@@ -10,7 +10,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.host_arguments import plain, require_bool, shown
-from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_size
+from tilepipe.kernels.attention.block_mask import asked_block
 from tilepipe.kernels.attention.scores import ScoreFunction
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.call import LAYOUTS, AttentionCall
@@ -33,7 +33,7 @@ def attention(
     score: ScoreFunction | None = None,
     align: str = "last",
     block_mask: ArrayT | None = None,
-    block_size: tuple[int, int] = BLOCK_SIZE,
+    block_size: tuple[int, int] | None = None,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -64,7 +64,7 @@ def attention(
     score: ScoreFunction | None = None,
     align: str = "last",
     block_mask: ArrayT | None = None,
-    block_size: tuple[int, int] = BLOCK_SIZE,
+    block_size: tuple[int, int] | None = None,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -95,7 +95,7 @@ def attention(
     score: ScoreFunction | None = None,
     align: str = "last",
     block_mask: ArrayT | None = None,
-    block_size: tuple[int, int] = BLOCK_SIZE,
+    block_size: tuple[int, int] | None = None,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -125,7 +125,7 @@ def attention(
     score: ScoreFunction | None = None,
     align: str = "last",
     block_mask: ArrayT | None = None,
-    block_size: tuple[int, int] = BLOCK_SIZE,
+    block_size: tuple[int, int] | None = None,
     cu_seqlens_q: ArrayT | None = None,
     cu_seqlens_k: ArrayT | None = None,
     max_seqlen_q: int | None = None,
@@ -172,8 +172,8 @@ def attention(
             true for each block of queries and keys that is computed. K and V of other blocks are
             not loaded. `causal`, `window` and `score` apply within blocks. Not with packed
             sequences.
-        block_size: (block_q, block_k), multiples of 64 and 16. Blocks of 128 queries or more and
-            128 keys are fastest.
+        block_size: (block_q, block_k) of `block_mask`, multiples of 64 and 16, for float8_e4m3fn of
+            64 and 32; (128, 128) unless given. 128 queries or more and 128 keys are fastest.
         cu_seqlens_q, cu_seqlens_k: int32 (sequences + 1,), beside q, k and v: for sequences of
             different lengths, one after the other: q (total_q, heads, d), k (total_k, kv_heads, d),
             v (total_k, kv_heads, d_v). Sequence i has the queries cu_seqlens_q[i] to
@@ -182,9 +182,10 @@ def attention(
         max_seqlen_q, max_seqlen_k: the longest of these sequences. `max_seqlen_k` helps to choose
             settings; `max_seqlen_q` is accepted because callers of FlashAttention pass it, and is
             not used.
-        q_descale, k_descale, v_descale: factors of q, k and v of float8_e4m3fn, not negative: one
-            number, or float32 that broadcasts to (batch, kv_heads), a factor of each head of k and
-            v and of the heads of q that share it. Packed sequences have none.
+        q_descale, k_descale, v_descale: factors of q, k and v of float8_e4m3fn, from 0 to 2^100,
+            and so is scale · q_descale · k_descale: one number, or float32 that broadcasts to
+            (batch, kv_heads), a factor of each head of k and v and of the heads of q that share it.
+            On a GPU only the kernel reads arrays. Packed sequences have none.
         out: where to write the result: (batch, s_q, heads, d_v), dtype of the result otherwise
             made, strides as above, in memory that q, k and v do not use.
         out_dtype: of the result of float8_e4m3fn: bfloat16 (unless given) or float16.
@@ -233,7 +234,7 @@ def attention(
         plain(max_seqlen_k),
         align,
         block_mask,
-        check_block_size(block_size),
+        asked_block(block_size, block_mask),
         checked_number("q_descale", q_descale),
         checked_number("k_descale", k_descale),
         checked_number("v_descale", v_descale),
