@@ -4,6 +4,8 @@ copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from tilepipe.errors import BindError
@@ -11,6 +13,7 @@ from tilepipe.ir.arrays import array_dtype
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.hardware.tma import ALIGNMENT, takes_stride
 from tilepipe.ops.calls import Array, Shape
+from tilepipe.ops.in_place import check_in_place
 
 
 def tma_order(shape: Shape, strides: Shape, nbytes: int) -> str | None:
@@ -68,6 +71,24 @@ def require_arrays(
         raise BindError(
             f"{operation}: out is read-only, or a broadcast view; give it memory of its own"
         )
+
+
+def check_memory(operation: str, operands: Mapping[str, Array], out: Array | None) -> None:
+    """What is asked of arrays that are never copied, as it is of tensors on a GPU: TMA can take
+    them where they lie, and `out` has memory of its own.
+
+    Raises:
+        BindError: it is not so.
+    """
+    for name, x in operands.items():
+        check_in_place(operation, name, x)
+        if out is not None and np.shares_memory(out, x):
+            raise BindError(
+                f"{operation}: out shares memory with {name}, which is still read while out is"
+                " written; give it memory of its own"
+            )
+    if out is not None:
+        check_in_place(operation, "out", out)
 
 
 def acceptable(x: Array) -> Array:

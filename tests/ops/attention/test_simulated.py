@@ -141,9 +141,16 @@ Q, K, V = operands(8, 16)
         ({"out": Q.tolist()}, "out must be a NumPy array as q, k and v are, got list"),
         ({"out": np.zeros((2, 2, 8, 64), BF16)}, r"out must have the shape \(2, 8, 2, 64\), of q"),
         ({"out": np.broadcast_to(Q[:1], Q.shape)}, "read-only, or a broadcast view"),
-        ({"out": Q}, "share memory"),
-        ({"k": np.broadcast_to(K[:1], K.shape)}, "k: .*multiples of 16 bytes"),
-        ({"v": np.asfortranarray(V)}, "v: .*contiguous"),
+        ({"out": Q}, "attention: out shares memory with q, which is still read while out is wri"),
+        (
+            {"k": np.broadcast_to(K[:1], K.shape)},
+            "k: .*: the strides of .*, and dimension 0",
+        ),
+        (
+            {"v": np.asfortranarray(V)},
+            "v: .*: elements are .* bytes apart along dimension 3",
+        ),
+        ({"v": np.asfortranarray(V), "layout": "bshd"}, r"np.array\(v, order='C'\)"),
         ({"causal": "yes"}, "causal is True or False"),
     ],
 )
@@ -242,3 +249,29 @@ def test_names_of_other_libraries_are_explained(name: str, words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(f"attention has no argument {name}: ")) as e:
         attend(q, q, q, **{name: 1})
     assert words in str(e.value)
+
+
+@pytest.mark.parametrize(("layout", "axis"), [("bshd", 1), ("bhsd", 2)])
+def test_strides_are_told_as_the_caller_has_them(layout: str, axis: int) -> None:
+    x = np.zeros((1, 5, 3, 64), BF16) if axis == 1 else np.zeros((1, 3, 5, 64), BF16)
+    words = rf"attention: q: an array of shape \(1, {x.shape[1]}, {x.shape[2]}, 64\): .* dimension"
+    words += rf" {axis} has a stride of -"
+    with pytest.raises(tp.BindError, match=words):
+        attention(np.flip(x, axis), x, x, layout=layout)
+
+
+def test_addresses_are_those_that_a_gpu_takes() -> None:
+    """What runs simulated would otherwise fail on a GPU."""
+    wider = np.zeros((1, 5, 2, 72), BF16)
+    with pytest.raises(tp.BindError, match=r"attention: q: .*: it must start at a multiple of 16"):
+        attention(wider[..., 1:65], wider[..., :64], wider[..., :64])
+    attention(wider[..., 8:], wider[..., :64], wider[..., :64])
+
+
+def test_rows_that_are_no_multiple_of_16_bytes_are_padded() -> None:
+    x, v = (np.zeros((1, 5, 2, d), ml_dtypes.float8_e4m3fn) for d in (64, 72))
+    with pytest.raises(tp.BindError, match=r"v: .*pad its rows to 80 elements"):
+        attention(x, x, v)
+    padded = np.zeros((1, 5, 2, 80), v.dtype)
+    padded[..., :72] = v
+    assert attention(x, x, padded[..., :72]).shape == v.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,13 @@ def test_nothing_to_multiply(batch: int, tokens: int, keys: int, most: int) -> N
     assert (lse == -np.inf).all()
 
 
+def shifted(x: Any) -> Any:
+    """The same, two bytes off a multiple of 16."""
+    wider = np.zeros((*x.shape[:-1], x.shape[-1] + 8), x.dtype)
+    wider[..., 1 : x.shape[-1] + 1] = x
+    return wider[..., 1 : x.shape[-1] + 1]
+
+
 Q, CACHE = operands()
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"q": Q[0]}, "q has 4 dimensions (batch, tokens, heads, d), it has shape (1, 4, 64)"),
@@ -96,6 +104,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"cache_seqlens": np.repeat(LENGTHS, 2)[::2]},
         "attention_decode: cache_seqlens: an array of shape (3,) with strides (8,) bytes",
     ),
+    ({"out": Q}, "attention_decode: out shares memory with q, which is still read while out is"),
+    (
+        {"k_cache": CACHE.k[:, ::-1]},
+        f"k_cache: an array of shape {CACHE.k.shape}: the strides of all dimensions but the last",
+    ),
+    ({"v_cache": shifted(CACHE.v)}, "it must start at a multiple of 16 bytes, and starts 2 bytes"),
     ({"k": Q}, "attention_decode has no argument k: write new keys to k_cache before the call"),
     ({"softmax_scale": 1.0}, "attention_decode has no argument softmax_scale: write scale="),
     ({"causual": True}, "Did you mean causal=?"),
@@ -110,3 +124,18 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError) as caught:
         attention_decode(**(good | change))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [-1, 4, 999])
+def test_pages_that_are_not_in_the_cache(number: int) -> None:
+    """Entries that a sequence needs are asked, others may be anything."""
+    rng = np.random.default_rng(0)
+    k, v = (rng.standard_normal((4, 16, 1, 64)).astype(np.float16) for _ in range(2))
+    q = rng.standard_normal((2, 1, 1, 64)).astype(np.float16)
+    table, lengths = np.array([[0, 1], [2, number]], np.int32), np.array([17, 16], np.int32)
+    assert np.isfinite(attention_decode(q, k, v, cache_seqlens=lengths, block_table=table)).all()
+    lengths[1] += 1
+    words = re.escape(f"block_table[1, 1] is {number}, and the cache has the pages 0 to 3; of seq")
+    for given in (lengths, None):
+        with pytest.raises(tp.BindError, match=words):
+            attention_decode(q, k, v, cache_seqlens=given, block_table=table)

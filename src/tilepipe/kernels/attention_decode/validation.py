@@ -9,6 +9,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
+from tilepipe.kernels.attention_decode.pages import check_pages
 from tilepipe.kernels.common.validation import Array, check_array, check_scale, dtype_of, mapped
 
 NAME = "attention_decode"
@@ -123,6 +124,8 @@ def check_decode(
                 f"{NAME}: a page has a power of two of keys, 8 at least: dimension 1 of the cache"
                 f" {tuple(k_cache.shape)}; it has {page}"
             )
+    if capacity:
+        check_pages(NAME, block_table, cache_seqlens, k_cache)
     result, of_lse = (batch, tokens, heads, d), (batch, heads, tokens)
     if out is not None and tuple(out.shape) != result:
         raise tp.BindError(

@@ -37,6 +37,7 @@ from tilepipe.ops.attention.descales import spread
 from tilepipe.ops.attention.inputs import SCHEMA, Inputs, inputs_of
 from tilepipe.ops.attention_backward.gpu import operator as backward_operator
 from tilepipe.ops.calls import Shape
+from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
 from tilepipe.ops.torch.dispatcher import (
     autocast,
@@ -288,6 +289,8 @@ def _prepare(call: Call) -> Plan:
     if found.empty:
         return Plan(None, tuple, *parts)
     device.hopper(ordinal, NAME)
+    for name, x in {"q": q, "k": call.k, "v": call.v, "out": like}.items():
+        check_in_place(NAME, name, TensorView(x))
     lse = None
     if call.return_lse:
         lse = TensorView(torch.empty(of_lse, dtype=torch.float32, device=q.device))

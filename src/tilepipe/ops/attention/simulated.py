@@ -10,7 +10,7 @@ from tilepipe.kernels.attention import sm90_bind as kernel
 from tilepipe.kernels.attention.block_mask import bind_lists, lists_shape
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.kernels.attention.values import turned
-from tilepipe.ops.arrays import require_arrays
+from tilepipe.ops.arrays import check_memory, require_arrays
 from tilepipe.ops.attention.call import (
     AttentionCall,
     checked,
@@ -30,6 +30,8 @@ def attention(
     require_arrays(NAME, "q, k and v", out=call.out)
     call = spread(call, array_of_heads)
     found = checked(call)
+    if not found.empty:
+        check_memory(NAME, {"q": call.q, "k": call.k, "v": call.v}, call.out)
     result = call.out
     if result is None:
         same = found.d_v == found.d

@@ -16,6 +16,7 @@ from tilepipe.kernels.attention_decode import sm90 as decode_kernel
 from tilepipe.kernels.attention_decode.validation import NAME, Extents
 from tilepipe.ops.attention_decode import simulated
 from tilepipe.ops.attention_decode.call import DecodeCall, checked, config
+from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
@@ -129,6 +130,9 @@ def _prepare(call: Call) -> Plan:
         torch.empty(shape, dtype=torch.float32, device=q.device) for shape in shapes[:2]
     )
     q_view, k_view, v_view, out_view = map(TensorView, (q, call.k_cache, call.v_cache, like))
+    views = {"q": q_view, "k_cache": k_view, "v_cache": v_view, "out": out_view}
+    for name, view in views.items():
+        check_in_place(NAME, name, view)
     lse_view, lengths, table = (
         None if x is None else TensorView(x) for x in (lse, call.cache_seqlens, call.block_table)
     )

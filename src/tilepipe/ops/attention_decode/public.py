@@ -94,7 +94,7 @@ def attention_decode(
             after a sequence's last key.
         block_table: int32 (batch, most): page block_table[b, i] has the keys i · page_size to (i +
             1) · page_size - 1 of sequence b; page_size is a power of two from 8. Entries that a
-            sequence does not need may be anything.
+            sequence does not need may be anything; the others are checked on the CPU only.
         causal: query token i sees the keys j <= i + cache_seqlens - tokens; False: all of its
             sequence. For one token both agree. FlashAttention's default is False.
         scale: of the scores, positive; 1/sqrt(d) unless given.

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilepipe.kernels.attention_decode import sm90 as kernel
 from tilepipe.kernels.attention_decode.validation import NAME
-from tilepipe.ops.arrays import require_arrays
+from tilepipe.ops.arrays import check_memory, require_arrays
 from tilepipe.ops.attention_decode.call import DecodeCall, checked, config
 from tilepipe.ops.calls import Array, Progress
 
@@ -17,6 +17,9 @@ def attention_decode(
     """`ops.attention_decode` of NumPy arrays, with all its options."""
     require_arrays(NAME, "q, k_cache and v_cache", out=call.out)
     found = checked(call)
+    if not found.empty:
+        operands = {"q": call.q, "k_cache": call.k_cache, "v_cache": call.v_cache}
+        check_memory(NAME, operands, call.out)
     result = np.empty_like(call.q) if call.out is None else call.out
     lse = np.empty((found.batch, found.heads, found.tokens), np.float32)
     if found.empty:
