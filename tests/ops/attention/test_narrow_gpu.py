@@ -65,6 +65,16 @@ def test_dtypes_of_results(gpu: Emulator) -> None:
     assert attention(q, k[:, :0], v[:, :0]).dtype == torch.bfloat16
 
 
+def test_numbers_for_q_and_k_under_the_compiler(gpu: Emulator) -> None:
+    q, k, v = tensors(*operands(20, 20))
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return attention(q, k, v, q_descale=2.0, k_descale=0.5)
+
+    compiled = torch.compile(f, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(q, k, v), f(q, k, v))
+
+
 @pytest.mark.slow
 def test_under_the_compiler_and_without_data(gpu: Emulator) -> None:
     q, k, v = tensors(*operands())

@@ -291,10 +291,16 @@ def check_factor(q: Any, k: Any, scale: float, kind: str = "descale") -> None:
     Raises:
         BindError: it is more than float32 holds beside a score.
     """
-    if not all(x is None or isinstance(x, float | np.ndarray) for x in (q, k)):
+    if isinstance(q, float) and isinstance(k, float):
+        most = q * k * scale  # not by NumPy, which torch.compile would trace
+    elif isinstance(q, np.ndarray) and isinstance(k, np.ndarray):
+        most = float((q.astype(np.float64) * k).max(initial=0)) * scale
+    elif isinstance(q, np.ndarray) and k is None:
+        most = float(q.max(initial=0)) * scale
+    elif isinstance(k, np.ndarray) and q is None:
+        most = float(k.max(initial=0)) * scale
+    else:
         return
-    factors = [np.asarray(1.0 if x is None else x, np.float64) for x in (q, k)]
-    most = float((factors[0] * factors[1]).max(initial=0)) * scale
     if most > LARGEST_SCALE:
         raise tp.BindError(
             f"{NAME}: scale · q_{kind} · k_{kind} is what scores are multiplied with, at most"
