@@ -37,6 +37,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "softmax": {"m": 5, "n": 100},
     "cross_entropy": {"m": 5, "n": 100},
     "attention": {"s_q": 200, "s_kv": 300},
+    "attention_backward": {"s_q": 200, "s_kv": 300},
+    "attention_decode": {},  # its families are small
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tilepipe as tp
 from tilepipe.kernels.attention.validation import Extents, check_attention
 from tilepipe.kernels.attention_backward.config import DEPTHS
-from tilepipe.kernels.common.validation import Array, check_array
+from tilepipe.kernels.common.validation import Array, check_array, dtype_of
 
 NAME = "attention_backward"
 
@@ -41,7 +41,7 @@ def check_backward(
                 f"{NAME}: heads of {name} have {width} elements; there are gradients for up to"
                 f" {DEPTHS[-1]}"
             )
-    check_array(NAME, "dout", dout, 4, (found.dtype,))
+    _require("dout", dout, 4, found.dtype)
     if tuple(dout.shape) != tuple(out.shape):
         raise tp.BindError(
             f"{NAME}: dout, the gradient of out, must have its shape {tuple(out.shape)}; it has"
@@ -61,6 +61,14 @@ def require_alike(name: str, x: Array, other: str, of: Array) -> None:
 
 def require_float32(name: str, x: Array, shape: tuple[int, ...]) -> None:
     """Raises BindError for a workspace that is not float32 of a shape."""
-    check_array(NAME, name, x, len(shape), (tp.float32,))
+    _require(name, x, len(shape), tp.float32)
     if tuple(x.shape) != shape:
         raise tp.BindError(f"{NAME}: {name} must have shape {shape}, it has {tuple(x.shape)}")
+
+
+def _require(name: str, x: Array, rank: int, dtype: tp.DType) -> None:
+    """Raises BindError for an array, which may have no elements, of another rank or dtype."""
+    check_array(NAME, name, x, rank)
+    found = dtype_of(NAME, name, x)
+    if found is not dtype:
+        raise tp.BindError(f"{NAME}: {name} is {found}; it may be {dtype}")

@@ -81,7 +81,7 @@ def check_array(
     kernel: str, name: str, x: object, rank: int = 0, dtypes: tuple[tp.DType, ...] = ()
 ) -> None:
     """Raises BindError for what is not an array, or, where they are given, of another rank or
-    dtype.
+    dtype. With dtypes, also for an array that no kernel takes: without elements, or strided.
     """
     shape = getattr(x, "shape", None)
     if shape is None or not hasattr(x, "dtype"):
@@ -90,10 +90,9 @@ def check_array(
         said = {1: "have 1 dimension", 2: "be a matrix"}.get(rank, f"have {rank} dimensions")
         raise tp.BindError(f"{kernel}: {name} must {said}, it has shape {tuple(shape)}")
     if dtypes and tuple(shape):
-        found = dtype_of(kernel, name, x)
-        # torch.compile hashes no DType, and joins no generator
-        if all(found is not t for t in dtypes):
-            takes = ", ".join([t.name for t in dtypes])
+        found = mapped(kernel, name, x).dtype  # type: ignore[arg-type]
+        if found not in dtypes:
+            takes = ", ".join(t.name for t in dtypes)
             raise tp.BindError(f"{kernel}: {name} is {found}; it may be {takes}")
 
 

@@ -35,9 +35,9 @@ def check_arguments(
     if (a_scale is None) != (b_scale is None):
         missing = "a_scale" if a_scale is None else "b_scale"
         raise tp.BindError(f"{NAME}: a_scale and b_scale come together; {missing} is not given")
-    for name, (x, rank, dtypes) in takes.items():
+    for name, (x, dimensions, dtypes) in takes.items():
         if x is not None or not name.endswith("_scale"):
-            check_array(NAME, name, x, rank, dtypes)
+            check_array(NAME, name, x, dimensions, dtypes)
     if rank == 3 and a_scale is not None:
         raise tp.BindError(
             f"{NAME}: a {tuple(a.shape)} is a matrix for each group; scales of rows are for the"
