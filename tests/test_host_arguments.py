@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,12 @@ from tests.support.arguments.values import AS_GOOD_AS, VALUES
 from tilepipe import check, testing
 
 SKIPPED = {("testing.run", "seeds", "huge tuple")}  # ten thousand runs, as asked for
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some values are good names of files and folders, which are then written."""
+    monkeypatch.chdir(tmp_path)
 
 
 def attempt(name: str, parameter: str, value: str) -> Outcome:
