@@ -89,7 +89,7 @@ class Operands:
 
     @property
     def options(self) -> reference.AttentionOptions:
-        """What float64 computes beside the results."""
+        """The results of float64, to compare with."""
         return reference.AttentionOptions(self.causal, scale=self.found.scale)
 
     def ours(self, cfg: AttentionConfig, name: str = OURS) -> timing.Launch:

@@ -46,7 +46,7 @@ class BlockOperands(attention.Operands):
 
     @property
     def options(self) -> reference.AttentionOptions:
-        """What float64 computes beside the results."""
+        """The results of float64, to compare with."""
         mask = {"block_mask": self.host_mask, "block_size": self.block}
         return reference.AttentionOptions(self.causal, scale=self.found.scale, **mask)
 

@@ -127,7 +127,7 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
 def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
-    """What `tilepipe bench gemm_grouped` measures."""
+    """The problems of `tilepipe bench gemm_grouped`."""
     if given.get("form", "rows") != "rows":
         raise BindError(
             f"tilepipe bench {SPEC.name} measures form=rows, got form={given['form']}; groups with"

@@ -41,7 +41,7 @@ Prepare = Callable[[Mapping[str, Any], int], Callable[[], Sides]]
 
 
 class Problem(Protocol):
-    """What all problems have."""
+    """The settings that all problems share."""
 
     @property
     def k(self) -> int:
@@ -72,7 +72,7 @@ class GroupOperands(ABC, Generic[P]):
 
     @abstractmethod
     def peers(self) -> Mapping[str, timing.Launch | str]:
-        """How each peer solves it, or why it cannot."""
+        """The launches of peers, or why one cannot solve it."""
 
     @abstractmethod
     def pairs(self, side: str, i: int) -> Iterator[tuple[Any, Any]]:

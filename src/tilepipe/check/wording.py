@@ -1,4 +1,4 @@
-"""What people are told beside a verdict."""
+"""Texts beside a verdict, for people."""
 
 MEANING = (
     "Verified means: these instances of this configuration, in every interleaving of the model that"

@@ -152,7 +152,7 @@ def _lines(path: Path) -> list[Wanted]:
 
 
 def _compiled(wanted: Sequence[Wanted], arch: str | None, workers: int) -> Iterator[Warmed]:
-    """What became of each, as they are done."""
+    """The outcome of each, as they are done."""
     if workers == 1:
         yield from (_compile(x, arch) for x in wanted)
         return

@@ -101,7 +101,7 @@ def _is_work(op: ops.Op) -> bool:
 
 
 class _Acting:
-    """What each role does to each barrier."""
+    """The uses of each barrier by each role."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel

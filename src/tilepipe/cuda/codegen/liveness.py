@@ -17,7 +17,7 @@ Path = Sequence[tuple[ops.Block, int]]
 
 
 class _Next(Enum):
-    """What is done to a fragment first."""
+    """The first thing that is done to a fragment."""
 
     READ = "it is read"
     REPLACED = "all of it is replaced"

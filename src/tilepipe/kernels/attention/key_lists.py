@@ -51,7 +51,7 @@ class KeyList:
 
     @property
     def length(self) -> tp.Value:
-        """How many tiles of keys are walked."""
+        """The number of tiles of keys that are walked."""
         return self._number(0, "length")
 
     @property
