@@ -56,7 +56,7 @@ class Extent:
 
     @property
     def rule(self) -> Rule:
-        """How it is computed."""
+        """The expression that computes it."""
         return self._rule
 
     def _with(self, name: str, other: object, turned: bool = False) -> Extent:

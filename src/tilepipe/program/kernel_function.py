@@ -241,7 +241,7 @@ def kernel(
 def _known_to_grid(
     named: dict[str, Argument], static: dict[str, Any], kernel: Kernel, chip: Chip
 ) -> dict[str, Any]:
-    """What `grid=` may ask for, by name."""
+    """The names that `grid=` may ask for."""
     occupancy = max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
     occupancy = min(occupancy, 2048 // kernel.threads)
     return static | named | {"chip": chip, "occupancy": occupancy}

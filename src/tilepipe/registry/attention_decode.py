@@ -143,7 +143,7 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
 
 
 def _cut(lengths: list[int], cfg: DecodeConfig, heads: int, ctas: int) -> bool:
-    """Whether the first share ends within a sequence."""
+    """True if the first share ends within a sequence."""
     tiles = [max(-(-keys // cfg.bn), 1) for keys in lengths for _ in range(heads)]
     return share_size(sum(tiles), ctas) not in np.cumsum(tiles)
 

@@ -53,7 +53,7 @@ def _did(role: RoleStats) -> tuple[str, ...]:
 
 
 def _waits(timeline: Timeline) -> str:
-    """For what roles waited."""
+    """The things that roles waited for."""
     rows = (
         (
             role.role + (f" × {role.agents}" if role.agents > 1 else ""),

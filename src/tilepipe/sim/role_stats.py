@@ -1,4 +1,4 @@
-"""What the agents of each role did in a run."""
+"""The work of the agents of each role in a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RoleStats:
 
 
 def role_stats(kernel: Kernel, world: World) -> list[RoleStats]:
-    """What each role of a kernel has done."""
+    """The work of each role of a kernel."""
     out = []
     for role in kernel.roles:
         kinds: dict[str, int] = {}

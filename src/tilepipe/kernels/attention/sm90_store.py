@@ -1,4 +1,4 @@
-"""How attention on Hopper writes its output."""
+"""Attention on Hopper: the store of its output."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Sequences:
         return ctx.fragment(ctx.select(number < self.batch, tiles, 0))
 
     def keys(self, batch: tp.Value) -> tp.Value:
-        """How many keys a sequence has."""
+        """The number of keys of a sequence."""
         ctx = self.ctx
         if self.lengths is None:
             return self.capacity
