@@ -22,6 +22,12 @@ FILES = {
     ),
     "test_bad_gpu.py": "def test_a(): assert 1 == 2, 'planted'\n",
     "test_gone_gpu.py": "import os\n\ndef test_a(): os._exit(7)\n",
+    "test_leaving_gpu.py": (
+        "import subprocess, sys\n"
+        "\n"
+        "def test_a():\n"
+        "    subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(20)'], stderr=1)\n"
+    ),
     "test_slow_gpu.py": "import time\n\ndef test_a(): time.sleep(100)\n",
 }
 
@@ -81,3 +87,14 @@ def test_all_is_well(
     with pytest.raises(SystemExit):
         runner.main(["--groups", "nothing"])
     assert "has nothing in its name" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_process_that_outlives_pytest_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_leaving_gpu.py").write_text(FILES["test_leaving_gpu.py"])
+    monkeypatch.setattr(runner, "FOLDER", tmp_path)
+    given = ["--limit", "15", "--workers", "1", "-s", "-p", "no:cacheprovider"]
+    assert runner.main(given) == 0
+    assert "the time limit" not in capsys.readouterr().out

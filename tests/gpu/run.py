@@ -13,6 +13,7 @@ it takes only its group. Options:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import signal
@@ -105,21 +106,28 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
             command += [f"--timeout={EACH}"]
         places = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
         env = os.environ | {"PYTHONPATH": places, "TILEPIPE_CACHE_DIR": options.cache}
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=ROOT,
-            env=env,
-            start_new_session=True,
-        )
-        try:
-            group.output, _ = process.communicate(timeout=left)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            group.output, _ = process.communicate()
-            group.note = f"ended after {left:.0f} s: the time limit"
+        # A file and not a pipe: PyTorch's compile workers outlive pytest and keep a pipe open, and
+        # its end would be waited for until the time limit.
+        with (Path(folder) / "output.txt").open("w+") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=env,
+                start_new_session=True,
+            )
+            try:
+                process.wait(timeout=left)
+            except subprocess.TimeoutExpired:
+                group.note = f"ended after {left:.0f} s: the time limit"
+            # What is left of the group: after a time limit, pytest and its workers.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            output.seek(0)
+            group.output = output.read()
         group.seconds = time.monotonic() - start
         if report.exists():
             read(group, report)
