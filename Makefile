@@ -10,6 +10,7 @@ BIN  := $(VENV)/bin
 CREATED := $(VENV)/.created
 CORE    := $(VENV)/.core
 FULL    := $(VENV)/.full
+DOCS    := $(VENV)/.docs
 PIP     := $(BIN)/python -m pip install --quiet
 
 # Tests run one worker a core: more BLAS threads would only get in each other's way.
@@ -34,7 +35,7 @@ CHECKED = $(wildcard src tests tools benchmarks $(if $(wildcard examples/*.py),e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants ptx-agreement ptx-mutants ptx-planted snapshot lint format clean
+.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants ptx-agreement ptx-mutants ptx-planted snapshot lint format site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +82,9 @@ format: $(FULL) ## let ruff fix and format
 	$(BIN)/python -m ruff check --fix $(CHECKED)
 	$(BIN)/python -m ruff format $(CHECKED)
 
+site: $(DOCS) ## build the documentation as a site, build/site/index.html; a warning is an error
+	$(BIN)/python -m tools.site
+
 clean: ## remove the venv, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -100,4 +104,8 @@ $(FULL): $(CREATED) pyproject.toml
 	@echo "installing what tests and lint need (once, about a minute)"
 	@$(PIP) --editable '.[test,dev]'
 	@$(PIP) '$(CPU_TORCH)' 2>/dev/null || echo "no $(CPU_TORCH) to be had: the tests of ops.matmul on PyTorch tensors will skip"
+	@touch $(CORE) $@
+
+$(DOCS): $(CREATED) pyproject.toml
+	@$(PIP) --editable '.[docs]'
 	@touch $(CORE) $@

@@ -53,7 +53,8 @@ def test_the_pages_there_are() -> None:
 def test_the_blocks_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)  # where a block writes files
+    (tmp_path / "examples").symlink_to(EXAMPLES)  # which some blocks load
     files = shown.files(page.read_text(encoding="utf-8"))
     for name, code in files.items():  # so that one may import another
         (tmp_path / name).write_text(code, encoding="utf-8")
