@@ -4,6 +4,8 @@ a GPU.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support.tracing import refused
 from tilepipe.registry.attention_backward import ATTENTION_BACKWARD, extents
 
 bench = pytest.importorskip("tilepipe.bench.attention_backward", exc_type=ImportError)
+flash_attention_4 = pytest.importorskip("tilepipe.bench.flash_attention_4", exc_type=ImportError)
 torch = pytest.importorskip("torch", exc_type=ImportError)
 
 
@@ -60,3 +63,40 @@ def test_pytorchs_gradients_are_right_and_others_are_not(
         assert not operands.check("PyTorch", 0).right
     operands.wipe()
     assert not operands.check("PyTorch", 0).right
+
+
+# A stand-in for FlashAttention, which notes what it is asked for and in which process.
+FLASH_ATTENTION = """
+import os, pathlib, torch
+def flash_attn_func(q, k, v, causal, deterministic):
+    name = f"{q.shape[2]}-{k.shape[2]}-{q.shape[3]}-{causal}-{deterministic}-{q.dtype}"
+    cached = os.environ.get("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED")
+    pathlib.Path(__file__).parent.joinpath(name).write_text(f"{cached} {os.getpid()}")
+    assert q.shape[2] != 5, "no kernel for 5 heads"
+    return (q.sum() + k.sum() + v.sum()).expand(q.shape),
+"""
+
+
+@pytest.mark.slow
+def test_forms_of_flash_attention_are_compiled_in_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(flash_attention_4, "DEVICE", "cpu")
+    package = tmp_path / "flash_attn" / "cute"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    (package / "interface.py").write_text(FLASH_ATTENTION)
+    monkeypatch.delenv(flash_attention_4.CACHE, raising=False)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    one, wrong = (
+        flash_attention_4.Form(heads, 1, 64, heads == 1, False, "bfloat16") for heads in (1, 5)
+    )
+    flash_attention_4.compile_ahead([one])  # alone: where it is measured
+    assert flash_attention_4.CACHE not in os.environ
+    flash_attention_4.compile_ahead([wrong, one, wrong])  # what fails is no error here
+    made = {x.name: x.read_text().split() for x in package.glob("*-*")}
+    assert sorted(made) == [f"{h}-1-64-{h == 1}-False-torch.bfloat16" for h in (1, 5)]
+    assert all(cached == "1" and int(by) != os.getpid() for cached, by in made.values())

@@ -4,6 +4,7 @@ by cuDNN and FlashAttention 2, and of FlashAttention 4 where it is installed.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.attention import DEVICE, FA4, HEADS, TOKENS, make_nan, problem_text
 from tilepipe.bench.beside import OURS, Contest, Sides
+from tilepipe.bench.flash_attention_4 import Form, compile_ahead
 from tilepipe.bench.operands import in_turn
 from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
@@ -280,14 +282,27 @@ def contests(
         {n: value for n, value in settings.items() if n not in ATTENTION_BACKWARD.tiles} | tiles
         for settings in problems(given, texts)
     )
-    return [_contest(ATTENTION_BACKWARD.configure(settings, chip)[0], seed) for settings in wanted]
+    configured = [ATTENTION_BACKWARD.configure(settings, chip)[0] for settings in wanted]
+
+    @functools.cache
+    def prepare() -> None:
+        compile_ahead(map(_form, configured))
+
+    return [_contest(settings, seed, prepare) for settings in configured]
 
 
-def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
+def _form(settings: Mapping[str, Any]) -> Form:
+    found = extents(settings)
+    asked = settings["causal"], settings["deterministic"]
+    return Form(found.heads, found.kv_heads, found.d, *asked, found.dtype.name)
+
+
+def _contest(settings: Mapping[str, Any], seed: int, prepare: Callable[[], None]) -> Contest:
     found, causal, cfg = extents(settings), settings["causal"], ATTENTION_BACKWARD.config(settings)
     in_order = settings["deterministic"]
 
     def opened() -> Sides:
+        prepare()
         operands = Operands(found, causal, seed)
         launches = {OURS: operands.ours(cfg, in_order)}
         peers, missing = operands.peers(in_order)
