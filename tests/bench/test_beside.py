@@ -95,15 +95,15 @@ def test_all_sides_are_in_the_table(clock: dict[str, float]) -> None:
     assert table.columns == (
         "problem",
         "config",
-        "µs",
-        "TFLOP/s",
+        "ours µs",
+        "ours TFLOP/s",
+        "error",
         "cuDNN µs",
-        "TFLOP/s",
+        "cuDNN TFLOP/s",
         "cuDNN / ours",
         "FA2 µs",
-        "TFLOP/s",
+        "FA2 TFLOP/s",
         "FA2 / ours",
-        "error",
     )
     assert table.rows == (
         (
@@ -111,15 +111,15 @@ def test_all_sides_are_in_the_table(clock: dict[str, float]) -> None:
             "128×64",
             "10.0",
             "200",
+            "2.0e-03",
             "12.0",
             "167",
             "1.200",
             "20.0",
             "100",
             "2.000",
-            "2.0e-03",
         ),
-        ("problem 1", "128×64", "20.0", "100", "", "", "", "30.0", "67", "1.500", "2.0e-03"),
+        ("problem 1", "128×64", "20.0", "100", "2.0e-03", "", "", "", "30.0", "67", "1.500"),
     )
     notes = "\n".join(table.notes)
     for words in (
@@ -131,6 +131,20 @@ def test_all_sides_are_in_the_table(clock: dict[str, float]) -> None:
     assert all(line.right for line in lines)
 
 
+def test_a_reason_is_said_once_for_all_peers_and_problems_that_have_it(
+    clock: dict[str, float],
+) -> None:
+    everywhere = {"cuDNN": "takes no float8", "FA4": "takes no float8"}
+    made = [Made({OURS: 10.0, "FA2": 9.0}, missing=everywhere) for _ in range(3)]
+    made[1:] = [Made({OURS: 10.0}, missing=everywhere | {"FA2": "no mask"}) for _ in range(2)]
+    table = beside.table(lines_of(clock, made, []), "burst")
+    assert [note for note in table.notes if note.startswith("no ")] == [
+        "no cuDNN, FA4: takes no float8",
+        "no FA2 at problem 1; problem 2: no mask",
+    ]
+    assert not any("cuDNN" in column or "FA4" in column for column in table.columns)
+
+
 @pytest.mark.parametrize("wrong", [(OURS, 0), (OURS, 1), ("cuDNN", 1)])
 def test_a_wrong_result_of_any_side_is_told(
     clock: dict[str, float], wrong: tuple[str, int]
@@ -138,7 +152,7 @@ def test_a_wrong_result_of_any_side_is_told(
     lines = lines_of(clock, [Made({OURS: 10.0, "cuDNN": 12.0}, wrong)], [])
     assert not any(line.right for line in lines)
     table = beside.table(lines, "steady")
-    assert table.rows[0][-1] == "WRONG"
+    assert table.rows[0][table.columns.index("error")] == "WRONG"
     assert any(
         f"WRONG: {wrong[0]} at problem 0" in note and "4.0e-01" in note for note in table.notes
     )

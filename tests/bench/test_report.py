@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 
 import pytest
-from rich.console import Console
 
 import tilepipe as tp
 from tilepipe.bench import host
@@ -23,7 +21,6 @@ from tilepipe.bench.report import (
     shape_text,
     tflops,
     to_markdown,
-    to_rich,
 )
 from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -68,7 +65,7 @@ SUITE = Suite("two shapes", (BIG, SMALL), Target(0.9, 0.9))
 def test_the_table_of_a_regime() -> None:
     table = regime_table(SUITE, "burst", LINES, "cuBLAS")
     assert table.title == "two shapes, burst"
-    assert table.columns[:4] == ("M×N×K", "config", "cuBLAS µs", "TFLOP/s")
+    assert table.columns[:4] == ("M×N×K", "config", "cuBLAS µs", "cuBLAS TFLOP/s")
     assert table.rows == (
         (
             "4096×4096×4096",
@@ -145,15 +142,6 @@ def test_figures() -> None:
 def test_markdown() -> None:
     text = to_markdown(Table("two", ("a", "b"), (("x", "1"), ("y", "2")), ("first", "second")))
     assert text == "**two**\n\n| a | b |\n| --- | ---: |\n| x | 1 |\n| y | 2 |\n\nfirst  \nsecond\n"
-
-
-def test_a_terminal_sees_every_cell_whole() -> None:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(to_rich(regime_table(SUITE, "burst", LINES, "cuBLAS")))
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    for cell in ("4096×4096×4096", "128×256×64 s4 c2×1", "180.0", "1.029", "1.7e-03", "TFLOP/s"):
-        assert cell in shown
 
 
 def test_json_can_be_read_back() -> None:

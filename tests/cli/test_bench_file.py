@@ -137,8 +137,8 @@ def test_the_tables(gpu: list[str], tilepipe: Call) -> None:
     args = ["bench", "own.py:several", "--regime", "burst", "--against", "own.py:right"]
     code, out, err = tilepipe(*args)
     assert code == 0
-    words = " ".join(out.replace("│", " ").split())
-    for said in ("emulated H200", "own.py:right µs", "peer / ours", " 2.0 ", " 2.000 ", "agrees"):
+    words = " ".join(out.split())
+    for said in ("emulated H200", "own.py:right", "/ ours", " 2.0 ", " 2.000 ", "agrees"):
         assert said in words
     assert "2: a (3, 32)" in words
     assert "this takes about" in err

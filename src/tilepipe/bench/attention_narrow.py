@@ -19,7 +19,7 @@ from tilepipe.kernels.attention.validation import Extents
 from tilepipe.kernels.attention.values import bind_turn, turned_shape
 from tilepipe.ops.torch.tensors import TensorView
 
-WIDE = f"{OURS} bf16"
+WIDE = "our bf16"
 
 
 class NarrowOperands(attention.Operands):

@@ -127,31 +127,32 @@ def measure(contest: Contest, regimes: Sequence[str], repeats: int, step: Step) 
 def table(lines: Sequence[Line], regime: str) -> Table:
     """All lines of one regime."""
     mine = [line for line in lines if line.regime == regime]
-    peers = list(
-        dict.fromkeys(name for line in mine for name in (*line.us, *line.missing) if name != OURS)
-    )
+    peers = list(dict.fromkeys(name for line in mine for name in line.us if name != OURS))
     unit = mine[0].unit if mine else "TFLOP/s"
-    columns = ["problem", "config", "µs", unit]
+    columns = ["problem", "config", "ours µs", f"ours {unit}", "error"]
     for peer in peers:
-        columns += [f"{peer} µs", unit, f"{peer} / ours"]
+        columns += [f"{peer} µs", f"{peer} {unit}", f"{peer} / ours"]
 
     def figures(line: Line, side: str) -> list[str]:
         if side not in line.us:
             return ["", "", ""]
-        ratio = [] if side == OURS else [f"{line.ratio(side):.3f}"]
+        if side == OURS:
+            last = f"{line.checks[OURS].rel_error:.1e}" if line.right else "WRONG"
+        else:
+            last = f"{line.ratio(side):.3f}"
         digits = 2 if line.contest.moves else 0
-        return [f"{line.us[side]:.1f}", f"{line.rate(side):.{digits}f}", *ratio]
+        return [f"{line.us[side]:.1f}", f"{line.rate(side):.{digits}f}", last]
 
     rows = tuple(
         (
             line.contest.problem,
             line.config,
             *(text for side in (OURS, *peers) for text in figures(line, side)),
-            f"{line.checks[OURS].rel_error:.1e}" if line.right else "WRONG",
         )
         for line in mine
     )
-    return Table(regime, (*columns, "error"), rows, tuple(_notes(mine, peers)), texts=2)
+    notes, groups = tuple(_notes(mine, peers)), (3,) * (1 + len(peers))
+    return Table(regime, tuple(columns), rows, notes, texts=2, groups=groups)
 
 
 def _notes(lines: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
@@ -163,9 +164,7 @@ def _notes(lines: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
                 f"{peer} / ours: geometric mean {geometric_mean(met.values()):.3f}, worst"
                 f" {met[worst]:.3f} at {worst}"
             )
-        for line in lines:
-            if peer in line.missing:
-                yield f"no {peer} at {line.contest.problem}: {line.missing[peer]}"
+    yield from _absences(lines)
     if lines:
         spread = max(max(line.spreads.values()) for line in lines)
         yield f"spread (half the interquartile range): at most {spread:.1%}"
@@ -174,6 +173,20 @@ def _notes(lines: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
             if not check.right:
                 text = f"relative error {check.rel_error:.1e}, largest {check.max_error:.1e}"
                 yield f"WRONG: {name} at {line.contest.problem}: {text}"
+
+
+def _absences(lines: Sequence[Line]) -> Iterator[str]:
+    """A sentence for each reason why peers are missing, with the problems unless those are all."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        for peer, reason in line.missing.items():
+            where.setdefault((peer, reason), []).append(line.contest.problem)
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (peer, reason), problems in where.items():
+        alike.setdefault((reason, tuple(problems)), []).append(peer)
+    for (reason, there), names in alike.items():
+        at = "" if len(there) == len(lines) else f" at {'; '.join(there)}"
+        yield f"no {', '.join(names)}{at}: {reason}"
 
 
 def as_json(line: Line) -> dict[str, Any]:

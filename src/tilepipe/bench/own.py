@@ -270,7 +270,8 @@ def table(lines: Sequence[Line], regime: str, peers: Sequence[str]) -> Table:
             text for peer in peers for text in (f"{line.us[peer]:.1f}", f"{line.ratio(peer):.3f}")
         ]
         rows.append((line.instance, f"{line.us[OURS]:.1f}", f"{line.gbytes_per_s:,.0f}", *beside))
-    return Table(regime, tuple(columns), tuple(rows), tuple(_notes(lines, regime)))
+    notes, groups = tuple(_notes(lines, regime)), (2,) * (1 + len(peers))
+    return Table(regime, tuple(columns), tuple(rows), notes, groups=groups)
 
 
 def _notes(lines: Sequence[Line], regime: str) -> list[str]:

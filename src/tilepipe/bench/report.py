@@ -9,9 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -70,13 +67,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """A table and what is said below it. The first `texts` columns are text, the others figures."""
+    """A table and what is said below it. The first `texts` columns are text, the others figures, in
+    `groups` of so many that belong together; each by itself, unless given.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     texts: int = 1
+    groups: tuple[int, ...] = ()
 
 
 def flop(problem: Problem) -> float:
@@ -147,9 +147,15 @@ def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) ->
         )
         for line in mine
     )
-    columns = ("M×N×K", "config", f"{peer} µs", "TFLOP/s", "ours µs", "TFLOP/s", "ratio", "error")
+    columns = (
+        "M×N×K",
+        "config",
+        *(f"{peer} µs", f"{peer} TFLOP/s", "ours µs", "ours TFLOP/s"),
+        *(f"{peer} / ours", "error"),
+    )
     notes = [*verdicts(mine, suite.target), *wrong(mine, peer)]
-    return Table(f"{suite.title}, {regime}", columns, rows, tuple(notes), texts=2)
+    title = f"{suite.title}, {regime}"
+    return Table(title, columns, rows, tuple(notes), texts=2, groups=(2, 2, 1, 1))
 
 
 def verdicts(lines: Sequence[Line], target: Target) -> list[str]:
@@ -189,16 +195,6 @@ def wrong(lines: Sequence[Line], peer: str) -> list[str]:
 def limit_text(value: float, limit: float | None) -> str:
     """Whether a time that should stay below `limit` does."""
     return "" if limit is None else f"below {limit:g}: {'met' if value < limit else 'MISSED'}"
-
-
-def to_rich(table: Table) -> RichTable:
-    """For a terminal."""
-    made = RichTable(title=Text(table.title) if table.title else None, title_justify="left")
-    for i, column in enumerate(table.columns):
-        made.add_column(column, justify="left" if i < table.texts else "right", no_wrap=True)
-    for row in table.rows:
-        made.add_row(*map(Text, row))
-    return made
 
 
 def to_markdown(table: Table) -> str:

@@ -6,8 +6,6 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from tilepipe.cli.common import err, out
 from tilepipe.errors import UnavailableError
 
@@ -60,7 +58,7 @@ def announce(seconds: float) -> None:
 
 def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "") -> None:
     """Tables and what explains them, on stdout."""
-    from tilepipe.bench import report
+    from tilepipe.bench import report, terminal
 
     if markdown:
         for text in (
@@ -69,11 +67,11 @@ def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "")
         ):
             print(text)
         return
-    console = Console(width=max(120, out.width), highlight=False, markup=False, emoji=False)
     for table in tables:
-        console.print(report.to_rich(table))
-        for note in table.notes:
-            out.print(note, style="red" if "WRONG" in note else None)
-        out.print()
+        for part in terminal.fitted(table, out.width):
+            out.print(terminal.text(part, out.width))
+            for note in part.notes:
+                out.print(note, style="red" if "WRONG" in note else None)
+            out.print()
     if legend:
         out.print(legend, style="dim")
