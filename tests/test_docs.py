@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.examples.ladder import EXAMPLES, load, plant
+from tests.examples.ladder import EXAMPLES, NAMES, load, plant
 from tests.examples.test_mistakes import MISTAKES
 from tilepipe.kernels.gemm import sm100
 from tilepipe.kernels.gemm.config import Sm100GemmConfig
@@ -176,11 +176,24 @@ def test_the_commands_on_a_file_of_ones_own_are_carried_out(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_tutorial_shows_the_picture_that_its_command_draws() -> None:
-    kept = pipeline_picture.PICTURE.read_text(encoding="utf-8")
-    assert kept == pipeline_picture.drawn() + "\n", (
-        "docs/tutorial/gemm.svg is not what is drawn: python -m tools.docs.pipeline_picture"
-    )
+def test_the_tutorial_shows_the_pictures_that_its_commands_draw() -> None:
+    drawn = pipeline_picture.pictures()
+    assert {path.name for path in drawn} == {"gemm.svg", "ring.svg", "tensor_memory.svg"}
+    for path, text in drawn.items():
+        assert path.read_text(encoding="utf-8") == text, (
+            f"{path.name} is not what is drawn: python -m tools.docs.pipeline_picture"
+        )
+
+
+def test_the_ladder_quotes_the_examples_as_they_are() -> None:
+    page = excerpts.LADDER.read_text(encoding="utf-8")
+    quoted = excerpts.QUOTED.findall(page)
+    assert {file for file, *_ in quoted} == {f"examples/{name}.py" for name in NAMES}
+    for file, kind, name, text in quoted:
+        assert text == excerpts.excerpt(file, kind, name), (
+            f"{file} {name}: docs/tutorial/ladder.md is not what the examples are: python -m"
+            " tools.docs.excerpts"
+        )
 
 
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:

@@ -102,7 +102,7 @@ def test_the_lines_that_the_text_names() -> None:
 def test_commands_name_kernels_and_settings_that_there_are(page: Path) -> None:
     """Of every command shown: `tilepipe run gemm -s m=1000 ...`."""
     commands = re.findall(
-        r"tilepipe (?:run|compile|bench|tune|check) ([a-z]\w*)(?![\w.])([^#`\n]*)",
+        r"tilepipe (?:run|compile|bench|tune|check) ([a-z]\w*)(?![\w./])([^#`\n]*)",
         page.read_text(encoding="utf-8"),
     )
     assert commands or page != README

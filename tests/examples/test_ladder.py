@@ -14,6 +14,7 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tilepipe.machine import scheduler
+from tools.docs import excerpts
 
 
 def test_the_rungs_are_numbered() -> None:
@@ -29,6 +30,9 @@ def test_runs_and_says_that_it_is_right(
     program = load(EXAMPLES / f"{name}.py")(seed)
     said = capsys.readouterr().out
     assert "right" in said.splitlines()[0]
+    if seed == 0:
+        page = dict(excerpts.PRINTED.findall(excerpts.LADDER.read_text(encoding="utf-8")))
+        assert said == page[name], "docs/tutorial/ladder.md: python -m tools.docs.excerpts"
     assert isinstance(program, tp.Program)
 
 

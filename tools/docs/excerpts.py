@@ -1,9 +1,10 @@
-"""What the pages on Blackwell quote of the kernels: `python -m tools.docs.excerpts` writes it into
-them anew.
+"""What pages quote of the kernels and examples: `python -m tools.docs.excerpts` writes it into them
+anew.
 
-A quotation is a fenced block `py` after a line `<!-- FILE: WHAT -->`, FILE in
-src/tilepipe/kernels. WHAT is `function NAME`, `method CLASS.NAME`, or `set NAME ...
-NAME`, the assignments to these names from the first to the last. Behind `<!-- diff ONE OTHER -->` a
+A quotation is a fenced block `py` after a line `<!-- FILE: WHAT -->`, FILE in src/tilepipe/kernels,
+or examples/NAME.py. WHAT is `function NAME`, `role NAME`, `method CLASS.NAME`, or `set NAME ...
+NAME`, the assignments to these names from the first to the last. A block `text` behind `<!-- $
+python examples/NAME.py -->` has what an example prints. Behind `<!-- diff ONE OTHER -->` a
 block `diff` has what differs between two kernels.
 """
 
@@ -12,21 +13,28 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "blackwell.md"
 KERNELS_PAGE = ROOT / "docs" / "concepts" / "blackwell-kernels.md"
-PAGES = (PAGE, ROOT / "docs" / "concepts" / "block-scaled.md", KERNELS_PAGE)
+LADDER = ROOT / "docs" / "tutorial" / "ladder.md"
+PAGES = (PAGE, ROOT / "docs" / "concepts" / "block-scaled.md", KERNELS_PAGE, LADDER)
 KERNELS = ROOT / "src" / "tilepipe" / "kernels"
+PRINTED = re.compile(
+    r"<!-- \$ python examples/(\w+)\.py -->\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DIFFED = re.compile(r"<!-- diff (\S+) (\S+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def excerpt(file: str, kind: str, name: str) -> str:
     """Lines of a kernel's file, unindented."""
-    text = (KERNELS / file).read_text(encoding="utf-8")
+    folder = ROOT if file.startswith("examples/") else KERNELS
+    text = (folder / file).read_text(encoding="utf-8")
     tree = ast.parse(text)
     places = tree.body if kind == "function" else ast.walk(tree)
     nodes = [node for node in places if isinstance(node, ast.stmt) and _is(node, kind, name)]
@@ -53,6 +61,10 @@ def excerpt(file: str, kind: str, name: str) -> str:
 def _is(node: ast.stmt, kind: str, name: str) -> bool:
     if kind == "function":
         return isinstance(node, ast.FunctionDef) and node.name == name
+    if kind == "role":
+        return isinstance(node, ast.FunctionDef) and any(
+            ast.unparse(x).startswith(f"ctx.role('{name}'") for x in node.decorator_list
+        )
     return (
         kind == "set"
         and isinstance(node, ast.Assign)
@@ -93,7 +105,17 @@ def written(page: str) -> str:
         one, other, _ = match.groups()
         return f"<!-- diff {one} {other} -->\n\n```diff\n{difference(one, other)}```"
 
-    return DIFFED.sub(diffed, QUOTED.sub(quoted, page))
+    def printed(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!-- $ python examples/{name}.py -->\n\n```text\n{example_output(name)}```"
+
+    return PRINTED.sub(printed, DIFFED.sub(diffed, QUOTED.sub(quoted, page)))
+
+
+def example_output(name: str) -> str:
+    """What an example prints."""
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":
