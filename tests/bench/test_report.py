@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from tilepipe.bench import host
 from tilepipe.bench.report import (
     Check,
     Line,
+    Side,
     Table,
     as_json,
     config_text,
@@ -82,6 +84,25 @@ def test_the_table_of_a_regime() -> None:
     assert "geometric mean of the ratios 0.907 (at least 0.90: met)" in table.notes[0]
     assert "worst 0.800 at 128×256×64 (at least 0.90: MISSED)" in table.notes[0]
     assert "at most 1.2%" in table.notes[1]
+
+
+def test_a_further_peer_has_columns_and_a_note() -> None:
+    faster, wrong = Side(170.0, 0.001, GOOD), Side(6.0, 0.001, BAD)
+    mine = [
+        replace(line(BIG, 180.0, 175.0), others={"DeepGEMM": faster}),
+        line(SMALL, 4.0, 5.0),
+    ]
+    table = regime_table(SUITE, "burst", mine, "scaled_mm")
+    assert table.columns[-3:] == ("DeepGEMM µs", "DeepGEMM / ours", "error")
+    assert [row[-3:] for row in table.rows] == [
+        ("170.0", "0.971", "1.7e-03"),
+        ("", "", "1.7e-03"),
+    ]
+    assert "DeepGEMM / ours: geometric mean 0.971; worst 0.971 at 4096×4096×4096" in table.notes
+    assert as_json(mine[0])["others"]["DeepGEMM"]["us"] == 170.0
+    (row,) = (bad := regime_table(SUITE, "burst", [replace(mine[1], others={"x": wrong})], "")).rows
+    assert row[-1] == "WRONG"
+    assert any(note.startswith("WRONG: x at 128×256×64") for note in bad.notes)
 
 
 def test_without_a_target_nothing_is_met_or_missed() -> None:

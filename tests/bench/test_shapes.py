@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilepipe as tp
-from tilepipe.bench.shapes import FP8, STANDARD, Choice, Target, random_shapes, suites
+from tilepipe.bench.shapes import DEEPGEMM, FP8, STANDARD, Choice, Target, random_shapes, suites
 from tilepipe.kernels.gemm.heuristics import Problem
 
 BASE = Problem(1, 1, 1, dtype=tp.float16, b_order="col")
@@ -32,6 +32,13 @@ def test_fp8_has_block_scales_where_the_kernel_has() -> None:
     assert suite.target == Target(1.09, 1.0)
     assert suite.title == "fp8 e4m3, scales of 1×128 and 128×128 blocks"
     assert {p.scales for p in suite.problems} == {"block"}
+
+
+def test_deepgemm_has_the_shapes_of_its_tests() -> None:
+    (suite,) = suites(["deepgemm"], Problem(1, 1, 1, dtype=tp.float8_e4m3, scales="block"), 0)
+    assert [(p.m, p.n, p.k) for p in suite.problems] == list(DEEPGEMM)
+    assert {p.scales for p in suite.problems} == {"block"}
+    assert suite.target == Target()
 
 
 def test_random_shapes_are_many_sided_and_repeat_with_their_seed() -> None:

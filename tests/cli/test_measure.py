@@ -32,7 +32,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("args", "words"),
     [
         (["bench", "conv"], ["no kernel 'conv'", "gemm"]),
-        (["bench", "gemm", "--shapes", "odd"], ["standard, random, fp8 or M,N,K", "'odd'"]),
+        (
+            ["bench", "gemm", "--shapes", "odd"],
+            ["standard, random, fp8, deepgemm or M,N,K", "'odd'"],
+        ),
         (["bench", "gemm", "--shapes", "64,64"], ["M,N,K", "'64,64'"]),
         (["bench", "gemm", "--shapes", "64,0,64"], ["at least 1"]),
         (["bench", "gemm", "--config", "worst"], ["chosen, tuned or best-of-N", "'worst'"]),

@@ -13,7 +13,7 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import beside, timing, tune
 from tilepipe.bench.operands import build_all, operands
-from tilepipe.bench.report import Config, Line, config_text, flop, problem_json
+from tilepipe.bench.report import Config, Line, Side, config_text, flop, problem_json
 from tilepipe.bench.shapes import Choice, Suite
 from tilepipe.bench.timing import Step
 from tilepipe.cuda.nvrtc.compiler import nvrtc_version
@@ -140,16 +140,19 @@ def measure(
 ) -> list[Line]:
     """One line for each regime. What the timed launches wrote is what is verified."""
     made = operands(problem, seed)
-    results = {"peer": made.peer_c, "ours": made.c}
+    others = made.other_peers()
+    results = {"peer": made.peer_c, "ours": made.c} | {name: c for name, (_, c) in others.items()}
 
     def wipe() -> None:
-        for matrix in (*made.c, *made.peer_c):
-            matrix.fill_(torch.nan)
+        for matrices in results.values():
+            for matrix in matrices:
+                matrix.fill_(torch.nan)
 
     sides = beside.Sides(
         config_text(config),
         made.sets,
-        {"peer": made.peer, "ours": made.launches(launcher)},
+        {"peer": made.peer, "ours": made.launches(launcher)}
+        | {name: launch for name, (launch, _) in others.items()},
         wipe,
         lambda side, i: made.check(results[side], i),
         {},
@@ -168,6 +171,7 @@ def measure(
             line.spreads["ours"],
             line.checks["peer"],
             line.checks["ours"],
+            {name: Side(line.us[name], line.spreads[name], line.checks[name]) for name in others},
         )
         for line in beside.measure(contest, regimes, repeats, step)
     ]

@@ -5,7 +5,7 @@ cuBLAS over the groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,14 +133,11 @@ def contests(
             f"tilepipe bench {SPEC.name} measures form=rows, got form={given['form']}; groups with"
             " a matrix each are measured by tilepipe bench gemm_grouped_blockwise"
         )
-    return contests_of(SPEC, STANDARD, _prepared, given, shapes, chip, seed)
+    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
 
 
-def _prepared(settings: Mapping[str, Any], seed: int) -> Callable[[], Sides]:
-    problem, config = product_of(settings), SPEC.config(settings)
-
-    def opened() -> Sides:
-        operands = GroupedOperands(problem, settings["split"], seed)
-        return operands.sides(build(problem, config), config_text(config))
-
-    return opened
+def _sides(
+    problem: GroupedProblem, config: GroupedGemmConfig, settings: Mapping[str, Any], seed: int
+) -> Sides:
+    launcher = build(problem, config)
+    return GroupedOperands(problem, settings["split"], seed).sides(launcher, config_text(config))

@@ -1,18 +1,18 @@
 """The operands of a grouped blockwise fp8 product in GPU memory, beside a loop of PyTorch's
-`scaled_mm` over the groups; PyTorch has no grouped product with scales of blocks.
+`scaled_mm` over the groups (PyTorch has no grouped product with scales of blocks) and DeepGEMM.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 import tilepipe as tp
-from tilepipe.bench import timing
+from tilepipe.bench import deep_gemm, timing
 from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.groups import Fp8GroupOperands, contests_of, empty_offsets, fill_fp8
 from tilepipe.bench.operands import DEVICE, allocated
@@ -63,21 +63,18 @@ class GroupedBlockwiseOperands(Fp8GroupOperands[GroupedBlockwiseProblem]):
         written = rows * n * problem.out_dtype.nbytes
         self.sets = timing.sets_for((rows + n * groups) * k + written)
         generator = torch.Generator(DEVICE).manual_seed(seed)
-        a, b, *results = (
-            allocated(shape, "row", dtype, self.sets, fill)
-            for shape, dtype, fill in (
-                ((rows, k), tp.float8_e4m3, None),
-                ((groups * n, k), tp.float8_e4m3, None),
-                ((rows, n), problem.out_dtype, math.nan),
-                ((rows, n), problem.out_dtype, math.nan),
-            )
+        a, b = (
+            allocated((lines, k), "row", tp.float8_e4m3, self.sets) for lines in (rows, groups * n)
         )
         fill_fp8([*a, *b], generator)
         self.a = [x.view(*self.batch, m, k) for x in a]
         self.b = [x.view(groups, n, k) for x in b]
         self.c = {
-            side: [x.view(*self.batch, m, n) for x in of]
-            for side, of in zip((OURS, LOOP), results, strict=True)
+            side: [
+                x.view(*self.batch, m, n)
+                for x in allocated((rows, n), "row", problem.out_dtype, self.sets, math.nan)
+            ]
+            for side in (OURS, LOOP, deep_gemm.NAME)
         }
         blocks, width = blocks_of(k), -(-m // ROW_UNIT) * ROW_UNIT
         self.a_scales, self.b_scales = (
@@ -124,8 +121,19 @@ class GroupedBlockwiseOperands(Fp8GroupOperands[GroupedBlockwiseProblem]):
             )
 
     def peers(self) -> Mapping[str, timing.Launch | str]:
-        """PyTorch."""
-        return {LOOP: self.loop}
+        """PyTorch, and DeepGEMM where it is installed."""
+        return {LOOP: self.loop, deep_gemm.NAME: self._deep_gemm()}
+
+    def _deep_gemm(self) -> timing.Launch | str:
+        if self.problem.out_dtype is not tp.bfloat16:
+            return "it writes bfloat16"
+        operands = self.a, self.a_scales, self.b, self.b_scales, self.c[deep_gemm.NAME]
+        try:
+            if self.batch:
+                return deep_gemm.padded(*operands, self.offsets)
+            return deep_gemm.grouped(*operands, self.rows)
+        except ImportError as error:
+            return str(error)
 
     def pairs(self, side: str, i: int) -> Iterator[tuple[Any, Any]]:
         """As of `GroupOperands`, of the groups that have rows."""
@@ -177,15 +185,14 @@ def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench gemm_grouped_blockwise` measures."""
-    return contests_of(SPEC, STANDARD, _prepared, given, shapes, chip, seed)
+    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
 
 
-def _prepared(settings: Mapping[str, Any], seed: int) -> Callable[[], Sides]:
-    problem, config = product_of(settings), SPEC.config(settings)
-
-    def opened() -> Sides:
-        launcher = build(problem, config, padded=settings["form"] == "padded")
-        operands = GroupedBlockwiseOperands(problem, settings, seed)
-        return operands.sides(launcher, config_text(config))
-
-    return opened
+def _sides(
+    problem: GroupedBlockwiseProblem,
+    config: BlockwiseGemmConfig,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> Sides:
+    launcher = build(problem, config, padded=settings["form"] == "padded")
+    return GroupedBlockwiseOperands(problem, settings, seed).sides(launcher, config_text(config))

@@ -4,7 +4,6 @@ launches of both sides, and whether the results are right.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, int, int, int, str]  # m, n, k, groups, split
 EXTENTS = "m", "n", "k", "experts", "split"  # the settings that state one
-# a problem and a configuration checked -> their sides, in memory that is allocated then
-Prepare = Callable[[Mapping[str, Any], int], Callable[[], Sides]]
 
 
 class Problem(Protocol):
@@ -53,6 +50,8 @@ class Problem(Protocol):
 
 
 P = TypeVar("P", bound=Problem)
+# (problem, configuration, settings, seed) -> the sides, in memory that is allocated then
+Open = Callable[[P, Any, Mapping[str, Any], int], Sides]
 
 
 class GroupOperands(ABC, Generic[P]):
@@ -187,7 +186,8 @@ def parse(text: str, kernel: str) -> Shape:
 def contests_of(
     spec: KernelSpec,
     standard: Sequence[Shape],
-    prepare: Prepare,
+    problem_of: Callable[[Mapping[str, Any]], P],
+    sides: Open[P],
     given: Mapping[str, Any],
     shapes: Sequence[str],
     chip: tp.Chip,
@@ -195,6 +195,9 @@ def contests_of(
 ) -> list[Contest]:
     """What `tilepipe bench` measures of a kernel: the shapes, or the one that settings state, or
     the standard ones.
+
+    Args:
+        problem_of: the problem that settings state. sides: opens one.
     """
     wanted = [
         x
@@ -204,12 +207,15 @@ def contests_of(
     base = spec.settings | dict(given)
     if spec.extents & given.keys():
         wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
-    return [_contest(spec, prepare, given, shape, chip, seed) for shape in wanted or standard]
+    return [
+        _contest(spec, problem_of, sides, given, shape, chip, seed) for shape in wanted or standard
+    ]
 
 
 def _contest(
     spec: KernelSpec,
-    prepare: Prepare,
+    problem_of: Callable[[Mapping[str, Any]], P],
+    sides: Open[P],
     given: Mapping[str, Any],
     shape: Shape,
     chip: tp.Chip,
@@ -220,10 +226,10 @@ def _contest(
     settings, _ = spec.configure(here, chip)
     form = ", padded" if settings.get("form") == "padded" else ""
     name = f"{m}×{n}×{k}, {groups} groups, {split}{form}"
-    opened = functools.partial(_open, prepare(settings, seed))
+    problem, config = problem_of(settings), spec.config(settings)  # now: they may be impossible
+
+    def opened() -> Sides:
+        torch.cuda.empty_cache()
+        return sides(problem, config, settings, seed)
+
     return Contest(name, here, 2.0 * m * n * k, opened)
-
-
-def _open(prepared: Callable[[], Sides]) -> Sides:
-    torch.cuda.empty_cache()
-    return prepared()

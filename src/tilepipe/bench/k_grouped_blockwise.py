@@ -5,7 +5,7 @@ PyTorch's `scaled_mm` over the groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,14 +144,16 @@ def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
     """What `tilepipe bench gemm_k_grouped_blockwise` measures."""
-    return contests_of(SPEC, STANDARD, _prepared, given, shapes, chip, seed)
+    return contests_of(SPEC, STANDARD, product_of, _sides, given, shapes, chip, seed)
 
 
-def _prepared(settings: Mapping[str, Any], seed: int) -> Callable[[], Sides]:
-    problem, config = product_of(settings), SPEC.config(settings)
-
-    def opened() -> Sides:
-        operands = KGroupedBlockwiseOperands(problem, settings["split"], seed)
-        return operands.sides(build(problem, config), config_text(config))
-
-    return opened
+def _sides(
+    problem: KGroupedBlockwiseProblem,
+    config: KGroupedBlockwiseGemmConfig,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> Sides:
+    launcher = build(problem, config)
+    return KGroupedBlockwiseOperands(problem, settings["split"], seed).sides(
+        launcher, config_text(config)
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tilepipe as tp
-from tilepipe.bench import timing
+from tilepipe.bench import deep_gemm, timing
 from tilepipe.bench.report import Check, Config
 from tilepipe.bench.timing import Step
 from tilepipe.errors import TilepipeError
@@ -112,6 +112,12 @@ class Operands:
             else:
                 torch.addmm(self.source[i], a, b, beta=BETA, **options, out=c)
 
+    def other_peers(self) -> dict[str, tuple[timing.Launch, list[Any]]]:
+        """Further peers that are installed and can solve the problem: a launch, and the results of
+        all sets.
+        """
+        return {}
+
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
         scales = zip(self.scale_names, (self.a_scale, self.b_scale), strict=True)
@@ -189,6 +195,19 @@ class BlockwiseOperands(Operands):
             swizzle_b=flat,
             output_dtype=self.c[i].dtype,
         )
+
+    def other_peers(self) -> dict[str, tuple[timing.Launch, list[Any]]]:
+        """DeepGEMM, which writes bfloat16."""
+        m, n, out = self.problem.m, self.problem.n, self.problem.out_dtype
+        if out is not tp.bfloat16:
+            return {}
+        results = allocated((m, n), "row", out, self.sets, math.nan)
+        try:
+            launch = deep_gemm.product(self.a, self.a_scale, self.b, self.b_scale, results)
+            launch(0)
+        except (ImportError, RuntimeError):  # not there, or not for the problem
+            return {}
+        return {deep_gemm.NAME: (launch, results)}
 
     def _added(self) -> int:
         """Each block's sum is added in float32."""

@@ -5,8 +5,8 @@ figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from tilepipe.bench.shapes import Suite, Target
@@ -40,8 +40,19 @@ def worse(one: Check, other: Check) -> Check:
 
 
 @dataclass(frozen=True)
+class Side:
+    """A further peer in a line: its median in microseconds, the relative spread, its check."""
+
+    us: float
+    spread: float
+    check: Check
+
+
+@dataclass(frozen=True)
 class Line:
-    """One problem in one regime: medians in microseconds, the spreads beside them relative."""
+    """One problem in one regime: medians in microseconds, the spreads beside them relative.
+    `others`: further peers, by name.
+    """
 
     problem: Problem
     config: Config
@@ -53,6 +64,7 @@ class Line:
     ours_spread: float
     peer_check: Check
     ours_check: Check
+    others: Mapping[str, Side] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -61,8 +73,17 @@ class Line:
 
     @property
     def right(self) -> bool:
-        """Both results are what they should be."""
-        return self.peer_check.right and self.ours_check.right
+        """All results are what they should be."""
+        return all(check.right for check in self.checks("peer").values())
+
+    def ratio_to(self, other: str) -> float:
+        """The time of a further peer over ours."""
+        return self.others[other].us / self.ours_us
+
+    def checks(self, peer: str) -> dict[str, Check]:
+        """By name; `peer`: the first peer's."""
+        others = {name: side.check for name, side in self.others.items()}
+        return {peer: self.peer_check, "ours": self.ours_check} | others
 
 
 @dataclass(frozen=True)
@@ -133,6 +154,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) -> Table:
     """The table of a suite in one regime."""
     mine = [line for line in lines if line.regime == regime]
+    others = list(dict.fromkeys(name for line in mine for name in line.others))
     rows = tuple(
         (
             shape_text(line.problem),
@@ -143,19 +165,27 @@ def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) ->
             f"{line.ours_us:.1f}",
             f"{tflops(line.problem, line.ours_us):.0f}",
             f"{line.ratio:.3f}",
+            *(text for name in others for text in _beside(line, name)),
             f"{line.ours_check.rel_error:.1e}" if line.right else "WRONG",
         )
         for line in mine
     )
+    more = [text for name in others for text in (f"{name} µs", f"{name} / ours")]
     columns = (
         "M×N×K",
         "config",
         *(f"{peer} µs", f"{peer} TFLOP/s", "ours µs", "ours TFLOP/s"),
-        *(f"{peer} / ours", "error"),
+        f"{peer} / ours",
+        *more,
+        "error",
     )
-    notes = [*verdicts(mine, suite.target), *wrong(mine, peer)]
-    title = f"{suite.title}, {regime}"
-    return Table(title, columns, rows, tuple(notes), texts=2, groups=(2, 2, 1, 1))
+    notes = [
+        *verdicts(mine, suite.target),
+        *(_against(mine, name) for name in others),
+        *wrong(mine, peer),
+    ]
+    title, groups = f"{suite.title}, {regime}", (2, 2, 1, *(2 for _ in others), 1)
+    return Table(title, columns, rows, tuple(notes), texts=2, groups=groups)
 
 
 def verdicts(lines: Sequence[Line], target: Target) -> list[str]:
@@ -175,6 +205,23 @@ def verdicts(lines: Sequence[Line], target: Target) -> list[str]:
     ]
 
 
+def _beside(line: Line, other: str) -> tuple[str, str]:
+    """The cells of a further peer, empty where it could not solve the problem."""
+    if other not in line.others:
+        return "", ""
+    return f"{line.others[other].us:.1f}", f"{line.ratio_to(other):.3f}"
+
+
+def _against(lines: Sequence[Line], other: str) -> str:
+    mine = [line for line in lines if other in line.others]
+    worst = min(mine, key=lambda line: line.ratio_to(other))
+    mean = geometric_mean(line.ratio_to(other) for line in mine)
+    return (
+        f"{other} / ours: geometric mean {mean:.3f}; worst {worst.ratio_to(other):.3f} at"
+        f" {shape_text(worst.problem)}"
+    )
+
+
 def _verdict(value: float, wanted: float | None) -> str:
     if wanted is None:
         return ""
@@ -187,7 +234,7 @@ def wrong(lines: Sequence[Line], peer: str) -> list[str]:
         f"WRONG: {who} at {shape_text(line.problem)}: relative error {check.rel_error:.1e}, worst"
         f" element {check.max_error:.1e} of the rms"
         for line in lines
-        for who, check in ((peer, line.peer_check), ("ours", line.ours_check))
+        for who, check in line.checks(peer).items()
         if not check.right
     ]
 
@@ -223,6 +270,7 @@ def as_json(line: Line) -> dict[str, Any]:
         "ours_spread": line.ours_spread,
         "peer_error": asdict(line.peer_check),
         "ours_error": asdict(line.ours_check),
+        "others": {name: asdict(side) for name, side in line.others.items()},
     }
 
 

@@ -28,7 +28,20 @@ STANDARD = (
     (1000, 3000, 1024),
 )
 FP8 = ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 7168, 2048))
-NAMES = ("standard", "random", "fp8")
+# of DeepGEMM's tests: the layers of DeepSeek-V3 in training and prefill, and with few tokens
+DEEPGEMM = tuple(
+    (m, n, k)
+    for m in (128, 4096)
+    for n, k in (
+        (2112, 7168),
+        (24576, 1536),
+        (32768, 512),
+        (7168, 16384),
+        (4096, 7168),
+        (7168, 2048),
+    )
+)
+NAMES = ("standard", "random", "fp8", "deepgemm")
 RANDOM_COUNT = 30
 LOWEST, HIGHEST, MULTIPLE = 64, 8192, 8  # of the random extents
 
@@ -81,10 +94,10 @@ class Choice:
 
 
 def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
-    """The suites that texts name: "standard", "random", "fp8", or M,N,K.
+    """The suites that texts name: "standard", "random", "fp8", "deepgemm", or M,N,K.
 
-    `base`: dtypes and orders of all but fp8, whose problems are e4m3 with a scale for each row, or
-    for each block as `base` has.
+    `base`: dtypes and orders of all but fp8 and deepgemm, whose problems are e4m3 with a scale for
+    each row, or for each block as `base` has.
     `seed`: of the random shapes. Shapes given as M,N,K make one suite.
 
     Raises:
@@ -102,6 +115,7 @@ def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
             random_shapes(seed, RANDOM_COUNT),
             Target(0.98, 0.85),
         ),
+        "deepgemm": (f"shapes of DeepGEMM's tests, {of}", fp8, DEEPGEMM, Target()),
         "fp8": (f"fp8 e4m3, {of}", fp8, FP8, Target(1.09, 1.0) if blocks else Target(worst=0.97)),
     }
     chosen = (known[name] for name in dict.fromkeys(text for text in texts if text in NAMES))
