@@ -18,6 +18,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "two blocks of rows": {"bm": 256, "bn": 64, "stages": 2},
     "two wgmma wide": {"bn": 320, "stages": 2},
     "three consumers": {"consumers": 3, "bm": 192, "bn": 96, "stages": 3},
+    "slices that share slots": {"bn": 72, "stages": 3},
     "cluster": {"cluster": 2, "stages": 3},
     "ping-pong": {"schedule": "pingpong", "bm": 64},
     "half of k": {"split_k": 2, "stages": 2},

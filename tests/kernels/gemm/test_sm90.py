@@ -214,8 +214,17 @@ def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) 
     ("settings", "rule"),
     [
         ({"consumers": 4}, "consumers must be 1, 2 or 3"),
-        ({"consumers": 9, "bn": 24}, "consumers must be 1, 2 or 3"),
-        ({"bn": 24}, "bn must be a multiple of 16 in 16..256, or of 32 in 256..512"),
+        ({"consumers": 9, "bn": 20}, "consumers must be 1, 2 or 3"),
+        ({"bn": 264}, "bn must be a multiple of 8 in 8..256, or of 32 in 256..512"),
+        (
+            {"bm": 512, "bn": 16},
+            "bm must be 64, 128 or 192 rows for each of the 2 warpgroups of a tile",
+        ),
+        (
+            {"consumers": 3, "bm": 192, "bn": 216},
+            "bn above 200 must be a multiple of 16 where consumers is 3: two wgmmas have half of"
+            " the columns each",
+        ),
     ],
     ids=str,
 )

@@ -146,7 +146,7 @@ def test_settings_are_those_of_the_kernel() -> None:
         scaled_matmul(*operands("block", (8, 8, 8)).all, bk=64, accumulate="fast")
     with pytest.raises(tp.BindError, match="scales of each row does not know the setting splits"):
         scaled_matmul(*operands("row", (8, 8, 8)).all, splits=2)
-    with pytest.raises(tp.BindError, match="bm must be 64 or 128 rows"):
+    with pytest.raises(tp.BindError, match="bm must be 64, 128 or 192 rows"):
         scaled_matmul(*operands("row", (8, 8, 8)).all, bm=65)
 
 

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import tilepipe as tp
 from tilepipe.kernels.common.source_tiles import Place as Place, Slice, SourceTiles
 from tilepipe.kernels.common.split_k import part_rank
-from tilepipe.kernels.common.tiling import OutputTiling, Sums as Sums, store_width
+from tilepipe.kernels.common.tiling import (
+    OutputTiling,
+    Sums as Sums,
+    slices_of_slot,
+    store_width,
+)
 
 # sqrt(2 / pi), and the cubic term of gelu's tanh form
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
@@ -62,11 +67,13 @@ class Epilogue:
         self._c = c
         self._terms = terms or Terms()
         self._width = store_width(c.dtype, cfg)
+        # of a source that arrives slice by slice, one stage is held at a time
+        self._together = 1 if self._terms.source_slots else slices_of_slot(c.dtype, cfg)
         self._rows, self._layout = cfg.block_rows, cfg.fragment_layout
         self._slots = ctx.smem(
             (self._rows, self._width),
             c.dtype,
-            count=cfg.store_slots * cfg.consumers,
+            count=cfg.store_slots * cfg.consumers * self._together,
             order=c.order,
             name="output",
         )
@@ -105,36 +112,50 @@ class Epilogue:
     def store(
         self, blocks: Sequence[Sequence[Sums]], tile: tp.WorkTile, first_row: tp.Value | int
     ) -> None:
-        """Stores a tile's sums in slices of a 128-byte line, through a ring of slots of shared
-        memory for each warpgroup.
+        """Stores a tile's sums in slices of a 128-byte line, or of the part of one that divides a
+        block's columns, through a ring of slots of shared memory for each warpgroup. A slot holds
+        as many slices as `slices_of_slot` says; the warpgroup meets once for each slot.
         """
         ctx, cfg, width = self._ctx, self._cfg, self._width
         slices = self._slices()
         places = [self._place(tile, first_row, part) for part in slices]
         row_scales = self._row_scales(tile, first_row, len(blocks))
         loaded = self._load(tile, *places[0])
-        for number, part in enumerate(slices):
-            slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
-            value = blocks[part.row][part.block].cols(part.col, width)
-            source, stage = self._source_at(tile, places[number])
-            value = self._value(value, source, loaded, row_scales[part.row])
-            if number + 1 < len(slices):  # on its way while this slice is stored
-                loaded = self._load(tile, *places[number + 1])
+        rounds = [slices[i : i + self._together] for i in range(0, len(slices), self._together)]
+        for number, parts in enumerate(rounds):
+            slots = self._slots_of(number)
+            values, stage = [], None
+            for at, part in enumerate(parts, number * self._together):
+                value = blocks[part.row][part.block].cols(part.col, width)
+                source, stage = self._source_at(tile, places[at])
+                values.append(self._value(value, source, loaded, row_scales[part.row]))
+                if at + 1 < len(slices):  # on its way while this slice is stored
+                    loaded = self._load(tile, *places[at + 1])
             # The slot's last store was `store_slots` ago, and must have read it. A tile begins with
             # the first slot again: where the tile before did not end with the last, which store was
             # the first slot's differs.
-            unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
+            unread = 0 if number == 0 and len(rounds) % cfg.store_slots else cfg.store_slots - 1
             with ctx.elect_one("warpgroup"):
                 ctx.tma_store_wait(unread, read=True)
             ctx.sync_warpgroup()
             if self._source is not None and stage is not None:
                 self._source.free(stage)
-            ctx.store(slot, value)
+            for slot, value in zip(slots, values, strict=False):  # the last slot may be less full
+                ctx.store(slot, value)
             ctx.fence_proxy_async()
             ctx.sync_warpgroup()
             with ctx.elect_one("warpgroup"):
-                self._write(tile, places[number], slot)
+                for i in range(len(parts)):
+                    self._write(tile, places[number * self._together + i], slots[i])
                 ctx.tma_store_commit()
+
+    def _slots_of(self, number: int) -> list[tp.SmemTile]:
+        """The tiles of the slot for a warpgroup's round `number` of stores."""
+        cfg, together = self._cfg, self._together
+        slot = self._ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots
+        if together == 1:
+            return [self._slots[slot]]
+        return [self._slots[slot * together + i] for i in range(together)]
 
     def store_at_once(
         self, blocks: Sequence[Sequence[Sums]], tile: tp.WorkTile, first_row: tp.Value | int

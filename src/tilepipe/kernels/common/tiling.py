@@ -4,6 +4,7 @@ TMA stores.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -12,6 +13,9 @@ from tilepipe.kernels.common.settings import Settings
 
 BLOCK_ROWS = 64  # rows of an accumulator block on Hopper: of one wgmma
 MAX_BLOCK_COLS = 256  # columns of one wgmma
+# Columns of one of three warpgroups: ptxas gives an instruction no more than the 128 registers that
+# each of 512 threads is launched with, and 104 of an accumulator, with what else it names, are 130.
+MAX_BLOCK_COLS_OF_THREE = 200
 # Registers of a thread that its accumulator may take, by MMA warpgroups: with more, ptxas spills.
 MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 96}
 TMEM_COLUMNS = 512  # of an SM's tensor memory
@@ -31,9 +35,9 @@ class Sm90Tiling(Settings):
     given (`init=False`).
 
     Attributes:
-        bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it, bn
-            a multiple of 16 up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes' worth fills
-            a swizzle span.
+        bm, bn, bk: the tile, elements: bm of 64, 128 or 192 rows for each warpgroup that works on
+            it, bn a multiple of 16 up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes'
+            worth fills a swizzle span.
         stages: pairs of barriers, each for k_group_size K tiles.
         k_group_size: K tiles that share a barrier pair.
         consumers: MMA warpgroups, 1 to 3.
@@ -54,6 +58,11 @@ class Sm90Tiling(Settings):
         activation: of the output: "none", "relu", "gelu" (tanh form), "silu" or
             "gelu_erf" (GELU itself).
     """
+
+    # True: a store slot has room for a line of 128 bytes, and slices that are shorter share one.
+    fills_slots: ClassVar[bool] = False
+    bn_unit: ClassVar[int] = 16  # what bn is a multiple of
+    max_accumulator: ClassVar[Mapping[int, int]] = MAX_ACCUMULATOR
 
     bm: int = 128
     bn: int = 128
@@ -87,7 +96,7 @@ class Sm90Tiling(Settings):
         promotes = self.accumulate == "promote"
         registers = self.rows * self.bn // 128 * (2 if promotes else 1)
         what, times = ("two accumulators", " * 2") if promotes else ("an accumulator", "")
-        limit = MAX_ACCUMULATOR[self.consumers]
+        limit, unit = self.max_accumulator[self.consumers], self.bn_unit
         names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
         listed = " and ".join((", ".join(names[:-1]), *names[-1:]))
         shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
@@ -103,11 +112,15 @@ class Sm90Tiling(Settings):
             "split_k above 1 takes schedule cooperative": (
                 self.split_k == 1 or self.schedule != "pingpong"
             ),
-            f"bm must be 64 or 128 rows {each}": (
-                self.rows in (64, 128) and self.bm % self.sharers == 0
+            f"bm must be 64, 128 or 192 rows {each}": (
+                self.rows in (64, 128, 192) and self.bm % self.sharers == 0
             ),
-            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": (
-                self.bn % (16 if self.bn <= 256 else 32) == 0 and self.bn <= 512
+            f"bn must be a multiple of {unit} in {unit}..256, or of 32 in 256..512": (
+                self.bn % (unit if self.bn <= 256 else 32) == 0 and self.bn <= 512
+            ),
+            f"bn above {MAX_BLOCK_COLS_OF_THREE} must be a multiple of 16 where consumers is 3: two"
+            " wgmmas have half of the columns each": (
+                self.consumers != 3 or self.bn <= MAX_BLOCK_COLS_OF_THREE or self.bn % 16 == 0
             ),
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
@@ -156,7 +169,8 @@ class Sm90Tiling(Settings):
     @property
     def block_cols(self) -> int:
         """Columns of an accumulator block: of one wgmma."""
-        return self.bn // -(-self.bn // MAX_BLOCK_COLS)
+        most = MAX_BLOCK_COLS_OF_THREE if self.consumers == 3 else MAX_BLOCK_COLS
+        return self.bn // -(-self.bn // most)
 
     @property
     def fragment_layout(self) -> str:
@@ -270,6 +284,7 @@ class Sm100Tiling(Settings):
         """Layout of the fragments that are loaded from tensor memory."""
         return "tmem"
 
+    fills_slots: ClassVar[bool] = False
     consumers: ClassVar[int] = 1
     sharers: ClassVar[int] = 1
     swap: ClassVar[str] = "none"
@@ -299,6 +314,13 @@ def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
         return max(width for width in range(8, LINE // dtype.nbytes + 1, 8) if cols % width == 0)
     return next(
         line // dtype.nbytes
-        for line in (LINE, LINE // 2, LINE // 4)
+        for line in (LINE, LINE // 2, LINE // 4, LINE // 8)
         if cols % (line // dtype.nbytes) == 0
     )
+
+
+def slices_of_slot(dtype: tp.DType, cfg: OutputTiling) -> int:
+    """Slices of `store_width` that one store slot holds: as many as make a line, where the kernel's
+    slots have room for lines; else one.
+    """
+    return LINE // dtype.nbytes // store_width(dtype, cfg) if cfg.fills_slots else 1

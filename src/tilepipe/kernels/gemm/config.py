@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from tilepipe.kernels.common.tiling import Sm90Tiling, Sm100Tiling
+from tilepipe.kernels.common.tiling import MAX_ACCUMULATOR, Sm90Tiling, Sm100Tiling
 
 EARLY = ("none", "b")
 
 
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
-    """Static settings of the GEMM on Hopper: those of `Sm90Tiling`, and one more.
+    """Static settings of the GEMM on Hopper: those of `Sm90Tiling`, of which bn may be any multiple
+    of 8, and two more.
+
+    Tiles for what waves cost: of any bn up to 192 with bm 256, a tile that divides the extents into
+    just so many as the chip has SMs, or twice as many, leaves none of them idle. Three warpgroups
+    take 192 × 208..256, two of 192 rows each 384 × 64..128.
 
     Attributes:
         source_slots: buffers of 64 rows × 128 bytes, for each warpgroup that works on a tile, into
@@ -21,6 +28,10 @@ class GemmConfig(Sm90Tiling):
             in the stream. For weights: all that any earlier kernel writes of B must be there when
             that kernel begins. "none": nothing is read before the wait.
     """
+
+    fills_slots: ClassVar[bool] = True
+    bn_unit: ClassVar[int] = 8
+    max_accumulator: ClassVar[Mapping[int, int]] = MAX_ACCUMULATOR | {3: 128}
 
     source_slots: int = 0
     early: str = "none"
@@ -40,6 +51,8 @@ class StreamKConfig(Sm90Tiling):
     """Static settings of the GEMM on Hopper whose CTAs share tiles along K (`stream_k`): those of
     `Sm90Tiling` for single CTAs whose warpgroups work on one tile together.
     """
+
+    fills_slots: ClassVar[bool] = True
 
     schedule: str = field(default="cooperative", init=False)
     swap: str = field(default="none", init=False)
