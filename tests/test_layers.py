@@ -37,11 +37,11 @@ ALLOWED = {
     "sim": BASE | {"ir", "machine", "timeline"},
     "cuda": BASE | {"ir"},
     # nothing of `cuda`: the reader checks what the printer prints
-    "ptx": BASE | {"ir", "machine", "check"},
+    "ptx": BASE | {"ir", "machine", "timeline", "check"},
     "check": BASE | {"ir", "machine", "ptx", "sim"},
     "export": BASE | {"ir", "cuda"},
     "program": BASE
-    | {"ir", "lang", "machine", "sim", "check", "cuda", "export", "ptx", "description"},
+    | {"ir", "lang", "machine", "timeline", "sim", "check", "cuda", "export", "ptx", "description"},
     "kernels": BASE | {API},
     "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
     "testing": BASE | {API, "ir", "machine", "sim", "check", "program", "ptx"},
@@ -116,8 +116,9 @@ LOADED_LATE = {
         "tilepipe.program",
         "tilepipe.ptx",
         "tilepipe.sim",
+        "tilepipe.timeline",
     },
-    "ptx": {"tilepipe.check"},
+    "ptx": {"tilepipe.check", "tilepipe.timeline"},
     "sim": {"tilepipe.sim", "tilepipe.timeline"},
     "testing": {"tilepipe.check", "tilepipe.machine", "tilepipe.ptx", "tilepipe.sim"},
 }

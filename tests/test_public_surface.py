@@ -112,6 +112,7 @@ def test_public_members() -> None:
         "export",
         "grid_function",
         "launch",
+        "record",
         "launcher",
         "ptx",
         "replay",

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.copying import Call, report
 
 SMALL = ["-s", "m=256", "-s", "n=256", "-s", "k=256"]
@@ -71,3 +73,29 @@ def test_what_cannot_be_written_or_is_no_program(file: Path, tilepipe: Call) -> 
         code, _, err = tilepipe("timeline", *args)
         assert code == 2
         assert message in " ".join(err.split())
+
+
+def test_the_ptx_of_a_program(file: Path, tilepipe: Call) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    found = report(tilepipe("timeline", f"{file}:small", "--from", "ptx", "-o", "t.html", "--json"))
+    (warps,) = found["roles"]
+    assert (warps["role"], warps["agents"]) == ("warp", 4)
+    assert {x["kind"].split("::")[0] for x in found["units"]} == {
+        "cp.async.bulk.tensor.2d.shared",
+        "cp.async.bulk.tensor.2d.global.shared",
+    }
+    assert found["device"] is None
+    assert found["simulated_us"] > 2
+
+
+def test_one_kernel_beside_itself(file: Path, tilepipe: Call) -> None:
+    code, out, _ = tilepipe("timeline", f"{file}:small", "--beside-device", "sim", "-o", "t.html")
+    assert code == 0
+    assert out.count(f"{file}:small, 2 of 2 CTAs") == 2
+
+
+def test_ptx_is_simulated(file: Path, tilepipe: Call) -> None:
+    asked = ["--device", "cuda", "--from", "ptx"]
+    code, _, err = tilepipe("timeline", f"{file}:small", *asked, "-o", "t.html")
+    assert code == 2
+    assert "--from ptx simulates: it goes with --device sim" in " ".join(err.split())

@@ -82,6 +82,13 @@ class Source(StrEnum):
     ptx = "ptx"
 
 
+class Device(StrEnum):
+    """Where to run."""
+
+    sim = "sim"
+    cuda = "cuda"
+
+
 class Regime(StrEnum):
     """How kernels are timed."""
 

@@ -105,15 +105,24 @@ def the_program(found: Target) -> tp.Program:
     Raises:
         BindError: it makes several, or a launch of PTX.
     """
+    program = the_made(found)
+    if not isinstance(program, tp.Program):
+        raise BindError(f"{found.what} is a launch of PTX, which is compiled already")
+    return program
+
+
+def the_made(found: Target) -> Made:
+    """The one program, or launch of PTX, that a target makes.
+
+    Raises:
+        BindError: it makes several.
+    """
     if len(found.instances) > 1:
         raise BindError(
             f"{found.what} makes {len(found.instances)} programs; name a function that makes the"
             " one that is meant"
         )
-    program = found.instances[0].make()
-    if not isinstance(program, tp.Program):
-        raise BindError(f"{found.what} is a launch of PTX, which is compiled already")
-    return program
+    return found.instances[0].make()
 
 
 def one_program(

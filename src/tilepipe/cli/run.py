@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tilepipe.cli.common import (
     Against,
+    Device,
     Json,
     Settings,
     Source,
@@ -32,13 +33,6 @@ from tilepipe.ir.chip import ARCHITECTURES
 if TYPE_CHECKING:
     from tilepipe.registry.catalog import Case
     from tilepipe.sim import Run
-
-
-class Device(StrEnum):
-    """Where to run."""
-
-    sim = "sim"
-    cuda = "cuda"
 
 
 class Emit(StrEnum):

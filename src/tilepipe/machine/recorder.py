@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from tilepipe.errors import BindError
+from tilepipe.host_arguments import plain_bool, plain_int, shown
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Released, TmaLoadUnit
@@ -15,6 +17,24 @@ from tilepipe.machine.units.in_flight import TmaStoreUnit
 
 OnEvent = Callable[[Agent, Site, float, float], None]
 Ended = tuple[Site, float]  # an asynchronous unit: its op, and when it is over
+
+
+def recorded_ctas(timeline: bool | int, grid: int) -> int | None:
+    """Of how many CTAs a run with this `timeline=` records one; None: of none.
+
+    Raises:
+        BindError: it is neither a truth value nor a number above 0.
+    """
+    wanted = plain_bool(timeline)
+    if wanted is not None:
+        return grid if wanted else None
+    ctas = plain_int(timeline)
+    if ctas is None or ctas < 1:
+        raise BindError(
+            "timeline= is True, for all CTAs, or how many of them, at least 1; or False. Got"
+            f" {shown(timeline)}"
+        )
+    return ctas
 
 
 class Recorder(Protocol):

@@ -35,14 +35,19 @@ def printed_launch(program: Launch, arch: str | None = None) -> ptx.Launch:
 def launch_of(program: Launch, text: str, smem_bytes: int) -> ptx.Launch:
     """A launch of a program's PTX on its own arrays. `smem_bytes`: of dynamic shared memory."""
     (kernel,) = ptx.load(text).values()
-    given = [_given(argument, program) for argument in arguments(program.kernel)]
+    passed = [given(argument, program) for argument in arguments(program.kernel)]
     return kernel.bind(
-        given, grid=program.grid, cluster=program.kernel.cluster_size, smem=smem_bytes,
+        passed, grid=program.grid, cluster=program.kernel.cluster_size, smem=smem_bytes,
         cooperative=program.kernel.cooperative, chip=program.chip,
     )  # fmt: skip
 
 
-def _given(argument: Argument, program: Launch) -> ptx.Argument:
+def given(argument: Argument, program: Launch) -> ptx.Argument:
+    """What a launch passes for an argument of the printed kernel.
+
+    Raises:
+        BindError: an array is not in the host's memory.
+    """
     name, axis = argument.param.name, argument.axis
     arg = program.args[name]
     if not isinstance(arg, TensorArg):

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilepipe.errors import BindError, SimFault
-from tilepipe.host_arguments import plain_int, require_bool, require_function, shown
+from tilepipe.host_arguments import (
+    plain_int,
+    require_bool,
+    require_function,
+    require_int,
+    shown,
+)
 from tilepipe.ir import printer
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import Kernel, Launch, TensorArg
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.rules import Rules
     from tilepipe.ptx.launch import Launch as PtxLaunch
     from tilepipe.sim import Run
+    from tilepipe.timeline import Timeline
 
 TIMEOUT_MS = 2000
 
@@ -238,6 +245,37 @@ class Program:
         self._bound(bool(debug), perturb is not None)(
             stream, seed=perturb or 0, timeout_ms=timeout_ms
         )
+
+    def record(
+        self, stream: Any = None, *, ctas: int = 4, room: int = 4096, launches: int = 2
+    ) -> Timeline:
+        """Runs it on the GPU in a build in which each warp notes when it comes to a wait, an
+        arrival, a copy or an MMA, and when a wait lets it go on: docs/reference/timeline.md. Other
+        builds have none of that code.
+
+        Args:
+            stream: as for `launch`.
+            ctas: of how many CTAs, from the first on; of whole clusters.
+            room: notes that each of their warps has memory for, of 8 bytes; `Timeline.measured`
+                says how many more there were.
+            launches: the last of so many launches is recorded. The first finds cold caches.
+
+        Raises:
+            What `launch` does. LimitError: there is more to note than a build can name.
+        """
+        from tilepipe.cuda.runtime import driver
+        from tilepipe.cuda.runtime.loading import BoundLaunch
+        from tilepipe.timeline.measured import measured
+
+        ctas = require_int(ctas, "ctas=", 1)
+        room, launches = require_int(room, "room=", 1), require_int(launches, "launches=", 1)
+        if self.kernel.requirements:
+            check_zeros(self.launch_args)
+        size = self.kernel.cluster_size
+        ctas = min(-(-ctas // size) * size, self.launch_args.grid)
+        bound = BoundLaunch(self.launch_args, timed=True)
+        stamps = bound.stamps(stream, ctas=ctas, room=room, launches=launches)
+        return measured(self.kernel, self.launch_args.grid, driver.chip(bound.ordinal), stamps)
 
     def launcher(self) -> Launcher:
         """The compiled kernel on its arrays' device, to be called with other addresses for the same

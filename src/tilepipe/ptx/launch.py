@@ -19,12 +19,14 @@ from tilepipe.host_arguments import require_int, require_number, shown
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.facts import SHARED_BY_CLUSTERS, Group, Sync, Unit
 from tilepipe.ir.location import Loc
+from tilepipe.machine import cost
 from tilepipe.machine.actors import Role
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.device_memory import DeviceMemory
 from tilepipe.machine.program import AgentPlan, Program
+from tilepipe.machine.recorder import recorded_ctas
 from tilepipe.machine.rules import LOADED_REGISTERS, Rules, require_rules
 from tilepipe.machine.sites import Site
 from tilepipe.machine.wording import Wording
@@ -54,6 +56,8 @@ from tilepipe.ptx.wording import PTX
 if TYPE_CHECKING:
     from tilepipe.check.sensitivity.results import Sensitivity
     from tilepipe.check.verdict import Bounds, Fault, Reductions, Verdict
+    from tilepipe.timeline import Timeline
+    from tilepipe.timeline.recording import Recording
 
 TIMEOUT_S = 60.0  # CPU seconds that a run takes at most, unless it is given another limit
 _NAMED_BARRIERS = 16
@@ -163,7 +167,8 @@ class Launch:
 
     Attributes:
         placed: where its variables and parameters are. rules, printed, advice: of the latest run;
-            advice is what only the strict rules refuse. fenced_maps: (CTA, address of a tensor
+            advice is what only the strict rules refuse. timeline: of the latest run, where it was
+            asked for. fenced_maps: (CTA, address of a tensor
             map) -> how many accesses to its allocation there had been at the CTA's last
             fence.proxy.tensormap on it.
     """
@@ -179,6 +184,7 @@ class Launch:
     placed: Placement = field(init=False)
     fenced_maps: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
     rules: Rules = field(init=False, default="practice")
+    timeline: Timeline | None = field(init=False, default=None, repr=False)
     printed: list[str] = field(init=False, default_factory=list)
     advice: list[str] = field(init=False, default_factory=list)
 
@@ -211,7 +217,12 @@ class Launch:
         return self.placed.map_bytes(address)
 
     def run(
-        self, seed: int = 0, *, rules: Rules = "practice", timeout: float | None = TIMEOUT_S
+        self,
+        seed: int = 0,
+        *,
+        rules: Rules = "practice",
+        timeout: float | None = TIMEOUT_S,
+        timeline: bool | int = False,
     ) -> int:
         """Runs the launch and writes into the arrays of its arguments. Returns the steps taken.
 
@@ -220,6 +231,8 @@ class Launch:
             rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
                 letter.
             timeout: CPU seconds after which an unfinished run is abandoned; None: no limit.
+            timeline: record when copies, MMAs and waits happen, of all CTAs, or of so many, from
+                the first on: the attribute `timeline`, docs/reference/timeline.md.
 
         Raises:
             BindError: an argument that is not of its type.
@@ -231,8 +244,10 @@ class Launch:
         seed = require_int(seed, "seed", 0, sys.maxsize)
         if timeout is not None and not (timeout := require_number(timeout, "timeout")) > 0:
             raise BindError(f"timeout is a number of seconds above 0, or None; got {timeout:g}")
+        recording = self._recording(timeline)
         time_limit = TimeLimit.of(timeout)
         world = self.start(rules, time_limit)
+        world.recorder = recording
         order = list(range(world.grid // world.program.cluster_size))
         random = Random(seed) if seed else None
         # where clusters order each other, one may wait for those that start before it
@@ -241,10 +256,28 @@ class Launch:
         with quiet_numbers():
             try:
                 if world.program.shares_work:
-                    return together(world, order, self.resident, random, lambda m: None)[0]
-                return one_after_another(world, order, random, lambda m: None)[0]
+                    found = together(world, order, self.resident, random, lambda m: None)
+                else:
+                    found = one_after_another(world, order, random, lambda m: None)
             except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
                 raise self.explained(error) from error
+        steps, cycles = found
+        self.timeline = None
+        if recording is not None:
+            per_sm = self.chip.occupancy(self.placed.smem_bytes, prod(self.block))
+            dram = sum(tensor.array.nbytes for tensor in world.tensors)
+            us = cost.makespan(self.chip, cycles, prod(self.cluster), per_sm, dram)
+            self.timeline = recording.timeline(readable_name(self.kernel.name), us)
+        return steps
+
+    def _recording(self, timeline: bool | int) -> Recording | None:
+        """The recorder of a run that is asked for a timeline."""
+        ctas = recorded_ctas(timeline, prod(self.grid))
+        if ctas is None:
+            return None
+        from tilepipe.timeline.recording import Recording
+
+        return Recording(prod(self.grid), ctas, self.chip.clock_ghz * 1e3)
 
     def check(
         self,

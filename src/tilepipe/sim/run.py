@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilepipe.errors import BindError, SimFault
-from tilepipe.host_arguments import plain_bool, plain_int, shown
+from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.machine import cost
@@ -20,7 +20,7 @@ from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.outside import never_inside
-from tilepipe.machine.recorder import OnEvent, Recorder, UnitEvents
+from tilepipe.machine.recorder import OnEvent, Recorder, UnitEvents, recorded_ctas
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
 from tilepipe.sim.analysis.data_flow import DecidingData
@@ -164,15 +164,9 @@ def run(
 
 def _recording(launch: Launch, timeline: bool | int, on_event: OnEvent | None) -> Recording | None:
     """The recorder of a run that is asked for a timeline."""
-    wanted = plain_bool(timeline)
-    ctas = launch.grid if wanted else plain_int(timeline)
-    if wanted is False:
+    ctas = recorded_ctas(timeline, launch.grid)
+    if ctas is None:
         return None
-    if ctas is None or ctas < 1:
-        raise BindError(
-            "timeline= is True, for all CTAs, or how many of them, at least 1; or False. Got"
-            f" {shown(timeline)}"
-        )
     from tilepipe.timeline.recording import Recording
 
     return Recording(launch.grid, ctas, launch.chip.clock_ghz * 1e3, on_event)

@@ -17,6 +17,7 @@ from tilepipe.ir.memory import (
     Tmem,
     TmemScales,
 )
+from tilepipe.ir.op_text import text_of
 from tilepipe.ir.ops import Op
 from tilepipe.ir.program import barrier_of
 from tilepipe.machine.happens_before.accesses import Rect
@@ -82,7 +83,7 @@ def describe(
     place, place_a, *_ = *(x for x in operands if isinstance(x, Tmem)), None, None
     facts |= {"place": place, "place_a": place_a}
     facts["scales"] = tuple(x for x in operands if isinstance(x, TmemScales))
-    return OpSite(number, op.loc, op.name, _text(op), role, op=op, **facts)
+    return OpSite(number, op.loc, op.name, text_of(op), role, op=op, **facts)
 
 
 def _settings(op: Op) -> dict[str, Any]:
@@ -144,29 +145,3 @@ def tiles_of(op: Op) -> list[Tile]:
     """The shared tiles that an op touches."""
     touched = (x.base if isinstance(x, Element) else x for x, _ in def_use.used(op))
     return [x for x in touched if isinstance(x, Tile)]
-
-
-def _text(op: Op) -> str:
-    """`tma_load a -> a_tiles[stage]`, for messages."""
-    if isinstance(op, ops.Wgmma | ops.Tcgen05Mma):
-        return f"{op.kind} {printer.mma(op)}"
-    moved = [(x, use.writes) for x, use in def_use.used(op) if not isinstance(x, Expr)]
-    texts = [op.name]
-    if isinstance(op, ops.TmemAlloc | ops.TmemDealloc):
-        texts.append(f"{op.columns} columns")
-    if isinstance(op, ops.TmemDealloc):
-        texts.append(f"at {printer.expr(op.address)}")
-    texts += [_element(x) for x, _ in moved if isinstance(x, Element)]
-    whole = [(printer.operand(x), writes) for x, writes in moved if not isinstance(x, Element)]
-    texts += [text for text, writes in whole if not writes]
-    texts += [f"-> {text}" for text, writes in whole if writes]
-    bar = getattr(op, "bar", None)
-    return " ".join(texts if moved or bar is None else [*texts, printer.operand(bar)])
-
-
-def _element(x: Element) -> str:
-    """`counts[0]`, or `[row] of sums[0] rows 0..63`."""
-    base = printer.tile(x.base) if isinstance(x.base, Tile) else x.base.name
-    at = f"[{', '.join(printer.expr(i) for i in x.index)}]"
-    part = isinstance(x.base, Tile) and not base.endswith("]")
-    return f"{at} of {base}" if part else f"{base}{at}"

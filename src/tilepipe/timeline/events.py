@@ -1,6 +1,7 @@
 """What happens in a run, and when: copies, MMAs, waits, and phases of mbarriers that complete.
 
-All times are microseconds since the CTA started, by the cost model (`machine.cost`).
+All times are microseconds since the CTA started, by the cost model (`machine.cost`); or, where they
+are measured, since the first role of the CTA's cluster began.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Wait:
     Attributes:
         on: the barrier without its stage, as "tiles.full"; of a wait for the agent's own copies or
             MMAs their ops, as "wgmma".
-        phase: the phase of an mbarrier, or the generation of another barrier, that it waited for;
-            None: it waited for the agent's own units.
+        phase: the phase of an mbarrier, or the generation of another barrier, that it waited for,
+            of which a GPU tells the parity alone; None: it waited for the agent's own units.
         released_by: who let it go on; None where nobody is known.
     """
 
@@ -69,6 +70,8 @@ class Event:
         unit_us: from when to when it occupies the TMA unit, or the tensor cores, of `unit_ctas`;
             of a wait, and of what is no TMA copy, of no CTA.
         wait: what a wait waited for.
+        estimated: of a copy or an MMA on a GPU: no wait was there when it ended, so its end is an
+            estimate, no later than when a wait found that it was over.
     """
 
     cta: int
@@ -86,6 +89,7 @@ class Event:
     unit_us: tuple[float, float] = (0.0, 0.0)
     unit_ctas: tuple[int, ...] = ()
     wait: Wait | None = None
+    estimated: bool = False
 
     @property
     def us(self) -> float:

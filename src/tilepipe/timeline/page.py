@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from tilepipe.timeline.events import Event, Release
-from tilepipe.timeline.record import Record
+from tilepipe.timeline.record import Measured, Record
 
 _KINDS = {"copy": 0, "mma": 1, "wait": 2}
 _NONE = -1
@@ -80,7 +80,7 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
         name: []
         for name in (
             "lane", "kind", "begin", "end", "op", "what", "at", "about", "bytes", "on", "phase",
-            "by", "byOp", "byWhat", "byAt", "byTime",
+            "by", "byOp", "byWhat", "byAt", "byTime", "guess",
         )
     }  # fmt: skip
     for e in timeline.events:
@@ -90,7 +90,7 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
             texts(e.op), texts(e.what), texts(e.at), texts(e.about), e.nbytes,
             _NONE if wait is None else texts(wait.on),
             _NONE if wait is None or wait.phase is None else wait.phase,
-            *_released(by, lanes, texts),
+            *_released(by, lanes, texts), int(e.estimated),
         )  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
@@ -99,6 +99,7 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
         "grid": timeline.grid,
         "ctas": timeline.ctas,
         "simulated": timeline.simulated_us,
+        "measured": None if timeline.measured is None else _measured(timeline.measured, texts),
         "lanes": [[cta, texts(role), texts(part)] for cta, role, part in lanes],
         "events": columns,
         "roles": [
@@ -132,6 +133,15 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
             }
             for x in timeline.occupancy()
         ],
+    }
+
+
+def _measured(where: Measured, texts: _Texts) -> dict[str, Any]:
+    return {
+        "device": texts(where.device),
+        "ghz": round(where.clock_ghz, 2),
+        "us": round(where.us, 1),
+        "lost": where.lost,
     }
 
 

@@ -9,18 +9,36 @@ from tilepipe.timeline import summary
 from tilepipe.timeline.events import Event, Phase
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Where a timeline was measured.
+
+    Attributes:
+        device: its name. clock_ghz: of its SMs, in this run.
+        us: from the begin of the first role to the end of the last one, of the recorded CTAs.
+        lost: stamps for which there was no room: what would come after the last ones is missing.
+    """
+
+    device: str
+    clock_ghz: float
+    us: float
+    lost: int
+
+
 @dataclass(frozen=True, repr=False)
 class Record:
-    """What is recorded of a simulated run, in microseconds since each CTA started.
+    """What is recorded of a run, in microseconds since each CTA started.
 
-    Times are those of the cost model (`machine.cost`): copies and MMAs take time, and so do round
-    trips of atomic operations; arithmetic in registers, and instructions between waits, take none.
+    Times of a simulated run are those of the cost model (`machine.cost`): copies and MMAs take
+    time, and so do round trips of atomic operations; arithmetic in registers, and instructions
+    between waits, take none. Those of a run on a GPU are measured.
 
     Attributes:
         name: of the kernel. grid: CTAs of the launch, of which `ctas` are recorded, the first ones.
         events: copies, MMAs, and waits that blocked; in the order of their beginnings, CTA by CTA.
         phases: the phases of mbarriers that completed, in the order of their times, CTA by CTA.
-        simulated_us: of the whole launch.
+        simulated_us: of the whole launch; None where it was not simulated.
+        measured: where it was measured; None where it was simulated.
     """
 
     name: str
@@ -28,7 +46,8 @@ class Record:
     ctas: int
     events: tuple[Event, ...]
     phases: tuple[Phase, ...]
-    simulated_us: float
+    simulated_us: float | None
+    measured: Measured | None = None
 
     @classmethod
     def of(
@@ -38,15 +57,17 @@ class Record:
         ctas: int,
         events: list[Event],
         phases: list[Phase],
-        simulated_us: float,
+        simulated_us: float | None,
+        measured: Measured | None = None,
     ) -> Self:
         """A timeline of events and phases in any order."""
         events = sorted(events, key=lambda e: (e.cta, e.begin_us, e.end_us))
         phases = sorted(phases, key=lambda p: (p.cta, p.time_us))
-        return cls(name, grid, ctas, tuple(events), tuple(phases), simulated_us)
+        return cls(name, grid, ctas, tuple(events), tuple(phases), simulated_us, measured)
 
     def __repr__(self) -> str:
-        return f"<Timeline of {self.name}: {self.ctas} CTAs, {len(self.events):,} events>"
+        where = "" if self.measured is None else f" on {self.measured.device}"
+        return f"<Timeline of {self.name}{where}: {self.ctas} CTAs, {len(self.events):,} events>"
 
     def roles(self) -> list[summary.RoleSummary]:
         """How long each role has copies and MMAs in flight, and waits, and for what."""

@@ -510,6 +510,15 @@ CALLS: dict[str, Call] = {
             "timeout_ms": NUMBERS - {"-1", "0"},
         },
     ),
+    "Program.record": Call(
+        lambda: (program().record, {"stream": None, "ctas": 4, "room": 4096, "launches": 2}),
+        {
+            "stream": set(VALUES),
+            "ctas": WHOLE - {"-1", "0"},
+            "room": WHOLE - {"-1", "0"},
+            "launches": WHOLE - {"-1", "0"},
+        },
+    ),
     "Program.sensitivity": Call(
         lambda: (
             program().sensitivity,

@@ -49,6 +49,10 @@ class Lines:
             line, self._pending = f"{line:<{_COMMENT - 2}}  // {self._pending}", ""
         self.lines.append(line)
 
+    def aside(self, text: str) -> None:
+        """Adds a line of the printer's own, which has no place in the user's kernel."""
+        self.lines.append("    " * self.depth + text)
+
     @contextmanager
     def block(self, head: str = "", end: str = "}") -> Iterator[None]:
         """Prints `head {`, an indented body, and its closing brace."""
@@ -98,6 +102,9 @@ class Module:
     sites: dict[ops.Op, int] = field(default_factory=dict)
     loaded: set[object] = field(default_factory=set)
     allocated: set[SmemBuffer] = field(default_factory=set)
+    # For timed builds (`stamps`): the numbers of the ops that are noted.
+    timed: bool = False
+    points: dict[ops.Op, int] = field(default_factory=dict)
 
     @property
     def instrumented(self) -> bool:
@@ -137,6 +144,8 @@ class Context:
         enclosing: the (block, position) of the blocks around it, outermost first.
         per_warp: the position is inside `PerWarp`.
         diverged: some lanes of the warp may not execute the code at this position.
+        elected: one lane executes it, by an election.
+        unnoted: the stamps of a timed build are left out here.
         mask: C++ for the lanes that execute it, where an op in the block needs it; None for all.
         inline: the locals whose `Let` is printed where they are used.
         inlined: those of them that have been met, with their expressions.
@@ -161,6 +170,8 @@ class Context:
     enclosing: list[tuple[ops.Block, int]] = field(default_factory=list)
     per_warp: bool = False
     diverged: bool = False
+    elected: bool = False
+    unnoted: bool = False
     mask: str | None = None
 
     @property
@@ -215,17 +226,29 @@ class Context:
 
     @contextmanager
     def lanes(
-        self, diverged: bool = False, mask: str | None = None, per_warp: bool = False
+        self,
+        diverged: bool = False,
+        mask: str | None = None,
+        per_warp: bool = False,
+        elected: bool = False,
     ) -> Iterator[None]:
         """Makes the body print code that only some lanes execute, or each warp by itself."""
-        before = self.diverged, self.mask, self.per_warp
-        self.diverged, self.mask, self.per_warp = (
+        before = self.diverged, self.mask, self.per_warp, self.elected
+        self.diverged, self.mask, self.per_warp, self.elected = (
             self.diverged or diverged,
             mask or self.mask,
             self.per_warp or per_warp,
+            self.elected or elected,
         )
         yield
-        self.diverged, self.mask, self.per_warp = before
+        self.diverged, self.mask, self.per_warp, self.elected = before
+
+    @contextmanager
+    def without_stamps(self, here: bool = True) -> Iterator[None]:
+        """Leaves the stamps of a timed build out of the body, if `here`."""
+        before, self.unnoted = self.unnoted, self.unnoted or here
+        yield
+        self.unnoted = before
 
 
 def smem_things(kernel: Kernel) -> list[SmemBuffer | BarrierArray]:

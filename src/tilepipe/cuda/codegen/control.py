@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tilepipe.cuda.codegen import election
+from tilepipe.cuda.codegen import election, stamps
 from tilepipe.cuda.codegen.arithmetic import value
 from tilepipe.cuda.codegen.context import Context, emit
 from tilepipe.cuda.codegen.expressions import operand, text
@@ -37,7 +37,7 @@ def block(ctx: Context, b: ops.Block) -> None:
                 " block that only some of them execute",
                 op.loc,
             )
-        with instrumented(op, ctx):
+        with stamps.noted(op, ctx), instrumented(op, ctx):
             emit(op, ctx)
     ctx.block, ctx.position = ctx.enclosing.pop()
 
@@ -154,7 +154,8 @@ def _(op: ops.If, ctx: Context) -> None:
     ):
         block(ctx, first)
     if all(branches):
-        with ctx.lanes(by_lane, rest):
+        unnoted = stamps.other_branch_unnoted(ctx, op)
+        with ctx.lanes(by_lane, rest), ctx.without_stamps(unnoted):
             ctx.out.depth += 1
             block(ctx, op.orelse)
             ctx.out.depth -= 1
@@ -181,7 +182,7 @@ def _masks(ctx: Context, op: ops.If, condition: str) -> tuple[str | None, str | 
 def _(op: ops.Elect, ctx: Context) -> None:
     condition = election.condition(ctx, op)
     mask = f"1u << {ctx.special('lane')}" if _needs_mask(op.body) else None
-    with ctx.out.block(f"if ({condition})"), ctx.lanes(True, mask):
+    with ctx.out.block(f"if ({condition})"), ctx.lanes(True, mask, elected=True):
         block(ctx, op.body)
 
 

@@ -18,6 +18,7 @@ from tilepipe.cuda.codegen import (
     row_finds,
     row_reductions,
     row_scans,
+    stamps,
     strong_accesses,
     synchronisation,
     tcgen05,
@@ -87,23 +88,27 @@ def source(
     lineinfo: bool = False,
     debug: bool = False,
     perturb: int | None = None,
+    timed: bool = False,
 ) -> str:
     """The kernel as CUDA C++; it includes nothing and compiles alone, with NVRTC or nvcc.
 
     `arch`: the kernel's `architecture` unless given. `lineinfo`: `#line` directives instead of
-    comments, so that profilers show the lines of the Python kernel. `debug`, `perturb`: see
-    `compile`.
+    comments, so that profilers show the lines of the Python kernel. `debug`, `perturb`, `timed`:
+    see `compile`.
 
     Raises:
         BindError: unknown architecture.
         CompileError: an op has no form on this GPU, or not with its operands.
-        LimitError: a debug or perturbed build finds no room in shared memory.
+        LimitError: a debug or perturbed build finds no room in shared memory, or there is too much
+            for a timed build to note.
     """
     arch = architecture(kernel) if arch is None else arch
     _check_arch(kernel, arch)
     module = Module(kernel, arch, lineinfo, debug=debug, perturbed=perturb is not None)
+    module.timed = timed
     module.arguments = arguments(kernel)
     instrument.prepare(module)
+    stamps.prepare(module)
     every = list(all_ops(kernel))
     module.needed = needed(every)
     module.reductions = reductions(kernel)
@@ -279,7 +284,9 @@ def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[s
     """The (lines of the function of a role, arguments that it is called with)."""
     ctx = Context(module, Lines(1, module.lineinfo), Names(module.names, _RESERVED), role, setup)
     ctx.inline = inlinable(role.body)
+    stamps.begin(ctx)
     block(ctx, role.body)
+    stamps.end(ctx)
     instrument.end(ctx)
     specials = _specials(ctx)
     parameters, values = [], []
@@ -328,7 +335,7 @@ def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
     module = ctx.module
     cluster = f" __cluster_dims__({k.cluster_size}, 1, 1)" if k.cluster_size > 1 else ""
     parameters = [a.declare(module.names.of(a, a.name), kernel=True) for a in module.arguments]
-    parameters += instrument.parameters(module)
+    parameters += instrument.parameters(module) + stamps.parameters(module)
     bounds = f"__launch_bounds__({k.threads}, {k.ctas_per_sm})"
     head = f'extern "C" __global__ void{cluster} {bounds} {entry}('
     if len(head) + len(", ".join(parameters)) > 110:

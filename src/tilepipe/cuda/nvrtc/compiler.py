@@ -73,7 +73,8 @@ class Compiled:
         stack_bytes: bytes of the stack frame.
         debug: a launch passes the address of a record (`cuda.debug.hang`) after the program's
             arguments.
-        perturbed: a launch passes a seed (uint32) as the last argument.
+        perturbed: a launch passes a seed (uint32) after that.
+        timed: a launch passes memory for stamps (`cuda.debug.stamps`) as the last arguments.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Compiled:
     stack_bytes: int | None = None
     debug: bool = False
     perturbed: bool = False
+    timed: bool = False
 
 
 def compile(
@@ -101,6 +103,7 @@ def compile(
     lineinfo: bool = False,
     debug: bool = False,
     perturb: int | None = None,
+    timed: bool = False,
 ) -> Compiled:
     """Prints and compiles a kernel.
 
@@ -110,7 +113,8 @@ def compile(
     the lines of the Python kernel. `debug`: bounds every wait, and gives a launch up when a wait
     does not end; on Blackwell, ptxas also adds checks of accesses to tensor memory (`options`).
     `perturb`: where it is not None, adds random delays at synchronisation points, chosen by a seed
-    that each launch passes. `debug` and `perturb` cost speed, so they accept all losses.
+    that each launch passes. `timed`: every warp notes when it comes to the points of `ir.stamps`.
+    These three cost speed, so they accept all losses.
 
     Raises:
         BindError: unknown architecture or `emit`.
@@ -122,12 +126,17 @@ def compile(
     if not isinstance(emit, str) or emit not in EMITS:
         raise BindError(f"cannot emit {shown(emit)}; known: {', '.join(EMITS)}")
     perturbed, arch = perturb is not None, architecture(kernel) if arch is None else arch
-    code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb)
+    code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb, timed=timed)
     shape: dict[str, Any] = {
         "smem_bytes": smem_bytes(kernel, debug or perturbed),
         "threads": kernel.threads,
     }
-    shape |= {"cluster": kernel.cluster_size, "debug": debug, "perturbed": perturbed}
+    shape |= {
+        "cluster": kernel.cluster_size,
+        "debug": debug,
+        "perturbed": perturbed,
+        "timed": timed,
+    }
     name = entry_point(code)
     if emit == "cuda":
         return Compiled(name, arch, emit, code, "", code.encode(), **shape)
@@ -143,7 +152,7 @@ def compile(
             f"'{kernel.name}' compiles to {shape['registers']} registers a thread. {broken}",
             kernel.loc,
         )
-    if not (debug or perturbed):
+    if not (debug or perturbed or timed):
         _check_losses(kernel, log, shape["spill_bytes"], allow)
     return Compiled(name, arch, emit, code, log, data, **shape)
 

@@ -214,7 +214,7 @@ def _all() -> dict[str, Snippet]:
     blackwell = dict(_read("tcgen05.cuh"))
     scans = map(_scan, ("float", "i32", "u32"))
     families = *map(_tma, range(1, 6)), _to_integer(), *map(_access, _ACCESS), *scans
-    files = map(_read, ("data.cuh", "grid.cuh", "debug.cuh"))
+    files = map(_read, ("data.cuh", "grid.cuh", "debug.cuh", "stamps.cuh"))
     pairs = blackwell.items(), _for_pairs(blackwell)
     code = dict(chain(_read("ptx.cuh"), *families, *pairs, *files))
     calls = {name: dict.fromkeys(re.findall(r"\b(\w+)\(", text)) for name, text in code.items()}

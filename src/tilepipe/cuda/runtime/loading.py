@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,12 +15,13 @@ import numpy as np
 from tilepipe.cuda.debug.hang import TIMEOUT_MS
 from tilepipe.cuda.nvrtc.compiler import Compiled, compile as compile_kernel, refuse_late
 from tilepipe.cuda.runtime import driver, interop
-from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented
+from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented, launch_timed
 from tilepipe.cuda.runtime.staging import staged
 from tilepipe.errors import BindError
 from tilepipe.ir.program import Kernel, Launch, TensorArg
+from tilepipe.ir.stamps import WarpStamps
 
-_Build = tuple[int, bool, bool]  # device, debug, perturbed
+_Build = tuple[int, bool, bool, bool]  # device, debug, perturbed, timed
 _functions: WeakKeyDictionary[Kernel, dict[_Build, tuple[Compiled, driver.Function]]] = (
     WeakKeyDictionary()
 )
@@ -27,7 +29,12 @@ _lock = threading.Lock()
 
 
 def load(
-    kernel: Kernel, ordinal: int, *, debug: bool = False, perturbed: bool = False
+    kernel: Kernel,
+    ordinal: int,
+    *,
+    debug: bool = False,
+    perturbed: bool = False,
+    timed: bool = False,
 ) -> tuple[Compiled, driver.Function]:
     """Compiles a kernel for a device and loads it there, once.
 
@@ -35,13 +42,15 @@ def load(
         CompileError, LaunchError, UnavailableError: compiling or loading failed, or compiling is
             refused (TILEPIPE_JIT=error).
     """
-    build = ordinal, debug, perturbed
+    build = ordinal, debug, perturbed, timed
     with _lock:
         found = _functions.setdefault(kernel, {}).get(build)
     if found is not None:
         return found
     options: Any = {
-        name: True for name, wanted in (("debug", debug), ("perturb", perturbed)) if wanted
+        name: True
+        for name, wanted in (("debug", debug), ("perturb", perturbed), ("timed", timed))
+        if wanted
     }
     arch = driver.chip(ordinal).arch
     if not options:  # builds for debugging are compiled when they are asked for
@@ -53,7 +62,12 @@ def load(
 
 
 def launcher(
-    launch: Launch, ordinal: int, *, debug: bool = False, perturbed: bool = False
+    launch: Launch,
+    ordinal: int,
+    *,
+    debug: bool = False,
+    perturbed: bool = False,
+    timed: bool = False,
 ) -> Launcher:
     """The launcher of a kernel on a device, for tensors of the launch's shapes and strides at any
     addresses.
@@ -66,7 +80,9 @@ def launcher(
         if isinstance(arg, TensorArg)
     }
     return Launcher(
-        launch, *load(launch.kernel, ordinal, debug=debug, perturbed=perturbed), strides
+        launch,
+        *load(launch.kernel, ordinal, debug=debug, perturbed=perturbed, timed=timed),
+        strides,
     )
 
 
@@ -80,7 +96,14 @@ class BoundLaunch:
         on_device: the arrays are in GPU memory.
     """
 
-    def __init__(self, launch: Launch, *, debug: bool = False, perturbed: bool = False) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        debug: bool = False,
+        perturbed: bool = False,
+        timed: bool = False,
+    ) -> None:
         self._launch = launch
         self._debug = debug
         self._perturbed = perturbed
@@ -88,7 +111,9 @@ class BoundLaunch:
         found = interop.device_of(self._arrays)
         self.on_device = found is not None
         self.ordinal = found or 0
-        self.launcher = launcher(launch, self.ordinal, debug=debug, perturbed=perturbed)
+        self.launcher = launcher(
+            launch, self.ordinal, debug=debug, perturbed=perturbed, timed=timed
+        )
         self._addresses: list[Callable[[], int]] = (
             [_address_of(launch, name) for name in self.launcher.tensors] if self.on_device else []
         )
@@ -115,6 +140,22 @@ class BoundLaunch:
             addresses = tuple(places[name] for name in self.launcher.tensors)
             handle = interop.stream_handle(0 if stream is None else stream, (), self.ordinal)
             self._run(addresses, handle, seed, timeout_ms)
+
+    def stamps(
+        self, stream: Any = None, *, ctas: int, room: int, launches: int
+    ) -> tuple[WarpStamps, ...]:
+        """Launches a timed build: see `launch_timed`."""
+        run = partial(
+            launch_timed, self.launcher, self._launch.kernel, ctas=ctas, room=room,
+            launches=launches,
+        )  # fmt: skip
+        if self.on_device:
+            addresses = tuple(address() for address in self._addresses)
+            return run(addresses, interop.stream_handle(stream, self._arrays, self.ordinal))
+        with staged(self._launch, self.ordinal) as places:
+            addresses = tuple(places[name] for name in self.launcher.tensors)
+            handle = interop.stream_handle(0 if stream is None else stream, (), self.ordinal)
+            return run(addresses, handle)
 
     def _run(self, addresses: tuple[int, ...], stream: int, seed: int, timeout_ms: float) -> None:
         if not (self._debug or self._perturbed):

@@ -436,6 +436,7 @@
     element("div", `${T[ev.at[i]]} · CTA ${lane.cta.id}, ${lane.name}`, tip);
     const took = ev.end[i] - ev.begin[i];
     element("div", `${ev.begin[i].toFixed(4)} – ${ev.end[i].toFixed(4)} µs, ${wait ? "blocked for" : "takes"} ${took.toFixed(4)} µs`, tip, "main");
+    if (ev.guess[i]) element("div", "no wait saw it end: its end is an estimate", tip);
     if (!wait) {
       if (ev.bytes[i]) element("div", `${number(ev.bytes[i])} bytes`, tip);
       if (T[ev.about[i]]) element("div", ev.kind[i] === COPY ? `credits ${T[ev.about[i]]}` : `reads ${T[ev.about[i]]}`, tip);
@@ -443,7 +444,7 @@
       if (count) element("div", `its end releases ${count} wait${count > 1 ? "s" : ""}`, tip, "main");
       return;
     }
-    const what = ev.phase[i] === NONE ? `waits for its own ${T[ev.on[i]]}` : `waits for ${T[ev.about[i]] || T[ev.on[i]]}, phase ${ev.phase[i]}`;
+    const what = ev.phase[i] === NONE ? `waits for its own ${T[ev.on[i]]}` : `waits for ${T[ev.about[i]] || T[ev.on[i]]}, ${run.measured ? "phase of parity" : "phase"} ${ev.phase[i]}`;
     element("div", what, tip, "main");
     if (ev.by[i] === NONE) {
       if (ev.byOp[i] !== NONE) element("div", `released by ${T[ev.byWhat[i]]}, ${T[ev.byAt[i]]}, of a CTA that is not recorded`, tip, "main");
@@ -602,12 +603,18 @@
 
   // -- the head -----------------------------------------------------------------------------------
 
+  function times({ simulated, measured }) {
+    if (measured) return `measured on ${T[measured.device]} at ${measured.ghz} GHz: ${measured.us.toFixed(1)} µs from the first role's begin to the last one's end; occupied: by the rates of the cost model`;
+    if (simulated === null) return "";
+    return `the launch takes ${simulated.toFixed(1)} µs in the simulator's cost model, which counts copies and MMAs and not arithmetic in registers`;
+  }
   function head() {
     for (const run of runs) {
       const box = element("section", "", document.getElementById("head"));
       const shown = run.of < run.grid ? `${number(run.of)} of ${number(run.grid)} CTAs` : `${number(run.grid)} CTA${run.grid > 1 ? "s" : ""}`;
       element("h1", T[run.name], box);
-      element("p", `${shown} · ${number(run.ev.lane.length)} events · the launch takes ${run.simulated.toFixed(1)} µs in the simulator's cost model, which counts copies and MMAs and not arithmetic in registers`, box);
+      element("p", `${shown} · ${number(run.ev.lane.length)} events · ${times(run)}`, box);
+      if (run.measured && run.measured.lost) element("p", `${number(run.measured.lost)} notes found no room and are missing, the last of their warps`, box, "lost");
       const table = element("table", "", box), first = element("tr", "", element("thead", "", table));
       for (const [name, title] of [
         ["role", "agents of all recorded CTAs together"],

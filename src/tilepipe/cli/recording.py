@@ -1,0 +1,79 @@
+"""How `tilepipe timeline` gets the timeline of a kernel: simulated, from its PTX, or measured."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import tilepipe as tp
+from tilepipe.cli import programs
+from tilepipe.cli.common import Device, Source, counting, gpu
+from tilepipe.errors import BindError
+
+if TYPE_CHECKING:
+    from tilepipe.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is recorded of each kernel: of so many CTAs, with `room` notes for each warp on a GPU.
+    `quiet`: without a progress bar.
+    """
+
+    ctas: int
+    room: int
+    seed: int
+    quiet: bool
+
+    def recorded(
+        self,
+        what: str,
+        settings: Sequence[str],
+        device: Device,
+        source: Source,
+        as_chosen: Mapping[str, Any] | None = None,
+    ) -> tuple[Timeline, dict[str, Any]]:
+        """The timeline of a kernel's first CTAs, and the settings that it has run with.
+
+        `as_chosen`: all settings of the shipped kernel; chosen by it unless given.
+        """
+        with contextlib.redirect_stdout(sys.stderr):  # what a file prints
+            chosen = [] if as_chosen is None else [f"{n}={x}" for n, x in as_chosen.items()]
+            made, config, arch = _made(what, chosen or settings, device)
+        found = self._timeline(made, device, source, arch)
+        return replace(found, name=" ".join([what, *settings])), config
+
+    def _timeline(
+        self, made: programs.Made, device: Device, source: Source, arch: str | None
+    ) -> Timeline:
+        if not isinstance(made, tp.Program):
+            if device is Device.cuda:
+                raise BindError("a launch of PTX is simulated here: leave --device cuda out")
+        elif device is Device.cuda:
+            return made.record(ctas=self.ctas, room=self.room)
+        elif source is Source.program:
+            with counting("simulating CTAs", self.quiet) as progress:
+                found = made.run(seed=self.seed, progress=progress, timeline=self.ctas).timeline
+            assert found is not None
+            return found
+        else:
+            made = made.ptx(arch)
+        made.run(seed=self.seed, timeout=None, timeline=self.ctas)
+        assert made.timeline is not None
+        return made.timeline
+
+
+def _made(
+    what: str, settings: Sequence[str], device: Device
+) -> tuple[programs.Made, dict[str, Any], str | None]:
+    """What is run, its settings, and the target of a shipped kernel."""
+    if programs.names_file(what):
+        target = programs.target(what, settings)
+        return programs.the_made(target), target.config, None
+    spec = programs.shipped_kernel(what)
+    given = spec.parse(list(settings))
+    config, _ = spec.configure(given, gpu(spec) if device is Device.cuda else None)
+    return spec.make(config, 0).program, dict(config), spec.target(given)

@@ -1,0 +1,105 @@
+"""What a timed build adds to a kernel, and that others have none of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe import cuda
+from tilepipe.cuda.codegen.stamps import ENDED_BIT, POINT_BIT
+from tilepipe.errors import LimitError
+from tilepipe.ir.stamps import points, waits
+from tilepipe.registry.catalog import find
+
+KERNELS = ("gemm", "attention", "gemm_grouped", "rms_norm")
+
+
+def program(name: str) -> tp.Program:
+    spec = find(name)
+    config, _ = spec.configure(spec.parse(["cluster=2"] if name == "gemm" else []), None)
+    return spec.make(config, 0).program
+
+
+def without_stamps(text: str) -> Iterator[str]:
+    """The lines of a timed build without those about stamps, and without the functions."""
+    inside = False
+    for line in text.splitlines():
+        inside = inside or line.startswith("// Before the stamps")
+        if inside and re.match("// (?!%|by |after |The warp|Before|cycles|`slots`)", line):
+            inside = False
+        if inside and line.startswith("__device__") and "stamp" not in line:
+            inside = False
+        if inside or re.match(r"\s*(Stamps stamps = |stamps?_\w+\()", line):
+            continue
+        yield re.sub(r"(,? (u8\*|u32))? stamp(_memory|ed_ctas|_room)\b,?", "", line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+def test_only_lines_of_their_own(name: str) -> None:
+    kernel = program(name).kernel
+    plain, timed = cuda.source(kernel), cuda.source(kernel, timed=True)
+    assert "stamp" not in plain
+    assert cuda.source(kernel) == plain
+    body = [re.sub(r"\s+|,(?=\s*\))", "", "".join(lines)) for lines in
+            (_functions(plain), without_stamps("\n".join(_functions(timed))))]  # fmt: skip
+    assert body[1] == body[0]
+
+
+def _functions(text: str) -> list[str]:
+    """The roles and the kernel, which come after the PTX wrappers."""
+    return text[text.index("// ---- roles") :].splitlines()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_point_is_noted_before_it_and_waits_after_it_as_well(name: str) -> None:
+    kernel = program(name).kernel
+    text = cuda.source(kernel, timed=True)
+    words = [int(x, 16) for x in re.findall(r"stamp_\w+\(stamps, 0x(\w+)u", text)]
+    found = points(kernel)
+    assert {word >> POINT_BIT for word in words} == set(range(len(found)))
+    ends = {word >> POINT_BIT for word in words if word >> ENDED_BIT & 1}
+    assert ends >= {n for n, point in enumerate(found) if waits(point.op)}
+    assert bool(found) == (name != "rms_norm")  # which has ordinary loads and stores alone
+
+
+def test_lanes_that_part_agree_anew() -> None:
+    text = cuda.source(program("gemm").kernel, timed=True)
+    load = text[text.index("void load(") :]
+    elected = load[load.index("if (elect_one())") :]
+    assert re.match(
+        r"if \(elect_one\(\)\) \{.*?stamp_lane\(.*?arrive_expect_tx.*?\}\n"
+        r"\s*stamps_join\(stamps\);",
+        elected,
+        re.DOTALL,
+    )
+
+
+def test_an_elected_arrival_is_noted_by_the_whole_warp() -> None:
+    text = cuda.source(program("attention").kernel, timed=True)
+    assert re.search(
+        r"stamp_warp\(stamps, [^\n]*\n\s*if \(elected[^\n]*\n"
+        r"\s*arrive\([^\n]*\n\s*\}\n(?!\s*stamps_join)",
+        text,
+    )
+
+
+def test_too_much_to_note() -> None:
+    @tp.kernel(grid=1)
+    def many(ctx: Any, out: Any) -> None:
+        bar = tp.SharedMemBarrier.allocate(ctx, count=1, name="bar")
+
+        @ctx.role("all", warps=1)  # type: ignore[untyped-decorator]
+        def everything() -> None:
+            for _ in range(4200):
+                with ctx.elect_one():
+                    bar.arrive()
+
+    kernel = many.bind(np.zeros(1, np.float32)).kernel
+    with pytest.raises(LimitError, match=r"has 4,200 waits.* names at most 4,096"):
+        cuda.source(kernel, timed=True)
