@@ -108,7 +108,53 @@ def raised(rng: Rng) -> Made:
     return program, out, want, 0
 
 
+@tp.kernel(grid=1)
+def loaded_product(ctx: tp.Context, a: Any, b: Any, out: Any, *, first: int, k: int) -> None:
+    """out (m, n) = A[:, first : first + k] · B[:, first : first + k]ᵀ, with A loaded to registers
+    once, and B multiplied in two parts of its columns.
+    """
+    a_tile, b_tile = (
+        ctx.smem(x.box, x.dtype, swizzle=x.swizzle, name=name)[0]
+        for x, name in ((a, "a_tile"), (b, "b_tile"))
+    )
+    loaded = tp.SharedMemBarrier.allocate(ctx, 1, "loaded")
+
+    @ctx.role("mma", warpgroups=1)
+    def mma() -> None:
+        with ctx.elect_one("role"):
+            loaded.expect_bytes(a_tile.nbytes + b_tile.nbytes)
+            ctx.tma_load(a, (0, 0), a_tile, loaded)
+            ctx.tma_load(b, (0, 0), b_tile, loaded)
+        left = ctx.fragment(shape=(a.box[0], k), dtype=a.dtype, layout="fours")
+        half = b.box[0] // 2
+        parts = [ctx.accumulator((a.box[0], half)) for _ in range(2)]
+        loaded.wait(0)
+        left.load(a_tile.cols(first, k))
+        for i, acc in enumerate(parts):
+            ctx.mma(acc, left, b_tile.rows(i * half, half).cols(first, k), accumulate=False)
+        ctx.wgmma_commit()
+        ctx.wgmma_wait(0)
+        for i, acc in enumerate(parts):
+            ctx.store_global(out, (0, i * half), acc)
+
+
+def from_a_tile(kind: str, width: int, first: int, k: int, m: int = M) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        small = tp.dtype(kind).numpy
+        a, b = (rng.integers(-4, 5, (x, width)).astype(small) for x in (m, 32))
+        inside = slice(first, first + k)
+        want = a[:, inside].astype(np.float32) @ b[:, inside].astype(np.float32).T
+        out = np.zeros((m, 32), np.float32)
+        maps = (tp.tensor_map(x, box=x.shape) for x in (a, b))
+        return loaded_product.bind(*maps, out, first=first, k=k), out, want, 0
+
+    return make
+
+
 CASES = [
+    Case("loaded_e4m3", from_a_tile("float8_e4m3", 128, 0, 128)),
+    Case("loaded_e5m2", from_a_tile("float8_e5m2", 64, 32, 32, m=64)),
+    Case("loaded_e4m3_part", from_a_tile("float8_e4m3", 128, 32, 64, m=64)),
     Case("raised_e4m3", raised),
     Case("packed_e4m3", made("float8_e4m3", "float32", (64, 32, 32))),
     Case("packed_e5m2", made("float8_e5m2", "bfloat16", (16, 48))),

@@ -38,7 +38,8 @@ class Fragment:
 
     `layout` "fours", of 8-bit floats: the rows of "wgmma", but of each 16 columns lane l has the
     neighbours 4 (l % 4) + {0..3}, packed in one register: the layout of wgmma's operand A of 8
-    bits. `cols` is a multiple of 16. `ops.FragmentPack` writes it, and only wgmma reads it.
+    bits. `cols` is a multiple of 16. `ops.FragmentPack` and `ops.FragmentLoad` write
+    it, and only wgmma reads it.
 
     `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one
     value a column: lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes

@@ -28,8 +28,13 @@ from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Shape, const, special
-from tilepipe.ir.fragment import WARP, Fragment, row_threads
-from tilepipe.ir.hardware.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
+from tilepipe.ir.fragment import FOURS, WARP, Fragment, row_threads
+from tilepipe.ir.hardware.operand_tiles import (
+    MATRIX_ROW,
+    broken_stmatrix_rule,
+    is_multiple,
+    takes_stmatrix,
+)
 from tilepipe.ir.memory import Tile
 
 _WIDE = 110  # characters beyond which a call is printed on several lines
@@ -112,6 +117,8 @@ def _takes_ldmatrix(t: Tile, f: Fragment) -> bool:
     ldmatrix), as pairs of 16 bits. Ordinary loads take tiles whose lines are elsewhere, and convert
     to a wider fragment.
     """
+    if f.layout == FOURS:
+        return True
     pairs = is_packed(f.dtype, f.cols)
     return pairs and takes_stmatrix(t, (f.rows, f.cols)) and broken_stmatrix_rule(t) is None
 
@@ -120,6 +127,11 @@ def _load_matrices(ctx: Context, op: ops.FragmentLoad) -> None:
     """Loads with ldmatrix."""
     f, name = op.dst, registers(ctx, op.dst)
     shape = f.rows, f.cols
+    if f.layout == FOURS:
+        _move_matrices(
+            ctx, "ldmatrix", op.src, shape, "wgmma", lambda block, word: f"{name}[{block}][{word}]"
+        )
+        return
     _move_matrices(
         ctx,
         "ldmatrix",
@@ -150,11 +162,12 @@ def _move_matrices(
         register: (row block, pair of columns) -> the C++ of the register with both.
     """
     by_row = t.buffer.order == "row"
-    blocks, (pairs, rest) = shape[0] // 64, divmod(shape[1], 16)
+    width = MATRIX_ROW // t.buffer.dtype.nbytes  # columns of a matrix
+    blocks, (pairs, rest) = shape[0] // 64, divmod(shape[1], 2 * width)
     first, step = _rows_of_warp(ctx, layout)
     lane = special("lane")
     if by_row:
-        row, col = add(first, mod(lane, 16)), mul(div(lane, 16), 8)
+        row, col = add(first, mod(lane, 16)), mul(div(lane, 16), width)
     else:
         row, col = (
             add(first, mul(mod(div(lane, 8), 2), 8)),
@@ -165,12 +178,12 @@ def _move_matrices(
     i = loop_index(ctx, "i", blocks)
     if pairs:
         j = loop_index(ctx, "j", pairs)
-        address = _address(ctx, t, row, col, row_steps, [Step(counter(ctx, "j"), 16, pairs)])
+        address = _address(ctx, t, row, col, row_steps, [Step(counter(ctx, "j"), 2 * width, pairs)])
         with ctx.out.loop(str(i), blocks), ctx.out.loop(str(j), pairs):
             values = [register(str(i), j * 4 + q) for q in range(4)]
             _call(ctx, f"{instruction}_x4{suffix}", [address, *values])
     if rest:  # the last eight columns: x2 takes the addresses of lanes 0-15 and ignores the others
-        last = const(16 * pairs) if by_row else add(mod(lane, 8), 16 * pairs)
+        last = const(2 * width * pairs) if by_row else add(mod(lane, 8), 16 * pairs)
         address = whole_address(ctx, t, add(t.row, row), add(t.col, last), row_steps, [])
         with ctx.out.loop(str(i), blocks):
             values = [register(str(i), Index(4 * pairs + q)) for q in range(2)]

@@ -94,8 +94,8 @@ def broken_wgmma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
         )
     if isinstance(a, Fragment) and left.nbytes != 2 and a.layout != FOURS:
         cure = (
-            ' Pack what it was made of into one of layout "fours" (`f.pack(x)`), whose columns have'
-            " an order of their own,"
+            ' Load it to one of layout "fours" (`f.load(tile)`), or pack what it was made of into'
+            " one (`f.pack(x)`), whose columns have an order of their own,"
             if left in _MIXED
             else ' Convert it (`.to("bfloat16")`),'
         )

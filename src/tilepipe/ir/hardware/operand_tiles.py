@@ -1,5 +1,5 @@
-"""Rules of TMA, wgmma and stmatrix for the position of a tile's rectangle in shared memory, used by
-tracing and by printing.
+"""Rules of TMA, wgmma, stmatrix and ldmatrix for the position of a tile's rectangle in shared
+memory, used by tracing and by printing.
 
 Each rule takes a tile and returns None, or a sentence that says what is broken. Offsets known only
 when the kernel runs obey a rule if `divisor` shows it; a rule that cannot be shown counts as
@@ -215,9 +215,28 @@ def takes_stmatrix(t: Tile, shape: tuple[int, ...]) -> bool:
 
 
 def broken_stmatrix_rule(t: Tile) -> str | None:
-    """Why stmatrix cannot store a fragment to a rectangle of 16-bit elements; None if it can.
+    """Why stmatrix cannot store a fragment to a rectangle of 16-bit elements; None if it can."""
+    return _broken_matrix_rule(t, "stmatrix writes")
 
-    Each of its rows is 8 elements at an address that is a multiple of 16 bytes (PTX ISA, stmatrix).
+
+def broken_operand_load_rule(t: Tile) -> str | None:
+    """Why ldmatrix cannot load a rectangle of 8-bit elements as operand A of wgmma; None if it can:
+    pairs of 16 bits, of this CTA's memory (PTX ISA, ldmatrix), so that four neighbours along K come
+    to one register.
+    """
+    if t.cta is not None:
+        return f"ldmatrix reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
+    if t.buffer.order != "row":
+        return (
+            f"an operand A of 8 bits has four neighbours along K in a register; in {_part(t)} rows"
+            ' are contiguous. Keep K contiguous: a tile in order="row".'
+        )
+    return _broken_matrix_rule(t, "ldmatrix reads")
+
+
+def _broken_matrix_rule(t: Tile, does: str) -> str | None:
+    """Each row of a matrix is 16 bytes at a multiple of 16 bytes (PTX ISA, stmatrix, ldmatrix).
+    `does`: instruction and verb, for the message.
     """
     b, nbytes = t.buffer, t.buffer.dtype.nbytes
     start, (inner, _) = contiguous(t)[0], _names(t)
@@ -225,12 +244,12 @@ def broken_stmatrix_rule(t: Tile) -> str | None:
     unit = MATRIX_ROW // nbytes
     if line_bytes % MATRIX_ROW:
         return (
-            f"stmatrix writes to multiples of {MATRIX_ROW} bytes; the lines of {_part(t)} are"
+            f"{does} at multiples of {MATRIX_ROW} bytes; the lines of {_part(t)} are"
             f" {line_bytes} bytes apart. Pad its {inner}s to a multiple of {unit}."
         )
     if not is_multiple(start, unit):
         return (
-            f"stmatrix writes {unit} elements to a multiple of {MATRIX_ROW} bytes of {_part(t)}:"
+            f"{does} {unit} elements at a multiple of {MATRIX_ROW} bytes of {_part(t)}:"
             f" {_where(start, unit, inner)}"
         )
     return None

@@ -167,7 +167,8 @@ class FragmentStore(Op):
 class FragmentLoad(Op):
     """fragment := a shared tile of the same extent: ldmatrix for 16-bit tiles of this CTA whose
     lines are multiples of 16 bytes apart, ordinary loads (ld.shared::cta, ld.shared::cluster) for
-    the others. A fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i.
+    the others. A fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i. One
+    of layout "fours" is loaded by ldmatrix as pairs of bytes.
     """
 
     dst: Annotated[Fragment, WRITES]

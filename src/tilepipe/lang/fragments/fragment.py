@@ -11,6 +11,7 @@ from tilepipe.ir import dtypes, fragment as registers, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Bitcast, Expr, FragmentRead, Interleave
 from tilepipe.ir.fragment import FOURS, VECTOR, row_threads
+from tilepipe.ir.hardware.operand_tiles import broken_operand_load_rule
 from tilepipe.ir.location import assigned_to, caller
 from tilepipe.lang.fragments.columns import columns
 from tilepipe.lang.fragments.layouts import broken_layout_rule
@@ -380,7 +381,9 @@ class Fragment(FragmentValue):
             scope.group_open = False
 
     def ir(self) -> Expr:
-        self._refuse_fours("it is not read otherwise: keep the value that was packed")
+        self._refuse_fours(
+            "it is not read otherwise: keep the value, or load the tile to another fragment"
+        )
         self._tracer.check_alive(self._scope, "fragment", self)
         return self._expr
 
@@ -388,7 +391,7 @@ class Fragment(FragmentValue):
         if self._ir.layout == FOURS:
             raise TraceError(
                 f'fragment {self._ir.named} of layout "fours" is operand A of ctx.mma, whose'
-                f" registers f.pack(x) fills; {why}",
+                f" registers f.pack(x) or f.load(tile) fills; {why}",
                 caller(),
             )
 
@@ -510,9 +513,9 @@ class Fragment(FragmentValue):
     def load(self, tile: SmemTile) -> None:
         """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a
         peer. A fragment (m, 1) also reads a tile (1, m), whose column i becomes row i: the tile
-        that TMA fills from a vector along the rows.
+        that TMA fills from a vector along the rows. A fragment of layout "fours", operand A of 8
+        bits, has the columns of the tile in their order: B's need no other.
         """
-        self._refuse_fours("it is not loaded: load a fragment of another layout, and pack that")
         refuse_columns(self, tile, "f.load(tile)", "ctx.load_global reads a tensor")
         turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
         turned = turned and not row_threads(self._ir.layout)
@@ -528,12 +531,15 @@ class Fragment(FragmentValue):
                 "a fragment is loaded by its whole warpgroup: move f.load(tile) out of per_warp",
                 caller(),
             )
-        self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.fragment_operand("loaded")))
+        source = tile.fragment_operand("loaded")
+        if self._ir.layout == FOURS:
+            require_rule(broken_operand_load_rule(source), "a load of operand A")
+        self._tracer.emit(ops.FragmentLoad(caller(), self._ir, source))
         self.written()
 
     def load_tmem(self, source: memory.Tmem) -> None:
         """Reads a matrix of the same shape and dtype in tensor memory; see `TmemTensor.load`."""
-        self._refuse_fours("it is not loaded: load a fragment of another layout, and pack that")
+        self._refuse_fours("tensor memory holds none")
         refuse_rows(self, "a load from tensor memory", 'layout="tmem"')
         self._tracer.emit(ops.TmemLoad(caller(), self.operand(), source))
         self.written()
