@@ -198,9 +198,9 @@ def statement(op: ops.Op) -> str:
         case ops.CursorStep():
             return f"step {op.cursor.name} by {expr(op.n)}"
         case ops.For():
-            return (
-                f"for {op.index.name} in range({expr(op.start)}, {expr(op.stop)}, {expr(op.step)}):"
-            )
+            unrolled = f", unroll={op.unroll}" if op.unroll > 1 else ""
+            bounds = ", ".join(map(expr, (op.start, op.stop, op.step)))
+            return f"for {op.index.name} in range({bounds}{unrolled}):"
         case ops.While():
             return f"while {op.var.name}:"
         case ops.If():

@@ -125,6 +125,8 @@ def _(op: ops.For, ctx: Context) -> None:
     index = ctx.bind(op.index)
     step = value(op.step)
     advance = f"++{index}" if step == 1 else f"{index} += {text(ctx, op.step)}"
+    if op.unroll > 1:
+        ctx.out(f"#pragma unroll {op.unroll}")
     head = f"for ({register_type(op.index.dtype)} {index} = {text(ctx, op.start)}; "
     with ctx.out.block(f"{head}{index} < {operand(ctx, op.stop, 11)}; {advance})"):
         block(ctx, op.body)

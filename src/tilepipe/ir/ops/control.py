@@ -12,13 +12,18 @@ from tilepipe.ir.ops.base import Block, Op, declares
 
 @declares(Facts(control=Control.LOOP))
 class For(Op):
-    """`for index in range(start, stop, step)`, step a positive value; the body may run no times."""
+    """`for index in range(start, stop, step)`, step a positive value; the body may run no times.
+
+    `unroll`: iterations that the compiler writes one after the other. It says nothing of what they
+    do.
+    """
 
     index: Annotated[Local, BINDS]
     start: Expr
     stop: Expr
     step: Expr
     body: Block
+    unroll: int = 1
 
 
 @declares(Facts(control=Control.LOOP))

@@ -29,6 +29,8 @@ from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.lang.values.variables import Var
 
+MAX_UNROLL = 64  # iterations of a loop that the compiler writes one after the other
+
 
 class Context(
     TransferMembers,
@@ -127,14 +129,26 @@ class Context(
 
     # -- control flow ------------------------------------------------------------------
 
-    def range(self, *bounds: object) -> Range:
+    def range(self, *bounds: object, unroll: int = 1) -> Range:
         """`range(stop)`, `range(start, stop)` or `range(start, stop, step)` as one traced loop;
         bounds may be traced, step is positive.
+
+        Args:
+            unroll: so many iterations become one of the machine code, with a rest where they do
+                not divide the trips: a wait of one may then be tried during the arithmetic of the
+                one before. What the loop does is the same.
         """
         if not 1 <= len(bounds) <= 3:
             raise TraceError(f"ctx.range takes 1 to 3 arguments, got {len(bounds)}", caller())
+        if type(unroll) is not int or not 1 <= unroll <= MAX_UNROLL:
+            raise TraceError(
+                "ctx.range(..., unroll=n) writes n iterations one after the other: n is an int"
+                f" from 1 to {MAX_UNROLL}, got {unroll!r}. For a loop of a few known trips without"
+                " a branch, iterate Python's range",
+                caller(),
+            )
         start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-        return Range(self.tracer, start, stop, bounds[2] if len(bounds) == 3 else 1)
+        return Range(self.tracer, start, stop, bounds[2] if len(bounds) == 3 else 1, unroll)
 
     def loop_while(self, more: Var) -> WhileLoop:
         """`for _ in ctx.loop_while(more):` is one traced loop, repeated while the boolean variable

@@ -26,15 +26,18 @@ T = TypeVar("T")  # what a loop yields
 class Range:
     """What `ctx.range` gives: iterating it traces a loop."""
 
-    def __init__(self, tracer: Tracer, start: object, stop: object, step: object) -> None:
+    def __init__(
+        self, tracer: Tracer, start: object, stop: object, step: object, unroll: int
+    ) -> None:
         self._tracer = tracer
         self._bounds = start, stop, step
+        self._unroll = unroll
         self._used = tracer.unused("ctx.range is not iterated: write `for i in ctx.range(...):`")
 
     def __iter__(self) -> Iterator[Value]:
         self._tracer.require_running()
         self._used()
-        return loop(self._tracer, *self._bounds, make=lambda index: index)
+        return loop(self._tracer, *self._bounds, make=lambda index: index, unroll=self._unroll)
 
     def __reversed__(self) -> Iterator[Value]:
         raise TraceError(
@@ -54,15 +57,17 @@ def loop(
     make: Callable[[Value], T],
     name: str = "i",
     end: Callable[[], None] | None = None,
+    unroll: int = 1,
 ) -> Iterator[T]:
     """Traces `for index in range(start, stop, step)`. Yields `make(index)` once; `end` adds ops to
-    the body after the user's part.
+    the body after the user's part. `unroll`: iterations that the compiler writes one after the
+    other.
 
     Raises:
         TraceError: anything but a `for` statement iterates it.
     """
     python_source.require_for_statement(sys._getframe(1))
-    return _loop(tracer, start, stop, step, make, name, end)
+    return _loop(tracer, start, stop, step, make, name, end, unroll)
 
 
 def _loop(
@@ -73,6 +78,7 @@ def _loop(
     make: Callable[[Value], T],
     name: str,
     end: Callable[[], None] | None,
+    unroll: int,
 ) -> Iterator[T]:
     """See `loop`."""
     python_source.require_driven_by_for(sys._getframe(1))
@@ -93,7 +99,7 @@ def _loop(
 
     body, loc = yield from _body(tracer, begin, end, _trip_count(bounds))
     first, last, by = bounds
-    tracer.emit(ops.For(loc, indices[0], first, last, by, body))
+    tracer.emit(ops.For(loc, indices[0], first, last, by, body, unroll))
 
 
 class WhileLoop:
