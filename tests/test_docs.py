@@ -120,6 +120,7 @@ def test_cuda_shows_the_load_warp() -> None:
     assert words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[0]) == words(printed)
 
 
+@pytest.mark.slow
 def test_the_test_of_a_kernel_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = HOW_TO / "check-your-kernel.md"
     for name, code in shown.files(page.read_text(encoding="utf-8")).items():
@@ -391,6 +392,7 @@ def test_the_pages_are_plain_text() -> None:
         assert textwrap.dedent(text).count("```") % 2 == 0
 
 
+@pytest.mark.slow
 def test_contributing_names_files_that_there_are() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (table,) = re.findall(

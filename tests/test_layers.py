@@ -192,6 +192,7 @@ def package(module: str) -> str:
     return module.split(".")[1] if "." in module else API
 
 
+@pytest.mark.slow
 def test_packages_import_only_what_lies_below(every: Imports) -> None:
     arrows = {
         (name, package(other))
@@ -264,6 +265,7 @@ def test_no_folders_of_a_package_import_each_other_in_a_circle(every: Imports, w
     assert [sorted(circle) for circle in circles(graph)] == []
 
 
+@pytest.mark.slow
 def test_a_late_import_spares_loading_or_breaks_a_circle(every: Imports) -> None:
     at_once = {
         name: {part for one in found if one.place == "module" for part in parts(one.module)}

@@ -37,6 +37,7 @@ def test_the_first_kernel_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     np.testing.assert_array_equal(names["out"], 2 * names["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "block"), [(0, 1), (2, 2)])
 def test_the_messages_are_those_that_are_printed(number: int, block: int, tmp_path: Path) -> None:
     old, new = MISTAKES[number]
@@ -58,6 +59,7 @@ def test_what_commands_print(page: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_instance_shows_that_a_giver_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +132,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.slow
 def test_links_lead_somewhere() -> None:
     for page in (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
         without_code = re.sub(r"`[^`\n]*`", "", _prose(page))

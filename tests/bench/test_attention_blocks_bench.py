@@ -25,6 +25,7 @@ def settings(**given: Any) -> dict[str, Any]:
     return dict(ATTENTION.settings) | {"block_mask": "64x32:50"} | given
 
 
+@pytest.mark.slow
 def test_the_standard_problems_have_the_work_of_their_blocks() -> None:
     found = attention.contests({"block_mask": "128x128:50"}, [], tp.H200, 0)
     whole = attention.contests({}, [], tp.H200, 0)

@@ -282,6 +282,7 @@ def half(config: GemmConfig, c: Any) -> None:
     c[...] = c.astype(np.float32) * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [one_element, unwritten, half])
 def test_a_wrong_result_is_seen(machine: Machine, broken: Any) -> None:
     machine.broken = broken

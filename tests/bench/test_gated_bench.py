@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from tilepipe.bench import gated
 
 
+@pytest.mark.slow
 def test_contests() -> None:
     found = gated.contests({}, [], tp.H200, 0)
     assert len(found) == len(gated.STANDARD)

@@ -69,7 +69,7 @@ def test_contests() -> None:
 
 
 def test_a_contest_that_there_cannot_be() -> None:
-    with pytest.raises(tp.BindError, match="bm must be 64 or 128 rows"):
+    with pytest.raises(tp.BindError, match="bm must be 64, 128 or 192 rows"):
         grouped.contests({"bm": 96}, [], tp.H200, 0)
 
 
@@ -111,6 +111,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "sets_for", lambda nbytes: 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["rows", "padded"])
 def test_the_check_of_fp8_takes_what_the_kernel_computes(form: str, on_the_cpu: None) -> None:
     """And sees what was not written, and one wrong element."""

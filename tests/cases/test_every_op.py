@@ -69,6 +69,7 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(33, suite=1000, classes=by_words)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:

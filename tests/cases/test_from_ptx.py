@@ -34,6 +34,7 @@ def classes(key: str, case: Any, arch: str, seed: int) -> list[str]:
     return by_name(case) if kind in ("tmem", "block_scale") else [kind]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(600, suite=60, classes=classes)
 @pytest.mark.parametrize("seed", [0, 2])
 @pytest.mark.parametrize(

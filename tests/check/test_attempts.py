@@ -35,6 +35,7 @@ def after_deciding(
     return len(explorer.front_end.guards.tests), explorer.front_end.waits_for_flags
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launch", "usually"),
     [
@@ -51,6 +52,7 @@ def test_trying_every_order_takes_nothing_for_a_wait(
     assert after_deciding(launch, Reductions(), explore=True) == (0, False)
 
 
+@pytest.mark.slow
 def test_trying_every_order_is_exploring() -> None:
     verdict = check(straddling(first_waits=True), reductions=EVERY_ORDER)
     assert (verdict.verdict, verdict.method, verdict.facts) == ("verified", "explored", [])

@@ -91,6 +91,7 @@ def test_a_kernel_of_every_op(case: Any) -> None:
     assert bool(advice) == (case.name in fragment_cases.OUTSIDE), advice
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example(name: str) -> None:

@@ -170,6 +170,7 @@ RUNNING_AHEAD = Program(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "kinds", "line", "words"),
     [

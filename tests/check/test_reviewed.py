@@ -238,6 +238,7 @@ CASES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_way_finds_it(case: Case) -> None:

@@ -153,6 +153,7 @@ def polled(ctx: tp.Context, out: Any, n: int, *, how: str) -> None:
             ring.consumer_step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["waits", "spins"])
 def test_a_consumer_that_tests_first(how: str) -> None:
     program = polled.bind(np.zeros((3, 32), np.int32), 3, how=how)

@@ -40,6 +40,7 @@ def test_its_phases() -> None:
     assert run.completions["outputs.full"] == [[1, 1]] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cfg", SHAPES[:4], ids=str)
 def test_it_verifies(cfg: Shape) -> None:
     verdict = check.check(program(cfg).launch_args)

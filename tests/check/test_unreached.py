@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tilepipe as tp
 from tilepipe.check import Verdict, combine
@@ -157,6 +158,7 @@ def test_an_execution_that_is_explored_reaches_lines_as_well() -> None:
     assert verdict.unreached == []
 
 
+@pytest.mark.slow
 def test_processes_tell_the_same() -> None:
     (alone,) = check_all([("two", partial(bound, 2))])
     several = check_all([("two", partial(bound, 2)), ("four", partial(bound, 4))], jobs=2)

@@ -69,6 +69,7 @@ def endless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_not_read(
     endless: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +154,7 @@ def test_nothing_printed_is_markup(
     assert err.startswith("out[b]:b:.cu: ")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU, whose entries are meant")
 def test_forgetting_without_a_gpu_names_the_chip(
     tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

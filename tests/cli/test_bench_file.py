@@ -108,6 +108,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return timed_sides
 
 
+@pytest.mark.slow
 def test_a_program_beside_two_peers(gpu: list[str], tilepipe: Call) -> None:
     peers = ["--against", "own.py:right", "--against", "own.py:program"]
     found = report(tilepipe("bench", "own.py:program", *peers, "--json"))
@@ -121,6 +122,7 @@ def test_a_program_beside_two_peers(gpu: list[str], tilepipe: Call) -> None:
         assert line["outputs"]["own.py:right"]["out"]["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peer", ["wrong", "tripled"])
 def test_results_that_differ_are_not_timed(peer: str, gpu: list[str], tilepipe: Call) -> None:
     args = ["bench", "own.py:program", "--against", f"own.py:{peer}"]
@@ -133,6 +135,7 @@ def test_results_that_differ_are_not_timed(peer: str, gpu: list[str], tilepipe: 
     assert (found["ok"], found["results"][0]["us"]) == (False, {})
 
 
+@pytest.mark.slow
 def test_the_tables(gpu: list[str], tilepipe: Call) -> None:
     args = ["bench", "own.py:several", "--regime", "burst", "--against", "own.py:right"]
     code, out, err = tilepipe(*args)

@@ -15,6 +15,7 @@ from tests.cli.copying import KERNEL, LOAD, READ, Call, at, report
 # -- verdicts --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_shipped_kernel_is_verified(tilepipe: Call) -> None:
     code, out, err = tilepipe("check", "gemm", "-s", "stages=3")
     assert code == 0
@@ -36,6 +37,7 @@ def test_a_shipped_kernel_is_verified(tilepipe: Call) -> None:
     assert "docs/verification-gaps.md describes; never other shapes." in out
 
 
+@pytest.mark.slow
 def test_json_of_a_verdict(tilepipe: Call) -> None:
     found = report(tilepipe("check", "gemm", "--json"))
     contract = {
@@ -117,12 +119,14 @@ def test_json_of_a_fault_has_its_steps(file: Path, tilepipe: Call) -> None:
     assert any("tma_load" in step["op"] for step in fault["steps"])
 
 
+@pytest.mark.slow
 def test_the_same_fault_of_two_instances_is_told_once(file: Path, tilepipe: Call) -> None:
     code, out, _ = tilepipe("check", f"{file}:both", "-s", "early=1")
     assert code == 1
     assert out.count("race on tiles[0]") == 1
 
 
+@pytest.mark.slow
 def test_exploring_comes_to_the_same_verdict(file: Path, tilepipe: Call) -> None:
     found = report(tilepipe("check", f"{file}:small", "--explore", "--json"))
     assert (found["verdict"], found["method"], found["facts"]) == ("verified", "explored", [])
@@ -133,6 +137,7 @@ def test_exploring_comes_to_the_same_verdict(file: Path, tilepipe: Call) -> None
     )
 
 
+@pytest.mark.slow
 def test_a_bound_is_said(tilepipe: Call) -> None:
     settings = [x for s in ("stages=2", "m=384", "n=128", "k=320") for x in ("-s", s)]
     args = ["check", "gemm", "-s", "arch=sm100", *settings, "--traces", "2"]
@@ -196,6 +201,7 @@ def test_sensitivity_is_reported(file: Path, tilepipe: Call) -> None:
     assert "load-bearing" in out
 
 
+@pytest.mark.slow
 def test_tiles_that_are_fetched_by_a_counter(file: Path, tilepipe: Call) -> None:
     """Who gets which tile is open, so that it is explored; the counter must be 0 as for a run."""
     found = report(tilepipe("check", f"{file}:counted", "--small", "--json"))
@@ -209,6 +215,7 @@ def test_tiles_that_are_fetched_by_a_counter(file: Path, tilepipe: Call) -> None
 # -- sizes -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -240,6 +247,7 @@ def test_what_is_too_small_is_refused_unless_it_is_meant(
     assert report(tilepipe("check", *args, "--small", "--json"))["verdict"] == "verified"
 
 
+@pytest.mark.slow
 def test_a_fault_of_a_small_instance_is_still_a_fault(file: Path, tilepipe: Call) -> None:
     args = ["check", f"{file}:small", "-s", "rows=1", "-s", "early=true"]
     assert tilepipe(*args)[0] == tilepipe(*args, "--explore")[0] == 1
@@ -313,6 +321,7 @@ def test_json_of_what_is_no_number_of_json(
     assert json.loads(out, parse_constant=refused)["config"]["scale"] == said
 
 
+@pytest.mark.slow
 def test_what_a_function_makes_is_made_once_and_is_what_is_checked(
     file: Path, tilepipe: Call
 ) -> None:
@@ -346,6 +355,7 @@ def test_an_argument_without_a_type_is_guessed(file: Path, tilepipe: Call) -> No
     }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("args", "words"),

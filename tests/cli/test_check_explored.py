@@ -38,6 +38,7 @@ def kept(tmp_path: Path) -> str:
     return f"{tmp_path / 'lowered.py'}:program"
 
 
+@pytest.mark.slow
 def test_the_reason_is_shown(tilepipe: Call, kept: str) -> None:
     code, out, err = tilepipe("check", kept, "--small")
     assert (code, err) == (0, "")

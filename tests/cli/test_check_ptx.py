@@ -81,6 +81,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("handing.py")
 
 
+@pytest.mark.slow
 def test_a_launch_in_a_file_is_verified(file: Path, tilepipe: Call) -> None:
     code, out, err = tilepipe("check", f"{file}:launch")
     assert (code, err) == (0, "")
@@ -105,6 +106,7 @@ def test_instances_of_a_dict_have_its_names(file: Path, tilepipe: Call) -> None:
     assert found["verdict"] == "verified"
 
 
+@pytest.mark.slow
 def test_of_a_family_the_table_has_the_first_fault_of_each(file: Path, tilepipe: Call) -> None:
     code, out, _ = tilepipe("check", f"{file}:family", "-s", "fails=true")
     assert code == 1
@@ -121,6 +123,7 @@ def test_of_a_family_the_table_has_the_first_fault_of_each(file: Path, tilepipe:
         assert f"{fault['kind']} of the instance '{instance['instance']}':" in out
 
 
+@pytest.mark.slow
 def test_launches_may_be_yielded(file: Path, tilepipe: Call) -> None:
     found = report(tilepipe("check", f"{file}:each", "--json"))
     assert [x["instance"][:2] for x in found["instances"]] == ["1:", "2:"]
@@ -148,6 +151,7 @@ def test_processes_find_what_one_process_finds(file: Path, tilepipe: Call) -> No
         assert found[0]["states"] == found[1]["states"]
 
 
+@pytest.mark.slow
 def test_a_fault_is_saved_and_replayed(file: Path, tilepipe: Call) -> None:
     code, out, _ = tilepipe("check", f"{file}:made", "-s", "without=arrive", "--save", "f.json")
     assert code == 1
@@ -167,6 +171,7 @@ def test_a_fault_is_saved_and_replayed(file: Path, tilepipe: Call) -> None:
     assert "lines have moved: <ptx>:25 is <ptx>:26 now" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--explore",)])
 def test_a_launch_of_one_cta_is_verified_and_says_what_it_does_not_show(
     file: Path, tilepipe: Call, how: tuple[str, ...]
@@ -210,6 +215,7 @@ def test_a_shipped_kernel_is_checked_from_its_ptx(tilepipe: Call) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_each_instruction_is_for(file: Path, tilepipe: Call) -> None:
     found = report(tilepipe("check", f"{file}:made", "--sensitivity", "--json"))["sensitivity"]
     assert (found["kernel"], found["instance"]) == (
@@ -221,6 +227,7 @@ def test_what_each_instruction_is_for(file: Path, tilepipe: Call) -> None:
     assert found["stages"] == []
 
 
+@pytest.mark.slow
 def test_the_fields_of_the_json_verdict_are_those_that_the_page_describes(
     file: Path, tilepipe: Call
 ) -> None:

@@ -196,7 +196,7 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "-s", "m=-5"], ["got -5"]),
         (["run", "gemm", "-s", "m=99999999999"], ["more than a run takes"]),
         (["run", "gemm", "-s", "k=777"], ["multiples of 16 bytes", "1554 bytes"]),
-        (["run", "gemm", "-s", "bm=100"], ["bm must be 64 or 128 rows", "bm=100"]),
+        (["run", "gemm", "-s", "bm=100"], ["bm must be 64, 128 or 192 rows", "bm=100"]),
         (["run", "gemm", "-s", "stages=50"], ["shared memory", "232,448 available", "inputs_a"]),
         (["run", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["run", "gemm", "-s", "consumers=9"], ["consumers must be 1, 2 or 3"]),

@@ -74,6 +74,7 @@ def test_every_extent_can_be_fixed(tilepipe: Call) -> None:
     assert extents_of("out")["a"] == (40, 64)
 
 
+@pytest.mark.slow
 def test_an_extent_that_is_no_setting_keeps_the_setting_fixed(tilepipe: Call) -> None:
     done = tilepipe("export", "own.py:halves", "-o", "out", "--json")
     assert report(done, 0)["free"] == []
@@ -99,6 +100,7 @@ def test_shipped_kernels(tilepipe: Call, kernel: str, free: list[str], zero: lis
         assert "all 0 before the first launch" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -16,6 +16,7 @@ def test_version(tilepipe: Call) -> None:
     assert tilepipe("--version") == (0, f"tilepipe {tp.__version__}\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "kind", "message"),
     [
@@ -74,6 +75,7 @@ def complete(tilepipe: Call, monkeypatch: pytest.MonkeyPatch, line: str) -> list
     return out.split()
 
 
+@pytest.mark.slow
 def test_completion(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN + "\nraise SystemExit\n", encoding="utf-8")  # never run

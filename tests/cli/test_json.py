@@ -120,6 +120,7 @@ def test_the_page_has_the_fields_of_a_measurement(
     as_described(found["results"][0]["outputs"][f"own.py:{peer}"]["out"], "An agreement")
 
 
+@pytest.mark.slow
 def test_the_page_has_the_fields_of_a_replay(tilepipe: Call) -> None:
     racing = OWN.replace("ctx.range(ctx.block_id, a.shape[0], 2)", "ctx.range(a.shape[0])")
     Path("own.py").write_text(racing, encoding="utf-8")

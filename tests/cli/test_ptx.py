@@ -42,6 +42,7 @@ def test_a_file_that_is_modelled(tmp_path: Path) -> None:
     assert "all are modelled" in done.stdout
 
 
+@pytest.mark.slow
 def test_parameters_have_their_offsets_and_names_of_cpp_are_readable(tmp_path: Path) -> None:
     path = written(tmp_path)
     text = Path(path).read_text().replace("copy(", "_Z4copyPf6Params(.param .u32 n, ")
@@ -55,6 +56,7 @@ def test_parameters_have_their_offsets_and_names_of_cpp_are_readable(tmp_path: P
     assert found["readable"] == "copy"
 
 
+@pytest.mark.slow
 def test_a_script_that_binds_an_entry_point_and_runs_it(tmp_path: Path) -> None:
     path = written(tmp_path)
     done = tilepipe("ptx", path, "--script", "cop")
@@ -67,6 +69,7 @@ def test_a_script_that_binds_an_entry_point_and_runs_it(tmp_path: Path) -> None:
     assert "no entry point 'nosuch'. It has 1 entry point: copy" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_what_is_not_modelled_has_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, "tex.1d.v4.u32.s32 {%r1, %r1, %r1, %r1}, [%r2, {%r2}];")
     done = tilepipe("ptx", path, "--json")

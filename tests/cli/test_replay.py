@@ -67,6 +67,7 @@ def test_where_a_counterexample_cannot_go_is_said_before_anything_is_checked(
     assert sorted(x.name for x in Path().iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [None, "", '{"format": "tilepipe counterexample", "versi'],
@@ -82,6 +83,7 @@ def test_where_a_counterexample_can_go(text: str | None, file: Path, tilepipe: C
     assert saved.read(path).fault.loc == LOAD
 
 
+@pytest.mark.slow
 def test_a_fault_is_told_where_it_cannot_be_saved_after_all(
     file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_fault_is_told_where_it_cannot_be_saved_after_all(
     assert "No space left on device" in told[2]
 
 
+@pytest.mark.slow
 def test_settings_that_are_no_text_are_kept(file: Path, tilepipe: Call) -> None:
     """A byte that is no UTF-8 reaches Python as half of a surrogate pair."""
     assert (
@@ -111,6 +114,7 @@ def test_settings_that_are_no_text_are_kept(file: Path, tilepipe: Call) -> None:
     assert tilepipe("replay", "race.json")[0] == 1
 
 
+@pytest.mark.slow
 def test_a_counterexample_is_replayed(kept: Path, tilepipe: Call) -> None:
     code, out, _ = tilepipe("replay", kept)
     assert code == 1
@@ -122,6 +126,7 @@ def test_a_counterexample_is_replayed(kept: Path, tilepipe: Call) -> None:
     assert found["instance"] == "2: a (32, 80), out (32, 80), 2 CTAs"
 
 
+@pytest.mark.slow
 def test_it_is_replayed_from_any_folder(
     kept: Path, tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +182,7 @@ def test_a_fault_of_another_order_is_replayed(
     )
 
 
+@pytest.mark.slow
 def test_a_kernel_that_has_been_mended(kept: Path, file: Path, tilepipe: Call) -> None:
     file.write_text(KERNEL.replace("if not early:", "if True:"))
     code, out, _ = tilepipe("replay", kept)
@@ -192,6 +198,7 @@ def test_a_kernel_that_has_been_mended(kept: Path, file: Path, tilepipe: Call) -
     assert (found["replayed"], found["changed"], found["fault"]) == ("none", True, None)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_in_another_way(kept: Path, file: Path, tilepipe: Call) -> None:
     file.write_text(
         KERNEL.replace("expect_bytes(tiles.tile_bytes)", "expect_bytes(tiles.tile_bytes + 16)")
@@ -208,6 +215,7 @@ def test_a_kernel_that_fails_in_another_way(kept: Path, file: Path, tilepipe: Ca
     assert report(tilepipe("replay", kept, "--json"), 2)["replayed"] == "other"
 
 
+@pytest.mark.slow
 def test_a_kernel_whose_lines_have_moved_is_the_same(
     kept: Path, file: Path, tilepipe: Call
 ) -> None:
@@ -231,12 +239,14 @@ def test_a_kernel_whose_lines_have_moved_is_the_same(
     )
 
 
+@pytest.mark.slow
 def test_a_comment_on_its_line_makes_no_other_fault(kept: Path, file: Path, tilepipe: Call) -> None:
     file.write_text(KERNEL.replace("stage.mbar())\n", "stage.mbar())  # a copy\n"))
     found = report(tilepipe("replay", kept, "--json"), 1)
     assert (found["replayed"], found["changed"], found["moved"]) == ("same", False, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -263,6 +273,7 @@ def test_another_line_or_another_step_is_another_fault(
         assert said in out
 
 
+@pytest.mark.slow
 def test_the_story_is_told_anew_and_not_read_from_the_file(kept: Path, tilepipe: Call) -> None:
     def edited(x: dict[str, Any]) -> None:
         x["fault"].update(message="nothing to see", left_out=7)
@@ -280,6 +291,7 @@ def test_the_story_is_told_anew_and_not_read_from_the_file(kept: Path, tilepipe:
     assert "saved: none" in out
 
 
+@pytest.mark.slow
 def test_a_shipped_kernel_is_replayed(tmp_path: Path, tilepipe: Call) -> None:
     """There is no fault of one to keep: one is made up, and does not come."""
     fault = check.Fault("RaceError", "made up", "gemm.py:1")
@@ -324,6 +336,7 @@ def without(name: str) -> Callable[[str], str]:
     return damaged(lambda x: x.pop(name))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -402,6 +415,7 @@ def test_a_file_that_cannot_be_replayed_is_one_message(
         assert word in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_a_schedule_of_something_else(kept: Path, tilepipe: Call) -> None:
     """What it cannot perform is left out; in this kernel every order ends in the fault."""
     kept.write_text(damaged(lambda x: x.update(schedule=[[9, 99, 1, -1, -1]]))(kept.read_text()))

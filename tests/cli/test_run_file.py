@@ -46,6 +46,7 @@ def test_the_report_of_a_run(tilepipe: Call) -> None:
     assert (one["ok"], one["outputs"]) == (None, {})
 
 
+@pytest.mark.slow
 def test_what_a_kernel_prints_and_what_it_should_do_otherwise(tilepipe: Call) -> None:
     for source in ("program", "ptx"):
         code, out, _ = tilepipe("run", "own.py:to_advise", "--from", source)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
 from tests.cli.copying import LOAD, Call, report
 
 
@@ -42,6 +44,7 @@ def test_a_shipped_kernel_has_the_settings_that_are_given(tilepipe: Call) -> Non
     assert [(ring["name"], ring["stages"]) for ring in found["rings"]] == [("inputs", 3)]
 
 
+@pytest.mark.slow
 def test_another_file_is_refused_before_anything_is_traced(tilepipe: Call) -> None:
     code, _, err = tilepipe("show", "absent.py:kernel", "-o", "gemm.png")
     assert code == 2

@@ -62,6 +62,7 @@ def test_a_page_of_two_runs(file: Path, tilepipe: Call) -> None:
     assert page.count('"grid":2') == 2
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_or_is_no_program(file: Path, tilepipe: Call) -> None:
     for args, message in [
         ((f"{file}:small", "-o", "no/such/t.json"), "cannot write no/such/t.json"),
@@ -75,6 +76,7 @@ def test_what_cannot_be_written_or_is_no_program(file: Path, tilepipe: Call) -> 
         assert message in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_the_ptx_of_a_program(file: Path, tilepipe: Call) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
     found = report(tilepipe("timeline", f"{file}:small", "--from", "ptx", "-o", "t.html", "--json"))

@@ -29,6 +29,7 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert run.advice == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_is_verified(case: Case) -> None:
@@ -51,6 +52,7 @@ def test_compiles(case: Case, arch: str) -> None:
     assert compiled.data[:4] == b"\x7fELF"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_uses_the_members_that_name_it(case: Case) -> None:

@@ -24,6 +24,7 @@ def test_there_are_sixteen() -> None:
     assert len(HOPPER_EXAMPLES) + len(BLACKWELL_EXAMPLES) == 16 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", EXAMPLES, ids=lambda case: case.name)
 def test_gives_what_numpy_gives(case: Case) -> None:
@@ -41,6 +42,7 @@ def test_is_verified(case: Case) -> None:
     assert verdict.ok, str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS]

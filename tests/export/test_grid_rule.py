@@ -31,6 +31,7 @@ def stepped(a: tp.TensorMap) -> int:
     return max(1, cols - rows) if cols != rows else 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "grid",
     [

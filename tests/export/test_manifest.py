@@ -38,6 +38,7 @@ def copied(exported: Path, tmp_path: Path) -> Path:
     return tmp_path / exported.name
 
 
+@pytest.mark.slow
 def test_the_files(exported: Path) -> None:
     assert sorted(x.name for x in exported.parent.iterdir()) == [
         "gemm.c",

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from tilepipe.machine import rules
 from tilepipe.machine.rules import ALL_RULES, Rule
 
@@ -43,6 +45,7 @@ def parsed(words: Iterable[str]) -> list[tuple[Path, ast.AST]]:
     return [(path, ast.parse(text)) for path, text in texts if word.search(text)]
 
 
+@pytest.mark.slow
 def test_code_decides_by_every_rule() -> None:
     names = {name for name, x in vars(rules).items() if isinstance(x, Rule)}
     used = set()
@@ -55,6 +58,7 @@ def test_code_decides_by_every_rule() -> None:
     assert names <= used
 
 
+@pytest.mark.slow
 def test_code_decides_by_rules_alone() -> None:
     """No module compares a rule set with its name: a difference of the sets without a rule would
     have no row on the page.

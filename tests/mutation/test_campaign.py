@@ -44,6 +44,7 @@ def test_every_survivor_is_explained(family: str) -> None:
     assert sum(r.fate == "fault" for r in found) > len(found) / 2
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "page.md"
     name = "01_two_warps_one_barrier"
@@ -54,6 +55,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not out.exists()  # these are some of the mutants
 
 
+@pytest.mark.slow
 def test_a_page_of_results_that_were_kept(tmp_path: Path) -> None:
     out, kept = tmp_path / "page.md", tmp_path / "results.gz"
     name = "01_two_warps_one_barrier"

@@ -40,6 +40,7 @@ def test_it_runs_in_the_memory_of_the_tensors(dtype: str) -> None:
     assert "a: 2-d " + dtype in str(program)
 
 
+@pytest.mark.slow
 def test_the_printed_ptx_runs_on_them() -> None:
     a, out = torch.randn(3, 32), torch.zeros(3, 32)
     program = doubled.bind(a, out)

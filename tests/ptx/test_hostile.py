@@ -200,6 +200,7 @@ def mutated(text: str, choice: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mutated_texts(seed: int) -> None:
     choice = random.Random(seed)

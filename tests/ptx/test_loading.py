@@ -72,6 +72,7 @@ def test_bytes_of_a_compiler_are_a_text() -> None:
     assert ptx.load(text("k").replace("\n", " ").encode()).only().name == "k"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/dev/zero", "x\0y", "/no/such.ptx", "/", "y" * 9999])
 def test_paths_that_are_no_texts(path: str) -> None:
     with pytest.raises(tp.PtxError) as raised:

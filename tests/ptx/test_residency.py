@@ -38,12 +38,14 @@ def chain(step: int, ctas: int = 3, **options: Any) -> Any:
     return kernel(text, 1).bind([np.zeros(ctas, np.int32)], grid=ctas, block=1, **options)
 
 
+@pytest.mark.slow
 def test_a_cta_may_wait_for_those_before_it() -> None:
     verdict = check(chain(-1))
     assert verdict.ok
     assert verdict.traces >= 3, "one, two and three CTAs at once"
 
 
+@pytest.mark.slow
 def test_a_cta_that_waits_for_a_later_one_may_wait_for_ever() -> None:
     launch = chain(1)
     verdict = check(launch)
@@ -54,6 +56,7 @@ def test_a_cta_that_waits_for_a_later_one_may_wait_for_ever() -> None:
     assert isinstance(launch.replay(fault), DeadlockError)
 
 
+@pytest.mark.slow
 def test_a_cooperative_launch_runs_all_at_once() -> None:
     assert check(chain(1, cooperative=True)).ok
     chain(1, cooperative=True).run(seed=3)

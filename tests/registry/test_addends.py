@@ -19,6 +19,7 @@ FAMILIES: list[tuple[str, dict[str, Setting]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", ["column", "row"])
 @pytest.mark.parametrize(("kernel", "given"), FAMILIES, ids=str)
 def test_a_case_adds_what_is_asked_for_and_is_judged_by_it(
@@ -43,6 +44,7 @@ def test_a_case_adds_what_is_asked_for_and_is_judged_by_it(
         assert not case.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["gemm", "gemm_block_scaled"])
 def test_a_bias_that_there_is_not(kernel: str) -> None:
     spec = find(kernel)

@@ -50,6 +50,7 @@ def test_checked_instances_have_keys_for_what_is_left_out() -> None:
     assert all(x.name.endswith(", block_mask=64x64:50") for x in instances)
 
 
+@pytest.mark.slow
 def test_run_compares_with_the_mask() -> None:
     spec = find("attention")
     settings: dict[str, Setting] = {

@@ -108,6 +108,7 @@ def test_every_kernel_is_among_the_cases() -> None:
     assert {name for name, _ in (*HOPPER, *BLACKWELL, *FETCHED)} == set(KERNELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "lengths", "method"),
     [("single", "300:700,0,200:650", "single-execution"), ("dynamic", "130:40,0,70", "explored")],
@@ -176,6 +177,7 @@ def test_ctas_that_compete_for_a_tile_are_explored(
     assert verdict.traces > 1
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kernel", "given", "ring", "phases"),
@@ -205,6 +207,7 @@ def test_the_phases_of_a_ring(
     assert [max(map(sum, v.completions[ring])) for v in checked(kernel, given)] == phases
 
 
+@pytest.mark.slow
 def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
     """The first queries of the first instance: 256 queries, one tile of keys."""
     verdict = checked("attention", {"causal": True, "d": 64, "schedule": "single"})[0]

@@ -89,6 +89,7 @@ def bind(to: str = "shared", arrives: bool = False) -> tuple[tp.Program, np.ndar
     return program, c, 7 * (a.astype(np.float32) @ b.astype(np.float32).T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["shared", "global"])
 def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
     """Practice goes by it, with advice; strict does not. Without the mend

@@ -63,6 +63,7 @@ def test_j1_ring_with_produced_and_consumed_barriers(slots: int, n: int) -> None
         out[:] = -1
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("slots", "n"), [(2, 3), (2, 9), (4, 5), (8, 17), (16, 40)])
 def test_j1_the_producer_does_not_wait_for_consumed(slots: int, n: int) -> None:

@@ -100,6 +100,7 @@ def bind(
     return program, out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 200])
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -120,6 +121,7 @@ def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, 
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize(("size", "clusters"), [(1, 5), (2, 4)])
@@ -231,6 +233,7 @@ def test_a_count_that_leaves_a_thread_out() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2])
 def test_reading_a_response_before_the_wait(size: int) -> None:
     faults(

@@ -189,6 +189,7 @@ def load_v_by_hand(r: Rings, k: Any, v: Any, tiles: Any) -> None:
         r.v.commit_step()
 
 
+@pytest.mark.slow
 def test_11_a_tile_that_nothing_has_written_is_poison() -> None:
     faults(attention(load=load_v_by_hand), tp.PoisonError, "v_tiles", "role 'mma'")
 
@@ -228,6 +229,7 @@ def test_13_as_much_prefetched_as_the_ring_and_the_mma_hold(ahead: int) -> None:
         out[:] = 0
 
 
+@pytest.mark.slow
 def test_13_more_prefetched_than_the_ring_holds() -> None:
     """The fourth K waits for the MMA of the second to retire, which waits behind that of the first
     V.
@@ -325,6 +327,7 @@ def in_pairs(r: Rings, o: Any, q: Any, tiles: Any) -> None:
             ctx.wgmma_wait(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_16_a_second_tile_that_is_never_loaded(tiles: int) -> None:
     faults(

@@ -51,6 +51,7 @@ def load_with_two_steps(r: Rings, k: Any, v: Any, tiles: Any) -> None:
     r.v.drain()
 
 
+@pytest.mark.slow
 def test_a_staged_ring_is_released_twice() -> None:
     """The second release frees the stage after, which nobody has read: told at the load that was
     let in, or at its lapped wait.

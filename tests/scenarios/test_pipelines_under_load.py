@@ -209,6 +209,7 @@ def test_c2_producer_and_consumer_in_one_warpgroup_across_a_cluster(
         out[:] = 0
 
 
+@pytest.mark.slow
 def test_c2_freeing_a_stage_whose_mma_still_runs() -> None:
     program, _, _ = bind_rows_and_columns((2, 1), 2, 6, lag=2)
     words = (
@@ -290,6 +291,7 @@ def test_c3_release_one_mma_late_beside_an_idle_warpgroup(stages: int, n: int) -
         out[:] = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 4])
 def test_c3_one_lane_fills_a_stage_that_its_sibling_warps_still_wait_for(n: int) -> None:
     """Nothing stops the consumer from freeing the stage again before the other three warps have

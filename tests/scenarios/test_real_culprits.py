@@ -70,6 +70,7 @@ def bind_shared_b(mask: int | None = 3, twice: bool = False) -> tp.Program:
     return shared_b.bind(tp.tensor_map(b, box=(16, 16)), mask=mask, twice=twice)
 
 
+@pytest.mark.slow
 def test_a_commit_to_both_ctas() -> None:
     for run in clean(bind_shared_b()):
         assert run.completions == {"filled": [[3, 3]] * 2, "freed": [[3, 3]] * 2}

@@ -121,6 +121,7 @@ def elected_signal(ctx: tp.Context, out: Any, *, sync: str) -> None:
         ctx.store(out[ctx.lane], ctx.load(words[0][0, 63 - ctx.lane]))  # <reads the last words>
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["none", "warp"])
 def test_one_elected_lane_signals_for_lanes_it_has_not_met(sync: str) -> None:
     program = elected_signal.bind(np.zeros(32, np.int32), sync=sync)
@@ -437,6 +438,7 @@ def written_operand(ctx: tp.Context, out: Any, *, fence: str) -> None:
                 ctx.store(out[ctx.thread, j], ctx.load(c_tile[0][ctx.thread, j]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fence", ["none", "after"])
 def test_an_mma_reads_ordinary_writes_without_a_proxy_fence(fence: str) -> None:
     words = (

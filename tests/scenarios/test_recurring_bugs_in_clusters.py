@@ -96,6 +96,7 @@ def test_a_pair_of_ctas_with_multicast() -> None:
         assert run.completions == {"inputs.full": [[3, 3]] * 2, "inputs.empty": [[3, 3]] * 2}
 
 
+@pytest.mark.slow
 def test_a_slot_released_while_the_mma_still_reads_it() -> None:
     words = ("race on inputs_", "role 'mma'", "role 'load'", where("pair mma"))
     faults(bind_pair(early=True), tp.RaceError, *words)

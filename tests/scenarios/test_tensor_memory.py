@@ -98,6 +98,7 @@ def bind(fault: str) -> tuple[tp.Program, Any, Any]:
     return program, c, np.tile(a.astype(np.float32) @ b.astype(np.float32).T, (2, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["none", "relaxed"])
 def test_the_handover(fault: str) -> None:
     program, c, reference = bind(fault)

@@ -152,6 +152,7 @@ def interleaved(ctx: tp.Context, a: Any, out: Any, *, waited: int, read: int) ->
         bars[1 - waited].wait(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waited", [0, 1])
 def test_g14_waiting_for_one_copy_and_reading_the_other(waited: int) -> None:
     program = interleaved.bind(

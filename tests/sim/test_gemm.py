@@ -76,6 +76,7 @@ def test_any_schedule_gives_the_same_numbers(seed: int) -> None:
     assert first["c"].tobytes() == second["c"].tobytes()
 
 
+@pytest.mark.slow
 def test_one_seed_one_run() -> None:
     seen = []
 

@@ -34,6 +34,7 @@ def test_one_number_is_computed_as_python_does(case: Case) -> None:
     check(out, want, limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uniform", [False, True])
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda t: t.name)
 def test_an_undefined_result_is_a_fault(dtype: DType, uniform: bool) -> None:

@@ -42,6 +42,7 @@ def test_they_slip_through_an_exploration(tmp_path: Path, monkeypatch: pytest.Mo
     run(text.replace(CHECK, explored), tmp_path / "gaps_page.py")
 
 
+@pytest.mark.slow
 def test_old_accesses_that_are_let_go_leave_it_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     """No gap, therefore: what a run lets go with an advice, a check does not call verified."""
 

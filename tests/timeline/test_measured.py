@@ -33,6 +33,7 @@ def facts(e: Event) -> tuple[object, ...]:
     return e.cta, e.role, e.part, e.kind, e.op, e.what, e.at, e.about, e.nbytes, on, who
 
 
+@pytest.mark.slow
 def test_it_has_the_events_of_the_simulator() -> None:
     program = copying()
     notes, simulated = timed(program), recorded(program)
@@ -46,6 +47,7 @@ def test_it_has_the_events_of_the_simulator() -> None:
     assert notes.measured.lost == 0
 
 
+@pytest.mark.slow
 def test_what_a_wait_saw_and_what_is_estimated() -> None:
     found = timed(copying())
     (first, second), waits = of(found, "load", "copy"), of(found, "store", "wait")
@@ -88,6 +90,7 @@ def test_a_gemm_computes_the_same_and_notes_every_copy_and_mma(cluster: int) -> 
     assert len(fills) == cluster * len([p for p in simulated.phases if p.fills and p.cta == 0])
 
 
+@pytest.mark.slow
 def test_what_has_no_room_is_counted() -> None:
     program = copying(columns=4)
     whole, part = timed(program), timed(program, room=10)

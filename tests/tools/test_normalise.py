@@ -79,6 +79,7 @@ def test_a_changed_number_is_seen() -> None:
     assert normalise.ir(str(a)) != normalise.ir(str(b))
 
 
+@pytest.mark.slow
 def test_every_literal_and_every_word_of_ptx_is_seen() -> None:
     """Each number, string and statement of a printed kernel, changed on its own."""
     source = bound(first).source()

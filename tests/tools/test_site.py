@@ -25,6 +25,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_page_of_the_site(pages: Path) -> None:
     found = 0
     for page in pages.rglob("*.md"):
@@ -97,6 +98,7 @@ def test_a_docstring_as_markdown() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_signature_has_types_and_short_defaults(pages: Path) -> None:
     text = (pages / "api" / "tilepipe.md").read_text(encoding="utf-8")
     assert (

@@ -28,6 +28,7 @@ def _classes(bug: Bug, **_: Any) -> list[str]:
     return [bug.name if bug.name in ALONE else bug.kind]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6, suite=3, classes=_classes)
 @pytest.mark.parametrize("bug", BUGS, ids=_name)
 def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
@@ -48,6 +49,7 @@ def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
     assert (fixed.verdict, fixed.faults) == ("verified", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensor_memory_released_early", "tensor_memory_freed_early"])
 def test_fixed_kernels_with_tensor_memory_keep_the_strict_rules(name: str) -> None:
     (bug,) = (bug for bug in BUGS if bug.name == name)

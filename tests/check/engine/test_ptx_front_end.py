@@ -76,6 +76,7 @@ def test_a_deleted_line_is_a_fault_that_replays(
     assert str(again) == fault.message
 
 
+@pytest.mark.slow
 def test_a_deadlock_names_the_barrier_that_nothing_signals(text: Printed) -> None:
     (fault,) = check(without(text, r"mbarrier\.arrive\.shared").launch()).faults
     (row,) = re.findall(r"\n  warps 0-\d .*", fault.message)
@@ -198,6 +199,7 @@ def test_a_test_that_only_guards_a_wait_needs_no_further_execution() -> None:
     assert verdict.faults[0].kind == "RaceError"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["turnstile", "last CTA reduces", "look-back"])
 def test_ctas_that_order_each_other_through_memory_are_verified(name: str) -> None:
     made = KERNELS[name]

@@ -35,6 +35,7 @@ def checked(first: str, second: str) -> Verdict:
     return check(kernel(text, 2).bind(arrays, grid=1, block=64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("wrong", ["eq", "ne"])
 def test_a_vector_finds_what_another_writes_to_its_second_element(space: str, wrong: str) -> None:

@@ -43,6 +43,7 @@ def test_every_mutant_is_another_kernel_and_the_kernel_stays_as_it_is() -> None:
     assert all(m.loc.short.startswith("copies.py:") and m.what and m.operator for m in found)
 
 
+@pytest.mark.slow
 def test_the_order_of_mutants_is_fixed() -> None:
     first, again = (
         [(m.operator, str(m), printer.text(m.kernel)) for m in mutants(PROGRAM.kernel)]

@@ -227,6 +227,7 @@ def flagged(ctx: tp.Context, flags: Any, *, where: str, sets: bool) -> None:
             more.set(ctx.load(flag[0, 0] if where == "shared" else flags[0]) == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["shared", "global"])
 def test_a_loop_over_a_flag(where: str) -> None:
     for sets, kind in ((True, "RaceError"), (False, "DeadlockError")):

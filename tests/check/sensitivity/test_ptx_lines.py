@@ -31,6 +31,7 @@ def report() -> Sensitivity:
     return launch(CHANGED).sensitivity()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "count", "kind", "answer", "without"),
     [

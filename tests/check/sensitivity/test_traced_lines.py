@@ -27,6 +27,7 @@ def line(of: Sensitivity, what: str) -> Line:
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "kind", "said"),
     [
@@ -82,6 +83,7 @@ def test_ops_of_one_line_are_taken_out_together() -> None:
     assert (row.answer, row.count) == ("load-bearing", 2)
 
 
+@pytest.mark.slow
 def test_a_syncwarp_behind_a_fence_is_for_strict_proxies(report: Sensitivity) -> None:
     """Without it the elected lane may issue its store before the other lanes have fenced; its own
     fence is accepted, with advice.

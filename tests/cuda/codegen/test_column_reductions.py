@@ -20,6 +20,7 @@ def instructions(name: str) -> Counter[str]:
     return Counter(re.findall(r"^\s+(?:@\S+ )?([a-z][\w.:]+)", text, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shuffles", "words"),
     [
@@ -38,6 +39,7 @@ def test_lanes_halve_the_columns_that_they_share(name: str, shuffles: int, words
     assert found["bar.sync"] + found["barrier.sync"] == (2 if words else 0)
 
 
+@pytest.mark.slow
 def test_integers_of_a_tile_are_reduced_by_redux() -> None:
     found = instructions("tile_max_wgmma_int32")
     assert found["redux.sync.max.s32"] == 1

@@ -19,6 +19,7 @@ from tilepipe.ir.program import TensorArg
 BY_NAME = {case.name: case for case in CASES}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(28, suite=7)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles_without_spills(case: Case) -> None:
@@ -27,6 +28,7 @@ def test_compiles_without_spills(case: Case) -> None:
     assert compiled.spill_bytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
@@ -76,6 +78,7 @@ def test_accesses(case: str, words: tuple[str, ...], absent: tuple[str, ...]) ->
     assert [w for w in absent if w in text] == []
 
 
+@pytest.mark.slow
 def test_pairs_are_aligned_where_a_launch_says_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing copies this tensor by TMA, but two columns are one access because it has a box."""
     FakeDriver().install(monkeypatch, launching)

@@ -76,6 +76,7 @@ def instruction(code: str) -> int:
     return int(found, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["f16", "tf32", "f8f6f4"])
 def test_instruction_descriptors(kind: str) -> None:
     cases = [row for row in rows("instruction_descriptors") if row["kind"] == kind]
@@ -88,6 +89,7 @@ def test_instruction_descriptors(kind: str) -> None:
         assert f"tcgen05_mma_{kind}{'_pair' if group == 2 else ''}(" in code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mxf8f6f4", "mxf4", "mxf4nvf4"])
 def test_instruction_descriptors_with_scale_factors(kind: str) -> None:
     cases = [row for row in rows("instruction_descriptors") if row["kind"] == kind]

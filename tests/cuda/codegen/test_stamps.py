@@ -89,6 +89,7 @@ def test_an_elected_arrival_is_noted_by_the_whole_warp() -> None:
     )
 
 
+@pytest.mark.slow
 def test_too_much_to_note() -> None:
     @tp.kernel(grid=1)
     def many(ctx: Any, out: Any) -> None:

@@ -37,6 +37,7 @@ def test_pieces_cover_each_group_once(groups: int, most: int) -> None:
     assert len(found) <= groups // most + most.bit_length()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype"),
     [(128, 256, F32), (128, 24, F32), (64, 104, F32), (128, 208, BF16), (64, 8, BF16)],

@@ -311,6 +311,7 @@ def test_what_changes_the_machine_code_is_compiled_anew(
     assert calls["ptx"] == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_compiled_again_and_repaired(folder: Path, calls: Counter[str]) -> None:
     first = cuda.compile(small())
     (path,) = folder.iterdir()

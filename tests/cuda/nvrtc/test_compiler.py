@@ -29,6 +29,7 @@ def small() -> Builder:
     return b
 
 
+@pytest.mark.slow
 def test_emits() -> None:
     kernel = small().finished()
     cubin, ptx, text = (cuda.compile(kernel, emit=e) for e in ("cubin", "ptx", "cuda"))
@@ -176,6 +177,7 @@ def test_a_launch_with_fewer_registers_than_the_roles_ask_for(
     assert cuda.compile(asking(24, 224, 232)).registers == 160
 
 
+@pytest.mark.slow
 def test_ptxas_really_ignores_registers_that_are_too_few() -> None:
     """An accumulator of 128 registers in 64: the machine code has no setmaxnreg."""
 
@@ -205,6 +207,7 @@ def test_ptxas_really_ignores_registers_that_are_too_few() -> None:
     assert "(C7507)" in compiled.log
 
 
+@pytest.mark.slow
 def test_ptxas_really_reports_spills() -> None:
     b = Builder()
     tile, out = (

@@ -51,6 +51,7 @@ def test_what_is_no_target(arch: Any) -> None:
         generation(arch)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", FAMILY)
 def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:

@@ -235,6 +235,7 @@ WGMMAS = [
 ]
 
 
+@pytest.mark.slow
 def test_wgmma() -> None:
     assert len(WGMMAS) == 3 * (2 * 12 + 5 * 4)
     for instruction in WGMMAS:
@@ -365,6 +366,7 @@ def _scale_copies_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("plant", "check"),

@@ -154,7 +154,7 @@ MASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(5, suite=4, classes=lambda family, mask, of_all: [family, tuple(mask), of_all])
 @pytest.mark.slow
 @pytest.mark.parametrize("of_all", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -186,6 +186,7 @@ def test_right_for_any_mask(
     assert problem.compare(**options).ok
 
 
+@pytest.mark.slow
 def test_options_that_change_scores_hold_within_blocks() -> None:
     problem = Problem(200, 300, "smaller tiles")
     slopes, sinks = (np.array(x, np.float32) for x in ([0.1, 0.02], [1.0, -2.0]))
@@ -200,12 +201,14 @@ def _even_keys(
     return ctx.select((key + query) % 2 == 0, x, -np.inf)
 
 
+@pytest.mark.slow
 def test_a_score_function_gets_the_keys_of_the_tile() -> None:
     problem = Problem(200, 300, "smaller tiles")
     problem.bind(score=_even_keys).run()
     assert problem.compare(score=lambda x, i, j, h: np.where((i + j) % 2 == 0, x, -np.inf)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_blocks_that_are_false_are_not_loaded(family: str) -> None:
     """Weights of 0 times their NaN would be NaN."""
@@ -220,6 +223,7 @@ def test_blocks_that_are_false_are_not_loaded(family: str) -> None:
     assert problem.compare().ok
 
 
+@pytest.mark.slow
 def test_queries_without_keys() -> None:
     problem = Problem(300, 200, "drawn")
     problem.mask[:, :, 1] = False
@@ -229,6 +233,7 @@ def test_queries_without_keys() -> None:
     assert problem.compare().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lists_are_verified(family: str) -> None:
     program, _ = Problem(300, 700, family, batch=1).lists(Window.of(True, (300, None)))

@@ -63,6 +63,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4, suite=2)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
@@ -79,6 +80,7 @@ def test_heads_of_all_sizes(d: int, d_v: int) -> None:
     verify(*operands(70, 150, d=d, d_v=d_v), None, causal=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promote", [False, True])
 def test_operands_stand_for_scaled_ones(promote: bool) -> None:
     rng = np.random.default_rng(0)
@@ -94,6 +96,7 @@ def test_operands_stand_for_scaled_ones(promote: bool) -> None:
     assert np.array_equal(half.astype(np.float32), out.astype(np.float32) / 2)
 
 
+@pytest.mark.slow
 def test_scores_of_scaled_operands_are_changed_after_scaling() -> None:
     options: dict[str, Any] = {
         name: np.full((1, 1), x, np.float32) for name, x in zip(NAMES, (2, 3, 1), strict=True)
@@ -118,6 +121,7 @@ def test_small_weights_are_not_lost() -> None:
     assert out[0, 0, 0, 0] == pytest.approx(want[0, 0, 0, 0], rel=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("s_kv", "d_v"), [(40, 64), (130, 32), (16, 144)])
 def test_values_are_turned_on_the_gpu_as_by_numpy(s_kv: int, d_v: int) -> None:
     _, _, v = operands(1, s_kv, kv_heads=2, d_v=d_v, batch=2)
@@ -176,6 +180,7 @@ def test_weights_are_packed_without_shuffles() -> None:
     assert "pack_e4m3" not in source
 
 
+@pytest.mark.slow
 def test_exponentials_come_before_the_wait_for_the_products_beside_them() -> None:
     q, k, v = operands(64, 512)
     out = np.zeros(q.shape, ml_dtypes.bfloat16)

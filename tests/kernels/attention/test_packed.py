@@ -71,7 +71,8 @@ class Problem:
         return compare_packed(self.out, self.q, self.k, self.v, *bounds, lse=self.lse, **options)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.sampled(6, suite=3, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("cfg", [None, *SMALL.values()], ids=["chosen", "1", "2", "3"])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -115,6 +116,7 @@ def test_steps_of_the_search(number: int, steps: int) -> None:
     assert search_steps(number) == steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("cfg", [None, *SMALL.values()], ids=["chosen", "1", "2", "3"])
 def test_what_other_sequences_hold_does_not_matter(cfg: AttentionConfig | None, bad: float) -> None:
@@ -154,6 +156,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_options_count_places_within_a_sequence(options: dict[str, Any]) -> None:
     problem = Problem(LENGTHS["all kinds"])
@@ -161,6 +164,7 @@ def test_options_count_places_within_a_sequence(options: dict[str, Any]) -> None
     assert problem.compare(**options).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [(in_documents, in_documents_numpy)])
 def test_a_score_function_counts_within_a_sequence(score: tuple[ScoreFunction, NumpyScore]) -> None:
     problem = Problem(LENGTHS["all kinds"])
@@ -168,6 +172,7 @@ def test_a_score_function_counts_within_a_sequence(score: tuple[ScoreFunction, N
     assert problem.compare(score=score[1], causal=True).ok
 
 
+@pytest.mark.slow
 def test_rows_in_no_sequence_are_not_written() -> None:
     problem = Problem([(50, 50), (100, 100), (60, 60)])
     problem.q_bounds, problem.k_bounds = problem.q_bounds[1:3], problem.k_bounds[1:3]
@@ -178,6 +183,7 @@ def test_rows_in_no_sequence_are_not_written() -> None:
     assert np.isnan(problem.lse[:, :50]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers", [(0, 300, 300, 100), (0, 50, 100, 99_999), (-70, 50, 2**31 - 1, -(2**31))]
 )
@@ -201,6 +207,7 @@ def test_sequences_that_came_to_share_rows_are_a_fault() -> None:
         program.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

@@ -65,6 +65,7 @@ def test_windows(s_q: int, s_kv: int, window: Bounds, cfg: AttentionConfig | Non
     verify(problem(s_q, s_kv), cfg, window=window)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cfg", [None, SMALL], ids=["chosen", "small tiles"])
 @pytest.mark.parametrize("window", [None, (40, 3)], ids=["causal", "window"])
 @pytest.mark.parametrize(("s_q", "s_kv"), [(200, 300), (300, 100), (64, 64)])
@@ -126,12 +127,14 @@ def test_softcap(consumers: int) -> None:
     assert not plain.ok, "the cap changes the result"
 
 
+@pytest.mark.slow
 def test_slopes_are_alibi() -> None:
     slopes = np.array([0.5, 0.25], np.float32)
     verify(problem(70, 200), SMALL, causal=True, slopes=slopes)
     verify(problem(70, 200), SMALL, slopes=slopes, softcap=10.0)
 
 
+@pytest.mark.slow
 def test_sinks_take_their_part_of_the_sum() -> None:
     sinks = np.array([1.5, -0.5], np.float32)
     verify(problem(100, 60), SMALL, sinks=sinks)
@@ -153,6 +156,7 @@ def only_even(
     return ctx.select((query + key) % 2 == 0, shifted, -np.inf)
 
 
+@pytest.mark.slow
 def test_a_score_function() -> None:
     def same(x: Any, query: Array, key: Array, head: int) -> Any:
         return np.where((query + key) % 2 == 0, x + 0.25 * head, -np.inf)
@@ -171,6 +175,7 @@ def test_sizes_of_heads(d: int, d_v: int, causal: bool) -> None:
     verify(problem(130, 170, d=d, d_v=d_v), causal=causal)
 
 
+@pytest.mark.slow
 def test_parts_and_stores_of_heads() -> None:
     in_parts = AttentionConfig(bn=64, qk_stages=2)
     verify(problem(130, 70, d=80, d_v=48), in_parts)
@@ -205,6 +210,7 @@ def test_compiles_without_spills(d: int, d_v: int, options: dict[str, Any]) -> N
     assert "C75" not in compiled.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

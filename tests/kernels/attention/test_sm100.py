@@ -102,6 +102,7 @@ def test_every_setting(settings: dict[str, int], d: int) -> None:
         simulate(300, 420, d, seed=1, causal=causal, change=grown(1.7), **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (6, 2), (4, 1)])
 def test_heads_that_share_keys(heads: int, kv_heads: int) -> None:
@@ -115,12 +116,14 @@ def test_dtypes(dtype: Any) -> None:
         simulate(200, 300, d, dtype=dtype, scale=scale, causal=True)
 
 
+@pytest.mark.slow
 def test_without_the_log_sum_exp() -> None:
     problem = Problem(200, 300, lse=False)
     problem.right()
     assert "param lse" not in str(problem.program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [64, 128])
 def test_rows_that_see_no_key(d: int) -> None:
     """With more queries than keys under a causal mask the first see nothing: 0 and -inf, exactly;
@@ -137,6 +140,7 @@ def test_rows_that_see_no_key(d: int) -> None:
         assert np.isfinite(problem.lse[0, 0, ~none]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [BF16, np.float16])
 def test_large_scores(dtype: Any) -> None:
     """Rows that are nearly one-hot, where the maximum grows by much, by little and not at all."""
@@ -152,6 +156,7 @@ def test_large_scores(dtype: Any) -> None:
         Problem(256, 512, 64, dtype=dtype, causal=True, change=change(factor)).right(seed=4)
 
 
+@pytest.mark.slow
 def test_equal_scores() -> None:
     """All keys alike: P is 1 everywhere, the sum the number of keys, the output their mean."""
 
@@ -167,6 +172,7 @@ def test_equal_scores() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["heads first", "packed", "padded"])
 def test_strides(memory: str) -> None:
     """Arrays as frameworks have them: (batch, heads, s, d) in memory; q, k, v in one array; rows
@@ -227,6 +233,7 @@ def test_random_problems(seed: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_derived_counts() -> None:
     for d, lse in itertools.product((64, 128), (False, True)):
         assert counts_of(Problem(256, 256, d, lse=lse).program) == counts()
@@ -259,6 +266,7 @@ def test_the_order_of_the_mmas() -> None:
     assert len(order) == len(found) == 3 * (2 + 4)
 
 
+@pytest.mark.slow
 def test_the_trace_does_not_depend_on_the_shapes() -> None:
     def text(*shape: int, **more: Any) -> str:
         sm100.attention.forget()
@@ -327,6 +335,7 @@ def test_too_much_shared_memory() -> None:
         Problem(128, 128, 128, stages=3)
 
 
+@pytest.mark.slow
 def test_the_default_fills_shared_memory() -> None:
     for d in (64, 128):
         cfg = choose_sm100(d)

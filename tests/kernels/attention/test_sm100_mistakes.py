@@ -192,6 +192,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str, tmp_path: Path) -> None:
@@ -222,6 +223,7 @@ def test_the_kernel_that_mistakes_are_planted_in_is_right(tmp_path: Path) -> Non
     Problem(500, 500, module=module, change=grown(3.0)).right()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("above", "growth", "rescales"),

@@ -71,6 +71,7 @@ def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None
     verify(shape, causal)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
 @pytest.mark.parametrize("consumers", [1, 2, 3])
@@ -104,6 +105,7 @@ def test_right_for_any_lengths(
     verify((1, s_q, s_kv, ratio, 1, d), causal, SMALL[consumers], seed=seed)
 
 
+@pytest.mark.slow
 def test_scales_and_large_scores() -> None:
     verify((1, 100, 100, 1, 1, 64), False, scale=3.0)
     q, k, v = operands((1, 64, 200, 1, 1, 64))

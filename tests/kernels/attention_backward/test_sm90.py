@@ -79,6 +79,7 @@ class Problem:
         assert [x.ok for x in found] == [True] * 3, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_gradients_are_those_of_float64(shape: Shape, causal: bool) -> None:
@@ -87,6 +88,7 @@ def test_gradients_are_those_of_float64(shape: Shape, causal: bool) -> None:
     problem.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_bands_of_heads(group: int) -> None:
     problem = Problem((2, 64, 256, 3, 3, 64), True, tp.float16, cfg=BackwardConfig(group=group))
@@ -94,6 +96,7 @@ def test_bands_of_heads(group: int) -> None:
     problem.verify()
 
 
+@pytest.mark.slow
 def test_a_mask_that_begins_at_the_first_key_leaves_keys_that_no_query_sees() -> None:
     problem = Problem((1, 100, 300, 1, 1, 64), True, align="first")
     problem.run()
@@ -102,6 +105,7 @@ def test_a_mask_that_begins_at_the_first_key_leaves_keys_that_no_query_sees() ->
     assert not problem.dv[:, 100:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
 def test_turns_fix_the_order_of_sums(d: int, causal: bool) -> None:
@@ -116,6 +120,7 @@ def test_turns_fix_the_order_of_sums(d: int, causal: bool) -> None:
     assert problem.space.turns.max() == 4  # tiles of keys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deterministic", [False, True], ids=["any order", "in turns"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
@@ -130,6 +135,7 @@ def test_every_form_is_verified(d: int, causal: bool, deterministic: bool) -> No
         program.run()
 
 
+@pytest.mark.slow
 def test_without_the_wait_for_a_turn_the_order_is_not_fixed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

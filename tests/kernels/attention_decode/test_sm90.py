@@ -55,6 +55,7 @@ def test_the_printed_kernel_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3, suite=2, classes=lambda lengths, sms: [tuple(lengths), sms])
 @pytest.mark.parametrize("sms", [1, 3, 8])
 @pytest.mark.parametrize(
     "lengths",
@@ -93,6 +94,7 @@ def test_sequences_of_any_lengths(lengths: list[int], sms: int) -> None:
         assert found.ok, found
 
 
+@pytest.mark.slow
 def test_a_query_without_keys_has_zeros() -> None:
     q = np.ones((1, 2, 2, 64), ml_dtypes.bfloat16)
     k = np.full((1, 64, 1, 64), np.nan, ml_dtypes.bfloat16)
@@ -104,6 +106,7 @@ def test_a_query_without_keys_has_zeros() -> None:
     assert lse[0, 0].tolist() == [-np.inf, 8.0]
 
 
+@pytest.mark.slow
 def test_without_lengths_the_whole_cache_is_seen() -> None:
     rng, dtype = np.random.default_rng(0), tp.float16
     lengths = np.full(2, 200, np.int32)
@@ -116,6 +119,7 @@ def test_without_lengths_the_whole_cache_is_seen() -> None:
     assert found.ok, found
 
 
+@pytest.mark.slow
 def test_the_reference_notices_a_wrong_element() -> None:
     case = made("default")
     case.program.run()
@@ -125,6 +129,7 @@ def test_the_reference_notices_a_wrong_element() -> None:
     assert (found.ok, found.worst_at) == (False, (1, 0, 3, 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "written"),
     [
@@ -215,6 +220,7 @@ def test_mutants_of_what_brings_parts_together_are_found() -> None:
     assert count >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["relaxed", "release", "acquire"])
 def test_a_ticket_that_orders_too_little_is_a_race(
     order: str, monkeypatch: pytest.MonkeyPatch
@@ -319,6 +325,7 @@ def test_settings_that_there_cannot_be(settings: dict[str, Any], words: str) -> 
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_page_that_is_no_part_of_a_tile() -> None:
     """Neither divides the other; three pages make up a tile."""
     big = np.zeros((5, 64, 2, 64), HALF)

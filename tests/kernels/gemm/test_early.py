@@ -28,6 +28,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 SHAPE = 200, 392, 136
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4, suite=2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_bits_as_after_the_wait(family: str) -> None:

@@ -43,12 +43,14 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting(config: dict[str, Any]) -> None:
     simulate(264, 296, 200, clusters=2, seed=1, **config)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)

@@ -106,6 +106,7 @@ def test_arrivals(cluster: tuple[int, int, int]) -> None:
     assert found == want
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
@@ -132,6 +133,7 @@ def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
     assert found == want
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_arrival_belongs_to_a_complete_phase(cluster: tuple[int, int, int]) -> None:

@@ -47,6 +47,7 @@ def shape_of(cluster: tuple[int, int, int, int]) -> dict[str, Any]:
     return dict(zip(("cluster", "cluster_n", "cta_group", "split_k"), cluster, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5, suite=3)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
@@ -66,6 +67,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3, suite=3)
 @pytest.mark.parametrize("parts", [2, 4, 8])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -91,6 +93,7 @@ def test_parts_of_k(steps: int) -> None:
     assert [sum(cta) for cta in run.completions["sums.empty"]] == [2] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", [(1, 1, 1, 2), (1, 1, 1, 4), (2, 1, 2, 2)], ids=str)
 def test_the_bits_do_not_depend_on_the_order_of_events(
@@ -406,6 +409,7 @@ def test_k_is_not_split_where_a_batch_fills_the_chip(batch: int, split_k: int) -
     assert choose(problem, tp.B200).split_k == split_k
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 def test_what_is_chosen_fits(out: Any) -> None:

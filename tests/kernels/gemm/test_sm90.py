@@ -259,6 +259,7 @@ def program(orders: str = "CC", **settings: Any) -> tp.Program:
     return gemm.bind(a, b, np.zeros((512, 512), BF16), GemmConfig(**settings))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6, suite=3)
 @pytest.mark.parametrize(
     "config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str

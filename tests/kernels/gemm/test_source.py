@@ -27,7 +27,8 @@ from tilepipe.testing import compare
 BF16 = ml_dtypes.bfloat16
 
 
-@pytest.mark.sampled(5, suite=2)
+@pytest.mark.slow
+@pytest.mark.sampled(5, suite=3, classes=lambda family, out, slots: [family, out, slots])
 @pytest.mark.parametrize("slots", [1, 2, 3])
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("family", SOURCES)

@@ -40,6 +40,7 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -103,6 +104,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -138,6 +140,7 @@ def test_trip_counts(steps: int, group: int) -> None:
     assert sum(map(sum, run.completions["inputs.empty"])) == 5 * steps * group
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [BF16, np.float16, np.float32], ids=str)
 @pytest.mark.parametrize(
@@ -175,6 +178,7 @@ def test_one_wrong_scale_is_seen(kind: str) -> None:
     assert comparison.worst_at[0] == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("side", ["sfa", "sfb"])
 def test_a_scale_that_is_no_number(kind: str, side: str) -> None:

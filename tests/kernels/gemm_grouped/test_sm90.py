@@ -35,6 +35,7 @@ def test_every_family_is_right(family: str) -> None:
         assert run.advice == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("family", ["one consumer", "cluster", "ping-pong"])
@@ -45,6 +46,7 @@ def test_offsets(offsets: str, family: str) -> None:
     assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offsets", OFFSETS)
 def test_padded_groups(offsets: str) -> None:
     """The same numbers count rows of each group: below 0 none, beyond the matrix all."""
@@ -121,6 +123,7 @@ def grouped_product(sizes: list[int], more: int, seed: int) -> None:
     p.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("order", ["row", "col"])
@@ -130,6 +133,7 @@ def test_output_dtypes_and_orders(out: str, order: str) -> None:
     p.verify()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("dtype", ["float8_e4m3", "bfloat16"])
 def test_scales(dtype: str, scaled: bool) -> None:
@@ -282,7 +286,7 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
     ("given", "rule"),
     [
         ({"cluster": 0}, "cluster must be at least 1"),
-        ({"bm": 100}, "bm must be 64 or 128 rows for each of the 2 warpgroups of a tile"),
+        ({"bm": 100}, "bm must be 64, 128 or 192 rows for each of the 2 warpgroups of a tile"),
         (
             {"schedule": "pingpong", "consumers": 3, "bm": 192},
             "schedule pingpong takes 2 consumers",

@@ -38,6 +38,7 @@ def test_every_family_is_right(family: str, padded: bool) -> None:
     assert run.advice == []
 
 
+@pytest.mark.slow
 @FORMS
 @pytest.mark.sampled(9, suite=3)
 @pytest.mark.parametrize("offsets", OFFSETS)
@@ -51,7 +52,7 @@ def test_offsets(offsets: str, family: str, padded: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, suite=3, classes=lambda family, seed: [family, seed])
 @pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "tall"])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_one_cluster_that_goes_through_all_groups(family: str, seed: int) -> None:
@@ -92,6 +93,7 @@ def test_any_sizes(sizes: list[int], more: int, padded: bool, seed: int) -> None
         assert p.compare().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_output_dtypes(out: str) -> None:
     p = product("empty ones", out=out)

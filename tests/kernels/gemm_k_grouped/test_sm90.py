@@ -65,6 +65,7 @@ def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
         assert p.compare().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_output_dtypes(out: str) -> None:
     p = product("empty ones", dtype="float16", out=out)

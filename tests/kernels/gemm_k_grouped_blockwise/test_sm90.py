@@ -55,6 +55,7 @@ def test_one_cluster_that_goes_through_all_groups(family: str, seed: int) -> Non
     assert p.compare().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_output_dtypes(out: str) -> None:
     p = product(out=out)
@@ -79,6 +80,7 @@ def test_values_of_other_groups_do_not_count() -> None:
     assert np.isnan(p.c[4]).sum() == p.c.shape[1]
 
 
+@pytest.mark.slow
 def test_the_reference_sees_a_wrong_element_and_one_that_should_be_zero() -> None:
     p = product(out="float32", **FAMILIES["one consumer"])
     p.program.run()

@@ -27,6 +27,7 @@ def test_weight_and_bias_may_be_left_out(weighted: bool, biased: bool) -> None:
     assert reference.compare(reference.layer_norm(y, x, weight, bias, 1e-5)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cfg", [None, RowConfig(threads=32, warpgroups=1, parts=4, cluster=2)])
 def test_a_mean_far_from_zero(cfg: RowConfig | None) -> None:
     """Where a mean of squares minus the square of the mean would have no digit left."""

@@ -10,6 +10,7 @@ from tilepipe import cuda
 from tilepipe.kernels.rows.column_sums import column_sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [((1, 1, 1), "float32"), ((2, 300, 70), "bfloat16"), ((1, 128, 64), "float16")],

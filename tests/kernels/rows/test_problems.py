@@ -39,6 +39,7 @@ def case(kernel: str, name: str, backward: bool, chip: tp.Chip | None = None) ->
     return spec.make(settings, 3, chip or tp.Chip(sms=2, clusters=()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kernel", ROWS)
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -113,6 +113,7 @@ def decided(program: tp.Program) -> list[Verdict]:
 WAYS = ("reduced box", "reduced fragment", "box", "fragment", "atomic")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(10, suite=3)
 @pytest.mark.parametrize("first", WAYS[:2])
 @pytest.mark.parametrize("second", WAYS)

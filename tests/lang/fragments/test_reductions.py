@@ -86,6 +86,7 @@ def test_only_warps_that_hold_other_elements_share_memory() -> None:
         assert [b.cols for b in kernel.buffers] == ([] if words is None else [words]), text
 
 
+@pytest.mark.slow
 def test_a_scalar_of_a_tile_decides_a_branch() -> None:
     """It is the same in all threads of the warpgroup."""
 

@@ -282,6 +282,7 @@ def problem(thing: object, name: str, kept: dict[type, Any]) -> str:
     return "" if is_data(used[0]) or looked_at else f"gives {used[0]!r}"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__qualname__)
 def test_every_member_refuses_outside_its_trace(cls: type, kept: dict[type, Any]) -> None:

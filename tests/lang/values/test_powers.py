@@ -115,6 +115,7 @@ def narrow(ctx: tp.Context, x: Any, halves: Any, out: Any, inverses: Any) -> Non
         ctx.store_global(inverses, (0, 0), ctx.load_global(halves, (0, 0), (64, 8)) ** -2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["simulator", "ptx"])
 def test_narrow_powers_wrap_round_and_are_rounded_once(reader: str) -> None:
     x, halves = np.full((64, 8), 12, np.int8), np.full((64, 8), 300, np.float16)

@@ -55,6 +55,7 @@ def copies(writer: str = "", reader: str = "") -> Launch:
     return bound(COPIES.format(writer=writer, reader=reader))
 
 
+@pytest.mark.slow
 def test_copies_of_two_ctas_need_no_fence_in_practice() -> None:
     verdict = check(copies())
     assert verdict.ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from tilepipe.machine.memory.byte_sets import ByteSet, LaneBytes, one_lane_each
@@ -14,6 +15,7 @@ def of(members: set[int]) -> ByteSet:
     return ByteSet.of(np.array(sorted(members)))
 
 
+@pytest.mark.slow
 @given(addresses, addresses)
 def test_sets(a: set[int], b: set[int]) -> None:
     x, y = of(a), of(b)
@@ -28,6 +30,7 @@ def test_sets(a: set[int], b: set[int]) -> None:
 lanes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(lanes, lanes)
 def test_program_order_of_lanes(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     """Program order settles it where each byte in common is one and the same lane's."""

@@ -40,6 +40,7 @@ SITE = Site(0, Loc("copy.ptx", 1), "copy", "copy", "r", None, None)  # type: ign
 MEMORY = 1 << 16  # bytes of a case
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_the_driver() -> None:
     """For all that it encodes; it refuses what `broken_rule` names."""
     data = np.load(GOLDEN / "tensor_maps_h100.npz")

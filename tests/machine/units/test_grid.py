@@ -258,6 +258,7 @@ def test_what_a_response_says() -> None:
     assert seen == {both, first, second}
 
 
+@pytest.mark.slow
 def test_a_loop_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     @tp.kernel(grid=2)
     def counts(ctx: tp.Context, out: Any) -> None:

@@ -30,6 +30,7 @@ def test_each_disagreement_on_mutants_of_a_kernel_is_explained(kernel: str) -> N
     assert [p for p in found if not p.agrees and not reason(p)] == []
 
 
+@pytest.mark.slow
 def test_stored_results_are_not_found_again(tmp_path: Path) -> None:
     results, out = tmp_path / "results.jsonl", tmp_path / "page.md"
     arguments = ["--groups", "mutants", "--only", "01_two", "--rounds", "2"]

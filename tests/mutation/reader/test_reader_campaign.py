@@ -14,6 +14,7 @@ from tilepipe.ptx.numerics import carry, logic
 PAGE = Path(__file__).parents[3] / "docs" / "generated" / "ptx-planted.md"
 
 
+@pytest.mark.slow
 def test_a_planted_mistake_is_there_within_the_block_alone() -> None:
     table = dict(logic._PERMUTATIONS)
     edits = (
@@ -36,6 +37,7 @@ def test_what_does_not_stand_there_cannot_be_planted() -> None:
         raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", PAIRS[5:7] + PAIRS[2:4], ids=lambda m: m.name)
 def test_errors_that_could_cancel_are_noticed(mistake: Mistake) -> None:
     assert judge(mistake).witness

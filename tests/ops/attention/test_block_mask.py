@@ -28,6 +28,7 @@ def arrays() -> tuple[list[Array], Array]:
     return drawn, rng.random((1, 4, 4, 10)) < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_numpy_arrays(causal: bool) -> None:
     given, mask = arrays()
@@ -39,6 +40,7 @@ def test_numpy_arrays(causal: bool) -> None:
     assert np.array_equal(again.swapaxes(1, 2).view(np.uint16), out.view(np.uint16))
 
 
+@pytest.mark.slow
 def test_blocks_have_128_queries_and_keys_unless_said() -> None:
     given, _ = arrays()
     mask = np.array([[False, True, True], [True, False, False]])[None, None]
@@ -46,6 +48,7 @@ def test_blocks_have_128_queries_and_keys_unless_said() -> None:
     assert compare_attention(out, *given, block_mask=mask).ok
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_a_view_is_read_where_it_lies() -> None:
     given, mask = arrays()
     wide = np.zeros((1, 4, 8, 10), np.bool_)

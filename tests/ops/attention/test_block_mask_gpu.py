@@ -42,11 +42,13 @@ def call(given: list[Any], mask: Any) -> Any:
     return attention(*given, block_mask=mask, block_size=BLOCK, **options)
 
 
+@pytest.mark.slow
 def test_tensors_on_the_cpu_are_simulated() -> None:
     given, mask = tensors()
     right(call(given, mask), mask, causal=True)
 
 
+@pytest.mark.slow
 def test_values_and_plans(gpu: Emulator) -> None:
     """One plan for all masks of a shape, whose lists are written anew each time."""
     given, mask = tensors()
@@ -59,6 +61,7 @@ def test_values_and_plans(gpu: Emulator) -> None:
     assert (gpu.lists, gpu.launches, len(gpu.bound)) == (3, 4, 2)
 
 
+@pytest.mark.slow
 def test_masks_of_another_layout_have_a_plan_of_their_own(gpu: Emulator) -> None:
     given, mask = tensors()
     right(call(given, mask), mask, causal=True)
@@ -70,6 +73,7 @@ def test_masks_of_another_layout_have_a_plan_of_their_own(gpu: Emulator) -> None
     assert len(gpu.bound) == 3
 
 
+@pytest.mark.slow
 def test_compile(gpu: Emulator) -> None:
     given, mask = tensors()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
@@ -77,6 +81,7 @@ def test_compile(gpu: Emulator) -> None:
     assert gpu.lists == 1
 
 
+@pytest.mark.slow
 def test_the_operator_has_blocks_of_128_unless_said(gpu: Emulator) -> None:
     given, _ = tensors()
     mask = torch.tensor([[False, True, True], [True, False, False]])[None, None]

@@ -52,6 +52,7 @@ def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> 
     assert found.ok, found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize("dtype", [BF16, torch.float16])
@@ -170,6 +171,7 @@ def test_out_has_a_new_version(gpu: Emulator) -> None:
     assert out._version > before
 
 
+@pytest.mark.slow
 def test_plans_are_found_again_and_limited(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         attention(*operands())

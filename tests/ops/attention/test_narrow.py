@@ -35,6 +35,7 @@ def scaled(*arrays: Array) -> dict[str, Any]:
     return dict(zip(("q_scales", "k_scales", "v_scales"), arrays, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_simulated(layout: str) -> None:
     q, k, v = operands()
@@ -50,6 +51,7 @@ def test_simulated(layout: str) -> None:
     assert found.ok, found
 
 
+@pytest.mark.slow
 def test_numbers_and_dtypes_of_results() -> None:
     q, k, v = operands(d_v=80)
     out = attention(q, k, v, q_descale=2.0, k_descale=np.float32(0.5), v_descale=4)
@@ -62,6 +64,7 @@ def test_numbers_and_dtypes_of_results() -> None:
     assert np.array_equal(halves, given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "given", "accumulate"),
     [
@@ -156,6 +159,7 @@ def test_descales_and_other_results_are_of_8_bits_alone() -> None:
         attention(q, k, v, out_dtype="bfloat16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zero", ["q_descale", "k_descale"])
 @pytest.mark.parametrize("softcap", [0.0, 5.0])
 def test_a_descale_of_0_makes_scores_0(zero: str, softcap: float) -> None:
@@ -178,6 +182,7 @@ def test_a_descale_of_0_makes_scores_0(zero: str, softcap: float) -> None:
     assert not np.isnan(attention(q, k, v, **options).astype(np.float32)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -199,6 +204,7 @@ def test_descales_broadcast(given: Any) -> None:
     assert np.array_equal(got.view(np.uint16), want.view(np.uint16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "d_v"), [(16, 64), (80, 192), (208, 64), (32, 96)])
 def test_heads_that_no_narrow_swizzle_divides(d: int, d_v: int) -> None:
     """K and V are then padded to the widest swizzle, and an output tile would have no whole span:
@@ -210,6 +216,7 @@ def test_heads_that_no_narrow_swizzle_divides(d: int, d_v: int) -> None:
     assert found.ok, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [32, 96, 160])
 def test_blocks_of_keys(keys: int) -> None:
     q, k, v = operands(70, 170)

@@ -65,6 +65,7 @@ def test_dtypes_of_results(gpu: Emulator) -> None:
     assert attention(q, k[:, :0], v[:, :0]).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_numbers_for_q_and_k_under_the_compiler(gpu: Emulator) -> None:
     q, k, v = tensors(*operands(20, 20))
 
@@ -91,6 +92,7 @@ def test_under_the_compiler_and_without_data(gpu: Emulator) -> None:
             assert (made.dtype, made.shape) == (wanted, q.shape)
 
 
+@pytest.mark.slow
 def test_numbers_and_broadcast_tensors_are_no_part_of_a_plan(gpu: Emulator) -> None:
     """A scale may change with each call: no new plan, and no other kernel."""
     arrays = operands()
@@ -103,6 +105,7 @@ def test_numbers_and_broadcast_tensors_are_no_part_of_a_plan(gpu: Emulator) -> N
     assert (gpu.launches, len(gpu.bound), len(torch_attention.plans.plans)) == (5, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_descale_that_requires_a_gradient_is_refused(gpu: Emulator) -> None:
     q, k, v = tensors(*operands())
     for name in ("q_descale", "k_descale", "v_descale"):

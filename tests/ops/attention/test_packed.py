@@ -41,6 +41,7 @@ def call(q: Any, k: Any, v: Any, q_bounds: Any, k_bounds: Any, **options: Any) -
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d_v", [64, 40])
 def test_numpy_arrays(d_v: int, causal: bool) -> None:

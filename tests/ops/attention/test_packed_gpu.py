@@ -34,10 +34,12 @@ def right(out: Any, lse: Any, **options: Any) -> None:
     assert compare_packed(got, *arrays(), lse=lse.numpy(), **options).ok
 
 
+@pytest.mark.slow
 def test_tensors_on_the_cpu_are_simulated() -> None:
     right(*call(*tensors(), causal=True, return_lse=True), causal=True)
 
 
+@pytest.mark.slow
 def test_values_and_plans(gpu: Emulator) -> None:
     given = tensors()
     for _ in range(2):
@@ -57,6 +59,7 @@ def test_without_keys_rows_in_no_sequence_are_not_written(gpu: Emulator) -> None
     assert gpu.launches == 0
 
 
+@pytest.mark.slow
 def test_rows_in_no_sequence_keep_what_out_has(gpu: Emulator) -> None:
     """Under the compiler, too, where the operator has a result of its own."""
     q, k, v, q_bounds, k_bounds = tensors()
@@ -72,6 +75,7 @@ def test_rows_in_no_sequence_keep_what_out_has(gpu: Emulator) -> None:
     right(out[3:-5], call(*tensors(), return_lse=True)[1])
 
 
+@pytest.mark.slow
 def test_the_longest_sequence_is_no_reason_to_compile_again(gpu: Emulator) -> None:
     """Once for the first number, and once for any."""
     counter = CompileCounterWithBackend("aot_eager")

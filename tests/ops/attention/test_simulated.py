@@ -200,6 +200,7 @@ def test_booleans_of_numpy() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.slow
 def test_every_option_reaches_the_kernel() -> None:
     rng = np.random.default_rng(3)
     q, k, v = (

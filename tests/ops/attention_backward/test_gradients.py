@@ -40,6 +40,7 @@ def arrays(*given: Any) -> tuple[Array, ...]:
     return tuple(x.detach().float().numpy() for x in given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_dlse", [False, True])
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16], ids=str)
 def test_numpy(dtype: tp.DType, with_dlse: bool) -> None:
@@ -54,6 +55,7 @@ def test_numpy(dtype: tp.DType, with_dlse: bool) -> None:
     assert all(x.ok for x in found), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize("align", ["last", "first"])
 def test_autograd(layout: str, align: str) -> None:
@@ -72,6 +74,7 @@ def test_autograd(layout: str, align: str) -> None:
     assert all(x.ok for x in found), found
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_sum_is_one_number_expanded() -> None:
     q, k, v, dout = operands((1, 40, 60, 1, 1, 64, 64))
     given = tensors(q, k, v)
@@ -81,6 +84,7 @@ def test_the_gradient_of_a_sum_is_one_number_expanded() -> None:
     assert all(x.ok for x in found), found
 
 
+@pytest.mark.slow
 def test_a_compiled_step_has_the_same_gradients() -> None:
     given = tensors(*operands((1, 40, 60, 2, 1, 64, 64))[:3])
 
@@ -101,6 +105,7 @@ def fused(dtype: Any, s: int = 70) -> Any:
     return torch.tensor(values).to(dtype).requires_grad_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_views_of_a_fused_projection_and_a_scale(dtype: Any) -> None:
     qkv = fused(dtype)
@@ -117,6 +122,7 @@ def test_views_of_a_fused_projection_and_a_scale(dtype: Any) -> None:
     assert error < (4e-3 if dtype is torch.bfloat16 else 5e-4)
 
 
+@pytest.mark.slow
 def test_autocast_casts_before_anything_is_checked() -> None:
     q, k, v = (x.float().detach().requires_grad_() for x in fused(torch.float16).unbind(2))
     torch.set_autocast_enabled("cuda", True)
@@ -145,6 +151,7 @@ def test_rows_without_keys_pass_no_gradient_on() -> None:
     assert all(x.ok for x in found), found
 
 
+@pytest.mark.slow
 def test_a_fixed_order_is_that_of_pytorchs_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
@@ -185,6 +192,7 @@ def test_there_is_no_second_derivative() -> None:
         (q.sum() + dq.float().square().sum()).backward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_the_operator_is_what_it_says(layout: str) -> None:
     q, k, v, dout = (x.detach() for x in tensors(*operands((1, 40, 60, 2, 1, 64, 48))))
@@ -199,6 +207,7 @@ def test_the_operator_is_what_it_says(layout: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_only_what_requires_a_gradient_gets_one() -> None:
     q, k, v = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
     ops.attention(q, k.detach(), v).sum().backward()
@@ -216,6 +225,7 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
     assert not any(x.grad.any() for x in (q, k, v))
 
 
+@pytest.mark.slow
 def test_the_gradients_by_hand_in_a_whole_graph() -> None:
     q, k, v, dout = (x.detach() for x in tensors(*operands((1, 40, 60, 1, 1, 64, 64))))
     out, lse = ops.attention(q, k, v, return_lse=True)

@@ -88,6 +88,7 @@ def right(out: Any, q: Any, cache: CacheArrays, lengths: Any = LENGTHS, lse: Any
     assert found.ok, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [0, 16])
 def test_values(gpu: Emulator, page: int) -> None:
     given, q, cache = tensors(page, tokens=2)
@@ -98,6 +99,7 @@ def test_values(gpu: Emulator, page: int) -> None:
     right(written, q, cache)
 
 
+@pytest.mark.slow
 def test_lengths_are_those_of_the_launch(gpu: Emulator) -> None:
     """One plan, whatever they are; the host has not read them."""
     given, q, cache = tensors()
@@ -107,6 +109,7 @@ def test_lengths_are_those_of_the_launch(gpu: Emulator) -> None:
     assert len(gpu.bound) == 1
 
 
+@pytest.mark.slow
 def test_tickets_are_of_a_stream_and_of_each_graph(
     gpu: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +125,7 @@ def test_tickets_are_of_a_stream_and_of_each_graph(
     assert list(counters._counters.values()) == [kept]
 
 
+@pytest.mark.slow
 def test_the_operator_and_the_compiler(gpu: Emulator) -> None:
     given, q, cache = tensors(16)
 

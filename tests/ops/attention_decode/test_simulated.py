@@ -23,6 +23,7 @@ def operands(
     return q, random_cache(rng, LENGTHS, 160, 2, 64, dtype, page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [0, 16])
 @pytest.mark.parametrize("causal", [False, True])
 def test_numpy(page: int, causal: bool) -> None:
@@ -36,6 +37,7 @@ def test_numpy(page: int, causal: bool) -> None:
     assert np.array_equal(written, out)
 
 
+@pytest.mark.slow
 def test_settings_and_scale_reach_the_kernel() -> None:
     q, cache = operands(dtype=tp.float16)
     out = attention_decode(
@@ -45,6 +47,7 @@ def test_settings_and_scale_reach_the_kernel() -> None:
     assert found.ok, found
 
 
+@pytest.mark.slow
 def test_parts_of_larger_arrays_are_read_where_they_lie() -> None:
     q, cache = operands()
     wide = np.zeros((3, 1, 12, 64), q.dtype)  # q, k and v of a fused projection
@@ -126,6 +129,7 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [-1, 4, 999])
 def test_pages_that_are_not_in_the_cache(number: int) -> None:
     """Entries that a sequence needs are asked, others may be anything."""

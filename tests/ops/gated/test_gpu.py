@@ -30,6 +30,7 @@ def right(c: Any, a: Any, gate: Any, up: Any, activation: str = "silu") -> bool:
     return reference.compare(got, x, g, u, activation).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [40, 37])
 def test_tensors_of_any_layout(gpu: Emulator, k: int) -> None:
     a, gate, up = tensors(k=k)

@@ -194,6 +194,7 @@ def test_fp8_with_groups_of_k(gpu: Emulator) -> None:
     assert read == ["a", "b", "a_scales", "b_scales"]  # in place
 
 
+@pytest.mark.slow
 def test_expected_rows_are_no_reason_to_compile_again(gpu: Emulator) -> None:
     """Once for the first number, and once for any."""
     a, b = torch.ones((2, 64, 32)), torch.ones((2, 32, 64))
@@ -209,6 +210,7 @@ def test_expected_rows_are_no_reason_to_compile_again(gpu: Emulator) -> None:
     assert counter.frame_count == 2
 
 
+@pytest.mark.slow
 def test_expected_rows_that_are_about_equal_share_a_plan(gpu: Emulator) -> None:
     a, b = torch.zeros((2, 640, 32)).half(), torch.zeros((2, 32, 64)).half()
     rows = torch.ones(2, dtype=torch.int32)

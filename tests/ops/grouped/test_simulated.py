@@ -19,6 +19,7 @@ def right(c: Any, before: Any, a: Any, b: Any, offsets: Any) -> bool:
     return reference.compare(c, before, a, b.swapaxes(1, 2), offsets).ok
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("out_dtype", [None, "bfloat16", "float32"])
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def test_numpy(out_dtype: str | None, settings: dict[str, Any]) -> None:
     assert right(c, np.zeros_like(c), a, b, offsets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [40, 37, 1, 0])
 def test_numpy_layouts_and_rows_that_are_kept(k: int) -> None:
     a, b, offsets = operands(k=k, n=21)
@@ -112,6 +114,7 @@ def test_numpy_groups_of_k_without_anything(m: int, k: int, n: int) -> None:
 ROWS = np.array([5, 0, 100, 1000], np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [40, 37, 0])
 def test_numpy_padded_groups(k: int) -> None:
     rng = np.random.default_rng(0)
@@ -125,6 +128,7 @@ def test_numpy_padded_groups(k: int) -> None:
     assert not grouped_matmul(a, b, rows=ROWS)[1].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [False, True], ids=["rows", "padded"])
 def test_numpy_fp8(padded: bool) -> None:
     a, b, scale_a, scale_b = fp8_operands(padded)
@@ -147,6 +151,7 @@ def test_numpy_fp8(padded: bool) -> None:
     np.testing.assert_allclose(again.astype(np.float32), c, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_numpy_fp8_with_groups_of_k() -> None:
     """Offsets below k are rounded down to blocks."""
     a, b, scale_a, scale_b = fp8_operands_of_k()

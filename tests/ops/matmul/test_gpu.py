@@ -307,6 +307,7 @@ def test_plans_keep_no_tensor_alive(gpu: Emulator) -> None:
     assert [ref() for ref in kept] == [None, None, None]
 
 
+@pytest.mark.slow
 def test_threads(gpu: Emulator) -> None:
     operands = [
         (tensor(8 * (i % 3) + 8, 16, seed=i), tensor(16, 8, seed=i + 50)) for i in range(12)

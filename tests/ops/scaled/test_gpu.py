@@ -181,6 +181,7 @@ def test_plans_are_remembered_by_what_decides(gpu: Emulator) -> None:
     assert gpu.bound[-1]["cfg"] == GemmConfig(bk=128, bm=64, consumers=1)
 
 
+@pytest.mark.slow
 def test_the_configuration_of_blocks_is_chosen(gpu: Emulator) -> None:
     product(operands("block", (64, 4096, 256)))
     problem = Problem(64, 4096, 256, dtype=tp.float8_e4m3, scales="block")

@@ -135,6 +135,7 @@ def test_a_scale_that_is_no_number_makes_its_products_none(recipe: str) -> None:
     assert recipe == "tensor" or not np.isnan(c[:-1]).any()
 
 
+@pytest.mark.slow
 def test_settings_are_those_of_the_kernel() -> None:
     check(operands("row", (300, 200, 300)), bm=64, consumers=1, bn=64, accumulate="promote")
     check(operands("block", (300, 200, 300)), bm=64, consumers=1, bn=64, cluster=2)
@@ -186,6 +187,7 @@ def check_kind(c: Array, given: tuple[Any, ...], scale: Any = 1.0) -> None:
     assert comparison.ok, comparison
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 32), (70, 40, 96), (129, 136, 352), (8, 300, 1024)], ids=str
@@ -203,6 +205,7 @@ def test_block_scaled(kind: str, shape: tuple[int, int, int]) -> None:
         assert again.tobytes() == c.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_options_of_block_scaled(kind: str) -> None:
     given = a, b, scale_a, scale_b, *_ = quantized(kind, 70, 40, 96)

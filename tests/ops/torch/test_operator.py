@@ -133,6 +133,7 @@ def test_without_a_gradient_the_dispatcher_is_not_asked(
     assert called == [2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["recorded", "operator"])
 def test_both_ways_of_a_gradient_are_one_formula(
     exact: Emulator, monkeypatch: pytest.MonkeyPatch, case: str
@@ -377,6 +378,7 @@ def test_negative_views(gpu: Emulator) -> None:
     assert len(torch_plan.plans.plans) >= 1
 
 
+@pytest.mark.slow
 def test_the_first_call_of_a_process_may_be_traced() -> None:
     """torch.compile follows import statements, and no other import of the operators."""
     code = """
@@ -392,6 +394,7 @@ print(tuple(compiled(x).shape))
     assert (done.returncode, done.stdout) == (0, "(64, 64)\n"), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_errors_of_a_traced_call() -> None:
     """A graph breaks at one, and the call raises it; of a whole graph PyTorch says that the code
     raised. Without the mend (an `__init__` of the errors that calls `super()`) it spoke of that.

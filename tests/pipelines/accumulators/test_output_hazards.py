@@ -59,6 +59,7 @@ def test_freed_by_hand() -> None:
     right(epilogue=in_epilogue(free))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_freed_before_its_loads_are_waited_for(before: bool) -> None:
     words = (
@@ -75,6 +76,7 @@ def test_freed_before_its_loads_are_waited_for(before: bool) -> None:
     )
 
 
+@pytest.mark.slow
 def test_freed_without_a_fence() -> None:
     words = (
         "no tcgen05.fence::before_thread_sync",
@@ -171,6 +173,7 @@ def other_lane(p: Parts) -> None:
                     p.ctx.mma_commit(tiles.mbar(), mask=p.release_mask())  # <other lane>
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2])
 def test_committed_by_another_lane(group: int) -> None:
     words = (
@@ -242,6 +245,7 @@ def one_ahead(p: Parts) -> None:
                 tp.mma_arrive(pipe.producer_mbar(held))
 
 
+@pytest.mark.slow
 def test_two_accumulators_needed() -> None:
     right(mma=one_ahead, stages=2, outputs=typed)
     words: tuple[str, ...] = (
@@ -277,6 +281,7 @@ def crossed_take(p: Parts) -> None:
             ctx.store_global(p.out, (p.row(tile), 0), part)
 
 
+@pytest.mark.slow
 def test_crossed_orders_of_the_two_sides() -> None:
     right(epilogue=crossed_take, stages=2, outputs=typed)
     words = (
@@ -445,6 +450,7 @@ def test_a_terminal_barrier_before_the_epilogue_is_done() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_results_do_not_depend_on_the_number_of_accumulators() -> None:
     outs = []
     for stages in (1, 2, 4):

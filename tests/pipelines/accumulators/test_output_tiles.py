@@ -140,6 +140,7 @@ TAKES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize(
@@ -375,6 +376,7 @@ def test_tensor_memory_of_another_group() -> None:
         gemm(load=lambda p: [tp.OutputTilePipeline.allocate(p.ctx, p.outputs.config)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2])
 def test_init_barriers_with_the_counts_of_the_rule(group: int) -> None:
     right(outputs=by_hand(group=group, counts=(1, 128 * group)), group=group)

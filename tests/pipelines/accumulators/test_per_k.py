@@ -73,6 +73,7 @@ def added_up(p: Parts) -> None:
             p.ctx.store_global(p.out, (p.row(tile), 0), total)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("stages", [1, 2])
@@ -266,6 +267,7 @@ def test_two_arrivals_of_one_step() -> None:
         scaled_gemm(twice)
 
 
+@pytest.mark.slow
 def test_scales_read_after_they_are_given_back() -> None:
     def late(ctx: tp.Context, accum: Any, stage: Any, scales: Any, b_scale: Any) -> None:
         stage.arrive_input()
@@ -363,6 +365,7 @@ def test_either_order_of_the_two_acquires(order: dict[str, bool], stages: int, r
     scaled([0, 3], stages=stages, ring=ring, **order)
 
 
+@pytest.mark.slow
 def test_crossed_orders() -> None:
     """The epilogue gives a step's scales back when it holds the next step's accumulator: with one
     input stage that never comes.

@@ -83,6 +83,7 @@ def test_every_derived_configuration_can_be_built(cfg: tp.FA4Config) -> None:
         assert (k.smem.buffer.offset == v.smem.buffer.offset) == bool(cfg.use_fused_kv)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("widths", [(192, 128), (128, 256)])
 def test_slots_are_as_large_as_the_larger_tile(widths: tuple[int, int]) -> None:
     """K of depth 192 beside V of 128 columns, and the other way round."""

@@ -425,6 +425,7 @@ def issue_by_two_lanes(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: Any, ti
         r.vc.release_v()
 
 
+@pytest.mark.slow
 def test_a_commit_by_another_lane_frees_too_early() -> None:
     made = bind(blackwell(use=issue_by_two_lanes), BLACKWELL, *operands(BLACKWELL, 5)[:4])
     # With other seeds the lane that is named may be the elected one.

@@ -320,6 +320,7 @@ def halves(ctx: tp.Context, a: Any, out: Any) -> None:
             take(rest, i)
 
 
+@pytest.mark.slow
 def test_a_copied_pipeline_goes_on_where_the_original_was() -> None:
     a = np.arange(7 * 32, dtype=np.float32).reshape(7, 32)
     for seed in range(3):

@@ -145,6 +145,7 @@ def test_bytes_of_one_cta_of_a_pair() -> None:
     broken(tp.SimFault, "inputs", load=arming(half), group=2, seeds=range(8))
 
 
+@pytest.mark.slow
 def test_both_ctas_arm_their_own_barrier() -> None:
     """Nobody waits for the odd CTA's full barrier, and no bytes come to it."""
 

@@ -65,6 +65,7 @@ def made(stages: int = 3, early: int = 3, plant: str = "") -> tuple[tp.Program, 
     return program, out, a.astype(np.float32) @ b.astype(np.float32).T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stages", "early"), [(2, 0), (2, 1), (2, 2), (3, 3), (5, 4)])
 def test_some_operands_of_the_first_stages_come_before_the_wait(stages: int, early: int) -> None:
     program, out, want = made(stages, early)

@@ -101,6 +101,7 @@ def test_one_view_one_mask() -> None:
         product(consumer)
 
 
+@pytest.mark.slow
 def test_freeing_before_the_mmas_have_read_is_a_race() -> None:
     """The lag done by hand and wrongly: the arrival before the wait."""
 

@@ -74,6 +74,7 @@ def test_a_plain_arrive_hands_on_what_is_in_registers(body: tuple[str, ...]) -> 
     assert checked(*body).verdict == "verified"
 
 
+@pytest.mark.slow
 def test_by_the_letter_a_plain_arrive_hands_nothing_on_without_a_fence() -> None:
     (fault,) = checked(WAIT, ARRIVE, USE, rules="strict").faults
     assert "tensor memory of CTA 1: nothing orders the second access" in fault.message
@@ -92,6 +93,7 @@ def test_an_arrive_before_they_are_used_hands_nothing_on(body: tuple[str, ...]) 
     assert "over when its warp has executed tcgen05.wait::ld, or has used" in fault.message
 
 
+@pytest.mark.slow
 def test_a_relaxed_arrive_hands_nothing_on() -> None:
     (fault,) = checked(USE, RELAXED).faults
     assert "or has used what it loads. This one is over, but nothing after" in fault.message

@@ -421,6 +421,7 @@ PATTERN = """
 WRITES = "st.relaxed.gpu.global.u32 [%b0+4], 2;"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("release", "between", "seen", "verdict"),
     [

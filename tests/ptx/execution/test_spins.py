@@ -131,6 +131,7 @@ def test_a_loop_that_counts_its_looks_ends() -> None:
     assert words[1] == 300
 
 
+@pytest.mark.slow
 def test_the_end_of_the_time_says_what_a_warp_looks_at() -> None:
     text = """
         mov.u32 %r2, 0;

@@ -44,6 +44,7 @@ def launch(body: str, threads: int = 64, grid: int = 1) -> Launch:
     return load(text)["k"].bind([], grid=grid, block=threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS.keys())
 def test_an_endless_loop_ends_in_one_error_that_names_where_it_is(body: str, seed: int) -> None:
@@ -55,6 +56,7 @@ def test_an_endless_loop_ends_in_one_error_that_names_where_it_is(body: str, see
         endless.run(seed, timeout=0.1)
 
 
+@pytest.mark.slow
 def test_a_grid_of_many_ctas_that_each_end_is_given_up_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_loop_that_only_tests_is_a_wait(loop: str, seed: int) -> None:
         run(loop, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("loop", NO_WAITS.values(), ids=NO_WAITS.keys())
 def test_a_loop_that_changes_something_is_none(loop: str, seed: int) -> None:
@@ -61,6 +62,7 @@ def test_a_loop_that_changes_something_is_none(loop: str, seed: int) -> None:
         run(loop, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_lanes_that_poll_for_an_answer_of_the_grid_let_it_come(seed: int) -> None:
     program, out = bind("", clusters=7, size=1, stages=1, room=0)

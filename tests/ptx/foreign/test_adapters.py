@@ -51,6 +51,7 @@ def compiled_by_triton(name: str) -> Any:
     return SimpleNamespace(src=source, asm={"ptx": text(name)}, metadata=metadata)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _STORED)
 def test_triton_s_notes_give_the_launch_of_the_record(name: str) -> None:
     given = problem(name)

@@ -26,6 +26,7 @@ def modes(name: str) -> list[str]:
     return _MODES.get(name.removesuffix("_sm100"), "").split()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(16, suite=16)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> None:
@@ -39,6 +40,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
     assert any(i.position is not None for i in parsed.function.instructions)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(16, suite=1000, classes=modes)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:

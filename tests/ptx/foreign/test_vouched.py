@@ -24,6 +24,7 @@ from tools.foreign.vouched import (
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_kernel_s_modes_are_found() -> None:
     name = "gluon_product_tf32_64_sm100"
     found = foreign_modes([name])

@@ -335,6 +335,7 @@ def test_a_shift_after_the_product() -> None:
     np.testing.assert_array_equal(twice.view(np.float32), _moved(a) @ b.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["e2m1", "e3m2", "e2m3"])
 def test_narrow_elements_in_tensor_memory_stand_in_the_middle_of_a_byte(kind: str) -> None:
     values = np.array([[(7 * row + k) % 5 - 2 for k in range(32)] for row in range(128)])
@@ -414,6 +415,7 @@ def _of_pair(product: Array) -> Array:
     return quarters.reshape(2, 128, 32)
 
 
+@pytest.mark.slow
 def test_a_of_a_pair_in_tensor_memory_stands_there_twice() -> None:
     (a, a_raw), (b, b_raw) = _operand("f16", 128), _operand("f16", 64)
     idesc = _idesc("f16", "f16", "f32", 128, 64)
@@ -438,6 +440,7 @@ def test_a_of_a_pair_in_tensor_memory_stands_there_twice() -> None:
         _run_pair(memories(1), text, 32, before)
 
 
+@pytest.mark.slow
 def test_scale_factors_of_a_pair_with_64_rows_each() -> None:
     """Those of the right half of B's rows are in the upper 64 lanes, as the columns are."""
     (a, a_raw), (b, b_raw) = _operand("e4m3", 128), _operand("e4m3", 64)

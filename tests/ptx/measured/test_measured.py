@@ -55,6 +55,7 @@ def wrong(case: Case, seed: int = 0) -> list[str]:
     return [part.name for part in case.parts if golden.error(case, part, output) > 1]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(16, suite=6)
 @pytest.mark.parametrize("name", CHUNKS)
 def test_every_form_of_an_instruction(name: str) -> None:

@@ -198,6 +198,7 @@ def test_nan_is_canonical_unless_any_will_do() -> None:
     assert bits(floating.add("f64")(nan, np.array([1.0]))) == [0x7FF8000000000123]
 
 
+@pytest.mark.slow
 def test_products_of_bf16_about_half_the_least_subnormal() -> None:
     dtype = DTYPES["bf16"]
     significands = np.arange(128, 256)

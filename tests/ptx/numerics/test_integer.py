@@ -77,6 +77,7 @@ def test_one_operand(type: str) -> None:
     against(integer.neg(type), [type], type, lambda a: -a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type", SCALARS)
 def test_products(type: str) -> None:
     width = TYPES[type].bits

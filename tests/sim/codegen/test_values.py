@@ -25,6 +25,7 @@ def one(b: Builder):  # type: ignore[no-untyped-def]
     return b.role("one", warps=1)
 
 
+@pytest.mark.slow
 @given(
     dtype=st.sampled_from([dtypes.bfloat16, dtypes.float32, dtypes.float8_e4m3]),
     swizzle=st.sampled_from(layout.SWIZZLES),
