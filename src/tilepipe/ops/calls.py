@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,6 +91,15 @@ def setting_names(config: type[DataclassInstance], *fixed: str) -> tuple[str, ..
     return tuple(f.name for f in fields(config) if f.init and f.name not in fixed)
 
 
+def refuse_elsewhere(operation: str, given: Iterable[str], elsewhere: Mapping[str, str]) -> None:
+    """Raises BindError for an argument that another library's function has; `elsewhere`: their
+    names, and what there is instead.
+    """
+    for name in given:
+        if name in elsewhere:
+            raise BindError(f"{operation} has no argument {name}: {elsewhere[name]}")
+
+
 def check_settings(
     operation: str,
     call: type[DataclassInstance],
@@ -103,6 +112,7 @@ def check_settings(
 
     Args:
         call: the operation's arguments, for the message, which names them all.
+        known: the settings that there are; an operation may have none.
         which: for the message, which form of the operation the kernel computes.
 
     Raises:
@@ -115,6 +125,11 @@ def check_settings(
     parameters = [*setting_names(call, "settings"), "seed", "progress"]
     meant = [other for name in unknown for other in did_you_mean(name, [*parameters, *known])]
     question = f" Did you mean {' or '.join(f'{name}=' for name in meant)}?" if meant else ""
+    if not known:
+        raise BindError(
+            f"{operation} has no argument {', '.join(unknown)}.{question} It takes"
+            f" {', '.join(parameters)}."
+        )
     raise BindError(
         f"{operation}{which} does not know the setting {', '.join(unknown)}; it has"
         f" {', '.join(known)}.{question} {operation} takes {', '.join(parameters)}, and settings."

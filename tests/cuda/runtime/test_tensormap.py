@@ -108,7 +108,7 @@ def test_a_ragged_map_of_loads_begins_at_the_tensor() -> None:
             (1, 104),
             0,
             (64, 64),
-            "order 'row' needs dimension 1 contiguous, but its stride is 208 bytes",
+            "dimension 1 must be contiguous, and its elements of 2 bytes are 208 bytes apart",
         ),
         ((100, 104), (-104, 1), 0, (64, 64), "stride of -208 bytes"),
         ((0, 104), (104, 1), 0, (64, 64), "has 0 elements"),

@@ -71,10 +71,9 @@ def broken_array_rule(
         if not 0 < extent <= MAX_EXTENT:
             return f"dimension {axis} has {extent} elements; TMA takes 1 to 2^32"
     if shape[inner] > 1 and strides[inner] != nbytes:
-        order = "row" if inner == len(shape) - 1 else "col"
         return (
-            f"order '{order}' needs dimension {inner} contiguous, but its stride is"
-            f" {strides[inner]} bytes"
+            f"dimension {inner} must be contiguous, and its elements of {nbytes} bytes are"
+            f" {strides[inner]} bytes apart. Make a copy."
         )
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if axis != inner and not takes_stride(extent, stride):

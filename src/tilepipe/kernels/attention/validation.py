@@ -191,10 +191,11 @@ def boxed(
     turned: bool = False,
     ragged: bool = False,
     swizzle: int | None = None,
+    kernel: str = NAME,
 ) -> tp.TensorMap:
     """The tensor map of one of q, k, v and out as (batch, heads, s, d), `turned` as (batch, heads,
     d, s), both without the batch if x has none: copies of one head. `ragged`, `swizzle`: as of
-    `tensor_map`.
+    `tensor_map`; `kernel`: for messages.
 
     Raises:
         BindError: TMA cannot take it: d must be contiguous, the other strides positive multiples of
@@ -203,11 +204,12 @@ def boxed(
     rank = len(x.shape)
     view = x.swapaxes(rank - 3, rank - 2)
     return mapped(
-        NAME,
+        kernel,
         name,
         view.swapaxes(rank - 2, rank - 1) if turned else view,
         (*(1,) * (rank - 2), *box),
         order="col" if turned else "row",
+        given=x,
         ragged=ragged,
         swizzle=swizzle,
     )

@@ -92,8 +92,9 @@ def bind_turn(v: Array, out: Array, *, chip: tp.Chip | None = None) -> tp.Progra
     (batch, kv_heads, d_v, ⌈s_kv / 16⌉ · 4) uint32 or int32; d_v contiguous in v, words in out.
     """
     columns = _columns(v.shape[3])
+    box = (1, 1, KEYS, columns)
     return turn.bind(
-        mapped("attention", "v", v.swapaxes(1, 2), (1, 1, KEYS, columns), "row", swizzle=0),
+        mapped("attention", "v", v.swapaxes(1, 2), box, "row", given=v, swizzle=0),
         mapped("attention", "turned v", out, (1, 1, columns, KEYS // 4), "row"),
         chip=chip,
         columns=columns,

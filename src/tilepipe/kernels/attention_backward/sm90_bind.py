@@ -21,7 +21,7 @@ from tilepipe.kernels.attention_backward.validation import (
     require_alike,
     require_float32,
 )
-from tilepipe.kernels.common.validation import Array, check_array, check_config, mapped
+from tilepipe.kernels.common.validation import Array, check_array, check_config, mapped, unboxed
 
 STEP = 4  # elements of float32 whose rows TMA reads are a multiple of
 
@@ -68,10 +68,10 @@ def bind_prepare(
     """
     queries, depth = tile(space.sums.shape[3], out.shape[3])
     return prepare.bind(
-        out.swapaxes(1, 2),
-        dout.swapaxes(1, 2),
-        lse,
-        dlse,
+        mapped(NAME, "out", out.swapaxes(1, 2), given=out),
+        mapped(NAME, "dout", dout.swapaxes(1, 2), given=dout),
+        unboxed(NAME, "lse", lse),
+        unboxed(NAME, "dlse", dlse),
         space.lse_2,
         space.delta,
         space.sums,
@@ -126,15 +126,15 @@ def bind(
     queries, depth = tile(found.d, found.d_v)
     chosen = choose_sm90(causal) if cfg is None else cfg
     return attention_backward.bind(
-        boxed("q", q, (queries, depth)),
-        boxed("k", k, (KEYS, depth)),
-        boxed("v", v, (KEYS, depth)),
-        boxed("dout", dout, (queries, depth)),
+        boxed("q", q, (queries, depth), kernel=NAME),
+        boxed("k", k, (KEYS, depth), kernel=NAME),
+        boxed("v", v, (KEYS, depth), kernel=NAME),
+        boxed("dout", dout, (queries, depth), kernel=NAME),
         mapped(NAME, "lse_2", space.lse_2, (1, 1, queries)),
         mapped(NAME, "delta", space.delta, (1, 1, queries)),
         mapped(NAME, "sums", space.sums, (1, 1, queries, depth)),
-        dk.swapaxes(1, 2),
-        dv.swapaxes(1, 2),
+        mapped(NAME, "dk", dk.swapaxes(1, 2), given=dk),
+        mapped(NAME, "dv", dv.swapaxes(1, 2), given=dv),
         space.turns,
         found.scale,
         0 if seen.from_first else found.s_kv - found.s_q,
@@ -153,4 +153,5 @@ def bind_finish(
     `delta` is taken along for its extents.
     """
     _, depth = tile(dq.shape[3], 0)
-    return finish.bind(delta, sums, dq.swapaxes(1, 2), float(scale), chip=chip, depth=depth)
+    written = mapped(NAME, "dq", dq.swapaxes(1, 2), given=dq)
+    return finish.bind(delta, sums, written, float(scale), chip=chip, depth=depth)

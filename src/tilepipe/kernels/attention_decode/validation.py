@@ -204,7 +204,7 @@ def of_queries(name: str, x: Array, found: Extents) -> tp.TensorMap:
     """q or out as (batch, tokens, kv_heads, group, d)."""
     # A box says that pairs of columns are aligned, so that they go by one access.
     view = by_group(x, 2, found.kv_heads)
-    return mapped(NAME, name, view, (1, 1, 1, 1, 8), order="row", swizzle=0)
+    return mapped(NAME, name, view, (1, 1, 1, 1, 8), order="row", given=x, swizzle=0)
 
 
 def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.TensorMap:
@@ -212,8 +212,9 @@ def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.Tenso
     rows = min(cfg.bn, found.page) if found.page else cfg.bn
     view, box = x.swapaxes(1, 2), (1, 1, rows, padded(found.d))
     if name.startswith("v"):
-        return mapped(NAME, name, view.swapaxes(2, 3), (*box[:2], box[3], rows), order="col")
-    return mapped(NAME, name, view, box, order="row")
+        turned, box = view.swapaxes(2, 3), (*box[:2], box[3], rows)
+        return mapped(NAME, name, turned, box, order="col", given=x)
+    return mapped(NAME, name, view, box, order="row", given=x)
 
 
 def of_lse(lse: Any, found: Extents) -> Any:

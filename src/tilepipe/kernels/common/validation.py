@@ -43,17 +43,34 @@ def mapped(
     x: Array,
     box: tuple[int, ...] | None = None,
     order: str | None = None,
+    *,
+    given: Array | None = None,
     **rest: Any,
 ) -> tp.TensorMap:
     """`tp.tensor_map(x, box, order=order, **rest)` of the argument `name` of `kernel`.
 
+    Args:
+        given: the argument, rows along its last dimension, where `x` is another view of it.
+
     Raises:
-        BindError: it cannot be; the message names both.
+        BindError: it cannot be; the message names both, and speaks of what was given.
     """
     try:
         return tp.tensor_map(x, box=box, order=order, **rest)
     except tp.BindError as error:
-        raise tp.BindError(f"{kernel}: {name}: {error}{_padding(name, x, error)}") from None
+        found = error if given is None else _of_given(kernel, name, given, error)
+        advice = _padding(name, x if given is None else given, found)
+        raise tp.BindError(f"{kernel}: {name}: {found}{advice}") from None
+
+
+def _of_given(kernel: str, name: str, given: Array, error: tp.BindError) -> tp.BindError:
+    """Why TMA takes no view of an array, said of the array; `error`, where the view is why."""
+    box = (*(1,) * (len(given.shape) - 1), 128 // dtype_of(kernel, name, given).bits)
+    try:
+        tp.tensor_map(given, box, swizzle=0, order="row")
+    except tp.BindError as found:
+        return found
+    return error
 
 
 def unboxed(kernel: str, name: str, x: Array | None) -> tp.TensorMap | None:

@@ -83,5 +83,5 @@ def maps(
         mapped(NAME, "a", a, (cfg.bn, BLOCK), order="row"),
         mapped(NAME, "words", words, (1, rows, words.shape[-1])),
         mapped(NAME, "scales", scales, (max(BLOCK // group, 1), rows), order="row", swizzle=0),
-        mapped(NAME, "c", turned, (BLOCK_ROWS, width), order="col"),
+        mapped(NAME, "c", turned, (BLOCK_ROWS, width), order="col", given=c),
     )

@@ -36,6 +36,7 @@ from tilepipe.ops.calls import (
     Settings,
     check_settings,
     configured,
+    refuse_elsewhere,
     result_dtype,
     setting_names,
 )
@@ -130,9 +131,7 @@ def checked(call: AttentionCall[ArrayT]) -> Extents:
         BindError: arrays that do not fit together, or a setting that `AttentionConfig` does not
             have.
     """
-    for name, _ in call.settings:
-        if name in ELSEWHERE:
-            raise BindError(f"{NAME} has no argument {name}: {ELSEWHERE[name]}")
+    refuse_elsewhere(NAME, (name for name, _ in call.settings), ELSEWHERE)
     check_settings(NAME, AttentionCall, call.settings, SETTINGS)
     layout = call.layout
     sequences = _packed(call)

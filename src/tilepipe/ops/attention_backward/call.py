@@ -18,6 +18,29 @@ from tilepipe.kernels.attention_backward.validation import NAME, check_backward,
 from tilepipe.ops.attention.call import LAYOUTS, heads_third
 from tilepipe.ops.calls import ArrayT
 
+# Arguments of FlashAttention's backward functions and of PyTorch's, and what there is instead.
+ELSEWHERE = {
+    "softmax_scale": "write scale=",
+    "is_causal": 'write causal=; with align="first" the mask begins at the first key, as there',
+    "softmax_lse": "write lse=",
+    "logsumexp": "write lse=",
+    "grad_out": "write dout=",
+    "window_size": "there are no gradients under a window; causal= is the one mask",
+    "window": "there are no gradients under a window; causal= is the one mask",
+    "softcap": "there are no gradients of capped scores",
+    "alibi_slopes": "there are no gradients with slopes",
+    "slopes": "there are no gradients with slopes",
+    "dropout_p": "there is no dropout",
+    "rng_state": "there is no dropout",
+    "cu_seqlens_q": "there are no gradients of packed sequences; call it once for each",
+    "cu_seqlens_k": "there are no gradients of packed sequences; call it once for each",
+    "max_seqlen_q": "there are no gradients of packed sequences; call it once for each",
+    "max_seqlen_k": "there are no gradients of packed sequences; call it once for each",
+    "dq": "gradients are returned, as new arrays",
+    "dk": "gradients are returned, as new arrays",
+    "dv": "gradients are returned, as new arrays",
+}
+
 
 class Step(NamedTuple):
     """A program: its name, the names of the arrays that it takes, and how it is bound to them, or

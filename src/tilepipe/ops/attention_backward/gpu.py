@@ -12,10 +12,11 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.attention_backward.sm90_bind import Workspace
 from tilepipe.kernels.attention_backward.validation import NAME
 from tilepipe.ops.attention_backward.call import BackwardCall, checked, steps
+from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch.dispatcher import library, refuse_gradient, register
 from tilepipe.ops.torch.launches import run
 from tilepipe.ops.torch.simulated import with_options as with_options
-from tilepipe.ops.torch.tensors import check_tensors
+from tilepipe.ops.torch.tensors import TensorView, check_tensors
 
 Tensor: TypeAlias = torch.Tensor
 Call = BackwardCall[torch.Tensor]
@@ -62,6 +63,9 @@ def kernel(
     dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
     if found.empty:
         return dq.zero_(), dk.zero_(), dv.zero_()
+
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_in_place(NAME, name, TensorView(x))
 
     def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
         return torch.empty(shape, dtype=getattr(torch, dtype), device=q.device)

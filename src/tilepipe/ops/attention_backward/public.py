@@ -4,12 +4,14 @@ CUDA tensors, on the simulator for NumPy arrays and for tensors on the CPU.
 
 from __future__ import annotations
 
+from typing import Never
+
 import numpy as np
 
 from tilepipe.host_arguments import plain, require_bool
 from tilepipe.kernels.attention_backward.validation import NAME
-from tilepipe.ops.attention_backward.call import BackwardCall
-from tilepipe.ops.calls import ArrayT, Progress, gpu_module
+from tilepipe.ops.attention_backward.call import ELSEWHERE, BackwardCall
+from tilepipe.ops.calls import ArrayT, Progress, check_settings, gpu_module, refuse_elsewhere
 
 
 def attention_backward(
@@ -28,6 +30,7 @@ def attention_backward(
     layout: str = "bshd",
     seed: int = 0,
     progress: Progress | None = None,
+    **unknown: Never,
 ) -> tuple[ArrayT, ArrayT, ArrayT]:
     """The gradients (dq, dk, dv) of out = softmax(scale · q · kᵀ) · v, for the gradient `dout`.
     `ops.attention` of tensors that require one calls it by itself.
@@ -41,6 +44,7 @@ def attention_backward(
         deterministic: False: parts of dq are added in the order in which they come, so that the
             last bits may differ between two calls. True: in a fixed order.
         seed, progress: of the simulator, see `Program.run`; not on a GPU.
+        unknown: refused; of arguments of FlashAttention the message says what there is instead.
 
     Returns:
         New arrays or tensors, laid out as q, k and v, whose dtype they have; of a key that no query
@@ -50,6 +54,8 @@ def attention_backward(
         BindError: shapes, dtypes, strides or devices that do not fit. UnavailableError: the device
             is no Hopper GPU.
     """
+    refuse_elsewhere(NAME, unknown, ELSEWHERE)
+    check_settings(NAME, BackwardCall, tuple(unknown.items()), ())
     call = BackwardCall(
         dout,
         q,

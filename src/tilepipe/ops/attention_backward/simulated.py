@@ -9,6 +9,7 @@ from tilepipe.kernels.attention_backward.validation import NAME
 from tilepipe.ops.arrays import require_arrays
 from tilepipe.ops.attention_backward.call import BackwardCall, checked, steps
 from tilepipe.ops.calls import Array, Progress
+from tilepipe.ops.in_place import check_in_place
 
 
 def attention_backward(
@@ -20,6 +21,8 @@ def attention_backward(
     found = checked(call)
     dq, dk, dv = (np.zeros_like(x) for x in (call.q, call.k, call.v))
     if not found.empty:
+        for name in ("q", "k", "v", "dout"):
+            check_in_place(NAME, name, given[name])
         space = Workspace.of(found, call.deterministic, np.zeros)
         arrays = given | {"dq": dq, "dk": dk, "dv": dv} | vars(space)
         for step in steps(call, found):

@@ -7,12 +7,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from tilepipe.errors import BindError
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.validation import NAME, Extents, check_decode
-from tilepipe.ops.calls import ArrayT, Settings, check_settings, configured, setting_names
+from tilepipe.ops.calls import (
+    ArrayT,
+    Settings,
+    check_settings,
+    configured,
+    refuse_elsewhere,
+    setting_names,
+)
 
 SETTINGS = setting_names(DecodeConfig)
 # Arguments of FlashAttention's `flash_attn_with_kvcache`, and what there is instead.
@@ -56,9 +62,7 @@ def checked(call: DecodeCall[ArrayT]) -> Extents:
     Raises:
         BindError: arrays that do not fit together, or a setting that `DecodeConfig` does not have.
     """
-    for name, _ in call.settings:
-        if name in ELSEWHERE:
-            raise BindError(f"{NAME} has no argument {name}: {ELSEWHERE[name]}")
+    refuse_elsewhere(NAME, (name for name, _ in call.settings), ELSEWHERE)
     check_settings(NAME, DecodeCall, call.settings, SETTINGS)
     return check_decode(
         call.q,
