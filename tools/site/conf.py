@@ -14,6 +14,7 @@ root_doc = "index"
 source_suffix = {".md": "markdown"}
 default_role = "literal"
 highlight_language = "text"
+smartquotes = False
 python_maximum_signature_line_length = 80
 add_module_names = False
 

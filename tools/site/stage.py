@@ -21,12 +21,16 @@ AT_ROOT = {
     "README.md": "overview.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
 }
 COPIED = (".svg", ".png")
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".toml": "toml"}
 LINK = re.compile(r"(\]\()((?!\w+:)[^)#\s]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(`{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-ROW = re.compile(r"^\| (?:\*\*(?P<part>[^*]+)\*\*|\[[^]]+\]\((?P<page>[^)]+)\)) \|", re.MULTILINE)
+ROW = re.compile(
+    r"^\| (?:\*\*(?P<part>[^*|]+)\*\*|\[(?P<title>[^]]+)\]\((?P<page>[^)]+)\)) \|(?P<about>[^|\n]*)",
+    re.MULTILINE,
+)
 
 
 class Stage:
@@ -110,7 +114,7 @@ class Stage:
         name = folder.relative_to(ROOT)
         files = sorted(x for x in folder.iterdir() if x.suffix in (".md", *LANGUAGES))
         lines = [f"- [{x.name}]({x.name})" for x in files]
-        text = f"---\norphan: true\n---\n\n# {name}/\n\n" + "\n".join(lines) + "\n"
+        text = f"---\norphan: true\nnosearch: true\n---\n\n# {name}/\n\n" + "\n".join(lines) + "\n"
         return self.with_links(text, folder / "README.md") if files else text
 
 
@@ -119,7 +123,7 @@ def source(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     fence = "`" * max(4, 1 + max(map(len, re.findall("`+", text)), default=0))
     language = LANGUAGES.get(path.suffix, "text")
-    title = f"---\norphan: true\n---\n\n# {path.relative_to(ROOT)}\n\n"
+    title = f"---\norphan: true\nnosearch: true\n---\n\n# {path.relative_to(ROOT)}\n\n"
     return f"{title}{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
@@ -141,7 +145,9 @@ def contents(index: str, last: dict[str, str] | None = None) -> str:
     for match in ROW.finditer(index):
         part = match["part"] or part
         if match["page"]:
-            parts.setdefault(part, []).append(match["page"])
+            title = re.sub(r"[*`]", "", match["title"])
+            numbered = f"{title}. {match['about'].strip()}" if title.isdigit() else title
+            parts.setdefault(part, []).append(f"{numbered} <{match['page']}>")
     for name, page in (last or {}).items():
         parts[name].append(page)
     return "".join(

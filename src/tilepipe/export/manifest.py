@@ -239,6 +239,10 @@ def read(path: Path) -> Manifest:
             f"{path} is not as it was exported: its SHA-256 is another. Export again, all files"
             " together."
         )
+    if not str(body["name"]).isidentifier():  # or it could lead out of the folder
+        raise ExportError(
+            f"{path} names its files {body['name']!r:.80}, which is no name that `export` gives"
+        )
     return Manifest(
         body["name"],
         body["kernel"],
