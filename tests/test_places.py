@@ -16,8 +16,8 @@ SRC = ROOT / "src" / "tilepipe"
 # What is kept under version control at the root. Something else there was written by a test that
 # ran in it.
 KEPT = {
-    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
-    "benchmarks", "docs", "examples", "pyproject.toml", "src", "tests", "tools",
+    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+    "SECURITY.md", "benchmarks", "docs", "examples", "pyproject.toml", "src", "tests", "tools",
 }  # fmt: skip
 # Folders without one -> the file that tests what is in them.
 ELSEWHERE = {

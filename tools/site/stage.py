@@ -27,10 +27,8 @@ COPIED = (".svg", ".png")
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".toml": "toml"}
 LINK = re.compile(r"(\]\()((?!\w+:)[^)#\s]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(`{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-ROW = re.compile(
-    r"^\| (?:\*\*(?P<part>[^*|]+)\*\*|\[(?P<title>[^]]+)\]\((?P<page>[^)]+)\)) \|(?P<about>[^|\n]*)",
-    re.MULTILINE,
-)
+_PART, _PAGE = r"\*\*(?P<part>[^*|]+)\*\*", r"\[(?P<title>[^]]+)\]\((?P<page>[^)]+)\)"
+ROW = re.compile(rf"^\| (?:{_PART}|{_PAGE}) \|(?P<about>[^|\n]*)", re.MULTILINE)
 
 
 class Stage:
