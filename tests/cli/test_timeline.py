@@ -101,3 +101,40 @@ def test_ptx_is_simulated(file: Path, tilepipe: Call) -> None:
     code, _, err = tilepipe("timeline", f"{file}:small", *asked, "-o", "t.html")
     assert code == 2
     assert "--from ptx simulates: it goes with --device sim" in " ".join(err.split())
+
+
+def test_one_stage_more(file: Path, tilepipe: Call) -> None:
+    def args(stages: int) -> list[str]:
+        return [
+            "timeline",
+            f"{file}:small",
+            "-s",
+            f"stages={stages}",
+            "-s",
+            "columns=4",
+            "-o",
+            "t.html",
+        ]
+
+    _, out, _ = tilepipe(*args(1))
+    said = re.search(
+        r"one stage more, stages=2, would save (\d\.\d\d) µs of \d\.\d \(\d+%\), modelled",
+        " ".join(out.split()),
+    )
+    assert said is not None
+    one, two = (report(tilepipe(*args(stages), "--json")) for stages in (1, 2))
+    first, second = one["simulated_us"], two["simulated_us"]
+    assert one["more_stages"] == [{"setting": "stages", "value": 2, "simulated_us": second}]
+    assert float(said[1]) == pytest.approx(first - second, abs=0.006)
+    assert re.search(r"critical path of CTA 0, \d\.\d\d µs: tma_load: latency \d+%", out)
+    launch = 2.0  # µs, of which no CTA knows
+    assert sum(x["us"] for x in one["critical_path"]) == pytest.approx(first - launch)
+
+
+def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:
+    settings = ["-s", "bm=128", "-s", "bn=256", "-s", "stages=4", *SMALL]
+    _, out, _ = tilepipe("timeline", "gemm", *settings, "-o", "t.html")
+    said = " ".join(out.split())
+    assert "one stage more, stages=5, is refused: " in said
+    assert "shared memory" in said
+    assert "GemmConfig(" not in said

@@ -92,7 +92,7 @@ def target(what: str, settings: Sequence[str], source: Source = Source.program) 
         arch = spec.target(given)
         config, shipped = spec.instances(given)
         instances = [Instance(x.name, x.make) for x in shipped]
-        found = Target(what, dict(config), instances, _stages(config))
+        found = Target(what, dict(config), instances, stages_of(config))
     if source is Source.program:
         return found
     from_ptx = [Instance(x.name, functools.partial(_as_ptx, x.make, arch)) for x in found.instances]
@@ -105,14 +105,14 @@ def the_program(found: Target) -> tp.Program:
     Raises:
         BindError: it makes several, or a launch of PTX.
     """
-    program = the_made(found)
+    program = the_instance(found).make()
     if not isinstance(program, tp.Program):
         raise BindError(f"{found.what} is a launch of PTX, which is compiled already")
     return program
 
 
-def the_made(found: Target) -> Made:
-    """The one program, or launch of PTX, that a target makes.
+def the_instance(found: Target) -> Instance:
+    """The one instance that a target has.
 
     Raises:
         BindError: it makes several.
@@ -122,7 +122,7 @@ def the_made(found: Target) -> Made:
             f"{found.what} makes {len(found.instances)} programs; name a function that makes the"
             " one that is meant"
         )
-    return found.instances[0].make()
+    return found.instances[0]
 
 
 def one_program(
@@ -192,7 +192,8 @@ def recipes(
     ]
 
 
-def _stages(config: dict[str, Any]) -> dict[str, int]:
+def stages_of(config: dict[str, Any]) -> dict[str, int]:
+    """Those of a kernel's settings that say how many stages there are."""
     return {
         name: n
         for name, n in config.items()
@@ -232,7 +233,7 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
             for i, program in enumerate(family.programs)
         ]
         named = _named(family, makes)
-        return Target(what, kept, named, _stages(kept), own_launches=family.own_launches)
+        return Target(what, kept, named, stages_of(kept), own_launches=family.own_launches)
     if settings:
         raise BindError(
             f"{what} has no settings: it is no function. One that returns a program takes -s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,21 @@ from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
     from tilepipe.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A timeline, and what it is of.
+
+    Attributes:
+        config: the settings that it has run with. make: makes the same problem with settings
+            changed. stages: those settings that say how many stages there are.
+    """
+
+    timeline: Timeline
+    config: dict[str, Any]
+    make: Callable[..., programs.Made]
+    stages: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -35,16 +50,20 @@ class Recipe:
         device: Device,
         source: Source,
         as_chosen: Mapping[str, Any] | None = None,
-    ) -> tuple[Timeline, dict[str, Any]]:
-        """The timeline of a kernel's first CTAs, and the settings that it has run with.
+    ) -> Recorded:
+        """The timeline of a kernel's first CTAs.
 
         `as_chosen`: all settings of the shipped kernel; chosen by it unless given.
         """
         with contextlib.redirect_stdout(sys.stderr):  # what a file prints
             chosen = [] if as_chosen is None else [f"{n}={x}" for n, x in as_chosen.items()]
-            made, config, arch = _made(what, chosen or settings, device)
-        found = self._timeline(made, device, source, arch)
-        return replace(found, name=" ".join([what, *settings])), config
+            make, config, arch = _making(what, chosen or settings, device)
+            made = make()
+        found = replace(
+            self._timeline(made, device, source, arch), name=" ".join([what, *settings])
+        )
+        stages = programs.stages_of(config) if isinstance(made, tp.Program) else {}
+        return Recorded(found, config, make, stages)
 
     def _timeline(
         self, made: programs.Made, device: Device, source: Source, arch: str | None
@@ -66,14 +85,18 @@ class Recipe:
         return made.timeline
 
 
-def _made(
+def _making(
     what: str, settings: Sequence[str], device: Device
-) -> tuple[programs.Made, dict[str, Any], str | None]:
-    """What is run, its settings, and the target of a shipped kernel."""
+) -> tuple[Callable[..., programs.Made], dict[str, Any], str | None]:
+    """What makes that which is run, its settings, and the target of a shipped kernel."""
     if programs.names_file(what):
         target = programs.target(what, settings)
-        return programs.the_made(target), target.config, None
+        return programs.the_instance(target).make, target.config, None
     spec = programs.shipped_kernel(what)
     given = spec.parse(list(settings))
     config, _ = spec.configure(given, gpu(spec) if device is Device.cuda else None)
-    return spec.make(config, 0).program, dict(config), spec.target(given)
+
+    def make(**changed: Any) -> tp.Program:
+        return spec.make({**config, **changed}, 0).program
+
+    return make, dict(config), spec.target(given)

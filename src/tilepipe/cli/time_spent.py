@@ -32,6 +32,11 @@ def report(found: Timeline) -> dict[str, Any]:
         "device": None if where is None else where.device,
         "measured_us": None if where is None else where.us,
         "lost": 0 if where is None else where.lost,
+        "critical_path": [{"what": what, "us": us} for what, us in path_of(found).items()],
+        "bubbles": [
+            {"cta": b.cta, "before": b.before, "between": b.between, "after": b.after}
+            for b in found.bubbles()
+        ],
         "units": [
             {"kind": x.op, "count": x.count, "mean_us": x.mean_us, "busy": x.busy}
             for x in found.units()
@@ -82,12 +87,53 @@ def show(found: Timeline) -> None:
             f"{x.count:,} {_short(x.op)} of {x.mean_us:.2f} µs" for x in found.units()
         )
         out.print(f"tensor core {tensor:.0%}, TMA {tma:.0%} occupied; {kinds}")
+    _print_path(found)
+    _print_bubbles(found)
     out.print(MODELLED if where is None else MEASURED)
     if where is not None and where.lost:
         out.print(
             f"{where.lost:,} notes found no room and are missing, the last of their warps: give"
             " --room more than it has now"
         )
+
+
+def path_of(found: Timeline) -> dict[str, float]:
+    """The parts of the critical path of the first CTA, largest first, in microseconds."""
+    parts: dict[str, float] = {}
+    for segment in found.critical_path(0):
+        parts[segment.what] = parts.get(segment.what, 0.0) + segment.us
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
+def _print_path(found: Timeline) -> None:
+    parts = path_of(found)
+    total = sum(parts.values())
+    if total:
+        said = [f"{what} {us / total:.0%}" for what, us in parts.items() if us / total >= 0.01]
+        out.print(f"critical path of CTA 0, {total:.2f} µs: {', '.join(said)}")
+
+
+def _print_bubbles(found: Timeline) -> None:
+    every = found.bubbles()
+    if not every:
+        return
+    n = len(every)
+    before, between = sum(b.before for b in every) / n, sum(b.between for b in every) / n
+    after = sum(b.after for b in every) / n
+    waits: dict[tuple[str, bool], float] = {}
+    for one in every:
+        for on, own, part in one.waits:
+            waits[on, own] = waits.get((on, own), 0.0) + part / n
+    during = [
+        f"{'its own ' if own else ''}{on} {part:.0%}"
+        for (on, own), part in sorted(waits.items(), key=lambda w: -w[1])
+        if part >= 0.01
+    ]
+    why = f", while who feeds them waits for {', '.join(during[:_SHOWN])}" if during else ""
+    out.print(
+        f"tensor cores idle {before:.0%} of the time before the first MMA, {between:.0%} between"
+        f" MMAs{why}, {after:.0%} after the last"
+    )
 
 
 def _busy(x: Utilisation) -> tuple[float, float]:

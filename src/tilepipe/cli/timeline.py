@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tilepipe.cli.common import Device, Json, Settings, Source, What, app, err, print_json
+from tilepipe.cli.common import Device, Json, Settings, Source, What, app, err, out, print_json
+from tilepipe.cli.more_stages import MoreStages, more_stages
 from tilepipe.cli.time_spent import report, show
 from tilepipe.errors import BindError
 
@@ -80,25 +81,31 @@ def timeline(
     if source is Source.ptx and device is Device.cuda:
         raise BindError("--from ptx simulates: it goes with --device sim")
     wanted = Recipe(ctas, room, seed, as_json)
-    found, config = wanted.recorded(what, settings or [], device, source)
-    other = None
+    first = wanted.recorded(what, settings or [], device, source)
+    found, other = first.timeline, None
     if beside is not None:
         given = settings if beside_settings is None else beside_settings
         same = beside == what and beside_settings is None and not programs.names_file(what)
-        other, _ = wanted.recorded(
+        other = wanted.recorded(
             beside,
             given or [],
             device if beside_device is None else beside_device,
             source if beside_device is not Device.cuda else Source.program,
-            config if same else None,
-        )
+            first.config if same else None,
+        ).timeline
     found.save(output, beside=other)
+    more: list[MoreStages] = []
+    if found.simulated_us is not None and source is Source.program:
+        more = more_stages(first.make, first.stages, found.simulated_us)
     if as_json:
-        print_json({"kernel": what, "config": config, "output": str(output), **report(found)})
+        about = {"kernel": what, "config": first.config, "output": str(output)}
+        print_json({**about, **report(found), "more_stages": [x.report() for x in more]})
         return
     for one in (found, other):
         if one is not None:
             show(one)
+    for change in more:
+        out.print(str(change))
     count = len(found.events) + (len(other.events) if other is not None else 0)
     opens = "ui.perfetto.dev" if output.suffix == ".json" else "any browser"
     err.print(f"{output}: {count:,} events; {opens} opens it")

@@ -2,12 +2,15 @@
 them; as a page to look at, and as trace events.
 """
 
+from tilepipe.timeline.bubbles import Bubbles as Bubbles
+from tilepipe.timeline.critical_path import Segment as Segment
 from tilepipe.timeline.events import (
     Event as Event,
     Phase as Phase,
     Release as Release,
     Wait as Wait,
 )
+from tilepipe.timeline.record import Measured as Measured
 from tilepipe.timeline.summary import (
     Occupancy as Occupancy,
     RoleSummary as RoleSummary,
@@ -18,11 +21,14 @@ from tilepipe.timeline.summary import (
 from tilepipe.timeline.timeline import Timeline as Timeline
 
 __all__ = [
+    "Bubbles",
     "Event",
+    "Measured",
     "Occupancy",
     "Phase",
     "Release",
     "RoleSummary",
+    "Segment",
     "Timeline",
     "UnitSummary",
     "Utilisation",

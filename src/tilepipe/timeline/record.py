@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from tilepipe.timeline import summary
+from tilepipe.timeline.bubbles import Bubbles, bubbles
+from tilepipe.timeline.critical_path import Segment, critical_path
 from tilepipe.timeline.events import Event, Phase
 
 
@@ -80,6 +82,14 @@ class Record:
     def utilisation(self) -> list[summary.Utilisation]:
         """When the TMA unit and the tensor cores of each CTA are occupied."""
         return summary.utilisation(self.events)
+
+    def bubbles(self) -> list[Bubbles]:
+        """When the tensor cores of each CTA are idle, and what is waited for then."""
+        return bubbles(self.events)
+
+    def critical_path(self, cta: int = 0) -> list[Segment]:
+        """What the end of a CTA had to wait for, one after another, from its start on."""
+        return critical_path(self.events, cta)
 
     def occupancy(self) -> list[summary.Occupancy]:
         """How many stages of each ring are filled, over time."""
