@@ -97,7 +97,13 @@ class UnfinishedError(TilepipeError):
 
 
 class SimFault(TilepipeError):
-    """The simulated machine found a fault while running a kernel."""
+    """The simulated machine found a fault while running a kernel.
+
+    Attributes:
+        timeline: a `timeline.Timeline` of the run up to the fault, where one was recorded.
+    """
+
+    timeline: object = None
 
 
 class DeadlockError(SimFault):

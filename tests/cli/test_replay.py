@@ -426,3 +426,24 @@ def test_a_file_that_is_not_there(tilepipe: Call) -> None:
     code, out, err = tilepipe("replay", "no.json")
     assert (code, out) == (2, "")
     assert "cannot read no.json: No such file or directory" in err
+
+
+def test_a_page_of_what_leads_to_the_fault(kept: Path, tilepipe: Call) -> None:
+    code, _, err = tilepipe("replay", kept, "-o", "race.html")
+    assert code == 1
+    assert "race.html: " in err
+    page = Path("race.html").read_text(encoding="utf-8")
+    text = page[page.index('type="application/json">') + 24 :]
+    data = json.loads(text[: text.index("</script>")])
+    (run,), texts = data["runs"], data["texts"]
+    fault = json.loads(tilepipe("replay", kept, "--json")[1])["fault"]
+    assert texts[run["fault"]["message"]] == fault["message"]
+    steps = [[texts[x] for x in step] for step in run["fault"]["steps"]]
+    assert steps == [[x["agent"], x["op"], x["loc"], x["effect"]] for x in fault["steps"]]
+    assert {texts[x] for x in run["events"]["op"]} >= {"tma_load", "mbar_wait"}
+
+
+def test_a_page_needs_a_name(kept: Path, tilepipe: Call) -> None:
+    code, _, err = tilepipe("replay", kept, "-o", "race.txt")
+    assert code == 2
+    assert "a timeline is a page, -o race.html" in " ".join(err.split())

@@ -138,3 +138,21 @@ def test_one_stage_more_that_does_not_fit(tilepipe: Call) -> None:
     assert "one stage more, stages=5, is refused: " in said
     assert "shared memory" in said
     assert "GemmConfig(" not in said
+
+
+def test_what_leads_to_a_deadlock(file: Path, tilepipe: Call) -> None:
+    text = file.read_text().replace(
+        "for j in ctx.range(columns):", "for j in ctx.range(columns + 1):"
+    )
+    file.write_text(text)
+    first, last = text.rsplit("ctx.range(columns + 1)", 1)
+    file.write_text(
+        first.replace("ctx.range(columns + 1)", "ctx.range(columns)")
+        + f"ctx.range(columns + 1){last}"
+    )
+    code, _, err = tilepipe("timeline", f"{file}:small", "-o", "t.html")
+    assert code == 1
+    assert "deadlock: 1 of 2 agents" in err
+    assert "t.html: what happened before the fault" in err
+    page = Path("t.html").read_text(encoding="utf-8")
+    assert "deadlock: 1 of 2 agents" in page

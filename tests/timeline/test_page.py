@@ -14,7 +14,7 @@ import pytest
 from tests.timeline.browser import Elements, dom, needs_chromium
 from tests.timeline.kernels import copying, recorded
 from tilepipe.errors import BindError
-from tilepipe.timeline import Event, Release, Timeline, Wait
+from tilepipe.timeline import Event, Release, Stopped, Timeline, Wait
 
 EVIL = "</script><img src=x onerror=document.title='run'><!--<b>&amp;\u2028"
 
@@ -33,7 +33,7 @@ def evil() -> Timeline:
         Event(0, EVIL, EVIL, "copy", EVIL, EVIL, EVIL, 0.0, 1.0, EVIL),
         Event(0, EVIL, EVIL, "wait", EVIL, EVIL, EVIL, 0.0, 1.0, EVIL, wait=Wait(EVIL, 0, by)),
     )
-    return Timeline(EVIL, 1, 1, events, (), 3.0)
+    return Timeline(EVIL, 1, 1, events, (), 3.0, fault=Stopped(EVIL, ((EVIL, EVIL, EVIL, EVIL),)))
 
 
 def test_the_data_are_those_of_the_timeline() -> None:
@@ -70,7 +70,7 @@ def test_names_cannot_become_markup() -> None:
     assert "<img" not in page
     assert "</script><" not in page.replace("</script>\n", "")
     assert embedded(page)["texts"].count(EVIL) == 1
-    safe = Elements(replace(evil(), name="x", events=()).html()).tags
+    safe = Elements(replace(evil(), name="x", events=(), fault=None).html()).tags
     assert Elements(page).tags == safe
 
 
@@ -130,6 +130,8 @@ def test_a_browser_makes_no_element_of_a_name(tmp_path: Path) -> None:
     assert "img" not in elements.tags
     assert "data-ready" in elements.attributes["html"]
     assert any(text.startswith("released by </script><img") for text in elements.texts)
+    assert elements.tags.count("pre") == 1  # the fault
+    assert elements.texts.count(EVIL.replace("&amp;", "&amp;")) >= 5  # it, and the cells of a step
 
 
 # Zooms in, drags the page to the left, then points at one place after another in a lane.

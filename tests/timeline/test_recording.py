@@ -11,9 +11,9 @@ import pytest
 
 import tilepipe as tp
 from tests.timeline.kernels import COPY, LATENCY, copying, recorded
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, DeadlockError
 from tilepipe.registry.catalog import find
-from tilepipe.timeline import Event, Release, Timeline
+from tilepipe.timeline import Event, Release, Timeline, Wait
 
 LOADED = COPY + LATENCY  # cycles from the issue of a copy to its end, with the TMA unit free
 
@@ -151,3 +151,53 @@ def test_a_named_barrier_and_who_comes_last() -> None:
 def test_what_is_no_number_of_ctas(bad: Any) -> None:
     with pytest.raises(BindError, match=r"timeline= is True, for all CTAs, or how many of them"):
         copying().run(timeline=bad)
+
+
+def test_what_led_to_a_deadlock() -> None:
+    program = stuck()
+    with pytest.raises(DeadlockError) as error:
+        program.run(timeline=True)
+    found = error.value.timeline
+    assert isinstance(found, Timeline)
+    assert found.fault is not None
+    assert found.fault.message == str(error.value)
+    (last,) = [e for e in found.events if e.stuck]
+    assert (last.role, last.about) == ("store", "ring.full")
+    assert last.wait == Wait("ring.full", 2, None)
+    assert last.begin_us < last.end_us == max(e.end_us for e in found.events)
+    with pytest.raises(DeadlockError) as error:
+        program.run()
+    assert error.value.timeline is None
+    launch = program.ptx()
+    with pytest.raises(DeadlockError) as error:
+        launch.run(timeline=True)
+    assert isinstance(error.value.timeline, Timeline)
+    assert [e.part for e in error.value.timeline.events if e.stuck] == ["warp 1"]
+
+
+def stuck() -> tp.Program:
+    """The store warp waits for one tile more than the load warp brings."""
+
+    @tp.kernel(grid=1)
+    def short(ctx: Any, a: Any, out: Any) -> None:
+        ring = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="ring")
+        tiles = ctx.smem((16, 16), a.dtype, count=1, name="tiles")
+
+        @ctx.role("load", warps=1)  # type: ignore[untyped-decorator]
+        def load() -> None:
+            for j in ctx.range(2):
+                with ring.produce() as stage, ctx.elect_one():
+                    stage.mbar().expect_bytes(tiles.tile_bytes)
+                    ctx.tma_load(a, (0, j * 16), tiles[0], stage.mbar())
+
+        @ctx.role("store", warps=1)  # type: ignore[untyped-decorator]
+        def store() -> None:
+            for j in ctx.range(3):
+                with ring.consume_explicit() as stage, ctx.elect_one():
+                    ctx.tma_store(out, (0, j * 16), tiles[0])
+                    ctx.tma_store_commit()
+                    ctx.tma_store_wait(0, read=True)
+                    stage.mbar().arrive()
+
+    a = np.ones((16, 48), np.float16)
+    return short.bind(*(tp.tensor_map(x, box=(16, 16)) for x in (a, np.zeros_like(a))))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tilepipe as tp
 from tilepipe.cli import programs
-from tilepipe.cli.common import Device, Source, counting, gpu
-from tilepipe.errors import BindError
+from tilepipe.cli.common import Device, Source, counting, err, gpu
+from tilepipe.errors import BindError, SimFault
 
 if TYPE_CHECKING:
+    from tilepipe.check import Fault
+    from tilepipe.check.choose_front_end import AnyLaunch
     from tilepipe.timeline import Timeline
+    from tilepipe.timeline.recording import Recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +88,56 @@ class Recipe:
         made.run(seed=self.seed, timeout=None, timeline=self.ctas)
         assert made.timeline is not None
         return made.timeline
+
+
+@contextlib.contextmanager
+def saved_up_to_a_fault(output: Path) -> Iterator[None]:
+    """Writes what has been recorded of a run that ends in a fault, and raises that."""
+    try:
+        yield
+    except SimFault as fault:
+        if (found := until(fault)) is not None:
+            found.save(output)
+            err.print(f"{output}: what happened before the fault, {len(found.events):,} events")
+        raise
+
+
+def until(fault: SimFault) -> Timeline | None:
+    """What has been recorded until a fault."""
+    from tilepipe.timeline import Timeline
+
+    return fault.timeline if isinstance(fault.timeline, Timeline) else None
+
+
+def check_name(output: Path) -> None:
+    """Raises BindError where a timeline cannot be written to a file, before anything is run."""
+    if output.suffix not in (".html", ".json"):
+        raise BindError(
+            f"-o {output}: a timeline is a page, -o {output.stem or 't'}.html, or trace events for"
+            f" ui.perfetto.dev, -o {output.stem or 't'}.json"
+        )
+    if not output.parent.is_dir():
+        raise BindError(f"cannot write {output}: No such file or directory")
+
+
+def recording_of(launch: AnyLaunch) -> Recording:
+    """What records all CTAs of a launch."""
+    from tilepipe import ptx
+    from tilepipe.timeline.recording import Recording
+
+    grid = math.prod(launch.grid) if isinstance(launch, ptx.Launch) else launch.grid
+    return Recording(grid, grid, launch.chip.clock_ghz * 1e3)
+
+
+def save_replayed(records: Recording, fault: Fault | None, name: str, output: Path) -> None:
+    """Writes the timeline of a schedule, which ended in a fault or in none."""
+    if fault is None:
+        found = records.timeline(name, 0.0)
+    else:
+        steps = tuple((step.agent, step.op, step.loc, step.effect) for step in fault.steps)
+        found = records.until(fault.message, name, steps)
+    found.save(output)
+    err.print(f"{output}: {len(found.events):,} events")
 
 
 def _making(

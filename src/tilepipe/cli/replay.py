@@ -29,7 +29,20 @@ Lines = Mapping[str, str]  # "gemm.py:31" -> the text of that line
 
 
 @app.command()
-def replay(file: File, as_json: Json = False) -> None:
+def replay(
+    file: File,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE.html",
+            help="Write a page of what happens on the way to the fault, with its steps; or .json,"
+            " for ui.perfetto.dev.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Replays a saved counterexample on the simulator.
 
     Exit 1: the same fault, by the same steps, though their lines may have moved; 2: another or
@@ -39,7 +52,10 @@ def replay(file: File, as_json: Json = False) -> None:
     from tilepipe.check.counterexamples import saved
     from tilepipe.check.parallel.recipes import launch_of
     from tilepipe.cli import programs
+    from tilepipe.cli.recording import check_name, recording_of, save_replayed
 
+    if output is not None:
+        check_name(output)
     kept = saved.read(file)
     with contextlib.redirect_stdout(sys.stderr):
         found = programs.target(kept.what, kept.settings, Source(kept.source))
@@ -50,7 +66,12 @@ def replay(file: File, as_json: Json = False) -> None:
             )
         launch = launch_of(found.instances[kept.number].make())
         changed = saved.digest(launch) != kept.program
-        now = checker.replay_with_steps(launch, kept.fault.schedule, rules=kept.rules)
+        records = None if output is None else recording_of(launch)
+        now = checker.replay_with_steps(
+            launch, kept.fault.schedule, rules=kept.rules, records=records
+        )
+    if records is not None and output is not None:
+        save_replayed(records, now, f"{found.what}, {kept.instance}", output)
     differs = _differences(
         kept, now, saved.lines(launch, now) if changed and now is not None else {}
     )

@@ -69,9 +69,11 @@ def timeline(
 ) -> None:
     """Runs a kernel and writes when its copies and MMAs are in flight, and which waits block, on
     what and until whose arrival, as a page or as trace events: by the cost model, or measured.
+
+    Exit 1: the run ends in a fault; the page shows what led to it, and who is stuck.
     """
     from tilepipe.cli import programs
-    from tilepipe.cli.recording import Recipe
+    from tilepipe.cli.recording import Recipe, saved_up_to_a_fault
 
     if beside is None and beside_device is not None:
         beside = what
@@ -81,7 +83,8 @@ def timeline(
     if source is Source.ptx and device is Device.cuda:
         raise BindError("--from ptx simulates: it goes with --device sim")
     wanted = Recipe(ctas, room, seed, as_json)
-    first = wanted.recorded(what, settings or [], device, source)
+    with saved_up_to_a_fault(output):
+        first = wanted.recorded(what, settings or [], device, source)
     found, other = first.timeline, None
     if beside is not None:
         given = settings if beside_settings is None else beside_settings
@@ -112,13 +115,9 @@ def timeline(
 
 
 def _check_output(output: Path, beside: str | None) -> None:
-    """Raises BindError before anything is simulated where the file has a wrong name."""
-    if output.suffix not in (".html", ".json"):
-        raise BindError(
-            f"-o {output}: a timeline is a page, -o {output.stem or 't'}.html, or trace events for"
-            f" ui.perfetto.dev, -o {output.stem or 't'}.json"
-        )
-    if beside is not None and output.suffix != ".html":
+    """Raises BindError before anything is run where the file has a wrong name."""
+    from tilepipe.cli.recording import check_name
+
+    if beside is not None and output.suffix == ".json":
         raise BindError(f"-o {output}: two timelines are a page; give -o {output.stem}.html")
-    if not output.parent.is_dir():
-        raise BindError(f"cannot write {output}: No such file or directory")
+    check_name(output)

@@ -69,6 +69,11 @@ class Recorder(Protocol):
         later.
         """
 
+    def stuck(self, ag: Agent, site: Site, on: object, number: int | None) -> None:
+        """The run ends in a deadlock, and the agent waits, since its own time, for phase or
+        generation `number` of `on`: a barrier, or what else an agent can wait for.
+        """
+
 
 class UnitEvents:
     """A recorder that passes on copies and MMAs, and nothing else, to a function that gets (agent,
@@ -96,4 +101,7 @@ class UnitEvents:
         pass
 
     def awaited(self, ag: Agent, site: Site, units: Iterable[Ended]) -> None:
+        pass
+
+    def stuck(self, ag: Agent, site: Site, on: object, number: int | None) -> None:
         pass

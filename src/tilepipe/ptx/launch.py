@@ -261,6 +261,11 @@ class Launch:
                     found = one_after_another(world, order, random, lambda m: None)
             except (TypeError, AttributeError, ValueError, OverflowError, IndexError) as error:
                 raise self.explained(error) from error
+            except SimFault as fault:
+                if recording is not None:
+                    name = readable_name(self.kernel.name)
+                    fault.timeline = recording.until(str(fault), name)
+                raise
         steps, cycles = found
         self.timeline = None
         if recording is not None:

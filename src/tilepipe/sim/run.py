@@ -145,6 +145,8 @@ def run(
             else:
                 steps, cycles = one_after_another(world, order, random, finished)
     except SimFault as fault:
+        if recording is not None:
+            fault.timeline = recording.until(str(fault), launch.kernel.name)
         if compiled.lanes != (0,):  # the kernel names lanes in a role which elects
             fault.add_note(
                 f"In this run elect.sync elected lane {world.elected} wherever it was active; which"

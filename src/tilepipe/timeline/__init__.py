@@ -10,7 +10,7 @@ from tilepipe.timeline.events import (
     Release as Release,
     Wait as Wait,
 )
-from tilepipe.timeline.record import Measured as Measured
+from tilepipe.timeline.record import Measured as Measured, Stopped as Stopped
 from tilepipe.timeline.summary import (
     Occupancy as Occupancy,
     RoleSummary as RoleSummary,
@@ -29,6 +29,7 @@ __all__ = [
     "Release",
     "RoleSummary",
     "Segment",
+    "Stopped",
     "Timeline",
     "UnitSummary",
     "Utilisation",

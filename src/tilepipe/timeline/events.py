@@ -72,6 +72,7 @@ class Event:
         wait: what a wait waited for.
         estimated: of a copy or an MMA on a GPU: no wait was there when it ended, so its end is an
             estimate, no later than when a wait found that it was over.
+        stuck: of a wait: it never ended. `end_us` is then when nothing happened any more.
     """
 
     cta: int
@@ -90,6 +91,7 @@ class Event:
     unit_ctas: tuple[int, ...] = ()
     wait: Wait | None = None
     estimated: bool = False
+    stuck: bool = False
 
     @property
     def us(self) -> float:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from tilepipe.timeline.events import Event, Release
-from tilepipe.timeline.record import Measured, Record
+from tilepipe.timeline.record import Measured, Record, Stopped
 
 _KINDS = {"copy": 0, "mma": 1, "wait": 2}
 _NONE = -1
@@ -80,7 +80,7 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
         name: []
         for name in (
             "lane", "kind", "begin", "end", "op", "what", "at", "about", "bytes", "on", "phase",
-            "by", "byOp", "byWhat", "byAt", "byTime", "guess",
+            "by", "byOp", "byWhat", "byAt", "byTime", "guess", "stuck",
         )
     }  # fmt: skip
     for e in timeline.events:
@@ -90,7 +90,7 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
             texts(e.op), texts(e.what), texts(e.at), texts(e.about), e.nbytes,
             _NONE if wait is None else texts(wait.on),
             _NONE if wait is None or wait.phase is None else wait.phase,
-            *_released(by, lanes, texts), int(e.estimated),
+            *_released(by, lanes, texts), int(e.estimated), int(e.stuck),
         )  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
@@ -99,6 +99,7 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
         "grid": timeline.grid,
         "ctas": timeline.ctas,
         "simulated": timeline.simulated_us,
+        "fault": None if timeline.fault is None else _fault(timeline.fault, texts),
         "measured": None if timeline.measured is None else _measured(timeline.measured, texts),
         "lanes": [[cta, texts(role), texts(part)] for cta, role, part in lanes],
         "events": columns,
@@ -133,6 +134,13 @@ def _run(timeline: Record, texts: _Texts) -> dict[str, Any]:
             }
             for x in timeline.occupancy()
         ],
+    }
+
+
+def _fault(fault: Stopped, texts: _Texts) -> dict[str, Any]:
+    return {
+        "message": texts(fault.message),
+        "steps": [[texts(x) for x in step] for step in fault.steps],
     }
 
 

@@ -27,6 +27,19 @@ class Measured:
     lost: int
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The fault in which a recorded run ended.
+
+    Attributes:
+        message: of the fault.
+        steps: those that lead to it, where a check has found them: (agent, op, line, effect).
+    """
+
+    message: str
+    steps: tuple[tuple[str, str, str, str], ...] = ()
+
+
 @dataclass(frozen=True, repr=False)
 class Record:
     """What is recorded of a run, in microseconds since each CTA started.
@@ -41,6 +54,7 @@ class Record:
         phases: the phases of mbarriers that completed, in the order of their times, CTA by CTA.
         simulated_us: of the whole launch; None where it was not simulated.
         measured: where it was measured; None where it was simulated.
+        fault: in which it ended; None where it ended well.
     """
 
     name: str
@@ -50,6 +64,7 @@ class Record:
     phases: tuple[Phase, ...]
     simulated_us: float | None
     measured: Measured | None = None
+    fault: Stopped | None = None
 
     @classmethod
     def of(

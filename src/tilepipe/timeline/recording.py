@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tilepipe.ir.facts import Unit
 from tilepipe.machine import cost
@@ -15,6 +16,7 @@ from tilepipe.machine.recorder import Ended, OnEvent
 from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit, TmaStoreUnit
 from tilepipe.timeline.events import Event, Phase, Release, Wait
+from tilepipe.timeline.record import Stopped
 from tilepipe.timeline.timeline import Timeline
 
 _Arrival = tuple[Actor, Site, float]
@@ -40,10 +42,42 @@ class Recording:
         # barrier -> the latest arrival of the phase in progress, and of the last one completed
         self._latest: dict[Released, _Arrival] = {}
         self._released: dict[Released, _Arrival] = {}
+        self._stuck: list[tuple[Agent, Site, object, int | None]] = []
 
     def timeline(self, name: str, simulated_us: float) -> Timeline:
         """What has been recorded. `name`: of the kernel."""
         return Timeline.of(name, self.grid, self.ctas, self.events, self.phases, simulated_us)
+
+    def until(
+        self, message: str, name: str, steps: tuple[tuple[str, str, str, str], ...] = ()
+    ) -> Timeline:
+        """What has been recorded until a fault. Agents that are stuck wait until nothing happens
+        any more, and a little longer, to be seen. `message`, `steps`: as of `Stopped`.
+        """
+        last = max((e.end_us for e in self.events), default=0.0)
+        last = max([last, *(self._us(ag.time) for ag, *_ in self._stuck)])
+        last += max(0.1 * last, self._us(cost.TMA_LATENCY))
+        for ag, site, on, number in self._stuck:
+            if ag.cta.block_id < self.ctas:
+                self._wait_stuck(ag, site, on, number, last)
+        found = Timeline.of(name, self.grid, self.ctas, self.events, self.phases, None)
+        return replace(found, fault=Stopped(message, steps))
+
+    def _wait_stuck(
+        self, ag: Agent, site: Site, on: object, number: int | None, end_us: float
+    ) -> None:
+        about, stage, name = site.what, None, site.what
+        if isinstance(on, Mbarrier):
+            about, stage, name = _named(on, ag), _stage(on), on.array
+        elif isinstance(on, Released):
+            about = name = _name(on)
+        self.events.append(
+            Event(
+                ag.cta.block_id, ag.role.name, _part(ag), "wait", site.kind, site.what,
+                site.loc.short, self._us(ag.time), end_us, about, stage,
+                wait=Wait(name, 0 if number is None else number, None), stuck=True,
+            )
+        )  # fmt: skip
 
     # -- what the machine reports ------------------------------------------------------
 
@@ -119,6 +153,9 @@ class Recording:
             (_named(bar, ag), _stage(bar)) if isinstance(bar, Mbarrier) else (_name(bar), None)
         )
         self._wait(ag, site, bar.time, about, stage, Wait(on, number, release))
+
+    def stuck(self, ag: Agent, site: Site, on: object, number: int | None) -> None:
+        self._stuck.append((ag, site, on, number))
 
     def awaited(self, ag: Agent, site: Site, units: Iterable[Ended]) -> None:
         if ag.cta.block_id >= self.ctas:

@@ -14,6 +14,7 @@ from tilepipe.check.engine.recording import Recorder
 from tilepipe.check.verdict import ExecutionLimitError, Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.machine.clusters import quiet_numbers
+from tilepipe.machine.recorder import Recorder as RunRecorder
 from tilepipe.machine.rules import Rules
 
 Schedule = tuple[ScheduleStep, ...]
@@ -32,7 +33,11 @@ def replay(
 
 
 def replay_with_steps(
-    launch: AnyLaunch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+    launch: AnyLaunch,
+    schedule: Sequence[ScheduleStep],
+    *,
+    rules: Rules = "practice",
+    records: RunRecorder | None = None,
 ) -> Fault | None:
     """The fault in which `check.replay` of a schedule ends, with the steps of this execution that
     lead to it; None if it ends in no fault.
@@ -42,12 +47,14 @@ def replay_with_steps(
             Steps that cannot be performed any more are skipped.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
             docs/reference/rules.md.
+        records: is told when things happen, by the cost model.
 
     Raises:
         BindError: the arguments do not fit the kernel.
     """
     with quiet_numbers():
-        return perform_with_steps(front_end_of(launch, rules), tuple(schedule))[1]
+        front_end = front_end_of(launch, rules)
+        return perform_with_steps(front_end, tuple(schedule), records=records)[1]
 
 
 def perform(
@@ -56,6 +63,7 @@ def perform(
     watcher: Recorder | None = None,
     run_to_end: bool = True,
     deadline: float = math.inf,
+    records: RunRecorder | None = None,
 ) -> tuple[SimFault | None, Execution]:
     """Performs a schedule on the clusters that it names, and with `run_to_end` the rest of the
     kernel: the fault and the execution. An execution that the deadline cuts off has no fault.
@@ -67,6 +75,7 @@ def perform(
     clusters = range(front_end.clusters) if front_end.shares_work or not named else sorted(named)
     until = min(deadline, time.perf_counter() + _MAX_SECONDS)
     execution = Execution(front_end, clusters, limit=_MAX_STEPS, deadline=until, watcher=watcher)
+    execution.world.recorder = records
     try:
         execution.follow(schedule)
         if run_to_end:
@@ -79,13 +88,16 @@ def perform(
 
 
 def perform_with_steps(
-    front_end: FrontEnd, schedule: Schedule, deadline: float = math.inf
+    front_end: FrontEnd,
+    schedule: Schedule,
+    deadline: float = math.inf,
+    records: RunRecorder | None = None,
 ) -> tuple[SimFault | None, Fault | None]:
     """The fault in which a schedule ends, with the table of the steps that lead to it; (None, None)
     if it ends in none.
     """
     recorder = Recorder()
-    error, _ = perform(front_end, schedule, recorder, deadline=deadline)
+    error, _ = perform(front_end, schedule, recorder, deadline=deadline, records=records)
     if error is None:
         return None, None
     steps, left_out = relevant_steps(recorder.steps, error)

@@ -43,6 +43,9 @@ _MAX_UNRUN = 4  # stores that have not run, of those that a loop may wait for
 
 def report(m: Machine) -> DeadlockError | NotModelledError:
     """The error for a cluster in which some agents have not returned and nothing can act."""
+    if m.world.recorder is not None:
+        for wait in view.waits(m):
+            m.world.recorder.stuck(wait.agent, wait.site, wait.on, wait.phase)
     return _Report(m).error()
 
 

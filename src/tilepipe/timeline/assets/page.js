@@ -125,7 +125,7 @@
   function restyle() {
     const style = getComputedStyle(document.documentElement);
     colours = new Proxy({}, { get: (kept, name) => kept[name] ??= style.getPropertyValue(name).trim() });
-    hatch = { "--wait": stripes("--wait", "--wait-line"), "--own": stripes("--own", "--own-line") };
+    hatch = { "--wait": stripes("--wait", "--wait-line"), "--own": stripes("--own", "--own-line"), "--stuck": stripes("--stuck", "--stuck-line") };
   }
   function stripes(back, line) {
     const tile = document.createElement("canvas");
@@ -283,7 +283,7 @@
       pen.globalAlpha = dim ? 0.16 : 1;
       let ink;
       if (kind[i] === WAIT) {
-        const back = run.ev.phase[i] === NONE ? "--own" : "--wait";
+        const back = run.ev.stuck[i] ? "--stuck" : run.ev.phase[i] === NONE ? "--own" : "--wait";
         pen.fillStyle = w < 3 ? colours[`${back}-line`] : hatch[back];
         pen.fillRect(x0, y, w, tall);
         pen.fillStyle = colours[`${back}-line`];
@@ -435,7 +435,7 @@
     element("b", T[ev.what[i]], tip);
     element("div", `${T[ev.at[i]]} · CTA ${lane.cta.id}, ${lane.name}`, tip);
     const took = ev.end[i] - ev.begin[i];
-    element("div", `${ev.begin[i].toFixed(4)} – ${ev.end[i].toFixed(4)} µs, ${wait ? "blocked for" : "takes"} ${took.toFixed(4)} µs`, tip, "main");
+    element("div", `${ev.begin[i].toFixed(4)} – ${ev.end[i].toFixed(4)} µs, ${ev.stuck[i] ? "and never goes on; blocked for" : wait ? "blocked for" : "takes"} ${took.toFixed(4)} µs`, tip, "main");
     if (ev.guess[i]) element("div", "no wait saw it end: its end is an estimate", tip);
     if (!wait) {
       if (ev.bytes[i]) element("div", `${number(ev.bytes[i])} bytes`, tip);
@@ -603,6 +603,22 @@
 
   // -- the head -----------------------------------------------------------------------------------
 
+  function ending(run, box) { // the fault, and the steps that lead to it
+    const { fault } = run;
+    if (!fault) return;
+    element("pre", T[fault.message], box, "fault");
+    if (!fault.steps.length) return;
+    const table = element("table", "", box, "steps"), first = element("tr", "", element("thead", "", table));
+    for (const name of ["step", "agent", "op", "line", "effect"]) element("th", name, first);
+    const body = element("tbody", "", table);
+    fault.steps.forEach((step, n) => {
+      const row = element("tr", "", body);
+      element("td", String(n + 1), row);
+      for (const text of step) element("td", T[text], row);
+      row.title = "show what happens at this line";
+      row.onclick = () => { search.value = T[step[2]]; look(); nextMatch(1); };
+    });
+  }
   function times({ simulated, measured }) {
     if (measured) return `measured on ${T[measured.device]} at ${measured.ghz} GHz: ${measured.us.toFixed(1)} µs from the first role's begin to the last one's end; occupied: by the rates of the cost model`;
     if (simulated === null) return "";
@@ -613,8 +629,9 @@
       const box = element("section", "", document.getElementById("head"));
       const shown = run.of < run.grid ? `${number(run.of)} of ${number(run.grid)} CTAs` : `${number(run.grid)} CTA${run.grid > 1 ? "s" : ""}`;
       element("h1", T[run.name], box);
-      element("p", `${shown} · ${number(run.ev.lane.length)} events · ${times(run)}`, box);
+      element("p", [shown, `${number(run.ev.lane.length)} events`, times(run)].filter(Boolean).join(" · "), box);
       if (run.measured && run.measured.lost) element("p", `${number(run.measured.lost)} notes found no room and are missing, the last of their warps`, box, "lost");
+      ending(run, box);
       const table = element("table", "", box), first = element("tr", "", element("thead", "", table));
       for (const [name, title] of [
         ["role", "agents of all recorded CTAs together"],
@@ -644,6 +661,7 @@
     for (const [name, colour, edge] of [
       ["copy in", "--copy"], ["copy out", "--out"], ["MMA", "--mma"], ["wait for others", "--wait", "--wait-line"],
       ["wait for its own", "--own", "--own-line"], ["stages filled", "--ring"],
+      ...(runs.some((run) => run.ev.stuck.includes(1)) ? [["stuck", "--stuck", "--stuck-line"]] : []),
     ]) {
       const item = element("span", name, legend);
       item.style.setProperty("--colour", `var(${colour})`);
