@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tilepipe as tp
+from tilepipe.check import Fault
+from tilepipe.check.choose_front_end import AnyLaunch
 from tilepipe.cli import programs
 from tilepipe.cli.common import Device, Source, counting, err, gpu
 from tilepipe.errors import BindError, SimFault
 
 if TYPE_CHECKING:
-    from tilepipe.check import Fault
-    from tilepipe.check.choose_front_end import AnyLaunch
     from tilepipe.timeline import Timeline
     from tilepipe.timeline.recording import Recording
 
