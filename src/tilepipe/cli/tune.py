@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,6 +37,15 @@ def tune(
             "--forget", help="Forget the entry for -s m= n= k=, or every entry of this chip."
         ),
     ] = False,
+    merge: Annotated[
+        Path | None,
+        typer.Option(
+            "--merge",
+            metavar="FILE",
+            help="Take over the entries of another such file, as of another machine with this"
+            " chip; those that are here already stay.",
+        ),
+    ] = None,
     chip_name: Annotated[
         str | None,
         typer.Option(
@@ -59,15 +69,20 @@ def tune(
             f" {', '.join(searched)}"
         )
     given = spec.parse(settings or [])
-    if (listing or forget) and tuned.location() is None:
+    if (listing or forget or merge) and tuned.location() is None:
         raise BindError(
             "there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home"
             " directory"
         )
+    if sum((listing, forget, merge is not None)) > 1:
+        raise BindError("tune takes one of --list, --forget and --merge")
     if listing:
-        if forget:
-            raise BindError("tune takes --list or --forget, not both")
         _list(as_json)
+        return
+    if merge is not None:
+        if given:
+            raise BindError("tune --merge takes all entries of the file; leave -s away")
+        _merge(merge)
         return
     mine = [name for name in given if name in spec.tiles]
     if mine:
@@ -132,6 +147,15 @@ def _tune(
         out.print(f"remembered {report.config_text(best.config)} in {path}")
     if found.wrong:
         raise typer.Exit(1)
+
+
+def _merge(other: Path) -> None:
+    taken, known, problems = tuned.merge(other)
+    for problem in problems:
+        out.print(problem, style="red", soft_wrap=True)
+    what = "entry" if taken == 1 else "entries"
+    stay = f"; {known} stood there already, and stay" if known else ""
+    out.print(f"took {taken} {what} of {other} into {tuned.location()}{stay}")
 
 
 def _list(as_json: bool) -> None:

@@ -62,6 +62,32 @@ def test_the_last_entry_for_a_problem_counts_and_names_are_sorted(file: Path) ->
     assert found.stages == 5
 
 
+def test_another_machine_s_entries_are_taken_over(file: Path, tmp_path: Path) -> None:
+    tuned.remember(PROBLEM, tp.H200, CONFIG, {"us": 12.5})
+    good = {"config": {"stages": 3}}
+    theirs = {
+        "H200: m=4096 n=2048 k=512": {"config": {"stages": 5}},
+        "H200: m=8 n=8 k=8": good,
+        "H100: m=8 n=8 k=8": good,
+        "H200: m=8 n=8 k=16": {"config": {"stages": 1}},
+    }
+    other = tmp_path / "theirs.json"
+    other.write_text(json.dumps(theirs, indent=1))
+    taken, known, problems = tuned.merge(other)
+    assert (taken, known) == (2, 1)
+    (problem,) = problems
+    assert problem.startswith(
+        f"{other}:17: 'H200: m=8 n=8 k=16' is ignored: stages must be at least 2"
+    )
+    assert tuned.lookup(PROBLEM, tp.H200) == CONFIG, "what was here stays"
+    for chip in (tp.H200, tp.Chip(name="H100")):
+        assert tuned.lookup(Problem(8, 8, 8), chip) == GemmConfig(stages=3)
+    assert tuned.merge(other)[:2] == (0, 3)
+    other.write_text("no JSON")
+    with pytest.raises(tp.BindError, match=r"theirs\.json:1: ignored, it is not JSON"):
+        tuned.merge(other)
+
+
 def test_an_entry_says_what_is_not_the_default() -> None:
     problem = Problem(8, 16, 24, batch=2, dtype=tp.float16, b_order="col")
     assert tuned.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"

@@ -15,6 +15,7 @@ beside it says how it was measured:
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Mapping
@@ -124,6 +125,33 @@ def remember(problem: Problem, chip: tp.Chip, config: GemmConfig, facts: Mapping
     )
 
 
+def merge(other: Path) -> tuple[int, int, list[str]]:
+    """Takes over the entries of another file, such as one of another machine with the same chip;
+    an entry that stands here already stays. Entries name their chip, so those of several chips may
+    stand in one file.
+
+    Returns:
+        How many were taken, how many stood here already, and what is wrong with those of the other
+        file that cannot be used, each with its line.
+
+    Raises:
+        BindError: as `remember`, or the other file as a whole cannot be used.
+    """
+    found = _read(other)
+    if found.broken:
+        raise tp.BindError(found.problems[0])
+    known = 0
+
+    def with_others(raw: dict[str, Any]) -> dict[str, Any]:
+        nonlocal known
+        known = len(found.configs.keys() & raw.keys())
+        return {name: found.raw[name] for name in found.configs} | raw
+
+    if found.configs:
+        _edit(with_others)
+    return len(found.configs) - known, known, found.problems
+
+
 def forget(problem: Problem | None, chip: tp.Chip) -> int:
     """Removes the entry for a problem, or all entries of the chip; returns how many.
 
@@ -147,21 +175,28 @@ def forget(problem: Problem | None, chip: tp.Chip) -> int:
     return len(gone)
 
 
+@functools.lru_cache(maxsize=16)
+def _location(*environment: str | None) -> str | None:
+    """`location()`, found once for what the environment says: it is asked for each shape."""
+    path = location()
+    return None if path is None else str(path)
+
+
 def _current() -> Tuned:
     """What the file holds now."""
     global _last
-    path = location()
+    path = _location(*map(os.environ.get, ("TILEPIPE_TUNED", "XDG_CONFIG_HOME", "HOME")))
     if path is None:
         return _NOTHING
     try:
         now = os.stat(path)
     except OSError:
         return _NOTHING  # no file, usually
-    state = str(path), now.st_mtime_ns, now.st_size, now.st_ino
+    state = path, now.st_mtime_ns, now.st_size, now.st_ino
     last = _last
     if last is not None and last[0] == state:
         return last[1]
-    found = _read(path)
+    found = _read(Path(path))
     _last = state, found
     if found.problems:
         warnings.warn("; ".join(found.problems), TunedFileWarning, stacklevel=3)
