@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Protocol
 
@@ -111,6 +112,14 @@ def check_array(
         if found not in dtypes:
             takes = ", ".join(t.name for t in dtypes)
             raise tp.BindError(f"{kernel}: {name} is {found}; it may be {takes}")
+
+
+def check_arrays(
+    kernel: str, takes: Mapping[str, tuple[object, int, tuple[tp.DType, ...]]]
+) -> None:
+    """`check_array` of each argument: its array, rank and dtypes."""
+    for name, (x, rank, dtypes) in takes.items():
+        check_array(kernel, name, x, rank, dtypes)
 
 
 def dtype_of(kernel: str, name: str, x: Any) -> tp.DType:

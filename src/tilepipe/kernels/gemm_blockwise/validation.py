@@ -7,7 +7,7 @@ from __future__ import annotations
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.tiling import OutputTiling, store_width
-from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
+from tilepipe.kernels.common.validation import Array, check_arrays, check_product, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 
@@ -26,15 +26,16 @@ def check_arguments(a: Array, b: Array, a_scales: Array, b_scales: Array, c: Arr
     Raises:
         BindError: something is no array, has another dtype, or the shapes do not fit together.
     """
-    takes = {
-        "a": (tp.float8_e4m3,),
-        "b": (tp.float8_e4m3,),
-        "a_scales": (tp.float32,),
-        "b_scales": (tp.float32,),
-        "c": OUTPUTS,
-    }
-    for (name, dtypes), x in zip(takes.items(), (a, b, a_scales, b_scales, c), strict=True):
-        check_array(NAME, name, x, 2, dtypes)
+    check_arrays(
+        NAME,
+        {
+            "a": (a, 2, (tp.float8_e4m3,)),
+            "b": (b, 2, (tp.float8_e4m3,)),
+            "a_scales": (a_scales, 2, (tp.float32,)),
+            "b_scales": (b_scales, 2, (tp.float32,)),
+            "c": (c, 2, OUTPUTS),
+        },
+    )
     check_product(NAME, a, b, c)
     n, k = b.shape
     wanted = blocks_of(n), blocks_of(k)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
-from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
+from tilepipe.kernels.common.validation import (
+    Array,
+    check_array,
+    check_arrays,
+    check_product,
+    mapped,
+)
 from tilepipe.kernels.gemm.validation import FP8, OUTPUTS, check_order, check_stage_bytes
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
@@ -25,19 +31,19 @@ def check_arguments(
     not fit together.
     """
     rank = check_rank(NAME, a, (*HALVES, *FP8))
-    takes = {
-        "b": (b, 3, (*HALVES, *FP8)),
-        "c": (c, rank, OUTPUTS),
-        "offsets": (offsets, 1, (tp.int32,)),
-        "a_scale": (a_scale, 1, (tp.float32,)),
-        "b_scale": (b_scale, 2, (tp.float32,)),
-    }
+    scales = {"a_scale": (a_scale, 1, (tp.float32,)), "b_scale": (b_scale, 2, (tp.float32,))}
     if (a_scale is None) != (b_scale is None):
         missing = "a_scale" if a_scale is None else "b_scale"
         raise tp.BindError(f"{NAME}: a_scale and b_scale come together; {missing} is not given")
-    for name, (x, dimensions, dtypes) in takes.items():
-        if x is not None or not name.endswith("_scale"):
-            check_array(NAME, name, x, dimensions, dtypes)
+    check_arrays(
+        NAME,
+        {
+            "b": (b, 3, (*HALVES, *FP8)),
+            "c": (c, rank, OUTPUTS),
+            "offsets": (offsets, 1, (tp.int32,)),
+            **({} if a_scale is None else scales),
+        },
+    )
     if rank == 3 and a_scale is not None:
         raise tp.BindError(
             f"{NAME}: a {tuple(a.shape)} is a matrix for each group; scales of rows are for the"

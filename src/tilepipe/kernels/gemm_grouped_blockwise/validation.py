@@ -7,7 +7,7 @@ from __future__ import annotations
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import MAX_BOX_ROWS, load_rows
 from tilepipe.kernels.common.tiling import store_width
-from tilepipe.kernels.common.validation import Array, check_array, check_product, mapped
+from tilepipe.kernels.common.validation import Array, check_arrays, check_product, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of, check_orders, scales_by_rows
@@ -44,15 +44,16 @@ def check_arguments(
         BindError: something is no array, has another dtype, or the shapes do not fit together.
     """
     rank = check_rank(NAME, a, (tp.float8_e4m3,))
-    takes = {
-        "b": (b, 3, (tp.float8_e4m3,)),
-        "a_scales": (a_scales, rank, (tp.float32,)),
-        "b_scales": (b_scales, 3, (tp.float32,)),
-        "c": (c, rank, OUTPUTS),
-        "offsets": (offsets, 1, (tp.int32,)),
-    }
-    for name, (x, dimensions, dtypes) in takes.items():
-        check_array(NAME, name, x, dimensions, dtypes)
+    check_arrays(
+        NAME,
+        {
+            "b": (b, 3, (tp.float8_e4m3,)),
+            "a_scales": (a_scales, rank, (tp.float32,)),
+            "b_scales": (b_scales, 3, (tp.float32,)),
+            "c": (c, rank, OUTPUTS),
+            "offsets": (offsets, 1, (tp.int32,)),
+        },
+    )
     groups, n, k = b.shape
     check_product(NAME, a, b, c, f"{groups} times ")
     wanted = {

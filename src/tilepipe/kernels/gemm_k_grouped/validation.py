@@ -7,7 +7,7 @@ from __future__ import annotations
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
-from tilepipe.kernels.common.validation import Array, check_array, mapped
+from tilepipe.kernels.common.validation import Array, check_arrays, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS, check_order, check_stage_bytes
 from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
@@ -19,14 +19,15 @@ def check_arguments(a: Array, b: Array, c: Array, offsets: Array) -> None:
     """Raises BindError where something is no array, has another dtype or order, or the shapes do
     not fit together.
     """
-    takes = {
-        "a": (a, 2, HALVES),
-        "b": (b, 2, HALVES),
-        "c": (c, 3, OUTPUTS),
-        "offsets": (offsets, 1, (tp.int32,)),
-    }
-    for name, (x, rank, dtypes) in takes.items():
-        check_array(NAME, name, x, rank, dtypes)
+    check_arrays(
+        NAME,
+        {
+            "a": (a, 2, HALVES),
+            "b": (b, 2, HALVES),
+            "c": (c, 3, OUTPUTS),
+            "offsets": (offsets, 1, (tp.int32,)),
+        },
+    )
     check_groups(NAME, a, b, c, offsets)
     a_type, b_type = (mapped(NAME, name, x).dtype for name, x in (("a", a), ("b", b)))
     if a_type is not b_type:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.tiling import store_width
-from tilepipe.kernels.common.validation import Array, check_array, mapped
+from tilepipe.kernels.common.validation import Array, check_arrays, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.validation import check_orders, scales_by_rows
@@ -26,16 +26,17 @@ def check_arguments(
     Raises:
         BindError: something is no array, has another dtype, or the shapes do not fit together.
     """
-    takes = {
-        "a": (a, 2, (tp.float8_e4m3,)),
-        "b": (b, 2, (tp.float8_e4m3,)),
-        "a_scales": (a_scales, 2, (tp.float32,)),
-        "b_scales": (b_scales, 2, (tp.float32,)),
-        "c": (c, 3, OUTPUTS),
-        "offsets": (offsets, 1, (tp.int32,)),
-    }
-    for name, (x, rank, dtypes) in takes.items():
-        check_array(NAME, name, x, rank, dtypes)
+    check_arrays(
+        NAME,
+        {
+            "a": (a, 2, (tp.float8_e4m3,)),
+            "b": (b, 2, (tp.float8_e4m3,)),
+            "a_scales": (a_scales, 2, (tp.float32,)),
+            "b_scales": (b_scales, 2, (tp.float32,)),
+            "c": (c, 3, OUTPUTS),
+            "offsets": (offsets, 1, (tp.int32,)),
+        },
+    )
     check_groups(NAME, a, b, c, offsets)
     check_orders(NAME, a, b)
 

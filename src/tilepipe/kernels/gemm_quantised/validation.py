@@ -7,7 +7,7 @@ from __future__ import annotations
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, store_width
-from tilepipe.kernels.common.validation import Array, check_array, mapped
+from tilepipe.kernels.common.validation import Array, check_arrays, mapped
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
 from tilepipe.kernels.gemm_quantised.layout import BLOCK, bits_of
@@ -36,10 +36,15 @@ def check_arguments(a: Array, words: Array, scales: Array, c: Array, group: int)
     together.
     """
     check_group(NAME, group)
-    check_array(NAME, "a", a, 2, HALVES)
-    check_array(NAME, "words", words, 3, (tp.int32,))
-    check_array(NAME, "scales", scales, 2, (tp.float32,))
-    check_array(NAME, "c", c, 2, OUTPUTS)
+    check_arrays(
+        NAME,
+        {
+            "a": (a, 2, HALVES),
+            "words": (words, 3, (tp.int32,)),
+            "scales": (scales, 2, (tp.float32,)),
+            "c": (c, 2, OUTPUTS),
+        },
+    )
     check_extents(NAME, a, words, scales, group)
     (m, _), n = a.shape, words.shape[1]
     if tuple(c.shape) != (m, n):
