@@ -61,3 +61,26 @@ def test_several_programs_are_too_many(file: Path, tilepipe: Call) -> None:
     code, _, err = tilepipe("show", f"{file}:both")
     assert code == 2
     assert "makes 2 programs; name a function that makes the one that is meant" in err
+
+
+def test_a_kernel_without_shared_memory_has_no_table_of_it(
+    tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain.py").write_text("""
+import numpy as np
+import tilepipe as tp
+
+@tp.kernel()
+def plain(ctx, out):
+    @ctx.role("all", warps=1)
+    def all_():
+        ctx.store(out[ctx.lane], ctx.lane)
+
+program = plain.bind(np.zeros(32, np.int32))
+""")
+    code, out, _ = tilepipe("show", "plain.py:program")
+    assert code == 0
+    assert "Roles" in out
+    assert "Shared memory" not in out
+    assert "Barriers" not in out

@@ -106,7 +106,8 @@ def _print(d: Description) -> None:
     for part in d.memory:
         name = part.name or part.kind
         memory.add_row(f"{part.offset:,}", Text(name), f"{part.nbytes:,}", Text(part.what))
-    out.print(memory, soft_wrap=False)
+    if any(part.kind != "free" for part in d.memory):
+        out.print(memory, soft_wrap=False)
     arguments = Table("argument", "value", "type", "use", title="Arguments", title_justify="left")
     for x in d.arguments:
         arguments.add_row(*map(Text, (x.name, x.value, x.what, x.use)))
