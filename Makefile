@@ -11,6 +11,7 @@ CREATED := $(VENV)/.created
 CORE    := $(VENV)/.core
 FULL    := $(VENV)/.full
 DOCS    := $(VENV)/.docs
+RELEASE := $(VENV)/.release
 PIP     := $(BIN)/python -m pip install --quiet
 
 # Tests run one worker a core: more BLAS threads would only get in each other's way.
@@ -35,7 +36,7 @@ CHECKED = $(wildcard src tests tools benchmarks $(if $(wildcard examples/*.py),e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants ptx-agreement ptx-mutants ptx-planted snapshot lint format site clean
+.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants ptx-agreement ptx-mutants ptx-planted snapshot lint format site dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +86,9 @@ format: $(FULL) ## let ruff fix and format
 site: $(DOCS) ## build the documentation as a site, build/site/index.html; a warning is an error
 	$(BIN)/python -m tools.site
 
+dist: $(RELEASE) ## build wheel and sdist, build/dist, and try them in clean environments of each Python that is here
+	$(BIN)/python -m tools.release
+
 clean: ## remove the venv, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -108,4 +112,8 @@ $(FULL): $(CREATED) pyproject.toml
 
 $(DOCS): $(CREATED) pyproject.toml
 	@$(PIP) --editable '.[docs]'
+	@touch $(CORE) $@
+
+$(RELEASE): $(CREATED) pyproject.toml
+	@$(PIP) --editable '.[release]'
 	@touch $(CORE) $@
