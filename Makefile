@@ -42,7 +42,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(CORE) ## simulate and verify a warp-specialised GEMM; no GPU needed
-	@$(BIN)/tilepipe demo $(ARGS)
+	@$(BIN)/tilepipe demo --timeline demo.html $(ARGS)
 
 test: $(FULL) ## run the suite, a worker a core (ARGS="-k name" to choose)
 	$(PYTEST) -m "not thorough" $(ARGS)

@@ -172,9 +172,12 @@ def test_attention_compiles_for_both_architectures(arch: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_demo_shows_what_each_role_did() -> None:
-    done = tilepipe("demo")
+def test_demo_shows_what_each_role_did(tmp_path: Path) -> None:
+    page = tmp_path / "demo.html"
+    done = tilepipe("demo", "--timeline", str(page))
     assert done.returncode == 0
+    assert f"Where its time goes: {page} shows its first CTAs" in done.stdout
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     for word in ("load", "mma", "TMA copies", "MMAs", "inputs.full", "inputs.empty", "right"):
         assert word in done.stdout
 

@@ -239,7 +239,15 @@ def compile_(
 
 
 @app.command()
-def demo(as_json: Json = False) -> None:
+def demo(
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Write a page of when its copies, MMAs and waits happen."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Simulates and verifies a warp-specialised GEMM, and says what each role did."""
     from tilepipe.registry.catalog import find
 
@@ -257,6 +265,7 @@ def demo(as_json: Json = False) -> None:
                 "wall_s": wall,
                 "tiles": case.tiles,
                 "roles": roles,
+                "timeline": None if timeline is None else _save_timeline(case, timeline),
             }
         )
         if not comparison.ok:
@@ -289,9 +298,16 @@ def demo(as_json: Json = False) -> None:
     )
     if not comparison.ok:
         raise typer.Exit(1)
-    out.print(
-        "Where its time goes: `tilepipe timeline gemm -o gemm.html` writes a page, for any browser."
-    )
+    if timeline is None:
+        out.print(
+            "Where its time goes: `tilepipe timeline gemm -o gemm.html` writes a page, for any"
+            " browser."
+        )
+    else:
+        out.print(
+            f"Where its time goes: {_save_timeline(case, timeline)} shows its first CTAs, in any"
+            " browser; `tilepipe timeline gemm -o gemm.html` writes such a page."
+        )
     out.print(
         "Next: `tilepipe kernels`, `tilepipe run gemm -s m=512`, `tilepipe compile gemm --emit"
         " cuda`, examples/."
@@ -307,6 +323,14 @@ def _read(case: Case, arch: str, seed: int, timeout: float | None) -> tuple[floa
     else:
         steps = launch.run(seed=seed, timeout=timeout or None)
     return time.perf_counter() - started, steps, launch.advice
+
+
+def _save_timeline(case: Case, file: Path) -> str:
+    """Writes the page of the case's first CTAs; returns where it lies."""
+    found = case.program.run(timeline=4).timeline
+    assert found is not None
+    found.save(file)
+    return str(file.resolve())
 
 
 def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:
