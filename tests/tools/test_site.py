@@ -69,7 +69,9 @@ def test_every_page_is_in_a_table_of_contents(pages: Path) -> None:
             names = [re.sub(r".* <(.*)>", r"\1", x) for x in lines]
             listed |= {(page.parent / name).with_suffix(".md").resolve() for name in names}
     all_pages = {x.resolve() for x in pages.rglob("*.md") if "source" not in x.parts}
-    assert all_pages - listed == {(pages / "index.md").resolve()}
+    assert all_pages - listed == {(pages / "index.md").resolve()}, (
+        "a page has a row in docs/README.md, a decision in docs/decisions/README.md"
+    )
 
 
 def test_the_parts_of_the_contents() -> None:
