@@ -63,11 +63,14 @@ def test_code_is_left_alone(tmp_path: Path) -> None:
 
 def test_every_page_is_in_a_table_of_contents(pages: Path) -> None:
     listed: set[Path] = set()
+    entries = 0
     for page in pages.rglob("*.md"):
         for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text("utf-8"), re.S):
             lines = [x for x in block.splitlines() if x and not x.startswith(":")]
             names = [re.sub(r".* <(.*)>", r"\1", x) for x in lines]
+            entries += len(names)
             listed |= {(page.parent / name).with_suffix(".md").resolve() for name in names}
+    assert entries == len(listed), "a page is listed twice"
     all_pages = {x.resolve() for x in pages.rglob("*.md") if "source" not in x.parts}
     assert all_pages - listed == {(pages / "index.md").resolve()}, (
         "a page has a row in docs/README.md, a decision in docs/decisions/README.md"
