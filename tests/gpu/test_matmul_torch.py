@@ -249,6 +249,25 @@ def test_graph_capture() -> None:
         check(thin, a, odd)
 
 
+@pytest.mark.parametrize("shape", [(1030, 1031, 2051), (1536, 1502, 2050)], ids=str)
+@pytest.mark.parametrize("transposed", [False, True], ids=["b", "transposed b"])
+def test_large_operands_and_results_that_tma_cannot_take(
+    shape: tuple[int, int, int], transposed: bool
+) -> None:
+    m, n, k = shape
+    a, b = tensor(m, k), tensor(n, k, seed=1).T if transposed else tensor(k, n, seed=1)
+    out = torch.empty(m, n, dtype=torch.float32, device="cuda")
+    check(matmul(a, b), a, b)
+    check(matmul(a, b, out=out), a, b)  # whose copy is large, too
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        matmul(a, b, out=out)
+    a.copy_(tensor(m, k, seed=7))
+    graph.replay()
+    torch.cuda.synchronize()
+    check(out, a, b)
+
+
 def test_a_shape_that_is_first_seen_while_capturing() -> None:
     a, b = tensor(264, 200), tensor(200, 136, seed=1)
     matmul(tensor(8, 8), tensor(8, 8))

@@ -88,7 +88,7 @@ def _prepare(call: Call) -> ProductPlan:
 
     # One MMA reads gate and up, so both are copied where they are not alike.
     orders = {order_of(x.t()) for x in (call.gate, call.up)}
-    order = None if len(orders) == 1 else "row"
+    order = None if len(orders) == 1 and None not in orders else "row"
     operands = [
         Operand(("a",), call.a),
         Operand(("gate",), call.gate, torch.t, order=order),

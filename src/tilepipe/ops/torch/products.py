@@ -14,7 +14,7 @@ import tilepipe as tp
 from tilepipe.ir.chip import Chip
 from tilepipe.ops.arrays import kernel_takes, padded_shape, tma_order
 from tilepipe.ops.calls import Shape
-from tilepipe.ops.torch import device
+from tilepipe.ops.torch import copies, device
 from tilepipe.ops.torch.plan_cache import MISALIGNED
 from tilepipe.ops.torch.tensors import TensorView, byte_strides, span
 
@@ -68,7 +68,9 @@ class Operand(NamedTuple):
         taken = taken and (self.order is None or order_of(y) == self.order)
         if taken and y.data_ptr() & MISALIGNED == 0:
             return y
-        return _padded_copy(y) if self.matrix else y.clone(memory_format=torch.contiguous_format)
+        if self.matrix:
+            return _padded_copy(y, self.order)
+        return y.clone(memory_format=torch.contiguous_format)
 
 
 def order_of(x: torch.Tensor) -> str | None:
@@ -98,9 +100,14 @@ def _maker(shape: Shape, dtype: torch.dtype, device: torch.device) -> Callable[[
     return lambda: torch.empty(whole, dtype=dtype, device=device)[..., : shape[-1]]
 
 
-def _padded_copy(x: torch.Tensor) -> torch.Tensor:
-    """A row-major copy with rows padded to 16 bytes."""
-    return _maker(tuple(x.shape), x.dtype, x.device)().copy_(x)
+def _padded_copy(x: torch.Tensor, order: str | None) -> torch.Tensor:
+    """A copy with lines padded to 16 bytes, row-major, or in the tensor's own order where `order`
+    is None and the kernel reads that, too: a copy that transposes takes several times as long.
+    """
+    by_columns = x.stride(-2) == 1 and x.stride(-1) >= x.shape[-2] and x.element_size() == 2
+    if order is None and by_columns and x.stride(-1) != 1:
+        return _padded_copy(x.transpose(-1, -2), "row").transpose(-1, -2)
+    return copies.copy(_maker(tuple(x.shape), x.dtype, x.device)(), x)
 
 
 class ProductPlan(NamedTuple):
@@ -154,8 +161,8 @@ class ProductPlan(NamedTuple):
         addresses = tuple(map(data_ptr, self.pick((*operands, written))))
         self.launcher(addresses, device.raw_stream(self.ordinal))
         if written is not c:
-            c.copy_(written.reshape(self.shape))
-        elif out is not None and not out.is_inference():
+            copies.copy(c, written.reshape(self.shape))
+        if out is not None and not out.is_inference():
             torch.autograd.graph.increment_version(out)
         return c
 
