@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -73,7 +74,7 @@ class OnGpu:
         size = np.dtype(dtype).itemsize
         self.strides = ((shape[1] + gap) * size, size) if len(shape) == 2 else (size,)
         self.dtype, self.shape = np.dtype(dtype), shape
-        self.__cuda_array_interface__ = {
+        self.__cuda_array_interface__: dict[str, Any] = {
             "data": (address, False),
             "shape": shape,
             "typestr": dtype,
@@ -122,6 +123,63 @@ def test_a_launch_on_arrays_in_gpu_memory(files: Path, device: Device) -> None:
     cubin = files.with_suffix(".cubin").read_bytes()
     manifest = kernel.manifest
     assert function == (0, cubin, manifest.entry, 32, manifest.smem_bytes, 1)
+
+
+class Cuda(NamedTuple):
+    """A device of PyTorch."""
+
+    index: int  # type: ignore[assignment]
+
+
+class OfTorch(OnGpu):
+    """A tensor of PyTorch at an address of device 0."""
+
+    is_cuda = True
+    device = Cuda(0)  # type: ignore[assignment]
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(x // self.dtype.itemsize for x in self.strides)
+
+    def data_ptr(self) -> int:
+        return int(self.__cuda_array_interface__["data"][0])
+
+
+def test_launches_on_tensors_that_are_alike_are_checked_once(
+    files: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interop, "is_torch", lambda x: isinstance(x, OfTorch))
+    kernel = tp.load_exported(files)
+    checked: list[object] = []
+    check = kernel._launch
+
+    def counted(given: Any) -> Any:
+        checked.append(given)
+        return check(given)
+
+    monkeypatch.setattr(kernel, "_launch", counted)
+    types = [
+        ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int32,
+        ctypes.c_float,
+    ]  # fmt: skip
+
+    def launch(x: int, out: int, rows: int = 41, gap: int = 0, **more: float) -> list[Any]:
+        kernel.launch(
+            x=OfTorch(x, (rows, 64), gap=gap), out=OfTorch(out, (rows, 64)), stream=7, **more
+        )
+        return passed(device, types)
+
+    assert launch(0x1000, 0x9000) == [0x1000, 64, 0x9000, 64, 41, 2.5]
+    assert launch(0x2000, 0x8000) == [0x2000, 64, 0x8000, 64, 41, 2.5]
+    assert len(checked) == 1
+    assert launch(0x1000, 0x9000, gap=3)[1] == 67
+    assert launch(0x1000, 0x9000, rows=7)[4] == 7
+    assert launch(0x1000, 0x9000, by=0.0)[-1] == 0.0
+    assert math.copysign(1, launch(0x1000, 0x9000, by=-0.0)[-1]) == -1
+    assert len(checked) == 5
+    launch(0x3000, 0x7000, gap=3)
+    assert len(checked) == 5
+    with pytest.raises(tp.BindError, match="is exported for float32, got float16"):
+        kernel.launch(x=OfTorch(0x1000, (41, 64), "<f2"), out=OfTorch(0x9000, (41, 64)))
 
 
 def test_numpy_arrays_are_copied_there_and_back(

@@ -41,6 +41,7 @@ class ExportedKernel:
         self._cubin = cubin
         self._functions: dict[int, driver.Function] = {}  # by device
         self._launchers: OrderedDict[object, Launcher] = OrderedDict()
+        self._checked: OrderedDict[object, Launcher] = OrderedDict()  # by what `_known_by` returns
         self._lock = threading.Lock()
         params = [x.param for x in manifest.parameters]
         by_name = {p.name: p for p in params}
@@ -93,19 +94,25 @@ class ExportedKernel:
                 exported for. LaunchError: the driver refuses it. UnavailableError: there is no
                 driver, or no GPU.
         """
-        launch = self._launch(arguments)
-        arrays = [arg.array for arg in launch.args.values() if isinstance(arg, TensorArg)]
-        ordinal = interop.device_of(arrays)
-        launcher = self._launcher(launch, ordinal or 0)
-        if ordinal is not None:
-            places = {
-                n: interop.view(arg.array).address
-                for n, arg in launch.args.items()
-                if isinstance(arg, TensorArg)
-            }
-            handle = interop.stream_handle(stream, arrays, ordinal)
-            launcher(tuple(places[n] for n in launcher.tensors), handle)
-            return
+        key = _known_by(arguments)
+        launcher = self._checked.get(key) if key is not None else None
+        if launcher is None:
+            launch = self._launch(arguments)
+            ordinal = interop.device_of(
+                arg.array for arg in launch.args.values() if isinstance(arg, TensorArg)
+            )
+            launcher = self._launcher(launch, ordinal or 0)
+            if ordinal is None:
+                self._launch_staged(launch, launcher, stream)
+                return
+            if key is not None:
+                self._keep(self._checked, key, launcher)
+        arrays = [arguments[name] for name in launcher.tensors]
+        handle = interop.stream_handle(stream, arrays, launcher.ordinal)
+        launcher(tuple(map(interop.address, arrays)), handle)
+
+    def _launch_staged(self, launch: Launch, launcher: Launcher, stream: Any) -> None:
+        """A launch on NumPy arrays."""
         written = [x.param.name for x in self.manifest.tensors if x.written]
         with staged(launch, 0, written) as staged_at:
             handle = interop.stream_handle(0 if stream is None else stream, (), 0)
@@ -163,16 +170,19 @@ class ExportedKernel:
                 strides[name] = _byte_strides(arg.array)
                 key.append((arg.shape, strides[name]))
             else:
-                key.append(arg)
+                key.append(repr(arg))  # 0.0 and -0.0 are equal
         found = self._launchers.get(tuple(key))
         if found is None:
             function = self._function(ordinal)
             found = Launcher(launch, self._compiled, function, strides, self._passed)
-            with self._lock:
-                self._launchers[tuple(key)] = found
-                if len(self._launchers) > _LAUNCHERS:
-                    self._launchers.popitem(last=False)
+            self._keep(self._launchers, tuple(key), found)
         return found
+
+    def _keep(self, known: OrderedDict[object, Launcher], key: object, launcher: Launcher) -> None:
+        with self._lock:
+            known[key] = launcher
+            if len(known) > _LAUNCHERS:
+                known.popitem(last=False)
 
     def _function(self, ordinal: int) -> driver.Function:
         with self._lock:
@@ -218,6 +228,21 @@ def _manifest_path(path: Path) -> Path:
         names = ", ".join(x.name for x in found) or "no .json"
         raise ExportError(f"{path} has {names}: name the manifest of one exported kernel")
     return found[0]
+
+
+def _known_by(arguments: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """What a launch depends on but for addresses: launches that are alike in it are checked once.
+    None where an array is not a PyTorch tensor on a GPU; such launches are checked each time.
+    """
+    found: list[object] = []
+    for name, x in arguments.items():
+        if isinstance(x, int | float):
+            found += name, repr(x)  # 1, True and 1.0 are equal, 0.0 and -0.0 are
+        elif interop.is_torch(x) and x.is_cuda:
+            found += name, x.dtype, x.shape, x.stride(), x.device
+        else:
+            return None
+    return tuple(found)
 
 
 def _shape(x: Tensor, array: Any, extents: dict[str, tuple[int, str]]) -> tuple[int, ...]:

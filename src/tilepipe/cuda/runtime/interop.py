@@ -63,6 +63,11 @@ def view(x: Any) -> DeviceView:
     return _from_dlpack(x)
 
 
+def address(x: Any) -> int:
+    """The address of an array in GPU memory. Raises what `view` does."""
+    return int(x.data_ptr()) if is_torch(x) and x.is_cuda else view(x).address
+
+
 def _ordinal(x: Any, address: int) -> int:
     """The device that an array is on: its own `device.id` (CuPy) or `device.index` (PyTorch), else
     the device that CUDA finds for the address.
