@@ -78,12 +78,12 @@ def printed(
 
 
 def calls(code: str, function: str) -> Iterator[tuple[str, list[str]]]:
-    """(address, registers) of each call, with the `at` before it put in."""
-    at = re.search(r"const u32 at = (.*?);", code)
+    """(address, registers) of each call, with the `at` or `next` before it put in."""
+    before = dict(re.findall(r"const u32 (at|next) = (.*?);", code))
     for m in re.finditer(rf"{function}\(((?:[^;]|\n)*?)\);", code):
         address, rest = re.split(r",\s*(?=pack_|acc)", m[1], maxsplit=1)
         yield (
-            re.sub(r"\bat\b", f"({at[1]})" if at else "at", address),
+            re.sub(r"\b(at|next)\b", lambda name: f"({before[name[0]]})", address),
             re.findall(r"acc\[[^]]*\]\[([^]]*)\]", rest),
         )
 

@@ -1,5 +1,6 @@
-"""Bank conflicts of the shared memory in which warps reduce together, by arithmetic: what printed
-code says is the address of each lane is computed, and the words of each bank are counted.
+"""Bank conflicts by arithmetic, of the shared memory in which warps reduce together and of stores
+to a tile: what printed code says is the address of each lane is computed, and the words of each
+bank are counted.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tilepipe.ir.layout import swizzle_offset
 
 BANKS = 32  # of 4 bytes
 LANES = 32
@@ -71,6 +74,24 @@ def accesses(source: str, warps: int = 4) -> list[Access]:
             body = _tree(lines)
             for warp in range(warps):
                 names = {"lane": np.arange(LANES), "warp_in_group": warp, "warp": warp, made[1]: 0}
+                found += _performed(body, names, np.full(LANES, True))
+    return found
+
+
+def stores(source: str, tile: str, warps: int = 4) -> list[Access]:
+    """All accesses of the blocks of printed CUDA that compute an address in a tile, of the first
+    warpgroup.
+    """
+    lines = (line.split("//")[0].strip() for line in source.splitlines())
+    swizzles = {f"swizzle_{bits}": partial(swizzle_offset, swizzle=bits) for bits in (32, 64, 128)}
+    found: list[Access] = []
+    for line in lines:
+        if (made := _CONST.fullmatch(line)) and f"{tile}()" in made[2]:
+            body = _tree(lines)
+            for warp in range(warps):
+                names: Names = {"lane": np.arange(LANES), "warp_in_group": warp, "warpgroup": 0}
+                names |= {tile: lambda: 0, **swizzles}
+                names[made[1]] = _value(made[2], names)
                 found += _performed(body, names, np.full(LANES, True))
     return found
 

@@ -168,10 +168,16 @@ def counter(ctx: Context, name: str, trips: int = 2) -> Local:
 
 
 def walk_tile(
-    ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]
+    ctx: Context,
+    t: Tile,
+    row: Expr,
+    col: Expr,
+    rows: Sequence[Step],
+    cols: Sequence[Step],
+    name: str = "at",
 ) -> tuple[str, str | None]:
     """The addresses of many elements of a tile, as (code of the part without loop indices, code of
-    the address that uses this part under the name `at`). Where the address does not split, the
+    the address that uses this part under this name). Where the address does not split, the
     first result is the whole address and the second is None.
 
     (row, col): each lane's first element, counted from the rectangle's corner. Along the contiguous
@@ -215,7 +221,7 @@ def walk_tile(
             return whole_address(ctx, t, row, col, rows, cols), None
     linear = p.linear(row, col)
     base = f"{tile(ctx, t.buffer, t.index, t.cta)} + {swizzled(ctx, t.buffer, linear)}"
-    at = ctx.temporary("at")
+    at = ctx.temporary(name)
     code = at if flipped is None else f"{at} ^ {operand(ctx, flipped, 14)}"
     if flipped is not None and added:
         code = f"({code})"

@@ -63,13 +63,21 @@ def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
 
 
 def _address(
-    ctx: Context, t: Tile, row: Expr, col: Expr, rows: list[Step], cols: list[Step]
+    ctx: Context,
+    t: Tile,
+    row: Expr,
+    col: Expr,
+    rows: list[Step],
+    cols: list[Step],
+    name: str = "at",
 ) -> str:
-    """Declares the common part of all addresses; returns the address inside the loops."""
-    base, rest = walk_tile(ctx, t, row, col, rows, cols)
+    """Declares the common part of all addresses, under this name; returns the address inside the
+    loops.
+    """
+    base, rest = walk_tile(ctx, t, row, col, rows, cols, name)
     if rest is None:
         return base
-    ctx.out(f"const u32 {ctx.temporary('at')} = {base};")
+    ctx.out(f"const u32 {ctx.temporary(name)} = {base};")
     return rest
 
 
@@ -204,9 +212,7 @@ def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], 
         return [_address(ctx, t, const(0), row, [], rows)], loops
     addresses = [_address(ctx, t, row, col, rows, cols)]
     if shape[1] > 1 and not _pairs_together(t):
-        addresses.append(
-            whole_address(ctx, t, add(t.row, row), add(t.col, add(col, 1)), rows, cols)
-        )
+        addresses.append(_address(ctx, t, row, add(col, 1), rows, cols, "next"))
     return addresses, loops
 
 
