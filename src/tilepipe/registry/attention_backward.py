@@ -62,8 +62,9 @@ def extents(settings: Mapping[str, Any]) -> Extents:
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
-    extents(settings)
-    return choose_sm90(settings["causal"]).as_dict(), "chosen for the mask"
+    asked = settings["causal"], settings["deterministic"]
+    chosen = choose_sm90(*asked, extents(settings).s_kv, chip or tp.H200)
+    return chosen.as_dict(), "chosen for the mask and the order"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:

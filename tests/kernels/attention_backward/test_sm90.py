@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
+from tests.support.cuda.banks import stores, wavefronts
 from tilepipe.kernels.attention.reference import attention
 from tilepipe.kernels.attention_backward import reference, sm90_bind as kernel
-from tilepipe.kernels.attention_backward.config import BackwardConfig
+from tilepipe.kernels.attention_backward.config import QUERIES, BackwardConfig
 from tilepipe.kernels.attention_backward.heuristics import choose_sm90
 from tilepipe.kernels.attention_backward.validation import check_backward
 
@@ -166,9 +167,20 @@ def test_the_printed_code_computes_the_same(d: int) -> None:
     problem.verify()
 
 
+@pytest.mark.parametrize("d", [64, 128])
+def test_no_two_lanes_of_a_store_of_dq_meet_in_a_bank(d: int) -> None:
+    source = Problem((1, 80, 128, 1, 1, d)).program.source()
+    assert source.count("= dq_tile() + ") == 2  # addresses, computed before the stores
+    found = stores(source, "dq_tile")
+    assert len(found) == 4 * (QUERIES[d] if d == 128 else QUERIES[d] // 2) // 2
+    assert [wavefronts(x.lanes) for x in found] == [1] * len(found)
+
+
 def test_which_heads_are_dealt_out_together() -> None:
-    assert choose_sm90(True) == BackwardConfig(group=4)
-    assert choose_sm90(False) == BackwardConfig(group=1)
+    assert choose_sm90(True, False, 4096, tp.H200) == BackwardConfig(group=4)
+    assert choose_sm90(False, False, 4096, tp.H200) == BackwardConfig(group=1)
+    for s_kv, together in ((1, 132 * 128), (4096, 4), (8192, 2), (16384, 1), (100_000, 1)):
+        assert choose_sm90(False, True, s_kv, tp.H200) == BackwardConfig(group=together)
 
 
 def test_mistakes() -> None:

@@ -12,8 +12,9 @@ KEYS = ROWS * CONSUMERS  # of a CTA's tile
 REGISTERS = (24, 240)  # of a thread of the load warp's warpgroup, and of a consumer
 STAGES = 2  # tiles of Q, dO and dS: one is multiplied while the next comes
 COLUMNS = 16  # of scores whose statistics are in registers at once
-DEPTHS = (64, 128)  # elements that the tiles of a head have
-HELD = 64 * 128  # elements of a tile of queries
+# Queries of a tile, by the elements of a head that tiles have: as many as there are registers for.
+QUERIES = {64: 128, 128: 80}
+DEPTHS = tuple(QUERIES)
 
 
 @dataclass(frozen=True)
@@ -34,4 +35,4 @@ class BackwardConfig(Settings):
 def tile(d: int, d_v: int) -> tuple[int, int]:
     """The (queries, elements of a head) of a tile for heads of d and d_v elements, up to 128."""
     depth = next(x for x in DEPTHS if x >= max(d, d_v))
-    return HELD // depth, depth
+    return QUERIES[depth], depth

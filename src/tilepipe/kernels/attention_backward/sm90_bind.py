@@ -11,7 +11,7 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention.validation import Extents, boxed
-from tilepipe.kernels.attention_backward.config import KEYS, BackwardConfig, tile
+from tilepipe.kernels.attention_backward.config import KEYS, ROWS, BackwardConfig, tile
 from tilepipe.kernels.attention_backward.heuristics import choose_sm90
 from tilepipe.kernels.attention_backward.sm90 import attention_backward
 from tilepipe.kernels.attention_backward.sm90_rows import finish, prepare
@@ -33,7 +33,8 @@ class Workspace:
     Attributes:
         lse_2, delta: float32 (batch, heads, s_q), of which rows are multiples of 16 bytes apart.
         sums: float32 (batch, heads, s_q, d), to which parts of dQ are added.
-        turns: int32 (batch, heads, tiles of queries): in which order. None: in any.
+        turns: int32 (batch, heads, tiles of queries): how many parts have been added, where they
+            are added in a fixed order. None: in any.
     """
 
     lse_2: Any
@@ -124,7 +125,8 @@ def bind(
         check_array(NAME, "turns", space.turns, 3, (tp.int32,))
     seen = Window.of(causal, None, align)
     queries, depth = tile(found.d, found.d_v)
-    chosen = choose_sm90(causal) if cfg is None else cfg
+    if cfg is None:
+        cfg = choose_sm90(causal, space.turns is not None, found.s_kv, chip or tp.H200)
     return attention_backward.bind(
         boxed("q", q, (queries, depth), kernel=NAME),
         boxed("k", k, (KEYS, depth), kernel=NAME),
@@ -132,14 +134,14 @@ def bind(
         boxed("dout", dout, (queries, depth), kernel=NAME),
         mapped(NAME, "lse_2", space.lse_2, (1, 1, queries)),
         mapped(NAME, "delta", space.delta, (1, 1, queries)),
-        mapped(NAME, "sums", space.sums, (1, 1, queries, depth)),
-        mapped(NAME, "dk", dk.swapaxes(1, 2), given=dk),
-        mapped(NAME, "dv", dv.swapaxes(1, 2), given=dv),
+        mapped(NAME, "sums", space.sums.swapaxes(2, 3), (1, 1, depth, queries), "col"),
+        boxed("dk", dk, (ROWS, depth), kernel=NAME),
+        boxed("dv", dv, (ROWS, depth), kernel=NAME),
         space.turns,
         found.scale,
         0 if seen.from_first else found.s_kv - found.s_q,
         chip=chip,
-        cfg=chosen,
+        cfg=cfg,
         bm=queries,
         depth=depth,
         causal=causal,

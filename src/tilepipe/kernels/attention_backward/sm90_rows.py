@@ -58,8 +58,11 @@ def prepare(
         nothing.fill(0)
         ctx.store_global(sums, (*place, 0), nothing)
         if turns is not None:
-            with ctx.when(row % queries == 0), ctx.elect_one("role"):
-                ctx.store(turns[batch, head, row // queries], 0)
+            tile = ctx.let(ctx.ceil_div(row, queries), "tile")  # at most one begins in these rows
+            begin = tile * queries
+            begins = (begin < row + ROWS) & (begin < delta.shape[2])
+            with ctx.when(begins), ctx.elect_one("role"):
+                ctx.store(turns[batch, head, tile], 0)
         found: tp.FragmentValue = (x.to("float32") * dx.to("float32")).sum()
         if dlse is not None:
             found = found - ctx.load_global(dlse, place, (ROWS, 1), layout=layout)
