@@ -69,6 +69,13 @@ def _split(t: Any) -> Reference:
     return reference
 
 
+def _joined(halves: Array) -> Array:
+    """Columns 16 j + 8 i + 2 t and the next, of 16 bits, as word 8 j + 2 t + i."""
+    m, c = halves.shape
+    pairs = np.ascontiguousarray(halves).view(np.uint32).reshape(m, c // 16, 2, 4)
+    return pairs.swapaxes(2, 3).reshape(m, c // 2)
+
+
 def _nibbles(x: Array) -> Array:
     return _in_order(x, np.stack([x & 15, x >> 4], -1).astype(np.int32) - 8)
 
@@ -135,6 +142,24 @@ EXPRESSIONS: dict[str, tuple[str, Expression, Reference, str]] = {
         lambda x: _split(ml_dtypes.bfloat16)(x & np.uint32(0x3FFF3FFF)),
         "bfloat16",
     ),
+    "joined": (
+        "uint32",
+        lambda ctx, x: ctx.fragment((x & 0x3FFF3FFF).bitcast("bfloat16")).bitcast("uint32") + 1,
+        lambda x: (x & np.uint32(0x3FFF3FFF)) + 1,
+        "uint32",
+    ),
+    "joined_numbers": (
+        "int32",
+        lambda ctx, x: (x & 255).to("float32").to("bfloat16").bitcast("uint32"),
+        lambda x: _joined((x & 255).astype(ml_dtypes.bfloat16)),
+        "uint32",
+    ),
+    "joined_columns": (
+        "int32",
+        lambda ctx, x: (x & 255).to("float16").bitcast("uint32").cols(8, 8),
+        lambda x: _joined((x & 255).astype(np.float16)[:, 16:]),
+        "uint32",
+    ),
     "bytes": ("uint32", lambda ctx, x: x.bitcast("uint8"), _split(np.uint8), "uint8"),
     "signed_bytes": (
         "uint32",
@@ -152,6 +177,8 @@ EXPRESSIONS: dict[str, tuple[str, Expression, Reference, str]] = {
         "bfloat16",
     ),
 }
+
+SHAPES = {"joined_columns": (64, 32)}
 
 
 def expression(
@@ -189,7 +216,7 @@ def exponents(rng: Rng) -> Made:
 
 
 CASES = [
-    *(Case(f"bits_{name}", expression(name)) for name in EXPRESSIONS),
+    *(Case(f"bits_{name}", expression(name, SHAPES.get(name, (64, 16)))) for name in EXPRESSIONS),
     *(
         Case(f"bits_{name}_shared", expression(name, shared=True))
         for name in EXPRESSIONS

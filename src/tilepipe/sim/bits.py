@@ -23,13 +23,17 @@ Array = npt.NDArray[Any]
 
 def bitcast(values: Array, source: DType, target: DType) -> Array:
     """The bits of `values`, elements of `source`, as elements of `target`; where that is smaller,
-    each row's elements are split.
+    each row's elements are split, where it is larger they are joined.
     """
     exact = np.ascontiguousarray(values.astype(source.numpy))
     if source.bits == target.bits:
         return exact.view(target.numpy).astype(storage(target), copy=False).reshape(values.shape)
-    parts = source.bits // target.bits
     rows, cols = values.shape
+    if source.bits < target.bits:
+        parts = target.bits // source.bits
+        joined = _gathered(exact, parts).view(target.numpy)
+        return joined.astype(storage(target), copy=False).reshape(rows, cols // parts)
+    parts = source.bits // target.bits
     split = exact.view(target.numpy).astype(storage(target)).reshape(rows, cols, parts)
     return _ordered(split)
 
@@ -65,6 +69,17 @@ def _ordered(split: Array) -> Array:
     eights = split.reshape(rows, cols // 8, 8, parts)
     out: Array = eights[:, :, column, part].reshape(rows, cols * parts)
     return out
+
+
+def _gathered(values: Array, parts: int) -> Array:
+    """The columns of a fragment as the parts of elements, (rows, columns, parts): what `_ordered`
+    has put apart.
+    """
+    rows, cols = values.shape
+    column, part = _places(parts)
+    out = np.empty((rows, cols // (8 * parts), 8, parts), values.dtype)
+    out[:, :, column, part] = values.reshape(rows, -1, 8 * parts)
+    return out.reshape(rows, cols // parts, parts)
 
 
 @cache

@@ -21,6 +21,15 @@ WORDS = "f = ctx.fragment(shape=(64, 16), dtype='uint32')\nf.fill(1)\n"
         ("ctx.interleave(f, 3)", "takes two fragment expressions of one shape, got 3"),
         ("ctx.interleave(f, f.cols(0, 8))", "got 64×16 uint32 and 64×8 uint32"),
         ("ctx.interleave(f, f.to('int32'))", "got 64×16 uint32 and 64×16 int32"),
+        (
+            "f.to('float16').cols(0, 8).bitcast('uint32')",
+            "of 64×8 from float16 to uint32 joins two columns of sixteen to one of eight; 8 is no",
+        ),
+        (
+            "g = ctx.fragment(shape=(4, 256), dtype='float16', layout='rows:32')\n"
+            "g.bitcast('uint32')",
+            'a bitcast that joins elements takes no fragment of layout "rows:32"',
+        ),
         ("r = ctx.row_index(64)\nctx.interleave(r, r)", "of at least 8 columns; got 64×1"),
         (
             "g = ctx.fragment(shape=(4, 256), dtype='uint32', layout='rows:32')\n"

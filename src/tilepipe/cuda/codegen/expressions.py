@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from tilepipe.cuda.codegen.context import Context
-from tilepipe.cuda.codegen.names import register_type, small_float
+from tilepipe.cuda.codegen.names import is_packed, register_type, small_float
 from tilepipe.cuda.codegen.registers import (
     At,
     column_number,
     element,
+    joined,
+    packed_register,
     registers,
     row_number,
     split,
@@ -133,6 +135,8 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
             if x.a.dtype.bits == x.dtype.bits:
                 return from_bits(ctx, x.dtype, bits_of(ctx, x.a, at)), _ATOM
             assert at is not None, "a fragment was used as a scalar"
+            if x.a.dtype.bits < x.dtype.bits:
+                return from_bits(ctx, x.dtype, _pair(ctx, x.a, joined(at))), _ATOM
             parts = x.a.dtype.bits // x.dtype.bits
             part, there = split(at, parts)
             word = bits_of(ctx, x.a, there)
@@ -156,6 +160,16 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
         case e.Binary():
             return _rounded(ctx, x.dtype, *_binary(ctx, x, at))
     raise CompileError(f"no C++ for the expression {type(x).__name__}")
+
+
+def _pair(ctx: Context, x: Expr, at: At) -> str:
+    """The code of two neighbouring columns of 16 bits, from the place of the first on, as 32."""
+    if isinstance(x, e.FragmentRead) and is_packed(x.dtype, x.fragment.cols):
+        f = x.fragment
+        return packed_register(registers(ctx, f), (f.rows, f.cols), at, f.layout, x.col)
+    second = At(at.block, at.register + 1, at.half)
+    low, high = (text(ctx, x, place) for place in (at, second))
+    return f"{ctx.use(f'pack_{small_float(x.dtype)}')}({low}, {high})"
 
 
 def bits_of(ctx: Context, x: Expr, at: At | None = None) -> str:

@@ -161,6 +161,13 @@ def split(at: At, parts: int) -> tuple[str, At]:
     return part, At(at.block, _index(terms), at.half)
 
 
+def joined(at: At) -> At:
+    """The place of the first of two 16-bit columns that were joined to the 32 bits at a place."""
+    eight, column = at.register.divided(4), at.register.remainder(2)
+    terms = ((f"({eight})", 8), (f"({column})", 4), (f"({at.half})", 2))
+    return At(at.block, _index(terms), at.half)
+
+
 def split_pair(pair: Index, block: str) -> At:
     """The place of the 32 bits that were split into elements 2 pair and 2 pair + 1 of 16 bits."""
     group, half = pair.divided(2), pair.remainder(2)

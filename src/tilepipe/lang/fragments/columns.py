@@ -46,6 +46,8 @@ def columns(x: Expr, start: int, count: int) -> Expr:
         case Select():
             cond, a, b = (columns(part, start, count) for part in (x.cond, x.a, x.b))
             return replace(x, shape=shape, cond=cond, a=a, b=b)
+        case Bitcast() if x.dtype.bits > x.a.dtype.bits:
+            return replace(x, shape=shape, a=columns(x.a, 2 * start, 2 * count))
         case Bitcast():
             first, number = _of_parts("a bitcast", start, count, x.shape[1] // x.a.shape[1])
             return replace(x, shape=shape, a=columns(x.a, first, number))

@@ -147,20 +147,24 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
 
     def bitcast(self, dtype: object) -> FragmentValue:
         """The bits as another dtype of the same size; or of a half or a quarter of the size, which
-        makes a value (m, c) one of (m, 2 c) or (m, 4 c).
+        makes a value (m, c) one of (m, 2 c) or (m, 4 c); or, of 16-bit floats, of 32 bits, which
+        makes (m, 2 c) one of (m, c).
 
         The bits stay in their thread, so that smaller elements are not neighbours in the order of
         the bits: word 2 t + i of eight words (t = 0..3, i = 0, 1) becomes columns 8 i + 2 t and
-        8 i + 2 t + 1 of sixteen of 16 bits.
+        8 i + 2 t + 1 of sixteen of 16 bits, and these become that word.
 
         Raises:
-            TraceError: a dtype of another size; or of (m, 1), whose column cannot become several.
+            TraceError: a dtype of another size; of (m, 1), whose column cannot become several; of
+                16-bit columns whose number is no multiple of 16.
         """
         t = dtypes.dtype(dtype)
         require_rule(dtypes.broken_register_rule(t))
         x = self.ir()
         if t is x.dtype:
             return self
+        if x.dtype.is_float and x.dtype.bits == 16 and t.bits == 32:
+            return self._joined(x, t)
         parts = x.dtype.bits // t.bits
         if "bool" in (x.dtype.kind, t.kind) or parts < 2 or x.dtype.bits > 32:
             return self._new(bitcast(x, t))
@@ -174,6 +178,18 @@ class FragmentValue(Operators["FragmentValue"], FragmentReductions["Fragment"]):
         refuse_rows(self, "a bitcast that splits elements", 'layout="wgmma"')
         shape = (rows, parts * cols)
         return self._new(Bitcast(t, x.vary, t.kind == "uint", shape, x.size + 1, a=x))
+
+    def _joined(self, x: Expr, t: dtypes.DType) -> FragmentValue:
+        """Pairs of 16-bit columns as 32 bits."""
+        rows, cols = x.shape
+        if cols % 16:
+            raise TraceError(
+                f"bitcast of a value of {rows}×{cols} from {x.dtype} to {t} joins two columns of"
+                f" sixteen to one of eight; {cols} is no multiple of 16",
+                caller(),
+            )
+        refuse_rows(self, "a bitcast that joins elements", 'layout="wgmma"')
+        return self._new(Bitcast(t, x.vary, t.kind == "uint", (rows, cols // 2), x.size + 1, a=x))
 
     def _dependencies(self) -> dict[Fragment, int]:
         """The fragments that the expression reads, each with the version that it read."""
