@@ -15,7 +15,15 @@ from tilepipe.ir import dtypes
 
 
 @tp.kernel()
-def copied(ctx: tp.Context, a: Any, out: Any, *, at: tuple[int, ...], to: tuple[int, ...]) -> None:
+def copied(
+    ctx: tp.Context,
+    a: Any,
+    out: Any,
+    *,
+    at: tuple[int, ...],
+    to: tuple[int, ...],
+    l2: str | None = None,
+) -> None:
     """The box of `a` at `at`, to `out` at `to`."""
     tile = ctx.smem((1, *a.box)[-2:], a.dtype, order=a.order, swizzle=a.swizzle, name="tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
@@ -24,7 +32,7 @@ def copied(ctx: tp.Context, a: Any, out: Any, *, at: tuple[int, ...], to: tuple[
     def copy() -> None:
         with ctx.elect_one():
             full.expect_bytes(tile.nbytes)
-            ctx.tma_load(a, at, tile, full)
+            ctx.tma_load(a, at, tile, full, l2=l2)
         full.wait(0)
         with ctx.elect_one():
             ctx.tma_store(out, to, tile)
@@ -53,6 +61,7 @@ def copy(
     to: tuple[int, ...],
     order: str = "row",
     swizzle: int | None = None,
+    **given: Any,
 ) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         t = dtypes.dtype(kind)
@@ -75,7 +84,7 @@ def copy(
         there, here = spans(to, box, shape)
         want[there] = moved[here]
         maps = [tp.tensor_map(x, box=box, swizzle=swizzle, order=order) for x in (a, out)]
-        return copied.bind(*maps, at=at, to=to), out, want, 0
+        return copied.bind(*maps, at=at, to=to, **given), out, want, 0
 
     return make
 
@@ -106,6 +115,8 @@ COPIES = {
         for swizzle in (0, 32, 64, 128)
         for kind in ("bfloat16", "float32")
     },
+    "copy_evict_first": copy("float32", (40, 32), (16, 16), (3, 4), (7, 12), l2="evict_first"),
+    "copy_evict_last": copy("float32", (40, 32), (16, 16), (3, 4), (7, 12), l2="evict_last"),
     "copy_rank_1": copy("float32", (100,), (32,), (-4,), (84,)),
     "copy_rank_3": copy("float16", (3, 20, 72), (1, 16, 64), (2, 9, -8), (0, 13, 24)),
     "copy_rank_3_col": copy("float16", (3, 72, 24), (1, 64, 16), (1, 16, -5), (2, 40, 20), "col"),

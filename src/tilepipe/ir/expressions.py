@@ -143,9 +143,9 @@ class Bitcast(Expr):
     """The bits of `a` as another dtype of the same size; or of `1 / n` of its size, where `a` is a
     fragment (m, c) and the result (m, n c); or, of 16 bits, of twice the size, the reverse.
 
-    Where the size changes the bits stay in their thread. Of each eight columns, a thread has elements
-    2 t and 2 t + 1 of a row; their n parts each, in order, are columns 2 t, 2 t + 1, 8 + 2 t, ...
-    of the 8 n columns which those eight become (`split_columns`).
+    Where the size changes the bits stay in their thread. Of each eight columns, a thread has
+    elements 2 t and 2 t + 1 of a row; their n parts each, in order, are columns 2 t, 2 t + 1,
+    8 + 2 t, ... of the 8 n columns which those eight become (`split_columns`).
     """
 
     a: Expr

@@ -36,6 +36,7 @@ TYPES = {
     "phaseParity": "u32",
     "waitComplete": "u32",
     "dstMem": "u32",
+    "cache-policy": "u64",
     "srcMem": "u32",
     "tensorMap": "const TensorMap&",
     "ctaMask": "u16",
@@ -223,6 +224,18 @@ def _copies() -> dict[str, Signature]:
                 "[mbar], ctaMask",
                 section + ", .multicast::cluster",
             )
+            found[f"tma_load{suffix}_hinted_{rank}d"] = _row(
+                f"dst:dstMem map:tensorMap bar:mbar policy:cache-policy {given}",
+                f"{load}{group}.L2::cache_hint [dstMem], [tensorMap, {coords}], [mbar],"
+                " cache-policy",
+                section + ", .L2::cache_hint",
+            )
+            found[f"tma_load_multicast{suffix}_hinted_{rank}d"] = _row(
+                f"dst:dstMem map:tensorMap bar:mbar ctas:ctaMask policy:cache-policy {given}",
+                f"{load}.multicast::cluster{group}.L2::cache_hint [dstMem], [tensorMap, {coords}], "
+                "[mbar], ctaMask, cache-policy",
+                section + ", .multicast::cluster, .L2::cache_hint",
+            )
         found[f"tma_store_{rank}d"] = _row(
             f"map:tensorMap src:srcMem {given}",
             f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [tensorMap, "
@@ -355,6 +368,15 @@ def _others() -> dict[str, Signature]:
             "N:imm-reg-count",
             memory=False,
         ),
+        **{
+            name: _pure(
+                "",
+                f"createpolicy.fractional.L2::{name}.b64 cache-policy, 1.0",
+                "createpolicy",
+                "=policy:cache-policy",
+            )
+            for name in ("evict_first", "evict_last")
+        },
         "prefetch_tensor_map": _row(
             "map:tensorMap", "prefetch.tensormap [tensorMap]", "prefetch, prefetchu"
         ),

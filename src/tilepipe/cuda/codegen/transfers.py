@@ -109,8 +109,11 @@ def _(op: ops.TmaLoad, ctx: Context) -> None:
         head = [address, map_, barrier(ctx, op.bar)]
         function = "tma_load" if op.multicast is None else "tma_load_multicast"
         function += "" if op.bar.cta is None else "_pair"
+        function += "" if op.l2 is None else "_hinted"
         if op.multicast is not None:
             head.append(text(ctx, op.multicast))
+        if op.l2 is not None:
+            head.append(f"{ctx.use(op.l2)}()")
         ctx.out(f"{ctx.use(f'{function}_{rank}d')}({', '.join([*head, *coords])});")
 
 

@@ -228,6 +228,20 @@ __device__ __forceinline__ void fence_proxy_async_all() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+// createpolicy.fractional; ptxas makes a constant of it
+__device__ __forceinline__ u64 evict_first() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// createpolicy.fractional; ptxas makes a constant of it
+__device__ __forceinline__ u64 evict_last() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 // prefetch.tensormap
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

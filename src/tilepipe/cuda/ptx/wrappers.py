@@ -86,27 +86,32 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
     comment = "// cp.async.bulk.tensor; c0 is the innermost coordinate"
     load = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
     at = "{" + ", ".join(f"%{i + 3}" for i in axes) + "}"
-    for group, suffix, owner in (
-        ("", "", ""),
-        (".cta_group::2", "_pair", "; `bar` may be the other CTA's of the pair"),
+    for (group, suffix, owner), hinted in product(
+        (
+            ("", "", ""),
+            (".cta_group::2", "_pair", "; `bar` may be the other CTA's of the pair"),
+        ),
+        (False, True),
     ):
+        hint, suffix = ".L2::cache_hint" * hinted, suffix + "_hinted" * hinted
+        given, policy = "u64 policy, " * hinted, ', "l"(policy)' * hinted
         name = f"tma_load{suffix}_{rank}d"
         yield (
             name,
             f"""{comment}{owner}
-{FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, {coords}) {{
-    asm volatile("{load}{group} [%0], [%1, {at}], [%2];"
-                 ::"r"(dst), "l"(&map), "r"(bar), {inputs} : "memory");
+{FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, {given}{coords}) {{
+    asm volatile("{load}{group}{hint} [%0], [%1, {at}], [%2]{f", %{rank + 3}" * hinted};"
+                 ::"r"(dst), "l"(&map), "r"(bar), {inputs}{policy} : "memory");
 }}""",
         )
         name = f"tma_load_multicast{suffix}_{rank}d"
         yield (
             name,
             f"""{comment}; to the same address in each CTA of the mask{owner}
-{FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, u16 ctas, {coords}) {{
-    asm volatile("{load}.multicast::cluster{group}"
-                 " [%0], [%1, {at}], [%2], %{rank + 3};"
-                 ::"r"(dst), "l"(&map), "r"(bar), {inputs}, "h"(ctas) : "memory");
+{FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, u16 ctas, {given}{coords}) {{
+    asm volatile("{load}.multicast::cluster{group}{hint}"
+                 " [%0], [%1, {at}], [%2], %{rank + 3}{f", %{rank + 4}" * hinted};"
+                 ::"r"(dst), "l"(&map), "r"(bar), {inputs}, "h"(ctas){policy} : "memory");
 }}""",
         )
     at = "{" + ", ".join(f"%{i + 2}" for i in axes) + "}"

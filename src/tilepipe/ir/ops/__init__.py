@@ -13,6 +13,7 @@ from __future__ import annotations
 from tilepipe.ir.ops.base import Block, Op
 from tilepipe.ir.ops.control import Elect, For, If, PerWarp, While
 from tilepipe.ir.ops.copies import (
+    Eviction,
     Reduction,
     TmaLoad,
     TmaReduce,
@@ -127,6 +128,7 @@ __all__ = [
     "CursorStep",
     "Define",
     "Elect",
+    "Eviction",
     "Fence",
     "FenceBarrierInit",
     "FenceOrder",

@@ -20,6 +20,7 @@ from tilepipe.ir.memory import (
 from tilepipe.ir.ops.base import Op, declares
 
 Reduction = Literal["add", "min", "max", "and", "or", "xor"]
+Eviction = Literal["evict_first", "evict_last"]
 
 
 @declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA))
@@ -31,7 +32,7 @@ class TmaLoad(Op):
     `multicast`: a mask of CTA ranks; the box lands at the same offset in each, and each one's copy
     of `bar` is credited. A box wider than a swizzle panel is several copies. `lines`, of a ragged
     tensor: only the first so many rows of the box, columns of a column-major one, are read, none
-    below 1; the others are zeros.
+    below 1; the others are zeros. `l2`: the eviction priority of createpolicy.
     """
 
     tensor: Annotated[TensorParam, READS_ASYNC]
@@ -40,6 +41,7 @@ class TmaLoad(Op):
     bar: Annotated[BarrierRef, Sync.CREDIT]
     multicast: Expr | None = None
     lines: Expr | None = None
+    l2: Eviction | None = None
 
 
 @declares(Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, issues=Group.BULK))

@@ -17,6 +17,7 @@ from tilepipe.ir.hardware.tma import (
 )
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import (
+    Eviction,
     Extent,
     FragmentReduction,
     GlobalScope,
@@ -187,6 +188,7 @@ class TransferMembers:
         multicast: MulticastMask | None = None,
         *,
         lines: Extent | None = None,
+        l2: Eviction | None = None,
     ) -> None:
         """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into
         `tile`; its bytes are credited to `mbar`.
@@ -200,6 +202,9 @@ class TransferMembers:
                 read, none where it is 0 or less; the others arrive as zeros, and are credited: for
                 tensors whose rows belong to groups that begin anywhere. The map is
                 `tensor_map(..., ragged=True)`.
+            l2: how soon the L2 cache may drop what was read: "evict_first" for what is read once,
+                "evict_last" for what all CTAs read again and again; a hint, on which no result
+                depends. None: neither.
 
         Raises:
             TraceError: lines of a map that is not ragged; tile and map do not fit together.
@@ -233,6 +238,7 @@ class TransferMembers:
                 ref,
                 mask,
                 count,
+                cast("ops.Eviction | None", l2),
             )
         )
 
