@@ -29,7 +29,12 @@ LENGTHS: dict[str, list[int]] = {
 }
 
 
+NARROW = tp.float8_e4m3
+
+
 def on_gpu(x: np.ndarray[Any, Any]) -> Any:
+    if x.dtype == NARROW.numpy:
+        return torch.from_numpy(x.view(np.uint8)).view(torch.float8_e4m3fn).cuda()
     if x.dtype == tp.bfloat16.numpy:
         return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16).cuda()
     return torch.from_numpy(x).cuda()
@@ -51,14 +56,17 @@ def operands(
     d: int = 128,
     page: int = 0,
     dtype: tp.DType = tp.bfloat16,
+    cache_dtype: tp.DType | None = None,
 ) -> tuple[dict[str, Any], Any, CacheArrays]:
     """The arguments of a call, and q and the cache on the host."""
     rng = np.random.default_rng(0)
     seen = np.array(lengths, np.int32)
     q = rng.standard_normal((len(lengths), tokens, heads, d), np.float32).astype(dtype.numpy)
-    cache = random_cache(rng, seen, max(lengths) + 5, kv_heads, d, dtype, page)
+    cache = random_cache(rng, seen, max(lengths) + 5, kv_heads, d, cache_dtype or dtype, page)
     given = {"q": q, "k_cache": cache.k, "v_cache": cache.v, "cache_seqlens": seen}
     given |= {} if cache.table is None else {"block_table": cache.table}
+    descales = {"k_descale": cache.k_scales, "v_descale": cache.v_scales}
+    given |= {name: x for name, x in descales.items() if x is not None}
     return {name: on_gpu(x) for name, x in given.items()}, q, cache
 
 
@@ -78,6 +86,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "pages of 16": {"page": 16, "tokens": 2},
     "pages of 64": {"page": 64},
     "pages of 256": {"page": 256, "d": 64},
+    "d 192": {"d": 192},
+    "d 256": {"d": 256, "tokens": 2, "page": 16},
+    "of 8 bits": {"cache_dtype": NARROW},
+    "of 8 bits, float16": {"cache_dtype": NARROW, "dtype": tp.float16, "tokens": 3, "d": 64},
+    "of 8 bits, pages of 16": {"cache_dtype": NARROW, "page": 16, "heads": 32, "d": 80},
+    "of 8 bits, d 192": {"cache_dtype": NARROW, "d": 192},
 }
 
 
@@ -88,6 +102,24 @@ def test_values(lengths: list[int], family: str) -> None:
     for causal in (True, False):
         found = DECODE(**given, causal=causal, return_lse=True)
         right(found, given, q, cache, causal=causal)
+
+
+@pytest.mark.parametrize("left", [0, 100, 5000])
+@pytest.mark.parametrize("family", ["four tokens", "pages of 16", "of 8 bits", "d 64"])
+def test_windows(family: str, left: int) -> None:
+    for lengths in (LENGTHS["of all kinds"], LENGTHS["one long"]):
+        given, q, cache = operands(lengths, **FAMILIES[family])
+        for causal in (True, False):
+            seen: dict[str, Any] = {"causal": causal, "window": (left, -1)}
+            right(DECODE(**given, **seen, return_lse=True), given, q, cache, **seen)
+
+
+def test_descales_that_are_numbers() -> None:
+    given, q, cache = operands(LENGTHS["of all kinds"], cache_dtype=NARROW)
+    scales = [np.full_like(cache.k_scales, x) for x in (0.02, 0.5)]
+    numbers = CacheArrays(cache.k, cache.v, None, *scales)
+    found = DECODE(**given | {"k_descale": 0.02, "v_descale": 0.5}, return_lse=True)
+    right(found, given, q, numbers)
 
 
 @pytest.mark.parametrize(

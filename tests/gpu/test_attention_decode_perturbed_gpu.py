@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import tilepipe as tp
 from tests.gpu.test_attention_decode_gpu import operands, right
 from tilepipe.cuda.runtime import driver
 from tilepipe.kernels.attention_decode.config import DecodeConfig
@@ -20,18 +21,23 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch has no CUDA device"),
 ]
-LAUNCHES = 125  # of each form: a thousand of all
+LAUNCHES = 125  # of each form
+FORMS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "pages": {"page": 16},
+    "of 8 bits": {"cache_dtype": tp.float8_e4m3},
+}
 LENGTHS = [9000, 700, 5000]  # which many CTAs share
 
 
-@pytest.mark.parametrize("page", [0, 16])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("tokens", [1, 3])
 @pytest.mark.parametrize(
     "cfg", [DecodeConfig(ctas=1, stages=3), DecodeConfig(ctas=2)], ids=["one CTA", "two CTAs"]
 )
-def test_delays_change_no_bit(cfg: DecodeConfig, tokens: int, page: int) -> None:
-    given, q, cache = operands(LENGTHS, tokens=tokens, page=page)
-    names = "cache_seqlens", "block_table"
+def test_delays_change_no_bit(cfg: DecodeConfig, tokens: int, form: str) -> None:
+    given, q, cache = operands(LENGTHS, tokens=tokens, **FORMS[form])
+    names = "cache_seqlens", "block_table", "k_descale", "v_descale"
     options: dict[str, Any] = {name: given[name] for name in names if name in given}
     out = torch.empty_like(given["q"])
     lse = torch.empty((3, 8, tokens), device="cuda")

@@ -350,6 +350,20 @@ DECODE: dict[str, Settings] = {
     "pages of 16": {"page": 16},
     "pages of a tile": {"page": 64, "d": 64},
     "pages of 256": {"page": 256},
+    "a window": {"left": 100, "tokens": 2, "page": 16},
+    "a window, all keys after it": {"left": 65, "tokens": 3, "causal": False, "d": 64},
+    "of 8 bits": {"cache": "float8_e4m3"},
+    "of 8 bits, float16, d 80": {"cache": "float8_e4m3", "dtype": "float16", "d": 80},
+    "of 8 bits, d 64, a window": {
+        "cache": "float8_e4m3",
+        "d": 64,
+        "left": 100,
+        "tokens": 3,
+        "page": 16,
+    },
+    "d 192": {"d": 192},
+    "d 256": {"d": 256, "tokens": 2},
+    "of 8 bits, d 192": {"cache": "float8_e4m3", "d": 192},
 }
 _ATTENTION_SM100: dict[str, Settings] = {
     "default": {},

@@ -2,7 +2,10 @@
 and by its FlashAttention 2. Reading K and V bounds it: the figure is their bytes over time.
 
 Peers read a cache whose sequences all have their full length and lie beside each other; with
-`page=`, ours has the same keys and values in pages, in random order.
+`page=`, ours has the same keys and values in pages, in random order. With `cache=float8_e4m3`, ours
+reads keys and values that are those of the peers rounded to 8 bits, half as many bytes. With
+`lengths=random`, sequences have from 1 key to the full length; ours reads those, and no peer has
+such lengths on the GPU.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn.attention import sdpa_kernel
 
@@ -27,21 +31,34 @@ from tilepipe.kernels.attention_decode import sm90 as kernel
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.validation import Extents
 from tilepipe.ops.torch.tensors import TensorView
-from tilepipe.registry.attention_decode import ATTENTION_DECODE, extents
+from tilepipe.registry.attention_decode import ATTENTION_DECODE, extents, lengths_of
 
 # batch, heads, heads of the cache, keys
 STANDARD = ((1, 32, 8, 32768), (16, 64, 8, 8192), (32, 32, 8, 4096), (64, 32, 8, 8192))
 SUITES = {"standard": STANDARD, "quick": STANDARD[2:3]}
-UNTIMED = {"lengths", "causal", "lse"}  # settings without a peer
+UNTIMED = {"causal", "left", "lse"}  # settings without a peer
+RAISED = 16.0  # values of 8 bits are so much larger, and have descales
 
 
 class Operands:
     """`sets` sets of standard normal queries and caches, and results by the name of who writes
     them.
+
+    Attributes:
+        k, v: as peers read them. ours_k, ours_v: as we do, `raised` times as large.
+        lengths: keys of each sequence.
     """
 
-    def __init__(self, found: Extents, seed: int, chip: tp.Chip) -> None:
+    def __init__(
+        self,
+        found: Extents,
+        seed: int,
+        chip: tp.Chip,
+        lengths: npt.NDArray[np.int32] | None = None,
+    ) -> None:
         self.found, self._chip, self._seed = found, chip, seed
+        self.lengths = np.full(found.batch, found.capacity, np.int32)
+        self.lengths = self.lengths if lengths is None else lengths
         self.sets = timing.sets_for(cache_bytes(found))
         generator = torch.Generator(DEVICE).manual_seed(seed)
         dtype = getattr(torch, found.dtype.name)
@@ -55,6 +72,12 @@ class Operands:
         self.q = drawn(found.batch, found.tokens, found.heads, found.d)
         shape = found.batch, found.capacity, found.kv_heads, found.d
         self.k, self.v = drawn(*shape), drawn(*shape)
+        self.ours_k, self.ours_v, self.raised = self.k, self.v, 1.0
+        if found.narrow:
+            self.raised = RAISED
+            self.ours_k, self.ours_v = (
+                [(x * RAISED).to(torch.float8_e4m3fn) for x in side] for side in (self.k, self.v)
+            )
         self.results: dict[str, list[Any]] = {}
 
     def ours(self, cfg: DecodeConfig) -> timing.Launch:
@@ -68,8 +91,7 @@ class Operands:
         sizes = kernel.workspace_shapes(found, cfg, self._chip)
         parts, part_lse = (torch.empty(shape, device=DEVICE) for shape in sizes[:2])
         tickets = torch.zeros(sizes[2], dtype=torch.int32, device=DEVICE)
-        lengths = torch.full((found.batch,), found.capacity, dtype=torch.int32, device=DEVICE)
-        k, v, table = self.k, self.v, None
+        k, v, table = self.ours_k, self.ours_v, None
         if found.page:
             order = torch.randperm(
                 found.batch * found.capacity // found.page,
@@ -78,7 +100,12 @@ class Operands:
             table = order.to(torch.int32).view(found.batch, -1)
             k, v = ([self._paged(x, order) for x in side] for side in (k, v))
         named = {"q": self.q, "k": k, "v": v, "out": self.results[OURS]}
-        alone = {"lengths": lengths, "parts": parts, "part_lse": part_lse, "tickets": tickets}
+        alone = {"parts": parts, "part_lse": part_lse, "tickets": tickets}
+        alone["lengths"] = torch.from_numpy(self.lengths).to(DEVICE)
+        if found.narrow:
+            for name in ("k_scale", "v_scale"):
+                shape = found.batch, found.kv_heads
+                alone[name] = torch.full(shape, 1 / self.raised, device=DEVICE)
         alone |= {} if table is None else {"table": table}
         named |= {name: [x] * self.sets for name, x in alone.items()}
         view = {name: TensorView(x[0]) for name, x in named.items()}
@@ -91,6 +118,8 @@ class Operands:
             cfg,
             cache_seqlens=view["lengths"],
             block_table=view.get("table"),
+            k_descale=view.get("k_scale"),
+            v_descale=view.get("v_scale"),
             workspace=(view["parts"], view["part_lse"], view["tickets"]),
         )
         return in_turn(program.launcher(), named)
@@ -120,6 +149,9 @@ class Operands:
             if self.found.tokens > 1:
                 missing[name] = "PyTorch aligns a causal mask at the first query, not at the last"
                 continue
+            if (self.lengths < self.found.capacity).any():
+                missing[name] = "PyTorch has no lengths of sequences beside each other"
+                continue
             try:
                 launch = self.peer(name)
                 launch(0)
@@ -140,17 +172,25 @@ class Operands:
         rows = np.arange(found.tokens)
         for b in (0, found.batch - 1, *rng.integers(0, found.batch, SAMPLED_HEADS - 2)):
             h = int(rng.integers(found.heads))
-            parts = self.q[i][b, :, h], *(x[i][b, :, h // found.group] for x in (self.k, self.v))
+            sides, raised = (self.k, self.v), 1.0
+            if name == OURS:
+                sides, raised = (self.ours_k, self.ours_v), self.raised
+            n = int(self.lengths[b])
+            parts = self.q[i][b, :, h], *(x[i][b, :n, h // found.group] for x in sides)
             q, k, v = (x.double().cpu().numpy() for x in parts)
+            k, v = k / raised, v / raised
             options = reference.AttentionOptions(causal=True, scale=found.scale)
             want = reference.head(q, k, v, rows, found.tokens, h, options, found.dtype)
             rows_seen.add(self.results[name][i][b, :, h], want)
         return rows_seen.check()
 
 
-def cache_bytes(found: Extents) -> float:
-    """Bytes of K and V."""
-    return 2.0 * found.batch * found.capacity * found.kv_heads * found.d * found.dtype.nbytes
+def cache_bytes(found: Extents, keys: int | None = None) -> float:
+    """Bytes of K and V, as we read them; of so many keys of all sequences, or of the whole
+    cache.
+    """
+    keys = found.batch * found.capacity if keys is None else keys
+    return 2.0 * keys * found.kv_heads * found.d * found.cache_dtype.nbytes
 
 
 def problem_text(found: Extents) -> str:
@@ -160,6 +200,7 @@ def problem_text(found: Extents) -> str:
         f"D={found.d}": found.d != 128,
         f"tokens={found.tokens}": found.tokens > 1,
         f"pages of {found.page}": found.page > 0,
+        f"{found.cache_dtype}": found.narrow,
     }
     return " ".join([text, *(words for words, is_so in unusual.items() if is_so)])
 
@@ -176,7 +217,7 @@ def contests(
         raise BindError(
             "bench attention_decode has no peer with"
             f" {', '.join(sorted(given.keys() & UNTIMED))}: it takes batch, tokens, heads,"
-            " kv_heads, s, d, page"
+            " kv_heads, s, d, page, lengths, dtype, cache"
         )
     for text in texts:
         if text not in SUITES:
@@ -202,8 +243,10 @@ def _contest(settings: Mapping[str, Any], seed: int, chip: tp.Chip) -> Contest:
     if found.page and found.capacity % found.page:
         raise BindError(f"bench attention_decode: s={found.capacity} has no whole pages")
 
+    lengths = lengths_of(settings, seed)
+
     def opened() -> Sides:
-        operands = Operands(found, seed, chip)
+        operands = Operands(found, seed, chip, lengths)
         launches = {OURS: operands.ours(cfg)}
         peers, missing = operands.peers()
         config = f"{cfg.bn} s{cfg.stages} ctas={cfg.ctas}"
@@ -216,5 +259,7 @@ def _contest(settings: Mapping[str, Any], seed: int, chip: tp.Chip) -> Contest:
             missing,
         )
 
-    flop = 4.0 * found.batch * found.tokens * found.heads * found.capacity * found.d
-    return Contest(problem_text(found), settings, flop, opened, moves=cache_bytes(found))
+    keys = int(lengths.sum())
+    flop = 4.0 * found.tokens * found.heads * keys * found.d
+    text = problem_text(found) + f" lengths={settings['lengths']}" * bool(settings["lengths"])
+    return Contest(text, settings, flop, opened, moves=cache_bytes(found, keys))

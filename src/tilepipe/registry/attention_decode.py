@@ -11,12 +11,19 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode import sm90
 from tilepipe.kernels.attention_decode.config import DecodeConfig
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.reference import compare_decode, random_cache
 from tilepipe.kernels.attention_decode.shares import CHUNK, share_size
-from tilepipe.kernels.attention_decode.validation import INPUTS, LARGEST_HEAD, Extents
+from tilepipe.kernels.attention_decode.validation import (
+    INPUTS,
+    NAME,
+    NARROW,
+    Extents,
+    head_rule,
+)
 from tilepipe.registry.instances import SMS, Size, Sizes, steps_of
 from tilepipe.registry.products import check_sizes
 from tilepipe.registry.settings import Configs, Setting
@@ -35,13 +42,16 @@ _OTHERS: dict[str, Setting] = {
     "lengths": "",
     "page": 0,
     "causal": True,
+    "left": -1,
     "lse": True,
     "dtype": "bfloat16",
+    "cache": "",
 }
 
 
-def lengths_of(settings: Mapping[str, Any]) -> npt.NDArray[np.int32]:
-    """The keys of each sequence that settings state: `lengths=300,100`, or the whole cache.
+def lengths_of(settings: Mapping[str, Any], seed: int = 0) -> npt.NDArray[np.int32]:
+    """The keys of each sequence that settings state: `lengths=300,100`, `lengths=random`, from 1 to
+    the whole cache, or all of it.
 
     Raises:
         BindError: other numbers than those of the batch, or one beyond the cache.
@@ -49,11 +59,16 @@ def lengths_of(settings: Mapping[str, Any]) -> npt.NDArray[np.int32]:
     text, batch, s = (settings[name] for name in ("lengths", "batch", "s"))
     if not text:
         return np.full(batch, s, np.int32)
+    if text == "random":
+        drawn: npt.NDArray[np.int32] = np.random.default_rng(seed).integers(
+            1, s, batch, dtype=np.int32, endpoint=True
+        )
+        return drawn
     parts = text.split(",")
     if len(parts) != batch or not all(x.isdecimal() and int(x) <= s for x in parts):
         raise BindError(
             f"setting lengths has the keys of each sequence, as many as batch={batch}, {s} (s) at"
-            f" most, such as lengths={','.join(['100'] * batch)}; got {text!r}"
+            f" most, such as lengths={','.join(['100'] * batch)}, or is random; got {text!r}"
         )
     return np.array([int(x) for x in parts], np.int32)
 
@@ -70,8 +85,15 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     dtype = tp.dtype(settings["dtype"])
     if dtype not in INPUTS:
         raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
-    if d % 8 or d > LARGEST_HEAD:
-        raise BindError(f"setting d must be a multiple of 8 up to {LARGEST_HEAD}, got {d}")
+    if settings["cache"] not in ("", NARROW.name):
+        raise BindError(
+            f"setting cache is the dtype of K and V where it is not that of q: {NARROW}, got"
+            f" {settings['cache']!r}"
+        )
+    narrow = settings["cache"] == NARROW.name
+    unit, most = head_rule(narrow)
+    if d % unit or d > most:
+        raise BindError(f"setting d must be a multiple of {unit} up to {most}, got {d}")
     if heads % kv_heads:
         raise BindError(
             f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share the"
@@ -82,7 +104,8 @@ def extents(settings: Mapping[str, Any]) -> Extents:
         raise BindError(f"setting page must be 0, or a power of two from 8, got {page}")
     lengths_of(settings)
     scale = 1 / float(np.sqrt(d))
-    return Extents(batch, tokens, heads, kv_heads, d, s, page, dtype, scale)
+    seen = Window.of(settings["causal"], (settings["left"], None), kernel=NAME)
+    return Extents(batch, tokens, heads, kv_heads, d, s, page, dtype, scale, narrow, seen)
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -91,10 +114,11 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     found, cfg, rng = extents(settings), _CONFIGS.config(settings), np.random.default_rng(seed)
-    lengths, causal = lengths_of(settings), settings["causal"]
+    lengths = lengths_of(settings, seed)
+    seen = {"causal": settings["causal"], "window": (settings["left"], None)}
     shape = (found.batch, found.tokens, found.heads, found.d)
     q = rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy)
-    of_cache = found.capacity, found.kv_heads, found.d, found.dtype, found.page
+    of_cache = found.capacity, found.kv_heads, found.d, found.cache_dtype, found.page
     cache = random_cache(rng, lengths, *of_cache)
     out = np.zeros_like(q)
     of_lse = (found.batch, found.heads, found.tokens)
@@ -108,10 +132,12 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
         cfg,
         cache_seqlens=lengths,
         block_table=cache.table,
-        causal=causal,
+        k_descale=cache.k_scales,
+        v_descale=cache.v_scales,
         chip=chip,
+        **seen,
     )
-    verify = functools.partial(compare_decode, out, q, cache, lengths, causal=causal, lse=lse)
+    verify = functools.partial(compare_decode, out, q, cache, lengths, lse=lse, **seen)
     return Case(program, out, verify, found.batch * found.kv_heads)
 
 

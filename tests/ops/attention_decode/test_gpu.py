@@ -24,6 +24,8 @@ from tilepipe.program import kernel_function  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
 bind = sm90.bind
+E4M3 = torch.float8_e4m3fn
+DECODE = tp.ops.attention_decode
 
 
 class Emulator:
@@ -38,13 +40,16 @@ class Emulator:
         parts, part_lse, tickets = rest["workspace"]
         names = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "lengths": rest["cache_seqlens"]}
         names |= {"table": rest["block_table"], "parts": parts, "part_lse": part_lse}
+        for name in ("k", "v"):
+            x = rest[f"{name}_descale"]
+            names[f"{name}_scale"] = x if hasattr(x, "shape") else None
         self.bound.append(names | {"tickets": tickets, "cfg": cfg, "rest": rest})
         return self
 
     def launcher(self) -> Any:
         bound = self.bound[-1]
-        tensors = tuple(x for x in ("lse", "table", "tickets", "part_lse", "parts", "lengths",
-                                    "out", "v", "k", "q") if bound[x] is not None)  # fmt: skip
+        names = ("v_scale", "k_scale", "lse", "table", "tickets", "part_lse", "parts", "lengths")
+        tensors = tuple(x for x in (*names, "out", "v", "k", "q") if bound[x] is not None)
 
         def launch(addresses: tuple[int, ...], stream: int) -> None:
             assert stream == STREAM
@@ -55,7 +60,10 @@ class Emulator:
                 cache_seqlens=x.get("lengths"),
                 block_table=x.get("table"),
                 causal=bound["rest"]["causal"],
+                window=bound["rest"]["window"],
                 scale=bound["rest"]["scale"],
+                k_descale=x.get("k_scale", bound["rest"]["k_descale"]),
+                v_descale=x.get("v_scale", bound["rest"]["v_descale"]),
                 workspace=(x["parts"], x["part_lse"], x["tickets"]),
             ).run()  # fmt: skip
 
@@ -97,6 +105,33 @@ def test_values(gpu: Emulator, page: int) -> None:
     written = torch.full_like(out, 7)
     assert tp.ops.attention_decode(**given, out=written) is written
     right(written, q, cache)
+
+
+@pytest.mark.slow
+def test_a_cache_of_8_bits_and_a_window(gpu: Emulator) -> None:
+    """Descales are read at the launch where they are tensors, and prepared for where not."""
+    q, cache = operands(16, 2, tp.float16, tp.float8_e4m3)
+    named = {"k_cache": cache.k, "v_cache": cache.v}
+    given = {n: torch.from_numpy(x.view(np.uint8)).view(E4M3) for n, x in named.items()}
+    scales = {"k_descale": cache.k_scales, "v_descale": cache.v_scales}
+    others = {"q": q, "cache_seqlens": LENGTHS, "block_table": cache.table, **scales}
+    given |= {name: torch.from_numpy(np.array(x)) for name, x in others.items()}
+    window = (40, None)
+
+    def check(cache: CacheArrays, **changes: Any) -> None:
+        for run in (tp.ops.attention_decode, torch.compile(DECODE, backend="eager")):
+            out = run(**given | changes, window=window)
+            found = compare_decode(out.numpy(), q, cache, LENGTHS, window=window)
+            assert found.ok, found
+
+    check(cache)
+    given["k_descale"] *= 0
+    at_once = CacheArrays(cache.k, cache.v, cache.table, given["k_descale"].numpy(), cache.v_scales)
+    check(at_once)
+    assert len(gpu.bound) == 1
+    numbers = [np.full((3, 2), x, np.float32) for x in (0.01, 0.5)]
+    check(CacheArrays(cache.k, cache.v, cache.table, *numbers), k_descale=0.01, v_descale=0.5)
+    assert len(gpu.bound) == 2
 
 
 @pytest.mark.slow

@@ -15,12 +15,18 @@ attention_decode = tp.ops.attention_decode
 LENGTHS = np.array([70, 0, 131], np.int32)
 
 
+NARROW = tp.float8_e4m3
+
+
 def operands(
-    page: int = 0, tokens: int = 1, dtype: tp.DType = tp.bfloat16
+    page: int = 0,
+    tokens: int = 1,
+    dtype: tp.DType = tp.bfloat16,
+    cache_dtype: tp.DType | None = None,
 ) -> tuple[Any, CacheArrays]:
     rng = np.random.default_rng(0)
     q = rng.standard_normal((3, tokens, 4, 64)).astype(dtype.numpy)
-    return q, random_cache(rng, LENGTHS, 160, 2, 64, dtype, page)
+    return q, random_cache(rng, LENGTHS, 160, 2, 64, cache_dtype or dtype, page)
 
 
 @pytest.mark.slow
@@ -35,6 +41,59 @@ def test_numpy(page: int, causal: bool) -> None:
     written = np.full_like(q, 7)
     assert attention_decode(q, cache.k, cache.v, out=written, seed=3, **given) is written
     assert np.array_equal(written, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
+def test_a_cache_of_8_bits(dtype: tp.DType) -> None:
+    """With descales of each head, and with numbers."""
+    q, cache = operands(16, 2, dtype, NARROW)
+    given: dict[str, Any] = {"cache_seqlens": LENGTHS, "block_table": cache.table}
+    descales: dict[str, Any] = {"k_descale": cache.k_scales, "v_descale": cache.v_scales}
+    out, lse = attention_decode(q, cache.k, cache.v, return_lse=True, **given, **descales)
+    found = compare_decode(out, q, cache, LENGTHS, lse=lse)
+    assert found.ok, found
+    out = attention_decode(q, cache.k, cache.v, k_descale=0.01, v_descale=2, **given)
+    numbers = [np.full((3, 2), x, np.float32) for x in (0.01, 2)]
+    found = compare_decode(out, q, CacheArrays(cache.k, cache.v, cache.table, *numbers), LENGTHS)
+    assert found.ok, found
+
+
+def test_numbers_of_8_bits_are_exact() -> None:
+    """Every finite e4m3 as a value that one key has, and as a key; what float16 cannot hold of a
+    bfloat16 q is no loss.
+    """
+    every = np.arange(256, dtype=np.uint8).view(NARROW.numpy)
+    finite = every[np.isfinite(every.astype(np.float32))]
+    values = np.zeros((1, 64, 1, 256), np.float32)
+    values[..., : len(finite)] = finite.astype(np.float32)
+    cache = np.concatenate([values[..., :128], values[..., 128:]], 2).astype(NARROW.numpy)
+    q = np.full((1, 1, 2, 128), 2.0**60, tp.bfloat16.numpy)
+    out, lse = attention_decode(
+        q, cache, cache, cache_seqlens=np.ones(1, np.int32), scale=2.0**-60, return_lse=True
+    )
+    assert np.array_equal(out[0, 0], cache[0, 0].astype(tp.bfloat16.numpy))
+    sums = cache[0, 0].astype(np.float64).sum(1)
+    assert np.allclose(lse[0, :, 0], sums, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [(40, -1), (0, None), [200, 0]])
+def test_windows(window: Any) -> None:
+    """What is before it may be NaN, and needs no page."""
+    q, cache = operands(16, 3)
+    assert cache.table is not None
+    k, v, table = cache.k.copy(), cache.v.copy(), cache.table.copy()
+    for b, length in enumerate(LENGTHS):
+        first = max(length - 3 - window[0], 0)
+        k[table[b, first // 16], : first % 16] = np.nan
+        v[table[b, first // 16], : first % 16] = np.nan
+        table[b, : first // 16] = -1
+    given: dict[str, Any] = {"cache_seqlens": LENGTHS, "block_table": table, "window": window}
+    for causal in (True, False):
+        out = attention_decode(q, k, v, causal=causal, **given)
+        found = compare_decode(out, q, cache, LENGTHS, causal=causal, window=tuple(window))
+        assert found.ok, found
 
 
 @pytest.mark.slow
@@ -98,6 +157,9 @@ def shifted(x: Any) -> Any:
 
 
 Q, CACHE = operands()
+OF_8_BITS = {
+    name: x.astype(NARROW.numpy) for name, x in {"k_cache": CACHE.k, "v_cache": CACHE.v}.items()
+}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"q": Q[0]}, "q has 4 dimensions (batch, tokens, heads, d), it has shape (1, 4, 64)"),
     ({"q": 3}, "q must be a NumPy array or a tensor of PyTorch, got int"),
@@ -115,6 +177,22 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"v_cache": shifted(CACHE.v)}, "it must start at a multiple of 16 bytes, and starts 2 bytes"),
     ({"k": Q}, "attention_decode has no argument k: write new keys to k_cache before the call"),
     ({"softmax_scale": 1.0}, "attention_decode has no argument softmax_scale: write scale="),
+    ({"window_size": (5, 0)}, "has no argument window_size: write window=(left, right)"),
+    ({"window": 5}, "attention_decode: window is a pair (left, right)"),
+    ({"window": (5, 3), "causal": False}, "window's right is None or -1 (no bound) or 0"),
+    ({"k_descale": 0.5}, "k_descale is of a cache of float8_e4m3; this one has the dtype of q"),
+    (OF_8_BITS | {"k_descale": -1.0}, "k_descale is float32 of shape (batch, kv_heads), or a numb"),
+    (OF_8_BITS | {"v_descale": np.ones((3, 2))}, "or a number; it is float64 of (3, 2)"),
+    (
+        OF_8_BITS | {"v_descale": np.ones((3, 4), np.float32)},
+        "is float32 of shape (3, 2), (batch, kv_heads), or a number; it is float32 of (3, 4)",
+    ),
+    (
+        {"k_cache": CACHE.k.astype(NARROW.numpy)},
+        "or for both of the cache float8_e4m3; got q bfloat16, k_cache float8_e4m3, v_cache bf",
+    ),
+    (OF_8_BITS | {"bn": 32}, "a warpgroup widens 64 at once, so it is a multiple of 64"),
+    ({"q_descale": 1.0}, "q is bfloat16 or float16, also where the cache is float8_e4m3"),
     ({"causual": True}, "Did you mean causal=?"),
     ({"causal": 2}, "attention_decode: causal"),
     ({"bn": 20}, "bn must be a multiple of 16 up to 160"),

@@ -36,7 +36,9 @@ class Window:
     from_first: bool = False
 
     @classmethod
-    def of(cls, causal: object, window: object, align: object = "last") -> Window:
+    def of(
+        cls, causal: object, window: object, align: object = "last", *, kernel: str = NAME
+    ) -> Window:
         """The window that the arguments of a call state.
 
         Args:
@@ -49,17 +51,19 @@ class Window:
         """
         is_causal = plain_bool(causal)
         if is_causal is None:
-            raise tp.BindError(f"{NAME}: causal is True or False, got {shown(causal)}")
+            raise tp.BindError(f"{kernel}: causal is True or False, got {shown(causal)}")
         sides = (None, None) if window is None else window
         if not isinstance(sides, tuple | list) or len(sides) != 2:
             raise tp.BindError(
-                f"{NAME}: window is a pair (left, right): how many keys before and after its own"
+                f"{kernel}: window is a pair (left, right): how many keys before and after its own"
                 f" place a query sees, None for all; got {shown(window)}"
             )
-        left, right = (_bound(name, x) for name, x in zip(("left", "right"), sides, strict=True))
+        left, right = (
+            _bound(kernel, name, x) for name, x in zip(("left", "right"), sides, strict=True)
+        )
         if not isinstance(align, str) or align not in ("last", "first"):
             raise tp.BindError(
-                f'{NAME}: align is "last" (the last query stands at the last key) or "first" (the'
+                f'{kernel}: align is "last" (the last query stands at the last key) or "first" (the'
                 f" first query at the first key, as PyTorch's is_causal has it); got {shown(align)}"
             )
         return cls(left, 0 if is_causal else right, align == "first")
@@ -89,14 +93,14 @@ class Window:
         return np.minimum(np.clip(first, 0, s_kv), stop), stop
 
 
-def _bound(name: str, x: object) -> int | None:
+def _bound(kernel: str, name: str, x: object) -> int | None:
     if x is None:
         return None
     number = plain_int(x)
     if number is None or not -1 <= number <= LARGEST_BOUND:
         raise tp.BindError(
-            f"{NAME}: window's {name} is None or -1 (no bound), or a number of keys from 0 to 2^30;"
-            f" got {shown(x)}"
+            f"{kernel}: window's {name} is None or -1 (no bound), or a number of keys from 0 to"
+            f" 2^30; got {shown(x)}"
         )
     return None if number == -1 else number
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import tilepipe as tp
 from tilepipe.kernels.attention_decode.shares import Segment
 
+ONCE = "evict_first"  # how long L2 keeps what one CTA reads, once
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
@@ -26,6 +28,7 @@ class Cache:
     Attributes:
         table: the pages of each sequence; None: the cache has none. page: keys of a page.
         bn: keys of a tile, which several pages make up, or which is a part of one.
+        turned: whether V is (..., d, s) and not (..., s, d), as K is.
     """
 
     ctx: tp.Context
@@ -34,6 +37,7 @@ class Cache:
     table: tp.GlobalTensor | None
     page: int
     bn: int
+    turned: bool
 
     def boxes(self, at: Segment, key: tp.Value) -> list[Box]:
         """The boxes of the tile of a sequence that begins at `key`. After the last page of a
@@ -61,6 +65,9 @@ class Cache:
         """Starts the copies of a tile. One lane."""
         rows = self.bn // len(boxes)
         for box in boxes:
-            k_part, v_part = k_tile.rows(box.row, rows), v_tile.cols(box.row, rows)
-            self.ctx.tma_load(self.k, (box.place, at.head, box.key, 0), k_part, barrier)
-            self.ctx.tma_load(self.v, (box.place, at.head, 0, box.key), v_part, barrier)
+            where: tuple[tp.Value | int, ...] = box.place, at.head, box.key, 0
+            self.ctx.tma_load(self.k, where, k_tile.rows(box.row, rows), barrier, l2=ONCE)
+            if self.turned:
+                where = box.place, at.head, 0, box.key
+            part = (v_tile.cols if self.turned else v_tile.rows)(box.row, rows)
+            self.ctx.tma_load(self.v, where, part, barrier, l2=ONCE)

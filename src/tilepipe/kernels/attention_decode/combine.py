@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.kernels.attention_decode.pairs import joined
 from tilepipe.kernels.attention_decode.shares import Segment, Share
 
 THREADS = 128  # of a warpgroup
@@ -23,8 +24,10 @@ class Results:
             items that several CTAs share, O and the logarithm of the sum of exponentials.
         tickets: int32 (batch · kv_heads,), 0 before and after.
         drawn: a number in shared memory.
-        at_once: parts that are loaded together.
+        held: numbers of parts that a thread loads together.
         rows: queries of an item, `group` for each of `tokens`. width: of O, d and padding.
+        pairs: what `out` has pairs of, as words, of a cache of 8 bits (`narrow`); None: it has its
+            elements.
     """
 
     ctx: tp.Context
@@ -34,14 +37,17 @@ class Results:
     part_lse: tp.GlobalTensor
     tickets: tp.GlobalTensor
     drawn: tp.SmemTile
-    at_once: int
+    held: int
     group: int
     tokens: int
     width: int
+    pairs: tp.DType | None
 
     def store(self, at: Segment, first: tp.Value | int, value: Any, logarithm: Any) -> None:
         """Writes rows of an item from `first` on, which are its tokens' one after the other."""
         ctx = self.ctx
+        if self.pairs is not None:
+            value = joined(ctx, value, self.pairs)
         for token in ctx.range(self.tokens):
             # Rows of other tokens are outside of the tensor, and dropped.
             row = first - token * self.group
@@ -74,8 +80,11 @@ class Results:
     def _combine(self, share: Share, at: Segment, first: tp.Value, last: tp.Value) -> None:
         """The result of an item, of the parts of the shares `first` to `last`, in their order."""
         ctx = self.ctx
-        threads = VECTOR * (self.width & -self.width) // VECTOR**2  # a power of two
+        # that have whole vectors of a row, or of each of its halves: a power of two
+        part = self.width if self.pairs is None else self.width // 2
+        threads = (part & -part) // VECTOR
         layout, height = f"rows:{threads}", THREADS // threads
+        at_once = max(self.held * threads // self.width, 1)  # parts
         largest, total = (ctx.fragment(shape=(height, 1), layout=layout) for _ in range(2))
         sums = ctx.fragment(shape=(height, self.width), layout=layout)
         for block in ctx.range(-(-self.group * self.tokens // height)):
@@ -83,8 +92,8 @@ class Results:
             largest.fill(-math.inf)
             total.fill(0)
             sums.fill(0)
-            for step in ctx.range(ctx.ceil_div(last - first + 1, self.at_once)):
-                shares = [first + step * self.at_once + i for i in range(self.at_once)]
+            for step in ctx.range(ctx.ceil_div(last - first + 1, at_once)):
+                shares = [first + step * at_once + i for i in range(at_once)]
                 places = [share.part(ctx.min(x, last), at.start) for x in shares]
                 tops = [
                     ctx.load_global(self.part_lse, (x, row), (height, 1), layout=layout)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.kernels.attention_decode.seen import Seen
 
 LANES = 8  # over which the lengths of a chunk are spread, 8 beside each other
 CHUNK = 64  # sequences whose lengths are loaded at once
@@ -36,7 +37,7 @@ def share_size(total: int, ctas: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """The tiles [first, first + tiles) of an item that one share has.
+    """The tiles [first, first + tiles) of a sequence that one share has, of a head of K and V.
 
     Attributes:
         batch, head: the sequence, and the head of K and V. keys: of the sequence.
@@ -59,7 +60,8 @@ class Sequences:
     Attributes:
         lengths: int32 (batch,), how many keys each has; None: as many as the cache.
         capacity: keys that the cache has room for; greater lengths count as this one.
-        heads: of K and V. bn: keys of a tile.
+        heads: of K and V. bn: keys of a tile. seen: which keys the queries see; only tiles of these
+            are shared.
     """
 
     ctx: tp.Context
@@ -68,6 +70,7 @@ class Sequences:
     batch: tp.Value
     heads: tp.Value
     bn: int
+    seen: Seen
 
     def share(self) -> Share:
         """The share of this CTA. By each role that needs it."""
@@ -127,7 +130,7 @@ class Sequences:
         if self.lengths is not None:
             found = ctx.load_global(self.lengths, (first,), (1, CHUNK), layout=layout)
             keys: Any = found.maximum(1).minimum(self.capacity)
-            tiles = (keys + (self.bn - 1)) // self.bn
+            tiles = (keys + (self.bn - 1)) // self.bn - self.seen.skipped(keys, self.bn)
         return ctx.fragment(ctx.select(number < self.batch, tiles, 0))
 
     def keys(self, batch: tp.Value) -> tp.Value:
@@ -141,7 +144,8 @@ class Sequences:
     def tiles(self, keys: tp.Value) -> tp.Value:
         """How many tiles an item has: one at least, so that some share writes its result."""
         ctx = self.ctx
-        return ctx.let(ctx.max(ctx.ceil_div(keys, self.bn), 1), "tiles")
+        end = ctx.max(ctx.ceil_div(keys, self.bn), 1)
+        return ctx.let(end - self.seen.skipped(keys, self.bn), "tiles")
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +177,8 @@ class Share:
             head = ctx.let((at - before) // tiles, "head")
             start = ctx.let(before + head * tiles, "start")
             stop = ctx.let(ctx.min(self.end, start + tiles), "stop")
-            yield Segment(batch, head, keys, start, start + tiles, at - start, stop - at)
+            first = at - start + of.seen.skipped(keys, of.bn)
+            yield Segment(batch, head, keys, start, start + tiles, first, stop - at)
             place.set(stop)
             with ctx.when(stop == before + of.heads * tiles):
                 batch_now.set(batch + 1)

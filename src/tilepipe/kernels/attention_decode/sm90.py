@@ -17,30 +17,28 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.host_arguments import require_bool
+from tilepipe.kernels.attention_decode.attend import Attention, Operands
 from tilepipe.kernels.attention_decode.cache import Cache
 from tilepipe.kernels.attention_decode.combine import Results
-from tilepipe.kernels.attention_decode.config import (
-    ROWS,
-    DecodeConfig,
-    padded,
-)
+from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
-from tilepipe.kernels.attention_decode.shares import Segment, Sequences
+from tilepipe.kernels.attention_decode.narrow import NarrowAttention, NarrowOperands
+from tilepipe.kernels.attention_decode.pairs import HALF
+from tilepipe.kernels.attention_decode.seen import Seen
+from tilepipe.kernels.attention_decode.shares import Sequences
 from tilepipe.kernels.attention_decode.validation import (
     NAME,
     Extents,
     check_decode,
     of_cache,
+    of_descale,
     of_lse,
     of_queries,
 )
-from tilepipe.kernels.common.online_softmax import OnlineSoftmax
 from tilepipe.kernels.common.validation import Array, check_config, mapped, unboxed
 
 
@@ -62,7 +60,11 @@ def attention_decode(
     parts: tp.GlobalTensor,
     part_lse: tp.GlobalTensor,
     tickets: tp.GlobalTensor,
+    k_scale: tp.GlobalTensor | None,
+    v_scale: tp.GlobalTensor | None,
     scale: tp.Value,
+    v_factor: tp.Value,
+    left: tp.Value,
     *,
     cfg: DecodeConfig,
     group: int,
@@ -70,35 +72,51 @@ def attention_decode(
     d: int,
     page: int,
     causal: bool,
+    windowed: bool,
+    narrow: tp.DType | None,
 ) -> None:
     """q, out (batch, tokens, kv_heads, group, d); k (batch, kv_heads, s, d); v (batch, kv_heads, d,
     s), with a table (pages, ..., page, ...) of both; lse (batch, kv_heads, tokens, group); lengths
     (batch,); table (batch, pages of a sequence); the others as of `Results`. scale: log2(e)
-    included.
+    included. left: of a window, if `windowed`.
+
+    narrow: the dtype of q and out, where the cache is of 8 bits. Then these two have words of two
+    elements, k and v, both (..., s, d), pairs; k_scale, v_scale are (batch, kv_heads), and v_factor
+    a number for all values.
     """
-    tile = padded(d)
+    width = padded(d)
+    columns = width if narrow is None else width // 2
     payload = tp.StandardTilePayload(
         a_type=k.dtype,
         b_type=v.dtype,
-        a_shape=(cfg.bn, tile),
-        b_shape=(tile, cfg.bn),
-        b_order="col",
+        a_shape=(cfg.bn, columns),
+        b_shape=(columns, cfg.bn) if narrow is None else (cfg.bn, columns),
+        b_order="col" if narrow is None else "row",
     )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
-    q_tile = tp.SMemTileArray2D(ctx, q.dtype, ROWS, tile, 1, name="q_tile")[0]
+    q_dtype = q.dtype if narrow is None else HALF
+    q_tile = tp.SMemTileArray2D(ctx, q_dtype, ROWS, width, 1, name="q_tile")[0]
     drawn = ctx.smem((1, 4), tp.int32, swizzle=0, name="drawn")[0]
     capacity = k.shape[2] if table is None else ctx.let(table.shape[1] * page, "capacity")
-    sequences = Sequences(ctx, lengths, capacity, q.shape[0], q.shape[2], cfg.bn)
+    seen = Seen(ctx, tokens, causal, left if windowed else None)
+    sequences = Sequences(ctx, lengths, capacity, q.shape[0], q.shape[2], cfg.bn, seen)
     results = Results(
-        ctx, out, lse, parts, part_lse, tickets, drawn, cfg.parts, group, tokens, tile
+        ctx, out, lse, parts, part_lse, tickets, drawn, cfg.held, group, tokens, width, narrow
     )
     load_registers, attend_registers = cfg.registers
-    ctx.role("load", warps=1, registers=load_registers)(
-        partial(load, inputs, sequences, Cache(ctx, k, v, table, page, cfg.bn))
-    )
-    ctx.role("attend", warpgroups=1, registers=attend_registers)(
-        partial(attend, ctx, cfg, inputs, sequences, results, q, q_tile, scale, causal)
-    )
+    cache = Cache(ctx, k, v, table, page, cfg.bn, turned=narrow is None)
+    ctx.role("load", warps=1, registers=load_registers)(partial(load, inputs, sequences, cache))
+    of = Operands(ctx, inputs, sequences, results, q, q_tile, scale)
+    if narrow is not None:
+        k_tile, v_tile = (
+            tp.SMemTileArray2D(ctx, HALF, cfg.bn, width, 1, name=name)[0]
+            for name in ("k_tile", "v_tile")
+        )
+        of = NarrowOperands(
+            ctx, inputs, sequences, results, q, q_tile, scale, narrow,
+            k_tile, v_tile, k_scale, v_scale, v_factor,
+        )  # fmt: skip
+    ctx.role("attend", warpgroups=1, registers=attend_registers)(partial(attend, of))
 
 
 def load(inputs: tp.InputTilePipeline, sequences: Sequences, cache: Cache) -> None:
@@ -117,79 +135,9 @@ def load(inputs: tp.InputTilePipeline, sequences: Sequences, cache: Cache) -> No
         producer.drain()
 
 
-def attend(
-    ctx: tp.Context,
-    cfg: DecodeConfig,
-    inputs: tp.InputTilePipeline,
-    sequences: Sequences,
-    results: Results,
-    q: tp.GlobalTensor,
-    q_tile: tp.SmemTile,
-    scale: tp.Value,
-    causal: bool,
-) -> None:
-    """The role that multiplies, takes the softmax and stores. Scores never leave registers."""
-    width, group, tokens = results.width, results.group, results.tokens
-    scores = ctx.accumulator((ROWS, cfg.bn))
-    weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=q.dtype)
-    sums = ctx.accumulator((ROWS, width))
-    softmax = OnlineSoftmax(ctx, scores, scale)
-    share = sequences.share()
-
-    def load_queries(at: Segment) -> None:
-        queries = ctx.fragment(shape=(ROWS, width), dtype=q.dtype)
-        queries.fill(0)
-        for token in ctx.range(tokens):
-            # Rows of other tokens are outside of the tensor, and 0.
-            where = (at.batch, token, at.head, -token * group, 0)
-            queries.set(queries + ctx.load_global(q, where, (ROWS, width)))
-        # Each warp writes the rows that its own products have read.
-        ctx.store(q_tile, queries)
-        ctx.fence_proxy_async()
-        ctx.sync_warpgroup()
-
-    def cut(at: Segment, key: tp.Value, v_tile: tp.SmemTile) -> None:
-        """Takes out what no row, or not every row, sees of a tile: the scores, and the values after
-        the last key, since 0, their weight, times what may be NaN would be NaN.
-        """
-        place: Any = key + ctx.col_index(cfg.bn)
-        seen = place < at.keys
-        if causal and tokens > 1:
-            token: Any = ctx.row_index(ROWS) // group
-            seen = place < (token + (at.keys - (tokens - 1))).minimum(at.keys)
-        softmax.mask(seen)
-        for row in range(0, width, ROWS):
-            rows = v_tile.rows(row, ROWS)
-            values = ctx.fragment(shape=(ROWS, cfg.bn), dtype=v_tile.dtype)
-            values.load(rows)
-            ctx.store(rows, ctx.select(place < at.keys, values, 0.0))
-        ctx.fence_proxy_async()
-        ctx.sync_warpgroup()
-
-    for at in share.segments():
-        load_queries(at)
-        softmax.reset()
-        sums.fill(0)
-        with inputs.consumer() as consumer:
-            for i in ctx.range(at.tiles):
-                with consumer.acquire() as stage:
-                    k_tile, v_tile = stage.tile()
-                    ctx.mma(scores, q_tile, k_tile, accumulate=False)
-                    ctx.wgmma_commit()
-                    ctx.wgmma_wait(0)
-                    key = ctx.let((at.first + i) * cfg.bn, "key")
-                    unseen = tokens - 1 if causal else 0
-                    with ctx.when(key + cfg.bn > at.keys - unseen):
-                        cut(at, key, v_tile)
-                    softmax.update()
-                    weights.set(scores)
-                    sums.set(sums * softmax.factor)
-                    ctx.mma(sums, weights, v_tile)
-        inverse, logarithm = softmax.result()
-        with ctx.when(at.tiles == at.end - at.start):
-            results.store(at, 0, sums * inverse, logarithm)
-        with ctx.otherwise():
-            results.hand_over(share, at, sums * inverse, logarithm)
+def attend(of: Operands) -> None:
+    """The role that multiplies."""
+    (NarrowAttention(of) if isinstance(of, NarrowOperands) else Attention(of)).run()
 
 
 def bind(
@@ -203,13 +151,16 @@ def bind(
     cache_seqlens: Array | None = None,
     block_table: Array | None = None,
     causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    k_descale: Array | float | None = None,
+    v_descale: Array | float | None = None,
     workspace: tuple[Array, Array, Array] | None = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The program for q, out (batch, tokens, heads, d), k_cache, v_cache (batch, s, kv_heads, d),
     lse (batch, heads, tokens) float32. Head h of q reads head h // (heads // kv_heads) of the
-    cache.
+    cache, which has the dtype of q or float8_e4m3.
 
     Args:
         lse: natural logarithm of Σ exp(score) of each query; -inf, and `out` 0, where it sees no
@@ -223,7 +174,11 @@ def bind(
             block_table[b, i] is the one with the keys i · page_size to (i + 1) · page_size - 1 of
             sequence b. Numbers of pages that it does not need are not used.
         causal: query token i sees the keys j <= i + length - tokens; otherwise all.
+        window: (left, right): it sees the keys j >= i + length - tokens - left only. None or -1 is
+            no bound; right has none, or 0, which is `causal`.
         scale: of the scores, positive; 1/sqrt(d) unless given.
+        k_descale, v_descale: float32 (batch, kv_heads), not negative, or a number, of a cache of
+            float8_e4m3: what its keys and values are multiplied with; 1 unless given.
         workspace: (parts, part_lse, tickets), arrays of the shapes of `workspace_shapes`, float32,
             float32 and int32, the tickets 0; the kernel leaves them at 0. Launches that may run at
             the same time need one each. None: made here, for NumPy arrays.
@@ -245,10 +200,14 @@ def bind(
         lse,
         cache_seqlens=cache_seqlens,
         block_table=block_table,
+        causal=causal,
+        window=window,
         scale=scale,
+        k_descale=k_descale,
+        v_descale=v_descale,
     )
     cfg = choose_sm90(found, chip or tp.H200) if cfg is None else cfg
-    cfg.check_fits(found.dtype, found.d, found.page, chip or tp.H200)
+    cfg.check_fits(found, chip or tp.H200)
     if workspace is None:
         if not isinstance(q, np.ndarray):
             raise tp.BindError(
@@ -262,6 +221,8 @@ def bind(
             np.zeros(counts, np.int32),
         )
     parts, part_lse, tickets = workspace
+    k_scales, k_factor = of_descale("k_descale", k_descale)
+    v_scales, v_factor = of_descale("v_descale", v_descale)
     return attention_decode.bind(
         of_queries("q", q, found),
         of_cache("k_cache", k_cache, found, cfg),
@@ -273,14 +234,20 @@ def bind(
         mapped(NAME, "parts", parts, (1, 1, 8), swizzle=0),
         part_lse,
         tickets,
-        found.scale * math.log2(math.e),
+        k_scales,
+        v_scales,
+        found.scale * math.log2(math.e) * k_factor,
+        v_factor,
+        found.window.bounds[0],
         chip=chip,
         cfg=cfg,
         group=found.group,
         tokens=found.tokens,
         d=found.d,
         page=found.page,
-        causal=require_bool(causal, f"{NAME}: causal"),
+        causal=found.window.right == 0,
+        windowed=found.window.left is not None,
+        narrow=found.dtype if found.narrow else None,
     )
 
 
@@ -290,4 +257,6 @@ def workspace_shapes(
     """The shapes of a workspace: two places for the sums of each CTA, a ticket for each item."""
     items = found.batch * found.kv_heads
     ctas = min(items * -(-found.capacity // cfg.bn), cfg.ctas * chip.sms)
-    return (2 * ctas, found.rows, found.d), (2 * ctas, found.rows), (items,)
+    # halves of a head of 8 bits are padded, each for itself
+    width = padded(found.d) if found.narrow else found.d
+    return (2 * ctas, found.rows, width), (2 * ctas, found.rows), (items,)

@@ -8,23 +8,41 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.host_arguments import require_bool
+from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
 from tilepipe.kernels.attention_decode.pages import check_pages
-from tilepipe.kernels.common.validation import Array, check_array, check_scale, dtype_of, mapped
+from tilepipe.kernels.attention_decode.pairs import PAIR, taken_for
+from tilepipe.kernels.common.validation import (
+    LARGEST_SCALE,
+    Array,
+    check_array,
+    check_scale,
+    dtype_of,
+    mapped,
+)
 
 NAME = "attention_decode"
 INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
-LARGEST_HEAD = 128  # elements: Q, O, S and P are in registers at once
+NARROW = tp.float8_e4m3  # what else the cache may be
+# Elements of a head, with a cache of 16 bits and of 8: O, S and P are in registers at once, beside
+# what is widened.
+LARGEST_HEAD, LARGEST_NARROW = 256, 192
+
+
+CAUSAL = Window(right=0)
 
 
 @dataclass(frozen=True)
 class Extents:
-    """What `check_decode` found: extents, and the dtype of q, the cache and out.
+    """What `check_decode` found: extents, and the dtype of q and out.
 
     Attributes:
         capacity: keys that the cache has room for, of each sequence. page: of a page; 0: the cache
             has none.
         scale: of the scores, positive; 1/sqrt(d) unless given.
+        narrow: whether the cache is of float8_e4m3, not of the dtype of q.
+        window: which keys a token sees.
     """
 
     batch: int
@@ -36,6 +54,13 @@ class Extents:
     page: int
     dtype: tp.DType
     scale: float
+    narrow: bool = False
+    window: Window = CAUSAL
+
+    @property
+    def cache_dtype(self) -> tp.DType:
+        """The dtype of keys and values."""
+        return NARROW if self.narrow else self.dtype
 
     @property
     def group(self) -> int:
@@ -62,12 +87,17 @@ def check_decode(
     *,
     cache_seqlens: Array | None = None,
     block_table: Array | None = None,
+    causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    k_descale: Array | float | None = None,
+    v_descale: Array | float | None = None,
     empty: bool = False,
 ) -> Extents:
     """The extents of q, out (batch, tokens, heads, d), k_cache, v_cache (batch, s, kv_heads, d), or
     with a block_table (batch, pages of a sequence) int32 (pages, page_size, kv_heads, d),
-    cache_seqlens (batch,) int32, lse (batch, heads, tokens) float32.
+    cache_seqlens (batch,) int32, lse (batch, heads, tokens) float32, k_descale, v_descale (batch,
+    kv_heads) float32 or numbers.
 
     Args:
         empty: whether there may be no query, or no key.
@@ -79,7 +109,7 @@ def check_decode(
     arrays = {"q": q, "k_cache": k_cache, "v_cache": v_cache} | (
         {} if out is None else {"out": out}
     )
-    dtype = _common_dtype(arrays)
+    dtype, narrow = _dtypes(arrays)
     paged = block_table is not None
     for name, x in arrays.items():
         said = "batch, tokens, heads, d"
@@ -95,10 +125,11 @@ def check_decode(
             f"{NAME}: k_cache and v_cache have one shape; they have {tuple(k_cache.shape)} and"
             f" {tuple(v_cache.shape)}"
         )
-    if d != k_d or d % 8 or not 0 < d <= LARGEST_HEAD:
+    unit, most = head_rule(narrow)
+    if d != k_d or d % unit or not 0 < d <= most:
         raise tp.BindError(
-            f"{NAME}: heads of q and of the cache have the same d, a multiple of 8 up to"
-            f" {LARGEST_HEAD}; they have {d} and {k_d}"
+            f"{NAME}: heads of q and of the cache have the same d, a multiple of {unit} up to"
+            f" {most}{f' of a cache of {NARROW}' * narrow}; they have {d} and {k_d}"
         )
     if heads != kv_heads and (not kv_heads or heads % kv_heads):
         raise tp.BindError(
@@ -124,8 +155,12 @@ def check_decode(
                 f"{NAME}: a page has a power of two of keys, 8 at least: dimension 1 of the cache"
                 f" {tuple(k_cache.shape)}; it has {page}"
             )
+    seen = _window(causal, window)
+    for name, factor in {"k_descale": k_descale, "v_descale": v_descale}.items():
+        _check_descale(name, factor, narrow, (batch, kv_heads))
     if capacity:
-        check_pages(NAME, block_table, cache_seqlens, k_cache)
+        before = None if seen.left is None else tokens + seen.left
+        check_pages(NAME, block_table, cache_seqlens, k_cache, before)
     result, of_lse = (batch, tokens, heads, d), (batch, heads, tokens)
     if out is not None and tuple(out.shape) != result:
         raise tp.BindError(
@@ -138,14 +173,19 @@ def check_decode(
                 f"{NAME}: lse must have shape {of_lse}, (batch, heads, tokens); it has"
                 f" {tuple(lse.shape)}"
             )
-    factor = check_scale(NAME, scale, d)
-    found = Extents(batch, tokens, heads, kv_heads, d, capacity, page, dtype, factor)
+    used = check_scale(NAME, scale, d)
+    found = Extents(batch, tokens, heads, kv_heads, d, capacity, page, dtype, used, narrow, seen)
     if found.empty and not empty:
         raise tp.BindError(
             f"{NAME}: q {tuple(q.shape)} or the cache {tuple(k_cache.shape)} has no elements, so"
             " there is nothing to launch; ops.attention_decode returns the result"
         )
     return found
+
+
+def head_rule(narrow: bool) -> tuple[int, int]:
+    """What the elements of a head are a multiple of, and how many there are at most."""
+    return (16, LARGEST_NARROW) if narrow else (8, LARGEST_HEAD)
 
 
 def _check_rows(tokens: int, heads: int, kv_heads: int) -> None:
@@ -158,19 +198,58 @@ def _check_rows(tokens: int, heads: int, kv_heads: int) -> None:
         )
 
 
-def _common_dtype(arrays: dict[str, Array]) -> tp.DType:
+def _window(causal: bool, window: object) -> Window:
+    seen = Window.of(require_bool(causal, f"{NAME}: causal"), window, kernel=NAME)
+    if seen.right not in (None, 0):
+        raise tp.BindError(
+            f"{NAME}: window's right is None or -1 (no bound) or 0 (no key after a token's own"
+            f" place), got {seen.right}: the cache ends with the last token"
+        )
+    return seen
+
+
+def _check_descale(
+    name: str, x: Array | float | None, narrow: bool, shape: tuple[int, int]
+) -> None:
+    if x is None:
+        return
+    if not narrow:
+        raise tp.BindError(
+            f"{NAME}: {name} is of a cache of {NARROW}; this one has the dtype of q, which needs"
+            " none"
+        )
+    if isinstance(x, int | float):
+        if isinstance(x, bool) or not 0 <= x <= LARGEST_SCALE:
+            raise tp.BindError(
+                f"{NAME}: {name} is float32 of shape (batch, kv_heads), or a number from 0 to"
+                f" 2^100; got {x}"
+            )
+        return
+    check_array(NAME, name, x)
+    dtype = str(x.dtype).removeprefix("torch.")
+    if dtype != "float32" or tuple(x.shape) != shape:
+        raise tp.BindError(
+            f"{NAME}: {name} is float32 of shape {shape}, (batch, kv_heads), or a number; it is"
+            f" {dtype} of {tuple(x.shape)}"
+        )
+
+
+def _dtypes(arrays: dict[str, Array]) -> tuple[tp.DType, bool]:
+    """The dtype of q and out; whether the cache is narrow."""
     found = {}
     for name, x in arrays.items():
         check_array(NAME, name, x)
         found[name] = dtype_of(NAME, name, x)
-    first = found["q"]
-    if any(x is not first for x in found.values()) or all(x is not first for x in INPUTS):
+    first, of_cache = found["q"], found["k_cache"]
+    narrow = of_cache is NARROW
+    wanted = {name: of_cache if narrow and "cache" in name else first for name in found}
+    if first not in INPUTS or found != wanted:
         said = ", ".join(f"{name} {dtype}" for name, dtype in found.items())
         raise tp.BindError(
             f"{NAME} takes {' or '.join(t.name for t in INPUTS)}, the same for"
-            f" {', '.join(found)}; got {said}"
+            f" {', '.join(found)}, or for both of the cache {NARROW}; got {said}"
         )
-    return first
+    return first, narrow
 
 
 def _check_ints(name: str, x: Array | None, shape: tuple[int, ...], what: str) -> None:
@@ -201,16 +280,26 @@ def by_group(x: Any, axis: int, kv_heads: int) -> Any:
 
 
 def of_queries(name: str, x: Array, found: Extents) -> tp.TensorMap:
-    """q or out as (batch, tokens, kv_heads, group, d)."""
-    # A box says that pairs of columns are aligned, so that they go by one access.
-    view = by_group(x, 2, found.kv_heads)
-    return mapped(NAME, name, view, (1, 1, 1, 1, 8), order="row", given=x, swizzle=0)
+    """q or out as (batch, tokens, kv_heads, group, d), of words of two elements with a narrow
+    cache.
+    """
+    words = taken_for(x, tp.uint32) if found.narrow else x
+    # A box says that neighbours are aligned, so that they go by one access.
+    box = (1, 1, 1, 1, 4 if found.narrow else 8)
+    view = by_group(words, 2, found.kv_heads)
+    return mapped(NAME, name, view, box, order="row", given=x, swizzle=0)
 
 
 def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.TensorMap:
-    """The cache as (batch or pages, kv_heads, s or page_size, d), of V turned: (..., d, s)."""
+    """The cache as (batch or pages, kv_heads, s or page_size, d), of V turned: (..., d, s); a
+    narrow one as pairs, of V not turned.
+    """
     rows = min(cfg.bn, found.page) if found.page else cfg.bn
-    view, box = x.swapaxes(1, 2), (1, 1, rows, padded(found.d))
+    width = padded(found.d)
+    if found.narrow:
+        pairs = taken_for(x, PAIR).swapaxes(1, 2)
+        return mapped(NAME, name, pairs, (1, 1, rows, width // 2), order="row", given=x)
+    view, box = x.swapaxes(1, 2), (1, 1, rows, width)
     if name.startswith("v"):
         turned, box = view.swapaxes(2, 3), (*box[:2], box[3], rows)
         return mapped(NAME, name, turned, box, order="col", given=x)
@@ -220,3 +309,10 @@ def of_cache(name: str, x: Array, found: Extents, cfg: DecodeConfig) -> tp.Tenso
 def of_lse(lse: Any, found: Extents) -> Any:
     """lse as (batch, kv_heads, tokens, group): a view."""
     return by_group(lse, 1, found.kv_heads).swapaxes(2, 3)
+
+
+def of_descale(name: str, x: Array | float | None) -> tuple[tp.TensorMap | None, float]:
+    """A checked descale as an array, or None, and a number."""
+    if x is None or isinstance(x, int | float):
+        return None, 1.0 if x is None else float(x)
+    return mapped(NAME, name, x), 1.0

@@ -25,8 +25,12 @@ class OnlineSoftmax:
             the last one are added: the largest score may have grown.
     """
 
-    def __init__(self, ctx: tp.Context, scores: tp.Fragment, scale: tp.Value | tp.Var) -> None:
-        """`scores`: an accumulator (rows, n). `scale`: a positive number, log2(e) included."""
+    def __init__(
+        self, ctx: tp.Context, scores: tp.Fragment, scale: tp.Value | tp.Var | tp.Fragment
+    ) -> None:
+        """`scores`: an accumulator (rows, n). `scale`: a positive number, or one for each row,
+        (rows, 1); log2(e) included.
+        """
         rows = scores.shape[0]
         self._ctx = ctx
         self._scores = scores

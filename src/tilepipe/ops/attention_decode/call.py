@@ -32,7 +32,9 @@ ELSEWHERE = {
     "rotary_sin": "rotate q and the new keys before the call",
     "cache_batch_idx": "pass block_table=, whose rows may name any parts of the cache",
     "cache_leftpad": "sequences begin at the first key of the cache",
-    "window_size": "there is no window",
+    "window_size": "write window=(left, right)",
+    "kv_scale": "write k_descale= and v_descale=, of shape (batch, kv_heads)",
+    "q_descale": "q is bfloat16 or float16, also where the cache is float8_e4m3",
     "softcap": "there is no softcap; ops.attention has one",
     "alibi_slopes": "there are no slopes; ops.attention has them",
     "num_splits": "the CTAs of all SMs share the keys by the lengths that they find",
@@ -50,7 +52,10 @@ class DecodeCall(Generic[ArrayT]):
     cache_seqlens: ArrayT | None
     block_table: ArrayT | None
     causal: bool
+    window: tuple[int | None, int | None] | None
     scale: float | None
+    k_descale: ArrayT | float | None
+    v_descale: ArrayT | float | None
     out: ArrayT | None
     return_lse: bool
     settings: Settings
@@ -71,7 +76,11 @@ def checked(call: DecodeCall[ArrayT]) -> Extents:
         call.out,
         cache_seqlens=call.cache_seqlens,
         block_table=call.block_table,
+        causal=call.causal,
+        window=call.window,
         scale=call.scale,
+        k_descale=call.k_descale,
+        v_descale=call.v_descale,
         empty=True,
     )
 

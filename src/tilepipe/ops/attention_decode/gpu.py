@@ -12,6 +12,7 @@ import torch
 
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.errors import BindError
+from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode import sm90 as decode_kernel
 from tilepipe.kernels.attention_decode.validation import NAME, Extents
 from tilepipe.ops.attention_decode import simulated
@@ -37,11 +38,15 @@ Call = DecodeCall[torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor]
 SCHEMA = (
     "(Tensor q, Tensor k_cache, Tensor v_cache, Tensor? cache_seqlens=None,"
-    " Tensor? block_table=None, bool causal=True, float? scale=None, bool return_lse=False,"
-    " str settings='()') -> (Tensor, Tensor)"
+    " Tensor? block_table=None, bool causal=True, int? left=None, float? scale=None,"
+    " Tensor? k_descale=None, Tensor? v_descale=None, float? k_factor=None, float? v_factor=None,"
+    " bool return_lse=False, str settings='()') -> (Tensor, Tensor)"
 )
 # what `pick` of a plan takes
-_PLACES = ("q", "k", "v", "out", "lse", "lengths", "table", "parts", "part_lse", "tickets")
+_PLACES = (
+    *("q", "k", "v", "out", "lse", "lengths", "table", "k_scale", "v_scale"),
+    *("parts", "part_lse", "tickets"),
+)
 
 
 class Plan(NamedTuple):
@@ -73,6 +78,9 @@ def attention_decode(call: Call) -> torch.Tensor | Results:
         result, lse = plans.run(call)
     else:
         _checked_tensors(call)
+        given = call.k_descale, call.v_descale
+        descales = (x if isinstance(x, torch.Tensor) else None for x in given)
+        factors = (None if x is None or isinstance(x, torch.Tensor) else float(x) for x in given)
         result, lse = operator(
             call.q,
             call.k_cache,
@@ -80,7 +88,10 @@ def attention_decode(call: Call) -> torch.Tensor | Results:
             call.cache_seqlens,
             call.block_table,
             call.causal,
+            Window.of(call.causal, call.window).left,
             None if call.scale is None else float(call.scale),
+            *descales,
+            *factors,
             call.return_lse,
             settings_text(call.settings),
         )
@@ -92,6 +103,8 @@ def _checked_tensors(call: Call) -> Extents:
     if isinstance(call.cache_seqlens, int):
         checked(call)  # which says what to pass
     extra = {"cache_seqlens": call.cache_seqlens, "block_table": call.block_table}
+    numbers = {"k_descale": call.k_descale, "v_descale": call.v_descale}
+    extra |= {name: x for name, x in numbers.items() if not isinstance(x, int | float)}
     given = {name: x for name, x in extra.items() if x is not None}
     named = {"q": call.q, "k_cache": call.k_cache, "v_cache": call.v_cache}
     check_tensors(NAME, {**named, **given, "out": call.out}, optional=1)
@@ -107,7 +120,9 @@ def _key(call: Call) -> object:
         facts(call.cache_seqlens),
         facts(call.block_table),
         facts(call.out),
+        *(facts(x) if isinstance(x, torch.Tensor) else x for x in (call.k_descale, call.v_descale)),
         call.causal,
+        call.window,
         call.scale,
         call.return_lse,
         call.settings,
@@ -136,6 +151,10 @@ def _prepare(call: Call) -> Plan:
     lse_view, lengths, table = (
         None if x is None else TensorView(x) for x in (lse, call.cache_seqlens, call.block_table)
     )
+    k_descale, v_descale = (
+        TensorView(x) if isinstance(x, torch.Tensor) else x
+        for x in (call.k_descale, call.v_descale)
+    )
     with device.context(ordinal):
         tickets = counters.zeros(ordinal, device.raw_stream(ordinal), shapes[2][0])
         launcher = decode_kernel.bind(
@@ -148,7 +167,10 @@ def _prepare(call: Call) -> Plan:
             cache_seqlens=lengths,
             block_table=table,
             causal=call.causal,
+            window=call.window,
             scale=call.scale,
+            k_descale=k_descale,
+            v_descale=v_descale,
             workspace=(TensorView(parts), TensorView(part_lse), TensorView(tickets)),
         ).launcher()
     return Plan(
@@ -178,10 +200,10 @@ def _launch(plan: Plan, call: Call) -> Results:
     stream = device.raw_stream(plan.ordinal)
     workspace = torch.empty(plan.workspace, dtype=torch.float32, device=plan.device)
     tickets = counters.zeros(plan.ordinal, stream, plan.tickets)
-    optional = call.cache_seqlens, call.block_table
+    optional = call.cache_seqlens, call.block_table, call.k_descale, call.v_descale
     places = (
         *map(data_ptr, (q, call.k_cache, call.v_cache, result, lse)),
-        *(0 if x is None else x.data_ptr() for x in optional),
+        *(x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in optional),
         workspace.data_ptr(),
         workspace.data_ptr() + plan.logarithms * workspace.element_size(),
         tickets.data_ptr(),
@@ -214,17 +236,24 @@ def kernel(
     cache_seqlens: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
     causal: bool = True,
+    left: int | None = None,
     scale: float | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    k_factor: float | None = None,
+    v_factor: float | None = None,
     return_lse: bool = False,
     settings: str = "()",
 ) -> Results:
-    """The operator on tensors. `settings`: the items of the configuration's fields as a Python
-    literal.
+    """The operator on tensors. `left`: of the window. `k_factor`, `v_factor`: descales that are
+    numbers. `settings`: the items of the configuration's fields as a Python literal.
     """
     return plans.run(
         DecodeCall(
-            q, k_cache, v_cache, cache_seqlens, block_table, causal, scale, None, return_lse,
-            settings_of(settings),
+            q, k_cache, v_cache, cache_seqlens, block_table, causal, (left, None), scale,
+            k_factor if k_descale is None else k_descale,
+            v_factor if v_descale is None else v_descale,
+            None, return_lse, settings_of(settings),
         )
     )  # fmt: skip
 
@@ -236,7 +265,12 @@ def _fake(
     cache_seqlens: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
     causal: bool = True,
+    left: int | None = None,
     scale: float | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    k_factor: float | None = None,
+    v_factor: float | None = None,
     return_lse: bool = False,
     settings: str = "()",
 ) -> Results:
@@ -256,7 +290,7 @@ def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
 
 
 def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 9  # never reached: `_setup` has refused
+    return (None,) * 14  # never reached: `_setup` has refused
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

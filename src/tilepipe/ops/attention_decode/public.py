@@ -23,7 +23,10 @@ def attention_decode(
     cache_seqlens: ArrayT | None = None,
     block_table: ArrayT | None = None,
     causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
     return_lse: Literal[False] = False,
     seed: int = 0,
@@ -39,7 +42,10 @@ def attention_decode(
     cache_seqlens: ArrayT | None = None,
     block_table: ArrayT | None = None,
     causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
     return_lse: Literal[True],
     seed: int = 0,
@@ -55,7 +61,10 @@ def attention_decode(
     cache_seqlens: ArrayT | None = None,
     block_table: ArrayT | None = None,
     causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
     return_lse: bool,
     seed: int = 0,
@@ -70,7 +79,10 @@ def attention_decode(
     cache_seqlens: ArrayT | None = None,
     block_table: ArrayT | None = None,
     causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
+    k_descale: ArrayT | float | None = None,
+    v_descale: ArrayT | float | None = None,
     out: ArrayT | None = None,
     return_lse: bool = False,
     seed: int = 0,
@@ -79,15 +91,16 @@ def attention_decode(
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """softmax(scale · q · kᵀ) · v for each head, of the last tokens of each sequence over a cache
     of all its keys and values: scores and sums in float32, probabilities rounded to the operands'
-    16 bits.
+    16 bits, or to float16 for a cache of 8 bits.
 
     Args:
         q: (batch, tokens, heads, d). k_cache, v_cache: (batch, s, kv_heads, d), or with a
             `block_table` (pages, page_size, kv_heads, d). All bfloat16 or all float16; CUDA tensors
             of PyTorch, or tensors on the CPU or NumPy arrays, which run on the simulated GPU.
             Head h of q reads head h // (heads // kv_heads) of the cache; tokens · heads / kv_heads
-            is 64 at most, d a multiple of 8 up to 128. They are read where they lie, never copied:
-            d must be contiguous, addresses and the other strides multiples of 16 bytes.
+            is 64 at most, d a multiple of 8 up to 256. The cache may be float8_e4m3fn instead, with
+            d a multiple of 16. They are read where they lie, never copied: d must be contiguous,
+            addresses and the other strides multiples of 16 bytes.
         cache_seqlens: int32 (batch,): how many keys each sequence has, those of the query tokens
             included; all of the cache unless given. On a GPU only the kernel reads them, so a
             captured CUDA graph takes those of the moment of its replay. The cache may hold anything
@@ -97,7 +110,13 @@ def attention_decode(
             sequence does not need may be anything; the others are checked on the CPU only.
         causal: query token i sees the keys j <= i + cache_seqlens - tokens; False: all of its
             sequence. For one token both agree. FlashAttention's default is False.
+        window: (left, right): query token i sees no key before i + cache_seqlens - tokens - left;
+            tiles of keys that none sees are not read. None or -1 is no bound; right may be that, or
+            0, which is `causal`.
         scale: of the scores, positive; 1/sqrt(d) unless given.
+        k_descale, v_descale: what keys and values of float8_e4m3fn are multiplied with, not
+            negative: float32 (batch, kv_heads), or a number, which is prepared for like a shape;
+            1 unless given.
         out: where to write the result: as q, and no memory of q or the cache.
         return_lse: also return the logarithm (natural) of the sum of the exponentials, float32
             (batch, heads, tokens).
@@ -124,7 +143,10 @@ def attention_decode(
         cache_seqlens,
         block_table,
         require_bool(causal, f"{NAME}: causal"),
+        tuple(window) if isinstance(window, list) else window,
         scale if scale is None else plain(scale),
+        plain(k_descale),
+        plain(v_descale),
         out,
         require_bool(return_lse, f"{NAME}: return_lse"),
         tuple(sorted(settings.items())),

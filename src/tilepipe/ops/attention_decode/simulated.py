@@ -35,7 +35,10 @@ def attention_decode(
         cache_seqlens=call.cache_seqlens,
         block_table=call.block_table,
         causal=call.causal,
+        window=call.window,
         scale=call.scale,
+        k_descale=call.k_descale,
+        v_descale=call.v_descale,
     )
     program.run(seed=seed, progress=progress)
     return (result, lse) if call.return_lse else result

@@ -108,6 +108,14 @@ class TensorView:
         other._stride = tuple(self._stride[axis] for axis in order)
         return other
 
+    def view(self, dtype: torch.dtype) -> TensorView:
+        """As of a tensor, whose last dimension is contiguous."""
+        other, old, new = copy(self), self.dtype.itemsize, dtype.itemsize
+        other.dtype = dtype
+        other.shape = (*self.shape[:-1], self.shape[-1] * old // new)
+        other._stride = (*(stride * old // new for stride in self._stride[:-1]), 1)
+        return other
+
     def reshape(self, shape: Shape) -> TensorView:
         """As of a tensor, where dimensions are divided and none are put together: a view."""
         rest, strides = list(shape), []

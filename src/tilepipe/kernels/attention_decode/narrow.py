@@ -1,0 +1,101 @@
+"""The role that multiplies, for a cache of float8_e4m3: keys and values become float16 in shared
+memory, on their way to the tensor cores.
+
+That a float16 with the bits of an e4m3 is 2^-8 of it, scores and output make up for. Tiles of K, V
+and q, and the sums, have the even elements of a head in their left half and the odd ones in the
+right one (`pairs`).
+
+q may be bfloat16, which has a wider range than float16: each row is divided by a power of two, by
+which its scores are multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.attention_decode.attend import Attention, Operands
+from tilepipe.kernels.attention_decode.config import ROWS
+from tilepipe.kernels.attention_decode.pairs import RAISED, parted, widen
+from tilepipe.kernels.attention_decode.shares import Segment
+
+EXPONENT = 0x7F800000  # of a float32
+LARGEST, SMALLEST = 2.0**100, 2.0**-100  # powers of two that a row is divided by
+LEAST_FACTOR = 2.0**-120  # of scores: 0 times the -inf of a key that is not seen would be NaN
+
+
+@dataclass(frozen=True, eq=False)
+class NarrowOperands(Operands):
+    """What the role works on.
+
+    Attributes:
+        q: words of 32 bits, two elements each, of dtype `q_dtype`.
+        k_tile, v_tile: (keys, d) float16. k_scale, v_scale: float32 (batch, kv_heads), what K and V
+            are multiplied with; None: 1. v_factor: what V is multiplied with, too.
+    """
+
+    q_dtype: tp.DType
+    k_tile: tp.SmemTile
+    v_tile: tp.SmemTile
+    k_scale: tp.GlobalTensor | None
+    v_scale: tp.GlobalTensor | None
+    v_factor: tp.Value
+
+
+class NarrowAttention(Attention):
+    """The role for a cache of float8_e4m3."""
+
+    of: NarrowOperands
+
+    def __init__(self, of: NarrowOperands) -> None:
+        self._factor = of.ctx.fragment(shape=(ROWS, 1))
+        super().__init__(of)
+
+    def factor(self) -> tp.Fragment:
+        """What scores are multiplied with: a number for each row."""
+        return self._factor
+
+    def of_output(self, at: Segment, inverse: tp.Fragment) -> tp.FragmentValue:
+        """(rows, 1): what the sums of an item are multiplied with."""
+        factor: tp.Value = self._scaled(self.of.v_scale, at, self.of.v_factor * RAISED)
+        return inverse * factor
+
+    def _scaled(self, scales: tp.GlobalTensor | None, at: Segment, factor: Any) -> Any:
+        return factor if scales is None else self.ctx.load(scales[at.batch, at.head]) * factor
+
+    def load_queries(self, at: Segment) -> None:
+        """Puts the queries of an item into shared memory, and sets their factors."""
+        ctx, half = self.ctx, self.of.results.width // 2
+        even, odd = parted(ctx, self.queries(at, half), self.of.q_dtype)
+        size = even.apply("abs").maximum(odd.apply("abs")).max()
+        power = ctx.fragment((size.bitcast("uint32") & EXPONENT).bitcast("float32"))
+        power.set(power.maximum(SMALLEST).minimum(LARGEST))
+        inverse = ctx.fragment((2 * 127 << 23) - power.bitcast("uint32")).bitcast("float32")
+        ctx.store(self.of.tile.cols(0, half), even * inverse)
+        ctx.store(self.of.tile.cols(half, half), odd * inverse)
+        factor = self._scaled(self.of.k_scale, at, self.of.scale * RAISED)
+        self._factor.set((power * factor).maximum(LEAST_FACTOR))
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+
+    def multiply(self, at: Segment, i: tp.Value, k_tile: tp.SmemTile, v_tile: tp.SmemTile) -> None:
+        """Tile i of a segment: both tiles are (keys, pairs)."""
+        ctx, of = self.ctx, self.of
+        widen(ctx, k_tile, of.k_tile)
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+        ctx.mma(self.scores, of.tile, of.k_tile, accumulate=False)
+        ctx.wgmma_commit()
+        widen(ctx, v_tile, of.v_tile)  # while the tensor cores multiply
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+        ctx.wgmma_wait(0)
+        bn = of.sequences.bn
+        key = ctx.let((at.first + i) * bn, "key")
+        with ctx.when(of.sequences.seen.cuts(key, bn, at.keys)):
+            self.mask(at, key)
+        self.weigh()
+        ctx.mma(self.sums, self.weights, of.v_tile.T)
+        ctx.wgmma_commit()
+        ctx.wgmma_wait(0)
