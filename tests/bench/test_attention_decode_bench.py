@@ -26,8 +26,8 @@ def test_contests() -> None:
     (one,) = attention_decode.contests(given, [], tp.H200, 0)
     assert one.problem == "B=8 8/8 heads S=1024 D=64 tokens=2 pages of 16"
     assert one.flop == 4 * 8 * 2 * 8 * 1024 * 64
-    given = {"batch": 2, "s": 1024, "cache": "float8_e4m3", "lengths": "100,7"}
-    (one,) = attention_decode.contests(given, [], tp.H200, 0)
+    narrow = {"batch": 2, "s": 1024, "cache": "float8_e4m3", "lengths": "100,7"}
+    (one,) = attention_decode.contests(narrow, [], tp.H200, 0)
     assert one.problem == "B=2 4/1 heads S=1024 float8_e4m3 lengths=100,7"
     assert one.moves == 2 * 107 * 128
     random = [

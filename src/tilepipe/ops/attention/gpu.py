@@ -39,6 +39,12 @@ from tilepipe.ops.attention_backward.gpu import operator as backward_operator
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
+from tilepipe.ops.torch.attentions import (
+    NO_LSE,
+    Results,
+    descale_tensors,
+    simulation_of_both,
+)
 from tilepipe.ops.torch.dispatcher import (
     autocast,
     is_tracing,
@@ -49,10 +55,11 @@ from tilepipe.ops.torch.dispatcher import (
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
-from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
+from tilepipe.ops.torch.simulated import with_options as with_options
 from tilepipe.ops.torch.tensors import (
     TensorView,
     check_tensors,
+    note_written,
     refuse_overlap,
     span,
     torch_dtype,
@@ -62,7 +69,6 @@ if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
 
 Call = AttentionCall[torch.Tensor]
-Results = tuple[torch.Tensor, torch.Tensor]
 E4M3 = torch.float8_e4m3fn
 
 
@@ -154,8 +160,7 @@ def attention(call: Call) -> torch.Tensor | Results:
 
 def _descales(call: Call) -> tuple[torch.Tensor | None, ...]:
     """The descales of a call, of which `spread` has made tensors."""
-    given = call.q_descale, call.k_descale, call.v_descale
-    return tuple(x if isinstance(x, torch.Tensor) else None for x in given)
+    return descale_tensors(call.q_descale, call.k_descale, call.v_descale)
 
 
 def _tensor_of_heads(q: object) -> Callable[[Any, tuple[int, int]], torch.Tensor]:
@@ -283,7 +288,7 @@ def _prepare(call: Call) -> Plan:
     q, out = call.q, call.out
     ordinal = q.get_device()
     like = _new(q, found, call.layout) if out is None else out
-    of_lse = lse_shape(found) if call.return_lse else (0, 0, 0)
+    of_lse = lse_shape(found) if call.return_lse else NO_LSE
     spans = tuple(span(x) for x in (q, call.k, call.v, out))
     parts = ordinal, tuple(like.shape), tuple(like.stride()), like.dtype, q.device, of_lse, spans
     if found.empty:
@@ -406,8 +411,8 @@ def _launch(plan: Plan, call: Call) -> Results:
         "v_scales": v_scales,
     }
     plan.launcher(tuple(map(data_ptr, plan.pick(tensors))), stream)
-    if out is not None and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
+    if out is not None:
+        note_written(out)
     return result, lse
 
 
@@ -420,19 +425,9 @@ def _no_keys(result: torch.Tensor, call: Call) -> None:
     result.masked_fill_(_in_sequences(bounds, result), 0)
 
 
-def _simulate(call: Call) -> Results | None:
-    """The result, where the tensors are on the CPU."""
-    if not is_simulated(call.q):
-        return None
-    _checked_tensors(call)
-    found = simulate(NAME, call, simulated.attention)
-    if call.return_lse:
-        result, lse = found
-        return result, lse
-    return found, torch.empty((0, 0, 0), dtype=torch.float32)
-
-
-plans: PlanCache[Call, Plan, Results] = PlanCache(_key, _prepare, _launch, _simulate)
+plans: PlanCache[Call, Plan, Results] = PlanCache(
+    _key, _prepare, _launch, simulation_of_both(NAME, _checked_tensors, simulated.attention)
+)
 
 
 def kernel(*given: Any, **named: Any) -> Results:
@@ -462,7 +457,7 @@ def _fake(*given: Any, **named: Any) -> Results:
     shape = (*q.shape[:-1], v.shape[-1])
     result = torch.empty_like(q, dtype=dtype) if same else q.new_empty(shape, dtype=dtype)
     return result, q.new_empty(
-        (*batch, heads, s_q) if x.return_lse else (0, 0, 0), dtype=torch.float32
+        (*batch, heads, s_q) if x.return_lse else NO_LSE, dtype=torch.float32
     )
 
 

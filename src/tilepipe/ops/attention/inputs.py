@@ -9,6 +9,7 @@ import torch
 
 from tilepipe.kernels.attention.block_mask import BLOCK_SIZE, check_block_size
 from tilepipe.ops.attention.call import AttentionCall, checked
+from tilepipe.ops.torch.attentions import descale_tensors
 from tilepipe.ops.torch.dispatcher import settings_of, settings_text
 from tilepipe.ops.torch.tensors import torch_dtype
 
@@ -87,8 +88,8 @@ def inputs_of(call: Call, keeps_lse: bool) -> Inputs:
     """The arguments that state a call, which `spread` has made tensors of descales of; a score
     function, `out` and `max_seqlen_q` are left out.
     """
-    descales = (call.q_descale, call.k_descale, call.v_descale)
-    q_descale, k_descale, v_descale = (x if isinstance(x, torch.Tensor) else None for x in descales)
+    descales = descale_tensors(call.q_descale, call.k_descale, call.v_descale)
+    q_descale, k_descale, v_descale = descales
     window = call.window
     return Inputs(
         q=call.q,

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention.scores import Window
 from tilepipe.kernels.attention_decode import sm90 as decode_kernel
 from tilepipe.kernels.attention_decode.validation import NAME, Extents
 from tilepipe.ops.attention_decode import simulated
 from tilepipe.ops.attention_decode.call import DecodeCall, checked, config
+from tilepipe.ops.attention_decode.inputs import SCHEMA, Inputs, inputs_of
 from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
+from tilepipe.ops.torch.attentions import NO_LSE, Results, simulation_of_both
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     library,
@@ -26,22 +27,19 @@ from tilepipe.ops.torch.dispatcher import (
     observed,
     refuse_gradient,
     register,
-    settings_of,
-    settings_text,
 )
 from tilepipe.ops.torch.plan_cache import PlanCache, facts
 from tilepipe.ops.torch.products import data_ptr
-from tilepipe.ops.torch.simulated import is_simulated, simulate, with_options as with_options
-from tilepipe.ops.torch.tensors import TensorView, check_tensors, refuse_overlap, span
+from tilepipe.ops.torch.simulated import with_options as with_options
+from tilepipe.ops.torch.tensors import (
+    TensorView,
+    check_tensors,
+    note_written,
+    refuse_overlap,
+    span,
+)
 
 Call = DecodeCall[torch.Tensor]
-Results = tuple[torch.Tensor, torch.Tensor]
-SCHEMA = (
-    "(Tensor q, Tensor k_cache, Tensor v_cache, Tensor? cache_seqlens=None,"
-    " Tensor? block_table=None, bool causal=True, int? left=None, float? scale=None,"
-    " Tensor? k_descale=None, Tensor? v_descale=None, float? k_factor=None, float? v_factor=None,"
-    " bool return_lse=False, str settings='()') -> (Tensor, Tensor)"
-)
 # what `pick` of a plan takes
 _PLACES = (
     *("q", "k", "v", "out", "lse", "lengths", "table", "k_scale", "v_scale"),
@@ -78,23 +76,7 @@ def attention_decode(call: Call) -> torch.Tensor | Results:
         result, lse = plans.run(call)
     else:
         _checked_tensors(call)
-        given = call.k_descale, call.v_descale
-        descales = (x if isinstance(x, torch.Tensor) else None for x in given)
-        factors = (None if x is None or isinstance(x, torch.Tensor) else float(x) for x in given)
-        result, lse = operator(
-            call.q,
-            call.k_cache,
-            call.v_cache,
-            call.cache_seqlens,
-            call.block_table,
-            call.causal,
-            Window.of(call.causal, call.window).left,
-            None if call.scale is None else float(call.scale),
-            *descales,
-            *factors,
-            call.return_lse,
-            settings_text(call.settings),
-        )
+        result, lse = operator(*inputs_of(call))
         result = result if call.out is None else call.out.copy_(result)
     return (result, lse) if call.return_lse else result
 
@@ -133,7 +115,7 @@ def _prepare(call: Call) -> Plan:
     found = _checked_tensors(call)
     q, ordinal = call.q, call.q.get_device()
     like = torch.empty_like(q) if call.out is None else call.out
-    of_lse = (found.batch, found.heads, found.tokens) if call.return_lse else (0, 0, 0)
+    of_lse = (found.batch, found.heads, found.tokens) if call.return_lse else NO_LSE
     spans = tuple(span(x) for x in (q, call.k_cache, call.v_cache, like))
     if found.empty:
         return Plan(None, tuple, ordinal, q.device, of_lse, spans)
@@ -209,80 +191,36 @@ def _launch(plan: Plan, call: Call) -> Results:
         tickets.data_ptr(),
     )
     plan.launcher(plan.pick(places), stream)
-    if out is not None and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
+    if out is not None:
+        note_written(out)
     return result, lse
 
 
-def _simulate(call: Call) -> Results | None:
-    """The result, where the tensors are on the CPU."""
-    if not is_simulated(call.q):
-        return None
-    _checked_tensors(call)
-    found = simulate(NAME, call, simulated.attention_decode)
-    if call.return_lse:
-        result, lse = found
-        return result, lse
-    return found, torch.empty((0, 0, 0), dtype=torch.float32)
+plans: PlanCache[Call, Plan, Results] = PlanCache(
+    _key,
+    _prepare,
+    _launch,
+    simulation_of_both(NAME, _checked_tensors, simulated.attention_decode),
+)
 
 
-plans: PlanCache[Call, Plan, Results] = PlanCache(_key, _prepare, _launch, _simulate)
+def kernel(*given: Any, **named: Any) -> Results:
+    """The operator on tensors: of `Inputs`."""
+    return plans.run(Inputs(*given, **named).call)
 
 
-def kernel(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    cache_seqlens: torch.Tensor | None = None,
-    block_table: torch.Tensor | None = None,
-    causal: bool = True,
-    left: int | None = None,
-    scale: float | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    k_factor: float | None = None,
-    v_factor: float | None = None,
-    return_lse: bool = False,
-    settings: str = "()",
-) -> Results:
-    """The operator on tensors. `left`: of the window. `k_factor`, `v_factor`: descales that are
-    numbers. `settings`: the items of the configuration's fields as a Python literal.
-    """
-    return plans.run(
-        DecodeCall(
-            q, k_cache, v_cache, cache_seqlens, block_table, causal, (left, None), scale,
-            k_factor if k_descale is None else k_descale,
-            v_factor if v_descale is None else v_descale,
-            None, return_lse, settings_of(settings),
-        )
-    )  # fmt: skip
-
-
-def _fake(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    cache_seqlens: torch.Tensor | None = None,
-    block_table: torch.Tensor | None = None,
-    causal: bool = True,
-    left: int | None = None,
-    scale: float | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    k_factor: float | None = None,
-    v_factor: float | None = None,
-    return_lse: bool = False,
-    settings: str = "()",
-) -> Results:
+def _fake(*given: Any, **named: Any) -> Results:
     """Shapes, strides and dtypes of the results, for tensors without data."""
-    if {q.dim(), k_cache.dim(), v_cache.dim()} != {4}:
+    x = Inputs(*given, **named)
+    ranks = [y.dim() for y in (x.q, x.k_cache, x.v_cache)]
+    if ranks != [4, 4, 4]:
         raise BindError(
-            f"tilepipe::{NAME} takes tensors of 4 dimensions; got {q.dim()}, {k_cache.dim()} and"
-            f" {v_cache.dim()}"
+            f"tilepipe::{NAME} takes tensors of 4 dimensions; got {ranks[0]}, {ranks[1]} and"
+            f" {ranks[2]}"
         )
-    batch, tokens, heads, _ = q.shape
-    of_lse = (batch, heads, tokens) if return_lse else (0, 0, 0)
-    return torch.empty_like(q), q.new_empty(of_lse, dtype=torch.float32)
+    batch, tokens, heads, _ = x.q.shape
+    of_lse = (batch, heads, tokens) if x.return_lse else NO_LSE
+    return torch.empty_like(x.q), x.q.new_empty(of_lse, dtype=torch.float32)
 
 
 def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
@@ -290,7 +228,7 @@ def _setup(ctx: object, inputs: tuple[object, ...], output: object) -> None:
 
 
 def _backward(ctx: object, *grads: object) -> tuple[None, ...]:
-    return (None,) * 14  # never reached: `_setup` has refused
+    return (None,) * len(Inputs._fields)  # never reached: `_setup` has refused
 
 
 operator = register(NAME, SCHEMA, kernel, _fake)

@@ -16,7 +16,7 @@ from tilepipe.ops.arrays import kernel_takes, padded_shape, tma_order
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.torch import copies, device
 from tilepipe.ops.torch.plan_cache import MISALIGNED
-from tilepipe.ops.torch.tensors import TensorView, byte_strides, span
+from tilepipe.ops.torch.tensors import TensorView, byte_strides, note_written, span
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
@@ -162,8 +162,8 @@ class ProductPlan(NamedTuple):
         self.launcher(addresses, device.raw_stream(self.ordinal))
         if written is not c:
             copies.copy(c, written.reshape(self.shape))
-        if out is not None and not out.is_inference():
-            torch.autograd.graph.increment_version(out)
+        if out is not None:
+            note_written(out)
         return c
 
     def new_result(self) -> torch.Tensor:

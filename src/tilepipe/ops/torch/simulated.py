@@ -17,6 +17,7 @@ import torch
 from tilepipe.ir.host_tensors import host_memory, tensor_of
 from tilepipe.ops.calls import Array, Progress
 from tilepipe.ops.torch import device
+from tilepipe.ops.torch.tensors import note_written
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -62,8 +63,8 @@ def simulate(
     }
     found = run(replace(call, **arrays), seed, announcing(operation, progress))
     out: torch.Tensor | None = getattr(call, "out", None)
-    if out is not None and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
+    if out is not None:
+        note_written(out)
 
     def tensor(array: Array) -> torch.Tensor:
         made: torch.Tensor = tensor_of(array)

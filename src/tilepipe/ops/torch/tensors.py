@@ -81,6 +81,12 @@ def span(x: torch.Tensor | None) -> int:
     return int(last + 1) * int(x.element_size())
 
 
+def note_written(out: torch.Tensor) -> None:
+    """Lets autograd know that a kernel has written a tensor in place."""
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)
+
+
 class TensorView:
     """Shape, strides (elements) and address of a tensor, which it does not keep alive."""
 
