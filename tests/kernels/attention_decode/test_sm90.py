@@ -267,7 +267,7 @@ TABLE = np.zeros((2, 6), np.int32)
         ({"v_cache": np.zeros((2, 97, 2, 64), HALF)}, "k_cache and v_cache have one shape"),
         ({"q": np.zeros((2, 1, 3, 64), HALF)}, "q has 3 heads and the cache 2"),
         ({"q": np.zeros((2, 33, 4, 64), HALF)}, "at most 64 rows; 4 / 2 · 33 = 66"),
-        ({"q": np.zeros((2, 1, 4, 72), HALF)}, "a multiple of 8 up to 128; they have 72 and 64"),
+        ({"q": np.zeros((2, 1, 4, 72), HALF)}, "a multiple of 8 up to 256; they have 72 and 64"),
         ({"q": np.zeros((3, 1, 4, 64), HALF)}, "q has 3 sequences and the cache 2"),
         (
             {name: np.zeros((2, 0, 4, 64), HALF) for name in ("q", "out")},
@@ -298,8 +298,8 @@ TABLE = np.zeros((2, 6), np.int32)
                 for name, x in arrays().items()
             }
             | {"cfg": DecodeConfig(bn=80)},
-            "bn=80 keys of a tile: with heads of 128 elements the registers of a thread have room"
-            " for 64",
+            "bn=80 keys of a tile: with heads of 128 elements and ctas=2 the registers of a thread"
+            " have room for 64",
         ),
     ],
 )
@@ -308,6 +308,40 @@ def test_arguments_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
         bind(**arrays(**changes))
     assert "attention_decode" in str(caught.value) or "DecodeConfig" in str(caught.value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("d", "narrow", "cfg", "words"),
+    [
+        (264, False, None, "a multiple of 8 up to 256; they have 264"),
+        (208, True, None, "a multiple of 16 up to 192 of a cache of float8_e4m3; they have 208"),
+        (72, True, None, "a multiple of 16 up to 192 of a cache of float8_e4m3; they have 72"),
+        (256, False, DecodeConfig(bn=48, ctas=1), "ctas=1 the registers of a thread have room for"),
+        (256, False, DecodeConfig(bn=16), "ctas=2 the registers of a thread have room for 0"),
+        (64, True, DecodeConfig(bn=96), "widens 64 at once, so it is a multiple of 64"),
+        (128, True, DecodeConfig(stages=5), "5 · 2 · 64 · 128 · 1 = 81,920 bytes; 2 CTAs of an SM"),
+    ],
+)
+def test_sizes_that_do_not_fit(d: int, narrow: bool, cfg: DecodeConfig | None, words: str) -> None:
+    q, k = np.zeros((2, 1, 4, d), HALF), np.zeros((2, 96, 2, d), HALF)
+    k = k.astype(tp.float8_e4m3.numpy) if narrow else k
+    with pytest.raises(tp.BindError) as caught:
+        bind(q, k, k, q.copy(), cfg=cfg)
+    assert words in str(caught.value)
+
+
+def test_a_window_reads_only_the_tiles_that_it_sees() -> None:
+    """What is before it may be NaN; copies start for two tiles of K and V each."""
+    keys, left = 40 * 64, 100
+    q, cache = np.ones((1, 1, 1, 64), HALF), np.full((1, keys, 1, 64), np.nan, HALF)
+    cache[:, keys - left - 1 :] = 1
+    out = np.zeros_like(q)
+    program = bind(q, cache, cache, out, window=(left, None), chip=small_chip(tp.H200, 1))
+    run = program.run(timeline=True)
+    assert (out == 1).all()
+    assert run.timeline is not None
+    copies = [x for x in run.timeline.events if x.op == "tma_load"]
+    assert len(copies) == 2 * 2
 
 
 @pytest.mark.parametrize(
