@@ -77,8 +77,10 @@ class Problem:
         return bind_lists(self.mask, lists, self.found, seen, self.cfg, self.block), lists
 
     def bind(self, **options: Any) -> tp.Program:
-        window = {name: options[name] for name in ("causal", "window", "align") if name in options}
-        program, lists = self.lists(Window.of(**{"causal": False, "window": None} | window))
+        names = ("causal", "window", "align")
+        window: dict[str, Any] = {"causal": False, "window": None}
+        window |= {name: options[name] for name in names if name in options}
+        program, lists = self.lists(Window.of(**window))
         program.run()
         arrays = self.q, self.k, self.v, self.out, self.lse
         return kernel.bind(*arrays, self.cfg, key_lists=lists, **options)
