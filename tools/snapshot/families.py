@@ -179,6 +179,7 @@ BLOCKWISE_SM90: dict[str, Settings] = {
     "tall": {"bm": 256, "stages": 3, "store_slots": 4},
     "192 columns": {"bn": 192, "stages": 4},
     "three consumers": {"consumers": 3, "bm": 192, "stages": 4},
+    "unrolled": {"bn": 96, "unroll": 3},
     "float32 out": {"out_dtype": "float32"},
     "float16 out": {"out_dtype": "float16"},
 }

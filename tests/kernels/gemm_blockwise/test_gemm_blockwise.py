@@ -175,6 +175,8 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"bm": 192, "consumers": 3, "bn": 144}, "= 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"bm": 100}, "bm must be 64, 128 or 192 rows"),
+        ({"unroll": 9}, "unroll must be at most 8"),
+        ({"unroll": 0}, "unroll must be at least 1"),
         ({"bn": "64"}, "bn must be an integer, got '64'"),
         ({"stages": 2.5}, "stages must be an integer, got 2.5"),
     ],
@@ -208,9 +210,12 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
     assert str(caught.value) == f"{rule} (BlockwiseGemmConfig({given}))"
 
 
+ROLLED = [family for family, settings in FAMILIES.items() if "unroll" not in settings]
+
+
 @pytest.mark.sampled(5, suite=5)
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ROLLED)
 def test_machine_code(family: str) -> None:
     """No spills, wgmma not serialised; a product's scaling is one FFMA an element, and one FMUL a
     row and scale of B.
@@ -227,6 +232,21 @@ def test_machine_code(family: str) -> None:
     assert not {"FADD", "MEMBAR", "LDG", "LDL", "STL", "MUFU"} & set(loop)
 
 
+def test_an_unrolled_loop_tries_to_wait_before_the_sums_are_added() -> None:
+    """Of the FFMA of a block, most stand between the test of the next block's barrier and the
+    branch on it.
+    """
+    compiled = cuda.compile(product((512, 512, 1024), bn=128, unroll=4).program.kernel)
+    assert compiled.spill_bytes == 0
+    code = sass.disassemble(compiled.data)
+    tests = [i for i, x in enumerate(code) if x.opcode.startswith("SYNCS.PHASECHK")]
+    hidden = []
+    for first in tests:
+        branch = next(i for i in range(first, len(code)) if code[i].base == "BRA")
+        hidden.append(sum(x.base == "FFMA" for x in code[first:branch]))
+    assert sum(x >= 32 for x in hidden) >= 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "tile"),
@@ -234,7 +254,13 @@ def test_machine_code(family: str) -> None:
         ((4096, 4096, 4096), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
         ((4096, 7168, 2048), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
         ((8192, 8192, 8192), {"bm": 192, "bn": 128, "cluster_n": 2, "consumers": 3, "group": 8}),
+        ((4096, 4096, 7168), {"bm": 256, "bn": 128, "cluster_n": 2, "unroll": 4}),
         ((64, 4096, 7168), {"bm": 64, "consumers": 1}),
+        # one wave: clusters only start later
+        ((128, 7168, 2048), {"bm": 64, "bn": 112, "cluster": 1, "cluster_n": 1, "unroll": 4}),
+        ((128, 4096, 7168), {"bm": 64, "bn": 64, "cluster": 1, "cluster_n": 1}),
+        ((128, 2112, 7168), {"bm": 64, "bn": 32, "cluster": 1, "cluster_n": 1}),
+        ((128, 32768, 512), {"bm": 128, "bn": 128}),
     ],
     ids=str,
 )

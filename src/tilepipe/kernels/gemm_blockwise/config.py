@@ -18,6 +18,7 @@ BLOCK = 128  # elements of K, and of N, that a scale is of
 # Registers of a thread that totals and partial sums may take, by MMA warpgroups: with more, ptxas
 # spills.
 MAX_SUMS = {1: 200, 2: 200, 3: 128}
+MAX_UNROLL = 8
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class BlockwiseGemmConfig(Sm90Tiling):
         consumers: MMA warpgroups, 1 to 3, which split the rows of a tile.
         splits: wgmma of bn / splits columns, one after the other, which take fewer registers for
             partial sums.
+        unroll: blocks of K that the compiler writes one after the other: the wait for a block is
+            then tried while the sums of the one before are added.
         cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A
             tiles; one of them 1.
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
@@ -41,6 +44,7 @@ class BlockwiseGemmConfig(Sm90Tiling):
 
     stages: int = 5
     splits: int = 1
+    unroll: int = 1
     # There is no choice of what the other Hopper GEMMs may set.
     bk: int = field(default=BLOCK, init=False, repr=False)
     k_group_size: int = field(default=1, init=False, repr=False)
@@ -58,6 +62,7 @@ class BlockwiseGemmConfig(Sm90Tiling):
             return rules
         registers, limit = self.sums, MAX_SUMS[self.consumers]
         return {
+            f"unroll must be at most {MAX_UNROLL}": self.unroll <= MAX_UNROLL,
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,
             f"totals of {self.rows}×{self.bn} and partial sums of {BLOCK_ROWS}×{self.piece_cols}"
             f" take ({self.rows} * {self.bn} + {BLOCK_ROWS} * {self.piece_cols}) / 128 ="

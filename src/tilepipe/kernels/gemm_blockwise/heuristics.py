@@ -15,6 +15,7 @@ from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 ENOUGH_STAGES, MAX_STAGES = 3, 8
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
 ALIGNMENT = 128  # bytes that the scales of B may be padded by
+UNROLL = 4  # blocks of K that the compiler writes one after the other
 BAND = 16  # tiles along M that make one band of the raster, where there are no more
 MMA_AREA = 32  # rows · columns of an SM's tensor cores in a cycle, for a block of K
 SMEM_BYTES = 128  # of shared memory that an SM reads or writes in a cycle
@@ -24,6 +25,8 @@ L2_BYTES = 6000  # that all SMs read from L2 in a cycle
 TURN, IDLE, LAUNCH = 200, 130, 8500
 THREE = 0.95  # of the time of a step, where three warpgroups share a tile
 L2_COST = 0.06  # what reading from L2 adds, of the time it would take alone
+STORE = 0.05  # cycles that the last tile's store takes, for each element
+TOGETHER = 1500  # cycles that a cluster starts later, where no second wave makes up for it
 SPARED = 0.9  # of the time that SMs idle in the last wave: the chip's power is then the others'
 
 
@@ -87,12 +90,15 @@ def _all() -> tuple[BlockwiseGemmConfig, ...]:
         {"bn": 96},
         {"bn": 64},
         {"bm": 64, "consumers": 1, "bn": 128},
+        {"bm": 64, "consumers": 1, "bn": 112},
         {"bm": 64, "consumers": 1, "bn": 64},
         {"bm": 64, "consumers": 1, "bn": 32},
     ]
     clusters: tuple[dict[str, Any], ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
     return tuple(
-        BlockwiseGemmConfig(**shape, **cluster) for shape in shapes for cluster in clusters
+        BlockwiseGemmConfig(**shape, **cluster, unroll=UNROLL)
+        for shape in shapes
+        for cluster in clusters
     )
 
 
@@ -117,7 +123,9 @@ def expected_cycles(problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = 
         / L2_BYTES
     )
     step = max(mma, smem, turn, waiting) * (THREE if cfg.consumers == 3 else 1.0) + L2_COST * l2
-    return LAUNCH + waves * -(-problem.k // BLOCK) * step
+    alone = cfg.cluster_size > 1 and rows * cols <= resident
+    start = LAUNCH + (TOGETHER if alone else 0) + STORE * cfg.bm * cfg.bn
+    return start + waves * -(-problem.k // BLOCK) * step
 
 
 def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:

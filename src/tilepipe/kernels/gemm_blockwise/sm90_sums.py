@@ -37,7 +37,7 @@ class Sums(ABC):
         `skipped`: scales of A in a stage before that of the tile's first row.
         """
         self._block(consumer, tile, first_row, skipped, first=True)
-        for _ in self._ctx.range(1, k_blocks):
+        for _ in self._ctx.range(1, k_blocks, unroll=self._cfg.unroll):
             self._block(consumer, tile, first_row, skipped, first=False)
 
     def _block(

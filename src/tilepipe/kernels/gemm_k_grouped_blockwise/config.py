@@ -20,6 +20,8 @@ class KGroupedBlockwiseGemmConfig(BlockwiseGemmConfig):
     """
 
     splits: int = field(default=1, init=False, repr=False)
+    # With more ptxas spills: the scales of the next block take registers, too.
+    unroll: int = field(default=1, init=False, repr=False)
 
     def _rules(self) -> dict[str, bool]:
         rules = super()._rules()
