@@ -413,3 +413,26 @@ def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
 def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
         grouped_matmul(**(dict(zip(("a", "b", "offsets"), operands(), strict=True)) | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"b": np.zeros((2, 24, 16), np.float16)}, ": a is 2×16×32 and b is 2×24×16; 32 columns"),
+        (
+            {"b": np.zeros((2, 32, 16), np.float32)},
+            " of one matrix for each group takes bfloat16 or float16, the same for a and b; got"
+            " float16 and float32",
+        ),
+        ({"out": np.zeros((2, 16, 8), np.float16)}, ": out must have shape (2, 16, 16), it has"),
+        ({"out_dtype": "int8"}, " returns bfloat16, float16, float32, not int8"),
+    ],
+    ids=["k", "dtypes", "out", "out_dtype"],
+)
+def test_groups_of_one_size_are_refused_in_the_name_that_was_called(
+    change: dict[str, Any], words: str
+) -> None:
+    given = {"a": np.zeros((2, 16, 32), np.float16), "b": np.zeros((2, 32, 16), np.float16)}
+    with pytest.raises(tp.BindError, match=re.escape(f"grouped_matmul{words}")) as caught:
+        grouped_matmul(**(given | change))
+    assert " matmul" not in f" {caught.value}"

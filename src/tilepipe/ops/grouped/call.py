@@ -195,6 +195,12 @@ def check_batches(
         )
     if a.shape[0] != b.shape[0]:
         raise BindError(f"{NAME}: a has {a.shape[0]} groups and b {b.shape[0]}")
+    a_type, b_type = (array_dtype(x) for x in (a, b))
+    if a_type is not b_type or a_type not in HALVES:
+        raise BindError(
+            f"{NAME} of one matrix for each group takes {' or '.join(t.name for t in HALVES)}, the"
+            f" same for a and b; got {a_type} and {b_type}"
+        )
     which = " of one matrix for each group"
     check_settings(NAME, GroupedCall, settings, BATCH_SETTINGS, which=which)
 

@@ -126,9 +126,12 @@ def grouped_matmul(
 
         check_batches(a, b, ends, (scale_a, scale_b), items)
         configuration: dict[str, Any] = dict(settings)
-        product: ArrayT = matmul(
-            a, b, out=out, out_dtype=out_dtype, seed=seed, progress=progress, **configuration
-        )
+        try:
+            product: ArrayT = matmul(
+                a, b, out=out, out_dtype=out_dtype, seed=seed, progress=progress, **configuration
+            )
+        except BindError as error:
+            raise BindError(str(error).replace("matmul", NAME, 1)) from None
         return product
     if ends is None:
         raise BindError(
