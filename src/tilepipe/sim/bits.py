@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import split_columns
 from tilepipe.ir.fragment import FOURS_ORDER
@@ -44,22 +43,11 @@ def interleaved(low: Array, high: Array, shape: tuple[int, int]) -> Array:
     return _ordered(np.stack(pair, axis=-1))
 
 
-def in_fours(values: Array, raised: bool) -> Array:
-    """A value with the columns of each 16 in the order of layout "fours"; `raised`: as of
-    `ops.FragmentPack`.
-    """
-    if raised:
-        values = _raised(values)
+def in_fours(values: Array) -> Array:
+    """A value with the columns of each 16 in the order of layout "fours"."""
     rows, cols = values.shape
     out: Array = values.reshape(rows, cols // 16, 16)[:, :, list(FOURS_ORDER)]
     return out.reshape(rows, cols)
-
-
-def _raised(values: Array) -> Array:
-    """2^8 times numbers from 0 to 1.75 as float8_e4m3, by way of float16 (`FragmentPack`)."""
-    halves = np.ascontiguousarray(values.astype(np.float16)).view(np.uint16)
-    exact: Array = ((halves + np.uint16(0x40)) >> 7).astype(np.uint8)
-    return exact.view(dtypes.float8_e4m3.numpy).astype(np.float32)
 
 
 def _ordered(split: Array) -> Array:

@@ -140,7 +140,7 @@ def test_without_a_counter_another_schedule_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("d", "causal", "accumulate", "tile"),
     [
-        (64, False, None, (3, 96, "promote")),
+        (64, False, None, (2, 192, "promote")),
         (128, True, None, (2, 128, "promote")),
         (128, False, "fast", (2, 192, "fast")),
         (256, False, None, (2, 96, "fast")),

@@ -165,6 +165,18 @@ def test_a_score_function() -> None:
     verify(problem(70, 100), SMALL, only_even, same, softcap=4.0, slopes=np.ones(2, np.float32))
 
 
+def forgets(ctx: tp.Context, x: Any, query: Any, key: Any, head: Any) -> None:
+    """Without a return."""
+
+
+def test_a_score_function_that_returns_no_scores_is_named_with_its_line() -> None:
+    line = forgets.__code__.co_firstlineno
+    with pytest.raises(tp.BindError) as caught:
+        kernel.bind(*problem(64, 64), cfg=SMALL, score=forgets)  # type: ignore[arg-type]
+    assert "it returned None (has it a `return`?)" in str(caught.value)
+    assert str(caught.value).endswith(f"test_scores.py:{line}: forgets")
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("d", "d_v"),

@@ -47,12 +47,6 @@ wide = ctx.smem((64, 64), 'float8_e4m3')
         ("ctx.store(tiles[0], a)", "it is not read otherwise"),
         ("x.pack(a)", "x' (made at"),
         ("x.pack(x)", "f.pack(x) fills a fragment of 8 bits that ctx.mma takes as A"),
-        ("a.pack(x.to('bfloat16'), raised=True)", "float8_e4m3 of float32; here float8_e4m3 of bf"),
-        (
-            "b = ctx.fragment(shape=(64, 32), dtype='float8_e5m2', layout='fours')\n"
-            "b.pack(x, raised=True)",
-            "makes float8_e4m3 of float32; here float8_e5m2 of float32",
-        ),
         ("a.pack(3)", "f.pack(x) takes a fragment expression, got 3"),
         ("a.pack(x.cols(0, 8))", "a value of 64×8 at column 0 cannot be packed into a fragment"),
         ("a.pack(x, 8)", "a value of 64×32 at column 8 cannot be packed"),

@@ -258,10 +258,7 @@ def _(op: ops.FragmentPack, ctx: Context) -> None:
         value = value.a  # packing rounds anyway
     blocks, sixteens = f.rows // 64, op.value.shape[1] // 16
     i, g, h = (loop_index(ctx, *loop) for loop in (("i", blocks), ("g", sixteens), ("h", 2)))
-    if op.raised:
-        of_four, of_two = ctx.use("raised_e4m3"), ctx.use("pack_f16")
-    else:
-        of_four, of_two = ctx.use("join"), ctx.use(f"pack_{small_float(f.dtype)}")
+    of_four, of_two = ctx.use("join"), ctx.use(f"pack_{small_float(f.dtype)}")
     with ctx.out.loop(str(i), blocks), ctx.out.loop(str(g), sixteens), ctx.out.loop(str(h), 2):
         places = (At(str(i), g * 8 + h * 2 + k, str(h)) for k in (0, 1, 4, 5))
         a, b, c, d = (text(ctx, value, at) for at in places)

@@ -319,12 +319,6 @@ __device__ __forceinline__ float unpack_f16(u32 pair, int half) {
     return from_f16(half ? pair >> 16 : pair & 0xffff);
 }
 
-// Two pairs of float16 from 0 to 1.75 as four e4m3 of 2^8 times as much: their upper bits, rounded. Conversions to 8 bits
-// take turns with exponentials.
-__device__ __forceinline__ u32 raised_e4m3(u32 ab, u32 cd) {
-    return __byte_perm(ab * 2 + 0x00800080, cd * 2 + 0x00800080, 0x7531);
-}
-
 // lop3.b32, a & b | c: with two constants ptxas makes two instructions of the operators
 __device__ __forceinline__ u32 and_or(u32 a, u32 b, u32 c) {
     u32 bits;

@@ -35,15 +35,11 @@ class FragmentPack(Op):
     """Columns [col, col + n) of a fragment of layout "fours" := a value (m, n) of layout "wgmma",
     rounded to the fragment's dtype, in the order in which columns stay in their threads: of each
     16, column p becomes that of the value with the number `ir.fragment.FOURS_ORDER[p]`.
-
-    `raised`: of 2^8 times the value, float32 from 0 to 1.75, for float8_e4m3. The value is rounded
-    to float16, which has the bits of the product then, and 7 more, and that to nearest, ties up.
     """
 
     fragment: Annotated[Fragment, WRITES]
     value: Annotated[Expr, READS]
     col: int = 0
-    raised: bool = False
 
 
 Combination = Literal["add", "max", "min"]

@@ -22,7 +22,7 @@ SM100_ROWS = 128  # queries of a tile on Blackwell: the lanes of tensor memory
 SM100_TILES = 2  # of queries in a CTA: one is multiplied while the softmax of the other runs
 SM100_PART = 64  # elements of the depth of Q and K that have barriers of their own: a swizzle span
 NARROW_STEP = 32  # keys that a tile of operands of 8 bits has a multiple of: K of one wgmma
-RAISED = 2.0**8  # what weights of 8 bits are multiplied with: e4m3 holds them up to 448
+OCTAVES = 8  # weights of 8 bits are 2^8 times as large: e4m3 holds up to 448
 SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
 # Registers of scores, probabilities and output that leave room for the rest, by consumers. Found by
 # compiling: with one more step of bn ptxas spills.

@@ -121,15 +121,17 @@ def _measured(d: int, causal: bool, keys: int, block_k: int) -> AttentionConfig:
 
 def _narrow(widest: int, causal: bool, tight: bool, promotes: bool) -> AttentionConfig:
     """Of operands of 8 bits, with heads of up to `widest` elements. `tight`: of what takes more
-    registers. Warpgroups issue their MMAs as it comes: the unit of exponentials, and not the tensor
-    cores, is what they wait for.
+    registers. Warpgroups issue their MMAs as it comes, which was faster than in turns wherever two
+    warpgroups were measured.
     """
     consumers, bn = next(x for d, x in NARROW_TILES[promotes].items() if widest <= d)
+    if widest <= 64 and promotes and not causal:
+        consumers, bn = 2, 192  # 7 % faster there than three warpgroups with 96 keys
     return AttentionConfig(
         bn=bn - (32 if tight else 0),
         consumers=consumers,
         order="free",
-        q_stages=1 if promotes and causal else 2,
+        q_stages=2,
         schedule="dynamic",
         accumulate="promote" if promotes else "fast",
     )

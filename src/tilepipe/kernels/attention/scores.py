@@ -144,6 +144,19 @@ class ScoreChanges:
         return doubled, cap, log2e
 
 
+def check_scores(function: ScoreFunction, found: object) -> None:
+    """Raises BindError unless a score function has returned scores; the message has its line."""
+    if isinstance(found, tp.FragmentValue | tp.Value | int | float):
+        return
+    code = getattr(function, "__code__", None)
+    at = "" if code is None else f"\n  at {code.co_filename}:{code.co_firstlineno}: {code.co_name}"
+    missing = " (has it a `return`?)" if found is None else ""
+    raise tp.BindError(
+        f"{NAME}: score is a function that returns the scores that the softmax takes, float32"
+        f" (rows, keys) such as the x it gets; it returned {shown(found)}{missing}{at}"
+    )
+
+
 def check_softcap(cap: object) -> float:
     """The cap as a number; 0: none.
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import partial
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config import ROWS, AttentionConfig
+from tilepipe.kernels.attention.config import OCTAVES, ROWS, AttentionConfig
 from tilepipe.kernels.attention.packed import Sequences
 from tilepipe.kernels.attention.scores import ScoreChanges
 from tilepipe.kernels.attention.sm90_memory import Memory
@@ -158,7 +158,8 @@ def attend(
     k_ring, v_ring = memory.consumers()
     scores = ctx.accumulator((ROWS, cfg.bn))
     scales = scales.started()
-    softmax = OnlineSoftmax(ctx, scores, scales.scores)
+    octaves = OCTAVES if shape.qkv_dtype.nbytes == 1 else 0
+    softmax = OnlineSoftmax(ctx, scores, scales.scores, octaves)
     sums = Sums(ctx, cfg, shape, softmax.factor)
 
     def multiply_keys(mine: tp.SmemTile) -> None:

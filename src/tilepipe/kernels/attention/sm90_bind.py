@@ -9,7 +9,7 @@ from dataclasses import replace
 import tilepipe as tp
 from tilepipe.host_arguments import shown
 from tilepipe.kernels.attention.block_mask import check_lists
-from tilepipe.kernels.attention.config import RAISED, ROWS, AttentionConfig
+from tilepipe.kernels.attention.config import OCTAVES, ROWS, AttentionConfig
 from tilepipe.kernels.attention.heuristics import choose_sm90
 from tilepipe.kernels.attention.packed import search_steps
 from tilepipe.kernels.attention.packed_validation import check_bounds
@@ -156,7 +156,7 @@ def bind(
         unboxed(NAME, "q_descale", q_scales),
         unboxed(NAME, "k_descale", k_scales),
         unboxed(NAME, "v_descale", v_scales),
-        v_scale / RAISED if found.narrow else None,
+        v_scale * 2.0**-OCTAVES if found.narrow else None,
         *changes.factors(found.scale, cap),
         search_steps(bounds),
         *seen.bounds,

@@ -9,7 +9,7 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.attention.config import ROWS
-from tilepipe.kernels.attention.scores import ScoreChanges
+from tilepipe.kernels.attention.scores import ScoreChanges, check_scores
 from tilepipe.kernels.attention.sm90_seen import SeenKeys
 from tilepipe.kernels.attention.sm90_tiles import QueryTile
 from tilepipe.kernels.common.online_softmax import OnlineSoftmax
@@ -53,6 +53,7 @@ class Scoring:
             x = x - slope * distance.to("float32")
         if self.changes.function is not None:
             x = self.changes.function(ctx, x, self._queries(at.first), key, at.head)
+            check_scores(self.changes.function, x)
         scores.set(x)
 
     def mask(

@@ -44,11 +44,9 @@ class Sums:
             self._before.fill(1)
 
     def take(self, weights: tp.Fragment) -> None:
-        """Keeps the weights of a tile of keys, rounded, for `add`; those of 8 bits, and so the
-        sums, are 2^8 times as large.
-        """
+        """Keeps the weights of a tile of keys, rounded, for `add`."""
         if self._narrow:
-            self._weights.pack(weights, raised=True)
+            self._weights.pack(weights)
         else:
             self._weights.set(weights)
 

@@ -17,8 +17,8 @@ LANES = 8
 class OnlineSoftmax:
     """The running softmax of one warpgroup's rows, in base 2: the scale includes log2(e).
 
-    `update` turns the scores of a tile into weights exp2(scale · (score - largest)); `result` gives
-    what the sums of weights · V are multiplied with.
+    `update` turns the scores of a tile into weights exp2(octaves + scale · (score - largest));
+    `result` gives what the sums of weights · V, without the octaves, are multiplied with.
 
     Attributes:
         factor: (rows, 1), what sums of weights of earlier tiles are multiplied by before those of
@@ -26,12 +26,17 @@ class OnlineSoftmax:
     """
 
     def __init__(
-        self, ctx: tp.Context, scores: tp.Fragment, scale: tp.Value | tp.Var | tp.Fragment
+        self,
+        ctx: tp.Context,
+        scores: tp.Fragment,
+        scale: tp.Value | tp.Var | tp.Fragment,
+        octaves: int = 0,
     ) -> None:
         """`scores`: an accumulator (rows, n). `scale`: a positive number, or one for each row,
-        (rows, 1); log2(e) included.
+        (rows, 1); log2(e) included. `octaves`: weights are 2^octaves times as large.
         """
         rows = scores.shape[0]
+        self._octaves = octaves
         self._ctx = ctx
         self._scores = scores
         self._scale = scale
@@ -55,7 +60,8 @@ class OnlineSoftmax:
         self._largest.set(before.maximum(scores.max()))
         # A row that has seen no key yet has -inf, from which nothing can be subtracted.
         base = ctx.fragment(ctx.select(self._largest == -math.inf, 0.0, self._largest * scale))
-        scores.set((scores * scale - base).apply("exp2"))
+        top = ctx.fragment(base - float(self._octaves)) if self._octaves else base
+        scores.set((scores * scale - top).apply("exp2"))
         self.factor.set((before * scale - base).apply("exp2"))
         part = scores.cols(0, LANES)
         for col in range(LANES, scores.shape[1], LANES):
@@ -69,7 +75,10 @@ class OnlineSoftmax:
         Args:
             sink: a score, in base e, of a key that has no value: it takes its part of the sum only.
         """
-        ctx, total, top = self._ctx, self._total.sum(), self._largest * self._scale
+        ctx, top = self._ctx, self._largest * self._scale
+        total: tp.FragmentValue = self._total.sum()
+        if self._octaves:
+            total = ctx.fragment(total * 2.0**-self._octaves)
         shrink: tp.FragmentValue | float = 1.0
         if sink is not None:
             score: Any = sink * math.log2(math.e)

@@ -468,7 +468,7 @@ class Fragment(FragmentValue):
         self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))
         self.written()
 
-    def pack(self, value: FragmentValue, col: int = 0, *, raised: bool = False) -> None:
+    def pack(self, value: FragmentValue, col: int = 0) -> None:
         """Rounds a value (m, n) of an accumulator's layout to the 8 bits of this fragment, which
         has layout "fours": operand A of `ctx.mma`. Nothing moves between threads, so of each 16
         columns, column p of the fragment is column `tp.FOURS_ORDER[p]` of the value, 8 j + 2 t + i
@@ -477,10 +477,6 @@ class Fragment(FragmentValue):
 
         Args:
             col: the fragment's column from which on they are written, a multiple of 16.
-            raised: packs 2^8 times the value, float32 from 0 to 1.75 such as weights of a softmax,
-                as float8_e4m3. It is rounded to float16 first, and then to nearest, ties up: on
-                Hopper faster than without, since conversions to 8 bits share the unit of
-                exponentials.
 
         Raises:
             TraceError: a fragment or a value of another layout, shapes that do not fit.
@@ -497,13 +493,7 @@ class Fragment(FragmentValue):
             raise TraceError(f"f.pack(x) takes a fragment expression, got {value!r}", caller())
         if not isinstance(col, int):
             _refuse_traced_columns(f"f.pack(x, col={col!r})", col)
-        if raised and (value.dtype is not dtypes.float32 or f.dtype is not dtypes.float8_e4m3):
-            raise TraceError(
-                f"f.pack(x, raised=True) makes float8_e4m3 of float32; here {f.dtype} of"
-                f" {value.dtype}",
-                caller(),
-            )
-        x = value.ir() if raised else value.to(f.dtype).ir()
+        x = value.to(f.dtype).ir()
         rows, cols = x.shape
         if rows != f.rows or cols % 16 or col % 16 or not 0 <= col <= f.cols - cols:
             raise TraceError(
@@ -519,7 +509,7 @@ class Fragment(FragmentValue):
             )
         self.operand()
         self._require_together("a write to a fragment")
-        self._tracer.emit(ops.FragmentPack(caller(), f, x, col, raised))
+        self._tracer.emit(ops.FragmentPack(caller(), f, x, col))
         self.written()
 
     def fill(self, value: object) -> None:

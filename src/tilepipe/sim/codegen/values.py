@@ -98,7 +98,7 @@ def _(f: Function, op: ops.FragmentSet) -> None:
 
 @defines(ops.FragmentPack, in_fours)
 def _(f: Function, op: ops.FragmentPack) -> None:
-    text = f"in_fours({f.x(op.value)[0]}, {op.raised})"
+    text = f"in_fours({f.x(op.value)[0]})"
     _set(f, op, op.fragment, text, op.col, op.value.shape[1])
 
 
