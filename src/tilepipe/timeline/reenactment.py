@@ -15,9 +15,10 @@ from tilepipe.timeline.fills import phases_of
 from tilepipe.timeline.issued import Issued, event_of, events_of, stage_of
 from tilepipe.timeline.passages import Passage, Who
 
-# A wait that takes less has not blocked: this long takes a test that succeeds, with its stamps.
+# A wait that takes less has not blocked: this long takes a look that succeeds, with its stamps.
 SHORTEST_WAIT_US = 0.06
 _SKEW_US = 0.05  # by which clocks of two SMs may differ
+_LONG_COPY_US = 3.0  # no copy takes longer, but for one that waits for others
 
 Key = tuple[int, str, int]  # the CTA of a barrier, its array, its index
 _GROUPS = (Group.BULK, Group.WGMMA)
@@ -73,9 +74,25 @@ class Reenactment:
                 self._pending.setdefault(key, []).extend(units)
                 self._signals.setdefault(key, []).extend((x.us, unit) for unit in units)
         elif Sync.ARRIVE in op.sync and op.facts.unit is None:
+            if Sync.EXPECT in op.sync:
+                self._refills(x)
             for key in self._keys(x):
                 self._arrivals[key] = x
                 self._signals.setdefault(key, []).append((x.us, None))
+
+    def _refills(self, x: Passage) -> None:
+        """The next phase of a barrier begins, so that the copies of the one before it are over. Of
+        other CTAs, copies for the next phase may have been issued already.
+        """
+        for key in self._keys(x):
+            left = []
+            for unit in self._pending.pop(key, []):
+                if unit.passage.who.cta == x.who.cta or x.us - unit.passage.us > _LONG_COPY_US:
+                    unit.see(x.us, False)
+                else:
+                    left.append(unit)
+            if left:
+                self._pending[key] = left
 
     def _issues(self, x: Passage, agent: _Agent) -> None:
         group = x.op.facts.issues
@@ -94,7 +111,8 @@ class Reenactment:
         since = agent.waits_since.pop(x.stamp.point, None)
         if since is None:  # the beginning was lost
             return
-        blocked = x.us - since >= SHORTEST_WAIT_US
+        tested = isinstance(x.op, ops.MbarWait)  # it is noted only if it blocks
+        blocked = tested or x.us - since >= SHORTEST_WAIT_US
         known = x.us if blocked else since
         group = x.op.facts.awaits
         by: Release | None = None
@@ -121,7 +139,8 @@ class Reenactment:
             found = [a for key in self._keys(x) if (a := self._arrivals.get(key)) is not None]
             found = [a for a in found if a.who != x.who or a.us > since]
             by = max((_release(a, a.us) for a in found), key=lambda r: r.time_us, default=None)
-            if by is not None and by.time_us < since - _SKEW_US * (by.cta != x.who.cta):
+            early = by is not None and by.time_us < since - _SKEW_US * (by.cta != x.who.cta)
+            if early and not tested:
                 return  # it was over already: the time is that of looking
         self._waited(x, since, by, units)
 

@@ -34,7 +34,8 @@ def without_stamps(text: str) -> Iterator[str]:
             inside = False
         if inside and line.startswith("__device__") and "stamp" not in line:
             inside = False
-        if inside or re.match(r"\s*(Stamps stamps = |stamps?_\w+\()", line):
+        stamp = r"\s*(Stamps stamps = |const bool blocks\w* = |if \(blocks\w*\) )?stamps?_\w+\("
+        if inside or re.match(stamp, line):
             continue
         yield re.sub(r"(,? (u8\*|u32))? stamp(_memory|ed_ctas|_room)\b,?", "", line)
 
@@ -83,13 +84,24 @@ def test_lanes_that_part_agree_anew() -> None:
 def test_an_elected_arrival_is_noted_by_the_whole_warp() -> None:
     text = cuda.source(program("attention").kernel, timed=True)
     assert re.search(
-        r"stamp_warp\(stamps, [^\n]*\n\s*if \(elected[^\n]*\n"
+        r"stamp_warp_again\(stamps, [^\n]*\n\s*if \(elected[^\n]*\n"
         r"\s*arrive\([^\n]*\n\s*\}\n(?!\s*stamps_join)",
         text,
     )
 
 
 @pytest.mark.slow
+def test_the_clock_is_read_again_only_where_time_has_passed() -> None:
+    text = cuda.source(program("gemm").kernel, timed=True)
+    mma = text[text.index("void mma(") : text.index("void load(")]
+    loop = mma[mma.index("for (i32 i = ") : mma.index("inputs_held = 1")]
+    reads = [x for x in re.findall(r"stamp_\w+", loop) if not x.endswith("_again")]
+    # whether the wait for the stage blocks, and its end if it does; the wait for the MMAs before
+    # whether the wait for the stage blocks, its end if it does; both ends of the wait for MMAs
+    assert reads == ["stamp_blocks", "stamp_warp", "stamp_warp", "stamp_warp"]
+    assert re.search(r"stamps_read\(stamps\);\n\s*for \(i32 i = ", mma)
+
+
 def test_too_much_to_note() -> None:
     @tp.kernel(grid=1)
     def many(ctx: Any, out: Any) -> None:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilepipe.cuda.codegen.addresses import barrier
 from tilepipe.cuda.codegen.context import Context, Module
 from tilepipe.cuda.codegen.expressions import operand, parity, text
+from tilepipe.cuda.codegen.stamp_order import LOOPS, follows_a_stamp
 from tilepipe.errors import LimitError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Vary
@@ -91,17 +93,21 @@ def noted(op: ops.Op, ctx: Context) -> Iterator[None]:
     if not ctx.module.timed or ctx.role is None or ctx.unnoted:
         yield
         return
-    before = op
-    if hoisted := _one_arrival(op, ctx):
-        before = hoisted
-    if is_noted(before):
-        _note(ctx, before)
-    if hoisted:
-        with ctx.without_stamps():
-            yield
-    else:
+    if isinstance(op, LOOPS) and any(is_noted(x) for body in bodies(op) for x in walk(body)):
+        ctx.out.aside(f"{ctx.use('stamps_read')}({_stamps(ctx)});")
+    hoisted = _one_arrival(op, ctx)
+    blocks = ""
+    if isinstance(op, ops.MbarWait) and not ctx.diverged:
+        blocks = ctx.fresh("blocks")
+        about = f"{barrier(ctx, op.bar)}, {parity(ctx, op.phase)}, {_word(ctx, op)}"
+        ctx.out.aside(f"const bool {blocks} = {ctx.use('stamp_blocks')}({_stamps(ctx)}, {about});")
+    elif is_noted(hoisted or op):
+        _note(ctx, hoisted or op, again=follows_a_stamp(ctx, hoisted or op))
+    with ctx.without_stamps(hoisted is not None):
         yield
-    if waits(op):
+    if blocks:
+        ctx.out.aside(f"if ({blocks}) {_call(ctx, 'stamp_warp', op, ended=True)}")
+    elif waits(op):
         _note(ctx, op, ended=True)
     if not hoisted and not ctx.diverged and _parts_lanes(op):
         ctx.out.aside(f"{ctx.use('stamps_join')}({_stamps(ctx)});")
@@ -131,17 +137,28 @@ def _parts_lanes(op: ops.Op) -> bool:
     return any(is_noted(x) for body in bodies(op) for x in walk(body))
 
 
-def _note(ctx: Context, op: ops.Op, ended: bool = False) -> None:
+def _note(ctx: Context, op: ops.Op, ended: bool = False, again: bool = False) -> None:
     function = "stamp_warp"
     if ctx.diverged:
         function = "stamp_lane" if ctx.elected else "stamp_lanes"
-    word = f"0x{ctx.module.points[op] << POINT_BIT | ended << ENDED_BIT:08x}u"
-    line = f"{ctx.use(function)}({_stamps(ctx)}, "
-    ctx.out.aside(f"{line}{' | '.join([word, *_about(ctx, op)])});")
+        again = again and ctx.elected
+    function += "_again" if again else ""
+    ctx.out.aside(_call(ctx, function, op, ended))
     mask = getattr(op, "multicast", None)
     if isinstance(op, ops.TmaLoad) and mask is not None:
+        function = function.removesuffix("_again") + ("" if function == "stamp_lanes" else "_again")
         word = f"0x{ctx.module.points[op] << POINT_BIT | 1 << ENDED_BIT:08x}u"
-        ctx.out.aside(f"{line}{word} | {operand(ctx, mask, 7)});")
+        about = f"{word} | {operand(ctx, mask, 7)}"
+        ctx.out.aside(f"{ctx.use(function)}({_stamps(ctx)}, {about});")
+
+
+def _call(ctx: Context, function: str, op: ops.Op, ended: bool = False) -> str:
+    return f"{ctx.use(function)}({_stamps(ctx)}, {_word(ctx, op, ended)});"
+
+
+def _word(ctx: Context, op: ops.Op, ended: bool = False) -> str:
+    word = f"0x{ctx.module.points[op] << POINT_BIT | ended << ENDED_BIT:08x}u"
+    return " | ".join([word, *_about(ctx, op)])
 
 
 def _about(ctx: Context, op: ops.Op) -> list[str]:
