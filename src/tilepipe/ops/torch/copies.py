@@ -6,9 +6,8 @@ import torch
 
 from tilepipe.kernels.rows import copies
 from tilepipe.ops.torch import launches
-from tilepipe.ops.torch.tensors import byte_strides
 
-LEAST_BYTES = 1 << 22  # below, PyTorch's copy costs the host less, and the GPU as much
+LEAST_BYTES = 1 << 24  # of fewer, PyTorch's copy is over before the host has launched ours
 WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.bfloat16))  # moved as they are
 
 
@@ -38,11 +37,12 @@ def as_words(to: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     if rows[0] is None or rows[1] is None:
         return None
     to, x = rows[0], rows[1]
-    parts = x.shape[1] * x.element_size()
+    size = x.element_size()
+    parts = x.shape[1] * size
     for y in (to, x):
-        parts |= byte_strides(y)[0] | y.data_ptr() | y.storage_offset() * y.element_size()
-    for size, dtype in WORDS:
-        if parts % size == 0:
+        parts |= (y.stride(0) | y.storage_offset()) * size | y.data_ptr()
+    for word, dtype in WORDS:
+        if parts % word == 0:
             return to.view(dtype), x.view(dtype)
     return None
 
@@ -51,6 +51,8 @@ def _rows(x: torch.Tensor) -> torch.Tensor | None:
     """The tensor as a matrix; None where it is none, contiguous along the last dimension."""
     if x.dim() < 2 or x.stride(-1) != 1 or not x.numel():
         return None
+    if x.dim() == 2:
+        return x
     try:
         return x.view(-1, x.shape[-1])
     except RuntimeError:  # batches that are no rows of one matrix
