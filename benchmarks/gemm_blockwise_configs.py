@@ -39,12 +39,15 @@ CONFIGS = (
     "bm=256 store_slots=4 cluster_n=2",
     "bm=256 store_slots=1 cluster_n=2",
     "bm=256 store_slots=4 cluster_n=2 group=16",
+    "bm=256 store_slots=4 cluster_n=2 group=16 unroll=4",
+    "bm=256 store_slots=4 cluster_n=2 unroll=4",
     "bm=256 store_slots=4 cluster_n=2 raster=rows",
     "bn=256 splits=2 store_slots=4",
     "bn=256 splits=2 store_slots=4 cluster=2",
     "bm=192 consumers=3",
     "bm=192 consumers=3 cluster_n=2",
     "bm=192 consumers=3 cluster_n=2 group=16",
+    "bm=192 consumers=3 cluster_n=2 unroll=4",
 )
 FINALISTS, SHOWN = 5, 10
 
