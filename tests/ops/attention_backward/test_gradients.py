@@ -208,6 +208,20 @@ def test_the_operator_is_what_it_says(layout: str) -> None:
 
 
 @pytest.mark.slow
+def test_eager_autograd_costs_no_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dispatched(*args: Any) -> None:
+        raise AssertionError("through the dispatcher")
+
+    gpu = importlib.import_module("tilepipe.ops.attention.gpu")
+    given = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
+    with monkeypatch.context() as patched:
+        patched.setattr(gpu, "operator", dispatched)
+        patched.setattr(gpu, "backward_operator", dispatched)
+        got = torch.autograd.grad(ops.attention(*given).sum(), given)
+    result, _ = gpu.operator(*given, return_lse=True)
+    assert all(map(torch.equal, got, torch.autograd.grad(result.sum(), given)))
+
+
 def test_only_what_requires_a_gradient_gets_one() -> None:
     q, k, v = tensors(*operands((1, 40, 60, 1, 1, 64, 64))[:3])
     ops.attention(q, k.detach(), v).sum().backward()

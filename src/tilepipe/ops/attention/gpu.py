@@ -9,6 +9,7 @@ nothing is lost in silence.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,10 @@ from tilepipe.ops.attention.call import (
 )
 from tilepipe.ops.attention.descales import spread
 from tilepipe.ops.attention.inputs import SCHEMA, Inputs, inputs_of
-from tilepipe.ops.attention_backward.gpu import operator as backward_operator
+from tilepipe.ops.attention_backward.gpu import (
+    kernel as backward_kernel,
+    operator as backward_operator,
+)
 from tilepipe.ops.calls import Shape
 from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher
 
 Call = AttentionCall[torch.Tensor]
+Options = tuple[bool, float | None, str, str]  # causal, scale, align, layout
 E4M3 = torch.float8_e4m3fn
 
 
@@ -150,11 +155,12 @@ def attention(call: Call) -> torch.Tensor | Results:
         if call.score is not None or call.out is not None:
             raise _no_gradient("out=" if call.score is None else "a score function")
         _require_gradient(inputs_of(call, keeps_lse=True))
-    seen = is_tracing() or observed(call.q, call.k, call.v, call.out, *descales)
-    if not differentiate and not seen:
-        result, lse = plans.run(call)
-    else:
+    if is_tracing() or observed(call.q, call.k, call.v, call.out, *descales):
         result, lse = _dispatched(call, keeps_lse=call.return_lse or differentiate)
+    elif differentiate:
+        result, lse = Recorded.apply(call.q, call.k, call.v, call)
+    else:
+        result, lse = plans.run(call)
     return (result, lse) if call.return_lse else result
 
 
@@ -465,7 +471,33 @@ class Context(torch.autograd.function.FunctionCtx):  # type: ignore[misc]
     """What the forward pass keeps for the gradients."""
 
     saved_tensors: tuple[torch.Tensor, ...]
-    options: tuple[bool, float | None, str, str]
+    options: Options
+
+
+class Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """The operator under eager autograd and nothing else, without the dispatcher's cost."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Call
+    ) -> Results:
+        """The result and its logarithms. `given`: the call, whose other arguments count."""
+        found = plans.run(replace(given, q=q, k=k, v=v, return_lse=True))
+        _keep(ctx, (q, k, v, *found), (given.causal, given.scale, given.align, given.layout))
+        return found
+
+    @staticmethod
+    def backward(
+        ctx: Context, dout: torch.Tensor | None, dlse: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of q, k and v."""
+        return (*_backward(ctx, dout, dlse)[:3], None)
+
+
+def _keep(ctx: Context, tensors: tuple[torch.Tensor, ...], options: Options) -> None:
+    ctx.save_for_backward(*tensors)
+    ctx.set_materialize_grads(False)
+    ctx.options = options
 
 
 def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
@@ -476,9 +508,7 @@ def _setup(ctx: Context, inputs: tuple[Any, ...], output: Results) -> None:
             f"tilepipe::{NAME}: the gradients need the logarithms: call tilepipe.ops.{NAME}, or"
             " pass return_lse=True"
         )
-    ctx.save_for_backward(x.q, x.k, x.v, *output)
-    ctx.set_materialize_grads(False)
-    ctx.options = x.causal, x.scale, x.align, x.layout
+    _keep(ctx, (x.q, x.k, x.v, *output), (x.causal, x.scale, x.align, x.layout))
 
 
 def _backward(
@@ -489,8 +519,12 @@ def _backward(
         return None, None, None, *rest
     q, k, v, out, lse = ctx.saved_tensors
     causal, scale, align, layout = ctx.options
-    grads = backward_operator(
-        torch.zeros_like(out) if dout is None else dout, q, k, v, out, lse, dlse,
+    dout = torch.zeros_like(out) if dout is None else dout
+    # As an operator where somebody looks on, or differentiates again, which it refuses.
+    looked_at = torch.is_grad_enabled() or is_tracing() or observed(q, k, v, out, dout)
+    gradients = backward_operator if looked_at else backward_kernel
+    grads = gradients(
+        dout, q, k, v, out, lse, dlse,
         causal, scale, align, torch.are_deterministic_algorithms_enabled(), layout,
     )  # fmt: skip
     return *grads, *rest
