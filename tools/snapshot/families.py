@@ -361,6 +361,7 @@ DECODE: dict[str, Settings] = {
         "left": 100,
         "tokens": 3,
         "page": 16,
+        "stages": 2,
     },
     "d 192": {"d": 192},
     "d 256": {"d": 256, "tokens": 2},

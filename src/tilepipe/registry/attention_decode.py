@@ -144,7 +144,8 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """Two sequences, the first of which several CTAs share, among empty ones: of few tiles a CTA,
     and of so many that the ring goes round more than twice, with more sequences than are looked at
-    together.
+    together. With a window, which leaves few tiles of each, as many sequences as it takes, all of
+    them longer than it.
     """
     cfg = _CONFIGS.config(settings)
     ctas, found = SMS * cfg.ctas, Sizes()
@@ -152,25 +153,36 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
         tiles = max(ctas * steps - (empty == 1), 4)
         first = tiles - max(tiles // 3, 1)
         keys = [first * cfg.bn - 3, (tiles - first) * cfg.bn]
+        said = f"sequences of {keys[0]} and {keys[1]} keys"
+        if settings["left"] >= 0:
+            seen = -(-(settings["tokens"] + settings["left"]) // cfg.bn)
+            keys = [(seen + 2) * cfg.bn] * -(-tiles // seen)
+            said = f"{len(keys)} sequences of {keys[0]} keys"
         lengths = next(
             lengths
             for before in range(empty, -1, -1)
             for lengths in [[0] * before + keys + [0] * (empty - before)]
-            if before == 0 or _cut(lengths, cfg, settings["kv_heads"], ctas)
+            if before == 0 or _cut(lengths, settings, cfg, ctas)
         )
         extents: dict[str, Setting] = {
             "batch": len(lengths),
             "s": max(lengths),
             "lengths": ",".join(map(str, lengths)),
         }
-        name = f"{ctas} CTAs, sequences of {keys[0]} and {keys[1]} keys, {empty} of none"
+        name = f"{ctas} CTAs, {said}, {empty} of none"
         found[name] = Size(extents, SMS)
     return found
 
 
-def _cut(lengths: list[int], cfg: DecodeConfig, heads: int, ctas: int) -> bool:
+def _cut(lengths: list[int], settings: Mapping[str, Any], cfg: DecodeConfig, ctas: int) -> bool:
     """True if the first share ends within a sequence."""
-    tiles = [max(-(-keys // cfg.bn), 1) for keys in lengths for _ in range(heads)]
+    bn, before = cfg.bn, settings["tokens"] + settings["left"]
+
+    def count(keys: int) -> int:
+        skipped = max(keys - before, 0) // bn if settings["left"] >= 0 else 0
+        return max(-(-keys // bn), 1) - skipped
+
+    tiles = [count(keys) for keys in lengths for _ in range(settings["kv_heads"])]
     return share_size(sum(tiles), ctas) not in np.cumsum(tiles)
 
 
