@@ -250,3 +250,16 @@ def test_importing_needs_no_cuda_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_empty_log_is_written_into_nothing_that_others_use() -> None:
+    """Python has one object for each bytes of length 1, as an empty log with its end is."""
+    code = (
+        "from tilepipe.cuda.nvrtc import compiler\n"
+        "text = 'extern \"C\" __global__ void k(int *p) { *p = 1; }'\n"
+        "log, ptx = compiler.nvrtc(text, 'k.cu', 'ptx', ('--gpu-architecture=compute_90a',))\n"
+        "assert (log, ptx[:2]) == ('', b'//')\n"
+        "assert [bytes([x])[0] for x in range(256)] == list(range(256)), 'Python is damaged'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

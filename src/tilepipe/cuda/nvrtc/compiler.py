@@ -296,9 +296,10 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def _text(size: Any, get: Any, program: Any) -> bytes:
-    buffer = b" " * int(_checked(size(program)))
+    # Never bytes: NVRTC writes into what it is given, and all of Python shares one b" ".
+    buffer = bytearray(int(_checked(size(program))))
     _checked(get(program, buffer))
-    return buffer
+    return bytes(buffer)
 
 
 def _excerpt(log: str, code: str, limit: int = 12) -> str:
