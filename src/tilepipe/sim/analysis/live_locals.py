@@ -132,8 +132,9 @@ def place(agent: Agent, deciding: DecidingData) -> Hashable:
     function = _functions(deciding.source)[name]
     if not function.clear:
         return "equal to no other", next(_different)
-    values = frame.f_locals
-    live = sorted((function.live[frame.f_lineno] - deciding.leaves_out(name)) & values.keys())
+    values = frame.f_locals  # from Python 3.13 on a proxy, whose keys() are a list
+    wanted = function.live[frame.f_lineno] - deciding.leaves_out(name)
+    live = sorted(wanted.intersection(values))
     return frame.f_lineno, tuple((name, value_key(values[name], deciding)) for name in live)
 
 
