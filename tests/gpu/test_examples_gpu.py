@@ -91,7 +91,7 @@ def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixt
 def test_page(
     page: str, on_gpu: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)  # where a block writes files
     path = ROOT / "docs" / f"{page}.md"
     for name, code in shown.files(path.read_text(encoding="utf-8")).items():
         (tmp_path / name).write_text(code, encoding="utf-8")

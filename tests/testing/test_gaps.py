@@ -35,7 +35,7 @@ def test_each_gap_has_a_kernel_that_slips_through() -> None:
 
 @pytest.mark.slow
 def test_they_slip_through_an_exploration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)  # where a block writes files
     text = code()
     assert text.count(CHECK) == 1
     explored = f"{CHECK}import functools\n\ncheck = functools.partial(check, explore=True)\n"
