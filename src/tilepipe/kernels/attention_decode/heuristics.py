@@ -8,9 +8,9 @@ from tilepipe.kernels.attention_decode.config import (
     SLACK,
     SMEM_OF_CTA,
     DecodeConfig,
-    fixed_bytes,
     padded,
 )
+from tilepipe.kernels.attention_decode.fits import fixed_bytes
 from tilepipe.kernels.attention_decode.validation import Extents
 
 # Bytes of K and V in the rings of an SM, of one CTA and of two. More were not faster on an H200.

@@ -25,6 +25,7 @@ from tilepipe.kernels.attention_decode.attend import Attention, Operands
 from tilepipe.kernels.attention_decode.cache import Cache
 from tilepipe.kernels.attention_decode.combine import Results
 from tilepipe.kernels.attention_decode.config import ROWS, DecodeConfig, padded
+from tilepipe.kernels.attention_decode.fits import check_fits
 from tilepipe.kernels.attention_decode.heuristics import choose_sm90
 from tilepipe.kernels.attention_decode.narrow import NarrowAttention, NarrowOperands
 from tilepipe.kernels.attention_decode.pairs import HALF
@@ -207,7 +208,7 @@ def bind(
         v_descale=v_descale,
     )
     cfg = choose_sm90(found, chip or tp.H200) if cfg is None else cfg
-    cfg.check_fits(found, chip or tp.H200)
+    check_fits(cfg, found, chip or tp.H200)
     if workspace is None:
         if not isinstance(q, np.ndarray):
             raise tp.BindError(

@@ -1,0 +1,54 @@
+"""What configurations of attention over a cache an SM has room for."""
+
+from __future__ import annotations
+
+import tilepipe as tp
+from tilepipe.kernels.attention_decode.config import (
+    MOST_KEYS,
+    ROWS,
+    SLACK,
+    SMEM_OF_CTA,
+    DecodeConfig,
+    padded,
+)
+from tilepipe.kernels.attention_decode.validation import Extents
+
+
+def check_fits(cfg: DecodeConfig, found: Extents, chip: tp.Chip) -> None:
+    """Raises BindError where an SM has not room for so many CTAs, or where pages neither make
+    up a tile nor are made up by tiles, or where the registers do not suffice.
+    """
+    d, page, width, nbytes = found.d, found.page, padded(found.d), found.cache_dtype.nbytes
+    most = MOST_KEYS[cfg.ctas][width]
+    if cfg.bn > most:
+        raise tp.BindError(
+            f"bn={cfg.bn} keys of a tile: with heads of {d} elements and ctas={cfg.ctas} the"
+            f" registers of a thread have room for {most} ({cfg})"
+        )
+    if page and cfg.bn % page and page % cfg.bn:
+        raise tp.BindError(
+            f"bn={cfg.bn} keys of a tile and pages of {page}: one must be a multiple of the"
+            f" other ({cfg})"
+        )
+    if found.narrow and cfg.bn % ROWS:
+        raise tp.BindError(
+            f"bn={cfg.bn} keys of a tile: of a cache of 8 bits a warpgroup widens {ROWS} at"
+            f" once, so it is a multiple of {ROWS} ({cfg})"
+        )
+    ring = cfg.stages * 2 * cfg.bn * width * nbytes
+    queries = fixed_bytes(found, cfg.bn)
+    room = (chip.smem_per_cta + SMEM_OF_CTA) // cfg.ctas - SMEM_OF_CTA
+    if ring + queries + SLACK > room:
+        raise tp.BindError(
+            f"shared memory: {cfg.stages} stages of K and V, {cfg.bn} keys of {width}"
+            f" elements each, take {cfg.stages} · 2 · {cfg.bn} · {width} · {nbytes} ="
+            f" {ring:,} bytes; {cfg.ctas} CTAs of an SM have {room - SLACK - queries:,} bytes"
+            f" each for them: lower stages, bn or ctas ({cfg})"
+        )
+
+
+def fixed_bytes(found: Extents, bn: int) -> int:
+    """Bytes of shared memory of a CTA beside the ring: queries, and a tile of a narrow cache that
+    has become one of 16 bits.
+    """
+    return (ROWS + 2 * bn * found.narrow) * padded(found.d) * 2
