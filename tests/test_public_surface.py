@@ -171,8 +171,8 @@ def test_options_of_a_launch_and_of_matmul() -> None:
     )
     assert (
         names(tp.ops.attention_decode)
-        == "q k_cache v_cache cache_seqlens block_table causal scale out return_lse seed progress"
-        " settings"
+        == "q k_cache v_cache cache_seqlens block_table causal window scale k_descale v_descale"
+        " out return_lse seed progress settings"
     )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(GemmConfig) == (

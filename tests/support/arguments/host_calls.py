@@ -147,7 +147,10 @@ def _decode() -> Any:
         "cache_seqlens": None,
         "block_table": None,
         "causal": True,
+        "window": None,
         "scale": None,
+        "k_descale": None,
+        "v_descale": None,
     }
 
 
@@ -297,7 +300,10 @@ def _ops_decode() -> Any:
         "cache_seqlens": None,
         "block_table": None,
         "causal": True,
+        "window": None,
         "scale": None,
+        "k_descale": None,
+        "v_descale": None,
         "out": None,
         "return_lse": False,
         "seed": 0,
@@ -631,6 +637,9 @@ CALLS: dict[str, Call] = {
             "cfg": {"None"},
             "cache_seqlens": {"None"},
             "block_table": {"None"},
+            "window": {"None"},
+            "k_descale": {"None"},
+            "v_descale": {"None"},
             "causal": CONDITIONS,
             "scale": NUMBERS - {"-1", "0"} | {"None"},
         },
@@ -692,6 +701,9 @@ CALLS: dict[str, Call] = {
         _ops_decode,
         _OP
         | {
+            "window": {"None"},
+            "k_descale": {"None"},
+            "v_descale": {"None"},
             "cache_seqlens": {"None"},
             "block_table": {"None"},
             "causal": CONDITIONS,
