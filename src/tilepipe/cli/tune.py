@@ -54,14 +54,31 @@ def tune(
             help="The chip whose entries --forget forgets; that of device 0 unless given.",
         ),
     ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option(
+            "--simulate",
+            help="Rank choices of tiles by the time that the simulator predicts, without a GPU: -s"
+            " bn=64,128 -s stages=3,4. Any kernel; nothing is remembered.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measures configurations for one shape on device 0, and remembers the fastest for later
-    launches.
+    launches; or ranks them by simulating.
     """
     from tilepipe.registry.catalog import KERNELS, GemmSpec, find
 
     spec = find(kernel)
+    if simulate:
+        from tilepipe.cli.tune_simulated import rank_simulated
+
+        if listing or forget or chip_name is not None:
+            raise BindError(
+                "--simulate remembers nothing: it goes without --list, --forget, --chip"
+            )
+        rank_simulated(spec, settings or [], limit, as_json)
+        return
     searched = [name for name, x in KERNELS.items() if isinstance(x, GemmSpec) and x.searched]
     if not isinstance(spec, GemmSpec) or kernel not in searched:
         raise BindError(

@@ -12,10 +12,12 @@ import numpy as np
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain_int, shown
+from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.machine import cost
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.calibration import Demand, costs
 from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
@@ -25,8 +27,10 @@ from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
 from tilepipe.sim.analysis.data_flow import DecidingData
 from tilepipe.sim.analysis.live_locals import place
+from tilepipe.sim.arithmetic import elements
 from tilepipe.sim.codegen.module import Compiled, Params, compile_kernel
 from tilepipe.sim.role_stats import RoleStats as RoleStats, role_stats
+from tilepipe.sim.sites import OpSite
 
 if TYPE_CHECKING:
     from tilepipe.timeline import Timeline
@@ -55,6 +59,21 @@ class Run:
     steps: int
     seed: int
     timeline: Timeline | None = field(default=None, repr=False)
+    _demand: Callable[[], Demand] | None = field(default=None, repr=False, compare=False)
+    _chip: Chip = field(default=H200, repr=False, compare=False)
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What the launch asks of the chip: copies and MMAs, memory, arithmetic in registers."""
+        assert self._demand is not None
+        return self._demand()
+
+    @property
+    def predicted_us(self) -> float:
+        """The time that the launch is likely to take on its chip: what the simulator says, and
+        arithmetic in registers, at costs that are fitted to measured times (`machine.calibration`).
+        """
+        return costs(self._chip).predicted_us(self.demand)
 
     def __repr__(self) -> str:
         roles = ", ".join(role.name for role in self.roles) or "no roles"
@@ -161,6 +180,23 @@ def run(
     return Run(
         role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps,
         seed, None if recording is None else recording.timeline(launch.kernel.name, us),
+        partial(_demanded, launch, compiled, world.counts, cycles, per_sm, dram), launch.chip,
+    )  # fmt: skip
+
+
+def _demanded(
+    launch: Launch, compiled: Compiled, counts: list[int], cycles: list[float], per_sm: int,
+    dram: int,
+) -> Demand:  # fmt: skip
+    """What a launch asks of its chip, from what its run has counted."""
+    sites = (site for site in compiled.program.sites if isinstance(site, OpSite))
+    executed = {id(site.op): counts[site.id] for site in sites if site.op.acts}
+    special, plain = elements(launch.kernel, executed)
+    size, chip = launch.kernel.cluster_size, launch.chip
+    sms = max(min(launch.grid, chip.sms), 1)
+    return Demand(
+        cost.makespan(chip, cycles, size, per_sm, 0) - cost.LAUNCH_US,
+        dram / (chip.dram_gbps * 1e3), special / sms * 1e-6, plain / sms * 1e-6,
     )  # fmt: skip
 
 

@@ -1,0 +1,67 @@
+"""From what a simulated run says of a launch to the time that it takes on a chip.
+
+The pipeline of copies and MMAs that the simulator follows, and arithmetic in registers, which its
+clock does not count, take turns; memory works meanwhile. What each costs on a chip is fitted to
+measured times (`benchmarks/cost_model`), and kept in a file for each chip, `chips/NAME.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from tilepipe.ir.chip import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a launch asks of a chip.
+
+    Attributes:
+        pipeline_us: copies and MMAs of the last CTA to end, by the simulator's clock.
+        memory_us: to move each byte that it touches once.
+        special, plain: element-wise operations of an SM: those of the special function units (exp2,
+            rsqrt, ...), and others, in millions.
+    """
+
+    pipeline_us: float
+    memory_us: float
+    special: float
+    plain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of a chip.
+
+    Attributes:
+        launch_us: of each launch. memory, pipeline: times the simulator's. special_us, plain_us: of
+            a million element-wise operations on one SM.
+    """
+
+    launch_us: float
+    memory: float
+    pipeline: float
+    special_us: float
+    plain_us: float
+
+    def predicted_us(self, x: Demand) -> float:
+        """The time of a launch, in microseconds."""
+        arithmetic = self.special_us * x.special + self.plain_us * x.plain
+        return self.launch_us + max(
+            self.memory * x.memory_us, self.pipeline * x.pipeline_us + arithmetic
+        )
+
+
+def costs(chip: Chip) -> Costs:
+    """Those of a chip; of one without a file, those of the H200."""
+    known = [name for name in ("H200", "H100", "B200") if name in chip.name]
+    return _read(known[0] if known else "H200")
+
+
+@cache
+def _read(name: str) -> Costs:
+    file = files("tilepipe.machine") / "chips" / f"{name}.json"
+    return Costs(**json.loads(file.read_text(encoding="utf-8"))["costs"])

@@ -1,0 +1,43 @@
+"""`tilepipe tune --simulate`: choices of tiles, ranked without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.copying import Call, report
+from tilepipe.registry.catalog import find
+
+SHAPE = ["-s", "m=256", "-s", "n=256", "-s", "k=512"]
+
+
+@pytest.mark.slow
+def test_choices_are_ranked_by_predicted_time(tilepipe: Call) -> None:
+    asked = ["tune", "gemm", "--simulate", *SHAPE, "-s", "bn=64,128", "-s", "stages=2,4,50"]
+    found = report(tilepipe(*asked, "--json"))
+    us = [x["predicted_us"] for x in found["trials"]]
+    assert us == sorted(us)
+    assert {(x["config"]["bn"], x["config"]["stages"]) for x in found["trials"]} == {
+        (64, 2), (64, 4), (128, 2), (128, 4),
+    }  # fmt: skip
+    assert found["refused"] == [
+        "m=256 n=256 k=512 bn=64 stages=50",
+        "m=256 n=256 k=512 bn=128 stages=50",
+    ]
+    best = found["trials"][0]
+    run = find("gemm").make(best["config"], 0).program.run()
+    assert best["predicted_us"] == pytest.approx(run.predicted_us)
+    _, out, _ = tilepipe(*asked)
+    assert out.index("bn=64 stages=4") < out.index("bn=128 stages=2")
+    assert "shared memory" in out
+
+
+def test_what_cannot_be_ranked(tilepipe: Call) -> None:
+    for args, message in [
+        (SHAPE, "tune --simulate ranks choices of tiles: give some of them several values"),
+        (["-s", "bn=64,128", "--limit", "1"], "these are 2 choices, and --limit is 1"),
+        (["-s", "stages=50,60"], "none of these can be made: stages=50"),
+        (["-s", "bn=64,128", "--list"], "--simulate remembers nothing"),
+    ]:
+        code, _, err = tilepipe("tune", "gemm", "--simulate", *args)
+        assert code == 2
+        assert message in " ".join(err.split())
