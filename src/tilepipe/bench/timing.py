@@ -62,10 +62,15 @@ def seconds(kernels: int, regimes: Sequence[str], repeats: int) -> float:
 
 
 class Block:
-    """`count` launches captured as one CUDA graph."""
+    """`count` launches captured as one CUDA graph.
+
+    Attributes:
+        length_s: about how long it runs, of which steady state is made.
+    """
 
     def __init__(self, launch: Launch, count: int, sets: int) -> None:
         self.count = count
+        self.length_s = BLOCK_S
         self._launch = launch  # whose operands the graph reads and writes
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
@@ -79,7 +84,9 @@ class Block:
         self.graph.replay()
         self._end.record()
         self._end.synchronize()
-        return float(self._start.elapsed_time(self._end)) * 1e3 / self.count
+        elapsed = float(self._start.elapsed_time(self._end))
+        self.length_s = elapsed * 1e-3
+        return elapsed * 1e3 / self.count
 
 
 def block(launch: Launch, sets: int) -> Block:
@@ -93,14 +100,16 @@ def block(launch: Launch, sets: int) -> Block:
     return Block(launch, max(2, round(BLOCK_S / each)), sets)
 
 
-def burst(blocks: Mapping[str, Block], repeats: int = 15, seed: int = 0) -> dict[str, Sample]:
+def burst(
+    blocks: Mapping[str, Block], repeats: int = 15, seed: int = 0, idle_s: float = IDLE_S
+) -> dict[str, Sample]:
     """Each block after a pause, in random order, `repeats` times."""
     times: dict[str, list[float]] = {name: [] for name in blocks}
     order = random.Random(seed)
     for _ in range(repeats):
         for name in order.sample(list(blocks), len(blocks)):
             torch.cuda.synchronize()
-            time.sleep(IDLE_S)
+            time.sleep(idle_s)
             times[name].append(blocks[name].run())
     return {name: Sample(tuple(x)) for name, x in times.items()}
 
@@ -110,13 +119,18 @@ def timed(blocks: Mapping[str, Block], regime: str, repeats: int) -> dict[str, S
     return burst(blocks, repeats) if regime == "burst" else steady(blocks)
 
 
-def steady(blocks: Mapping[str, Block], rounds: int = 3) -> dict[str, Sample]:
+def steady(
+    blocks: Mapping[str, Block],
+    rounds: int = 3,
+    settle_s: float = SETTLE_S,
+    timed_s: float = TIMED_S,
+) -> dict[str, Sample]:
     """Each block alone for a while, in turns, `rounds` times."""
     times: dict[str, list[float]] = {name: [] for name in blocks}
     for _ in range(rounds):
         for name, each in blocks.items():
-            _repeat(each, SETTLE_S)
-            times[name].append(_repeat(each, TIMED_S))
+            _repeat(each, settle_s)
+            times[name].append(_repeat(each, timed_s))
     return {name: Sample(tuple(x)) for name, x in times.items()}
 
 
@@ -124,7 +138,7 @@ def _repeat(each: Block, seconds: float) -> float:
     """Replays for `seconds`, queued ahead so that the GPU never waits; microseconds for each
     launch.
     """
-    count = max(1, round(seconds / BLOCK_S))
+    count = max(1, round(seconds / each.length_s))
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(count):

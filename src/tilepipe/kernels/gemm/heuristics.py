@@ -6,18 +6,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypeVar
+
+import numpy as np
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import Sm90Tiling
 from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.model import Problem as Problem, predicted_us, smem_bytes
+from tilepipe.kernels.gemm.times import Table
 
 SPAN = 128  # bytes of K in a tile: a swizzle span
 # Registers of a thread that an accumulator may take where the epilogue needs more than usual for a
 # bias, a source or an activation, or for the scales of rows: with more, ptxas spills.
 EXTRAS_ACCUMULATOR, SCALED_ACCUMULATOR = 128, 160
+THREE_EXTRAS_ACCUMULATOR, THREE_SOURCE_ACCUMULATOR = 112, 96  # of each of three warpgroups
 # A second store slot, and a ring for the source, are worth less than a fifth stage, and more than
 # a sixth.
 ENOUGH_STAGES, MAX_STAGES = 5, 12
@@ -60,27 +65,68 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> GemmConfig:
     Raises:
         LimitError: the chip has no room for any.
     """
-    found = candidates(problem, chip, 1)
-    if not found:
-        raise tp.LimitError(
-            f"no configuration of the GEMM fits {chip.name}, whose CTAs have"
-            f" {chip.smem_per_cta:,} bytes of shared memory"
-        )
-    return found[0]
+    if not _is_fitted(problem):
+        found = candidates(problem, chip, 1)
+        if found:
+            return found[0]
+    else:
+        configs, table = _known(replace(problem, m=1, n=1, k=1, batch=1), chip)
+        if configs:
+            return configs[int(table.scores(problem).argmin())]
+    raise tp.LimitError(
+        f"no configuration of the GEMM fits {chip.name}, whose CTAs have"
+        f" {chip.smem_per_cta:,} bytes of shared memory"
+    )
 
 
 def candidates(
     problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None
 ) -> list[GemmConfig]:
     """Configurations that fit the problem and the chip, the fastest by the model first."""
-    allowed = (cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
-    return sorted(allowed, key=lambda cfg: predicted_us(problem, cfg, chip))[:limit]
+    return [cfg for cfg, _ in ranked(problem, chip)[:limit]]
+
+
+def ranked(problem: Problem, chip: tp.Chip = tp.H200) -> list[tuple[GemmConfig, float]]:
+    """`candidates`, with the times that the model expects, microseconds: the geometric mean of
+    those after a pause and in steady state.
+    """
+    if not _is_fitted(problem):
+        allowed = (cfg for cfg in fitting(problem, chip) if _spares_registers(problem, cfg))
+        times = [(cfg, predicted_us(problem, cfg, chip)) for cfg in allowed]
+        return sorted(times, key=lambda pair: pair[1])
+    configs, table = _known(replace(problem, m=1, n=1, k=1, batch=1), chip)
+    scores = table.scores(problem)
+    order = np.argsort(scores, kind="stable")
+    return [(configs[i], float(scores[i] ** (1 / 8))) for i in order]
+
+
+def _is_fitted(problem: Problem) -> bool:
+    """True if it is a product of the kind that `times` was fitted to; others are chosen for by the
+    older model, with the tiles that it was fitted to.
+    """
+    return problem.dtype.bits == 16 and problem.scales == "none"
+
+
+@functools.lru_cache(maxsize=256)
+def _known(kind: Problem, chip: tp.Chip) -> tuple[tuple[GemmConfig, ...], Table]:
+    """The configurations for all products that are like one but for their extents, and what the
+    model knows of them.
+    """
+    found = tuple(cfg for cfg in fitting(kind, chip) if _spares_registers(kind, cfg))
+    return found, Table.of(found, kind, chip)
 
 
 def fitting(problem: Problem, chip: tp.Chip = tp.H200) -> Iterator[GemmConfig]:
     """Every configuration that the chip has room for and whose loads the operands allow."""
     every = _fitting(problem.dtype, chip, problem.source)
-    return (cfg for cfg in every if _takes_orders(problem, cfg))
+    new = _is_fitted(problem)
+    return (cfg for cfg in every if _takes_orders(problem, cfg) and (new or _is_older(cfg)))
+
+
+def _is_older(cfg: GemmConfig) -> bool:
+    """True if the older model was fitted to such tiles."""
+    splits = cfg.split_k == 1 or (cfg.split_k < 8 and cfg.bm * cfg.bn <= 128 * 128)
+    return cfg.bn % 16 == 0 and (cfg.consumers < 3 or cfg.bn <= 192) and splits
 
 
 def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
@@ -99,8 +145,9 @@ def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
 def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
     """True if the accumulator leaves registers for what the epilogue does with it."""
     used = cfg.rows * cfg.bn // 128
-    if problem.extras:
-        return used <= EXTRAS_ACCUMULATOR
+    if problem.extras or problem.source:
+        three = THREE_SOURCE_ACCUMULATOR if problem.source else THREE_EXTRAS_ACCUMULATOR
+        return used <= (three if cfg.consumers == 3 else EXTRAS_ACCUMULATOR)
     return problem.scales != "row" or cfg.swap == "ab" or used <= SCALED_ACCUMULATOR
 
 
@@ -146,15 +193,31 @@ def _all(bk: int) -> list[GemmConfig]:
 
 
 # cluster, cluster_n, split_k
-_CLUSTERS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), (1, 1, 2), (1, 1, 4))
+_CLUSTERS = (
+    (1, 1, 1),
+    (2, 1, 1),
+    (1, 2, 1),
+    (4, 1, 1),
+    (1, 4, 1),
+    (1, 1, 2),
+    (1, 1, 4),
+    (1, 1, 8),
+)
 
 
 def _shapes() -> Iterator[tuple[str, int, int, int]]:
     """(schedule, consumers, bm, bn)"""
-    yield from (("cooperative", 2, 128, bn) for bn in (*range(48, 257, 16), 320))
-    yield from (("cooperative", 2, 256, bn) for bn in range(64, 193, 16))
-    yield from (("cooperative", 3, 192, bn) for bn in range(64, 193, 16))
-    yield from (("cooperative", 1, 64, bn) for bn in range(16, 257, 16))
+    wide = (
+        *range(48, 105, 16),
+        104,
+        *range(112, 145, 16),
+        *range(152, 193, 8),
+        *range(208, 257, 16),
+    )
+    yield from (("cooperative", 2, 128, bn) for bn in (*wide, 320))
+    yield from (("cooperative", 2, 256, bn) for bn in (*range(64, 129, 16), *range(136, 193, 8)))
+    yield from (("cooperative", 3, 192, bn) for bn in (*range(64, 193, 16), *range(208, 257, 16)))
+    yield from (("cooperative", 1, 64, bn) for bn in (*range(16, 105, 8), *range(112, 257, 16)))
     yield from (("pingpong", 2, 128, bn) for bn in range(64, 193, 16))
     yield from (("pingpong", 2, 64, bn) for bn in range(96, 257, 32))
 
@@ -164,7 +227,7 @@ def _config(
 ) -> GemmConfig | None:
     schedule, consumers, bm, bn = shape
     cluster, cluster_n, split_k = clusters
-    if split_k > 1 and (bm * bn > 128 * 128 or schedule == "pingpong"):
+    if split_k > 1 and (bm * bn > 128 * 160 or schedule == "pingpong"):
         return None
     try:
         return GemmConfig(

@@ -1,0 +1,227 @@
+"""The fit of the model by which the GEMM's configuration is chosen: first the constants of what it
+says, then the corrections of what that leaves.
+
+    PYTHONPATH=src python benchmarks/gemm_fit.py benchmarks/gemm_times.jsonl --write H200
+
+It takes a minute, and ends with what `gemm_model.py` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemm_model import REGIMES, Ints, Measured, judge_all, read
+from gemm_shapes import judged
+from tilepipe.kernels.gemm import times_data
+from tilepipe.kernels.gemm.times import H200, PRODUCT_TRAITS, Constants, Floats
+
+SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the model counts
+NEAR = 6.0  # how much more the times of fast configurations count than those of slow ones
+HELD = 0.03  # how much constants are held where they were
+FOLDS = 5
+RIDGES = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # of the corrections, of which the best is taken
+
+
+def fit(measured: Measured, start: Constants, steps: int) -> Constants:
+    """Constants and corrections that pick better."""
+    found = Fit(measured, replace(start, corrections={})).run(steps)
+    return Corrections(measured, found).fit()
+
+
+class Fit:
+    """Constants that pick better, found by following the slope of `loss`."""
+
+    def __init__(self, measured: Measured, start: Constants) -> None:
+        self.measured, self.start = measured, start
+        first = [
+            x for f in fields(Constants) if f.name != "corrections" for x in _flat(start, f.name)
+        ]
+        self.first = np.log(first)
+        self.logs = np.log(measured.us)
+        fastest = np.minimum.reduceat(measured.filled, measured.starts, axis=1)
+        self.lost = np.log(measured.filled / fastest[:, measured.of])
+        self.weights = np.where(np.isnan(measured.us), 0.0, np.exp(-NEAR * self.lost))
+        self.all_weights = np.add.reduceat(self.weights, measured.starts, axis=1)
+
+    def model(self, x: Floats) -> Constants:
+        """The model of logarithms of its constants."""
+        values = [float(v) for v in np.exp(x)]
+        left = values
+        given: dict[str, Any] = {}
+        for f in fields(Constants):
+            old = getattr(self.start, f.name)
+            if f.name == "corrections":
+                given[f.name] = {}
+            elif isinstance(old, tuple):
+                given[f.name] = tuple(left.pop(0) for _ in old)
+            else:
+                given[f.name] = left.pop(0)
+        return Constants(**given)
+
+    def loss(self, x: Floats) -> float:
+        """The mean of what a soft choice loses, large losses counted more, in both regimes; how far
+        off the times are, among those of a shape and as such; and how far the constants are from
+        those they began with.
+        """
+        starts, of = self.measured.starts, self.measured.of
+        times = np.log(self.measured.predicted(self.model(x)))
+        score = times.sum(axis=0) / 2
+        soft = np.exp(-SHARP * (score - np.minimum.reduceat(score, starts)[of]))
+        total = 0.0
+        for i in range(len(REGIMES)):
+            known = self.weights[i] > 0
+            regret = np.add.reduceat(soft * (self.lost[i] + 5 * self.lost[i] ** 2), starts)
+            total += float((regret / np.add.reduceat(soft, starts)).mean())
+            weights = self.weights[i]
+            off = np.where(known, times[i] - self.logs[i], 0.0)
+            among = off - (np.add.reduceat(weights * off, starts) / self.all_weights[i])[of]
+            total += float((weights * (2 * np.abs(among) + 3 * off**2)).sum() / weights.sum()) / 4
+        return total + HELD * float(((x - self.first) ** 2).mean())
+
+    def run(self, steps: int) -> Constants:
+        """Adam with slopes by differences: a loss takes a millisecond."""
+        x, size = self.first.copy(), 1e-4
+        mean, square = np.zeros_like(x), np.zeros_like(x)
+        best = x, self.loss(x)
+        for step in range(1, steps + 1):
+            here = self.loss(x)
+            if here < best[1]:
+                best = x.copy(), here
+            slope = np.array(
+                [(self.loss(x + size * unit) - here) / size for unit in np.eye(len(x))]
+            )
+            mean = 0.9 * mean + 0.1 * slope
+            square = 0.99 * square + 0.01 * slope**2
+            rate = 0.03 * min(1.0, 2 * (1 - step / (steps + 1)))
+            x = x - rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
+            if step % 50 == 0:
+                print(f"step {step}: {here:.5f}", flush=True)
+        return self.model(best[0])
+
+
+def _flat(model: Constants, name: str) -> list[float]:
+    value = getattr(model, name)
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+class Corrections:
+    """Weights of the traits of a configuration, times those of the product, for what a model's
+    times are off among the configurations of a shape: ridge regression, in which what all of them
+    are off counts as nothing.
+    """
+
+    def __init__(self, measured: Measured, model: Constants) -> None:
+        self.measured, self.model = measured, model
+        self.names = sorted({name for each in measured.settings.traits for name in each})
+        places = {name: i for i, name in enumerate(self.names)}
+        mine = np.zeros((len(measured.of), len(self.names)))
+        for row, each in enumerate(measured.settings.traits):
+            for name, value in each.items():
+                mine[row, places[name]] = value
+        product = measured.facts.traits
+        self.inputs = (mine[:, :, None] * product[:, None, :]).reshape(len(mine), -1)
+        off = np.sqrt((measured.filled / measured.predicted(model)).prod(axis=0)) - 1
+        fastest = np.minimum.reduceat(measured.filled.prod(axis=0), measured.starts)
+        lost = np.log(measured.filled.prod(axis=0) / fastest[measured.of]) / 2
+        self.weights = np.exp(-NEAR * lost)
+        self.off = self._among(off[:, None])[:, 0]
+        self.inputs = self._among(self.inputs)
+
+    def _among(self, x: Floats) -> Floats:
+        """What differs from the weighted mean of the shape."""
+        starts, of = self.measured.starts, self.measured.of
+        sums = np.add.reduceat(x * self.weights[:, None], starts)
+        return x - (sums / np.add.reduceat(self.weights, starts)[:, None])[of]
+
+    def weights_for(self, rows: Ints, ridge: float) -> Floats:
+        """The weights that the measurements of some rows give."""
+        x, w = self.inputs[rows], self.weights[rows]
+        normal = (x * w[:, None]).T @ x
+        normal[np.diag_indices_from(normal)] += ridge
+        return np.linalg.solve(normal, (x * w[:, None]).T @ self.off[rows])
+
+    def fit(self) -> Constants:
+        """The model with the corrections whose ridge is best where a part of the shapes is left out
+        and judged.
+        """
+        fold = np.arange(len(self.measured.times)) % FOLDS
+        costs = []
+        for ridge in RIDGES:
+            found = np.zeros(len(self.off))
+            for i in range(FOLDS):
+                out = fold[self.measured.of] == i
+                found[out] = self.inputs[out] @ self.weights_for(np.flatnonzero(~out), ridge)
+            costs.append(self.cost(found))
+            print(f"ridge {ridge:g}: loses {costs[-1]:.4f} on shapes that are left out")
+        print(f"without corrections: {self.cost(np.zeros(len(self.off))):.4f}")
+        best = RIDGES[int(np.argmin(costs))]
+        weights = self.weights_for(np.arange(len(self.off)), best)
+        rows = weights.reshape(len(self.names), PRODUCT_TRAITS)
+        given = {name: tuple(map(float, row)) for name, row in zip(self.names, rows, strict=True)}
+        return replace(self.model, corrections=given)
+
+    def cost(self, correction: Floats) -> float:
+        """The mean of what is lost with a correction, in both regimes, and a part of the largest
+        losses.
+        """
+        measured = self.measured
+        score = measured.predicted(self.model).prod(axis=0) * (1 + correction) ** 2
+        ends = [*measured.starts[1:], len(score)]
+        picks = [s + int(score[s:e].argmin()) for s, e in zip(measured.starts, ends, strict=True)]
+        best = np.minimum.reduceat(measured.filled, measured.starts, axis=1)
+        lost = np.log(measured.filled[:, picks] / best)
+        return float((lost + 5 * lost**2).mean())
+
+
+def write(model: Constants, chip: str) -> None:
+    """Puts the constants of a chip in the place of those in `times_data`.
+
+    Raises:
+        SystemExit: there is no such chip in the file.
+    """
+    path = Path(times_data.__file__)
+    lines = [f'    "{f.name}": {_rounded(getattr(model, f.name))},\n' for f in fields(model)]
+    text, count = re.subn(
+        rf"^({chip}: .* = \{{\n)(?:    .*\n)*",
+        lambda match: match[1] + "".join(lines),
+        path.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    if not count:
+        raise SystemExit(f"{path} has no constants of {chip}")
+    path.write_text(text, encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    """Four digits: more are noise."""
+    if isinstance(value, tuple):
+        return tuple(map(_rounded, value))
+    if isinstance(value, dict):
+        return {name: _rounded(x) for name, x in value.items()}
+    return float(f"{value:.4g}")
+
+
+def main() -> None:
+    """Reads the arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--write", metavar="CHIP", help="replace the constants of this chip")
+    given = parser.parse_args()
+    times = [t for t in read(given.file) if not judged(t.shape)]
+    model = fit(Measured(times), H200, given.steps)
+    if given.write:
+        write(model, given.write)
+    judge_all(given.file, model)
+
+
+if __name__ == "__main__":
+    main()

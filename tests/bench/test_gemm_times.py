@@ -1,0 +1,102 @@
+"""benchmarks/gemm_*.py: the shapes, the measurements that are kept, what the model makes of them,
+and the picture of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tilepipe.kernels.gemm import heuristics
+from tilepipe.kernels.gemm.heuristics import Problem
+from tools.docs.readme import ROOT
+
+FOLDER = ROOT / "benchmarks"
+TIMES = FOLDER / "gemm_times.jsonl"
+
+
+def script(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module(name)
+
+
+def test_shapes_are_mixed_and_a_third_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = script(monkeypatch, "gemm_shapes")
+    every = found.shapes()
+    only = [shape for _, shape in every]
+    assert len(set(only)) == len(only) == 441
+    assert every == found.shapes(), "the same in each run"
+    for part in (every[:110], every[-110:]):
+        kinds = [kind for kind, _ in part]
+        assert all(kinds.count(kind) >= 5 for kind in ("uniform", "layer", "odd", "square"))
+    assert 0.28 < np.mean([found.judged(shape) for shape in only]) < 0.39
+    assert all(n % 8 == k % 8 == 0 for _, n, k in only), "rows that TMA can take"
+    assert any(k * 2 % 128 for _, _, k in only)
+    assert any(m % 8 for m, _, _ in only)
+
+
+def test_words_name_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = script(monkeypatch, "gemm_configs")
+    every = heuristics.candidates(Problem(4096, 4096, 4096))
+    words = [configs.text(cfg) for cfg in every]
+    assert len(set(words)) == len(words)
+    assert [configs.config(word) for word in words] == every
+    other = every[0].changed(raster="rows")
+    assert configs.config(configs.text(other)) == other
+
+
+def test_what_was_measured_again_is_averaged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = script(monkeypatch, "gemm_model")
+    file = tmp_path / "times.jsonl"
+    head = {"shape": [64, 64, 64], "kind": "uniform", "card": "H200"}
+    lines = [
+        head | {"cublas": [4.0, 2.0], "times": [["c1-64x16-1x1x1", 1.0, None]]},
+        head
+        | {
+            "cublas": [1.0, 2.0],
+            "times": [["c1-64x16-1x1x1", 4.0, 3.0], ["c1-64x32-1x1x1", 5.0, 6.0]],
+        },
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = model.read(file)
+    assert found.words == ["c1-64x16-1x1x1", "c1-64x32-1x1x1"]
+    np.testing.assert_allclose(found.us, [[2.0, 5.0], [3.0, 6.0]])
+    np.testing.assert_allclose(found.cublas, [2.0, 2.0])
+
+
+def test_measurements_are_of_shapes_of_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shapes = (script(monkeypatch, name) for name in ("gemm_model", "gemm_shapes"))
+    every = {shape for _, shape in shapes.shapes()}
+    times = model.read(TIMES)
+    assert {t.shape for t in times} <= every
+    assert len(times) == 238
+    assert TIMES.stat().st_size < 500_000
+
+
+def test_choices_are_worth_what_the_page_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the shapes that the fit has not seen, by what was measured: docs/performance.md."""
+    script(monkeypatch, "gemm_model").judge_all(TIMES)
+    burst, steady = (x for x in capsys.readouterr().out.splitlines() if x.startswith("held out"))
+    assert "cuBLAS / picked 1.05" in burst
+    assert "cuBLAS / picked 1.05" in steady
+
+
+def test_the_picture_has_a_dot_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    picture, model = (script(monkeypatch, name) for name in ("gemm_picture", "gemm_model"))
+    measured = model.Measured(model.read(TIMES)[:20])
+    root = ElementTree.fromstring(picture.picture(measured))
+    dots = [x for x in root.iter() if x.tag.endswith("circle") and len(x)]
+    assert len(dots) == 2 * 20
+    titles = [x[0].text or "" for x in dots]
+    m, n, k = measured.times[0].shape
+    assert sum(title.startswith(f"{m}×{n}×{k}: ") for title in titles) == 2
