@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.testing import compare_matmul
+from tilepipe.testing import compare, compare_matmul
 from tilepipe.testing.numerics import fp8_sum_error, judged_by_the_whole
 
 Array = npt.NDArray[Any]
@@ -23,6 +23,19 @@ WANT = A.astype(np.float64) @ B.astype(np.float64)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_the_rounded_result_passes(dtype: type) -> None:
     assert compare_matmul(WANT.astype(dtype), A, B).ok
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tiny"),
+    [(np.float32, 2.0**-126), (np.float16, 2.0**-14), (ml_dtypes.bfloat16, 2.0**-126)],
+)
+def test_so_does_what_is_rounded_below_the_smallest_normal(dtype: type, tiny: float) -> None:
+    """A 1 by 1 product of each number: its own rounding is all of its error."""
+    for factor in np.linspace(0.001, 1.5, 40):
+        a, b = np.array([[tiny * factor]], np.float64), np.ones((1, 1))
+        assert compare_matmul(a.astype(dtype), a, b).ok
+        assert compare(a.astype(dtype), a).ok
+        assert not compare((a + tiny / 4).astype(dtype), a).ok
 
 
 def test_one_lost_product_does_not() -> None:

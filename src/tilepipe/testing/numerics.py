@@ -4,7 +4,7 @@
 
 elementwise: rounding of K products accumulated in float32 grows like sqrt(K) times the unit
 roundoff, scaled by the magnitudes that were summed; the second term is the rounding of the result
-to its own dtype.
+to its own dtype, and for numbers below the smallest normal one half of their distance.
 """
 
 from __future__ import annotations
@@ -36,6 +36,15 @@ OUTPUT_EPS = {
     "float16": float(np.finfo(np.float16).eps) / 2,
     "bfloat16": 2.0**-8,
 }
+
+# Half of the distance of numbers that are too small for the relative bound: subnormal ones.
+SMALLEST = {"float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
+
+
+def rounding(dtype: str, want: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """How far `want` may move when it is rounded to a dtype; 0 for a dtype that has no bound."""
+    found = np.maximum(OUTPUT_EPS.get(dtype, 0.0) * np.abs(want), SMALLEST.get(dtype, 0.0))
+    return np.asarray(1.01 * found)
 
 
 def fp8_sum_error(k: int) -> float:
@@ -99,9 +108,8 @@ def compare_matmul(
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     want = a64 @ b64 if then is None else then(a64 @ b64)
     c, eps = ACCUMULATION[accumulation]
-    bound = c * eps * np.sqrt(max(a.shape[1], 1)) * (np.abs(a64) @ np.abs(b64)) + 1.01 * OUTPUT_EPS[
-        name
-    ] * np.abs(want)
+    bound = c * eps * np.sqrt(max(a.shape[1], 1)) * (np.abs(a64) @ np.abs(b64))
+    bound = bound + rounding(name, want)
     return _judged(np.abs(got.astype(np.float64) - want), bound, want)
 
 
@@ -135,17 +143,17 @@ def compare(
     got, want = numbers("got", got), numbers("want", want)
     if got.shape != want.shape:
         raise BindError(f"a result of shape {got.shape} and a reference of {want.shape}")
-    if rtol is None:
-        rtol = 1.01 * OUTPUT_EPS.get(got.dtype.name, 0.0)
     relative, absolute = (
-        _fitting(name, given, got.shape) for name, given in (("rtol", rtol), ("atol", atol))
+        _fitting(name, given, got.shape)
+        for name, given in (("rtol", 0.0 if rtol is None else rtol), ("atol", atol))
     )
     got64, want64 = got.astype(np.float64), want.astype(np.float64)
     with np.errstate(invalid="ignore"):
         error = np.where(
             (got64 == want64) | (np.isnan(got64) & np.isnan(want64)), 0.0, np.abs(got64 - want64)
         )
-        bound = np.nan_to_num(absolute + relative * np.abs(want64), posinf=0.0)
+        allowed = rounding(got.dtype.name, want64) if rtol is None else relative * np.abs(want64)
+        bound = np.nan_to_num(absolute + allowed, posinf=0.0)
     return _judged(
         error, np.broadcast_to(bound, got.shape), np.where(np.isfinite(want64), want64, 0.0)
     )

@@ -29,8 +29,7 @@ def compare(
         1.13 * errors[0] * np.abs(right)
         + errors[1] * np.abs(gated)
         + errors[0] * errors[1]
-        + tp.testing.numerics.OUTPUT_EPS[c.dtype.name] * np.abs(want)
-        + 1e-30
+        + tp.testing.numerics.rounding(c.dtype.name, want)
     )
     error = np.abs(c.astype(np.float64) - want)
     shares = np.nan_to_num(error / bound, nan=np.inf)
