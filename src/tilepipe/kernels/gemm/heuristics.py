@@ -22,7 +22,8 @@ SPAN = 128  # bytes of K in a tile: a swizzle span
 # Registers of a thread that an accumulator may take where the epilogue needs more than usual for a
 # bias, a source or an activation, or for the scales of rows: with more, ptxas spills.
 EXTRAS_ACCUMULATOR, SCALED_ACCUMULATOR = 128, 160
-THREE_EXTRAS_ACCUMULATOR, THREE_SOURCE_ACCUMULATOR = 112, 96  # of each of three warpgroups
+TALL_SOURCE_ACCUMULATOR = 96  # of 128 rows, beside a source and a bias
+THREE_EXTRAS_ACCUMULATOR, THREE_SOURCE_ACCUMULATOR = 112, 88  # of each of three warpgroups
 # A second store slot, and a ring for the source, are worth less than a fifth stage, and more than
 # a sixth.
 ENOUGH_STAGES, MAX_STAGES = 5, 12
@@ -147,7 +148,8 @@ def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
     used = cfg.rows * cfg.bn // 128
     if problem.extras or problem.source:
         three = THREE_SOURCE_ACCUMULATOR if problem.source else THREE_EXTRAS_ACCUMULATOR
-        return used <= (three if cfg.consumers == 3 else EXTRAS_ACCUMULATOR)
+        two = TALL_SOURCE_ACCUMULATOR if problem.source and cfg.bm == 256 else EXTRAS_ACCUMULATOR
+        return used <= (three if cfg.consumers == 3 else two)
     return problem.scales != "row" or cfg.swap == "ab" or used <= SCALED_ACCUMULATOR
 
 
