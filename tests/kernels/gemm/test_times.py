@@ -11,6 +11,7 @@ import tilepipe as tp
 from tilepipe.kernels.gemm import heuristics
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.model import off_line, predicted_us
 from tilepipe.kernels.gemm.times import H200, Constants, Facts, Floats, Settings, Table
 
 SHAPES = ((64, 64, 64), (2304, 2304, 2304), (16, 5120, 2880), (7000, 5000, 3000), (100, 8, 8))
@@ -80,6 +81,34 @@ def test_rows_off_a_line_take_longer(configs: list[GemmConfig]) -> None:
     aligned, off = (times(configs, Problem(4096, 4096, k)) for k in (4096, 4088))
     assert np.median(off / aligned) > 1.02
     assert (off > 1.2 * aligned).any()
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "off"),
+    [(16, 0), (32, 1), (64, 2), (128, 3), (3008, 2), (4000, 1), (6000, 0), (6016, 3), (4096, 3)],
+)
+def test_how_far_rows_are_off_a_line(row_bytes: int, off: int) -> None:
+    assert off_line(row_bytes) == off
+    padded = {off_line(row_bytes - missing) for missing in range(16)}
+    assert padded == {off}, "what is no multiple of 16 bytes is copied to rows that are"
+
+
+def test_rows_of_any_length_are_off_by_one_of_four_distances() -> None:
+    assert {off_line(n) for n in range(1, 1025)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("odd", [3001, 3004, 3007])
+def test_odd_extents_take_what_their_padded_copies_take(
+    odd: int, configs: list[GemmConfig]
+) -> None:
+    """Rows of 3001 elements are copied to rows of 3008, and those are on a line."""
+    usual, padded = (times(configs, Problem(3008, extent, extent)) for extent in (odd, 3008))
+    np.testing.assert_allclose(usual, padded, rtol=0.01)
+    fp8, padded_fp8 = (
+        predicted_us(Problem(3008, extent, extent, dtype=tp.float8_e4m3), configs[0])
+        for extent in (odd, 3008)
+    )
+    assert fp8 == pytest.approx(padded_fp8, rel=0.01)
 
 
 def test_rows_outside_of_the_operand_take_time() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilepipe as tp
+from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, store_width
 from tilepipe.kernels.gemm import model_data
 from tilepipe.kernels.gemm.config import GemmConfig
@@ -103,14 +104,18 @@ STEEP, STEEPER = 6, 16
 # In the place of `pair`, which was fitted to products of 16 bits: of 8 bits at 4096×4096×7168 the
 # same tiles in clusters of 2 took 0.99 of the time in bursts, and 0.94 in steady state.
 PAIR_OF_8_BITS = 0.98
-L2_BYTES = 30e6  # of the 50 MB of an H200
+L2_BYTES = 30e6  # of an operand that L2 keeps, of the 50 MB of an H200
 
 
-def _off_line(nbytes: int) -> int:
-    """How far rows of so many bytes are from 128-byte lines: 0 for 16 bytes, 1 for 32, 2 for 64, 3
-    where they are not.
+def off_line(row_bytes: int) -> int:
+    """How far rows of so many bytes start from lines of 128 bytes, in memory that TMA takes: 0 for
+    16 bytes off, 1 for 32, 2 for 64, 3 for rows that all start on a line.
+
+    TMA wants a pitch of whole 16 bytes, so operations copy other operands to rows that are padded
+    to that, and write other results to such rows: the pitch is that of the padded rows.
     """
-    return min((nbytes & -nbytes).bit_length() - 5, 3)
+    pitch = -(-row_bytes // ALIGNMENT) * ALIGNMENT
+    return min((pitch & -pitch).bit_length() - 5, 3)
 
 
 def predicted_us(
@@ -155,7 +160,7 @@ def _step_us(problem: Problem, cfg: Sm90Tiling, ctas: int, model: Model) -> floa
     loads = (
         (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster)
         * line
-        * (*model.skew, 1.0)[_off_line(problem.k * problem.dtype.nbytes)]
+        * (*model.skew, 1.0)[off_line(problem.k * problem.dtype.nbytes)]
     )
     filled = (cfg.bm + cfg.bn) * line / model.fill
     limits = mma, filled, loads * ctas / model.chip_loads, model.latency / (cfg.stages - 1)
@@ -168,6 +173,6 @@ def _store_us(problem: Problem, cfg: Sm90Tiling, model: Model) -> float:
     """Microseconds of one epilogue."""
     width = store_width(problem.out_dtype, cfg)
     slices = cfg.rows / BLOCK_ROWS * (cfg.bn / cfg.split_k / width)
-    skew = model.skewed_store if _off_line(problem.n * problem.out_dtype.nbytes) < 2 else 1.0
+    skew = model.skewed_store if off_line(problem.n * problem.out_dtype.nbytes) < 2 else 1.0
     more = model.extras if problem.extras or problem.scales != "none" else 1.0
     return (model.store * cfg.bm * cfg.bn / (128 * 256) + model.slice * slices) * skew * more

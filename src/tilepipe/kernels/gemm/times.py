@@ -20,9 +20,8 @@ import numpy.typing as npt
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, slices_of_slot, store_width
 from tilepipe.kernels.gemm import times_data
-from tilepipe.kernels.gemm.model import MMA_K_BYTES, Problem
+from tilepipe.kernels.gemm.model import L2_BYTES, MMA_K_BYTES, Problem, off_line
 
-L2_BYTES = 30e6  # of an operand that L2 keeps, of the 50 MB of an H200
 PRODUCT_TRAITS = 6
 NARROW = 256  # rows or columns of C that one row of tiles has
 
@@ -142,7 +141,7 @@ class Facts(NamedTuple):
         again = left * min(1.0, left / L2_BYTES) if n > NARROW else 0.0
         if m > NARROW:
             again += right * min(1.0, right / L2_BYTES)
-        loads_off, stores_off = _off_line(k * nbytes), _off_line(n * out) < 2
+        loads_off, stores_off = off_line(k * nbytes), off_line(n * out) < 2
         return cls(
             np.array([[m], [n]], dtype=np.float64),
             k,
@@ -159,10 +158,6 @@ class Facts(NamedTuple):
 def _scaled(extent: int) -> float:
     """About -1 to 1."""
     return min(max(math.log2(extent) - 10.5, -6.0), 5.0) / 4
-
-
-def _off_line(nbytes: int) -> int:
-    return min((nbytes & -nbytes).bit_length() - 5, 3)
 
 
 class Settings:
