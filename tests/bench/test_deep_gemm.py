@@ -81,20 +81,24 @@ def product(out: tp.DType = tp.bfloat16) -> operands.BlockwiseOperands:
 
 def test_its_result_is_the_product(installed: None) -> None:
     x = product()
-    ((name, (launch, results)),) = x.other_peers().items()
+    able, missing = x.other_peers()
+    ((name, (launch, results)),) = able.items()
+    assert missing == {}
     assert name == "DeepGEMM"
     launch(1)
     assert x.check(results, 1).right
 
 
 def test_it_writes_bfloat16_only(installed: None) -> None:
-    assert product(tp.float32).other_peers() == {}
+    assert product(tp.float32).other_peers() == ({}, {"DeepGEMM": "it writes bfloat16"})
 
 
-def test_without_it_nothing_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_it_the_reason_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deep_gemm", None)
     on_the_host(monkeypatch)
-    assert product().other_peers() == {}
+    able, missing = product().other_peers()
+    assert able == {}
+    assert "deep_gemm" in missing["DeepGEMM"]
 
 
 def test_a_product_that_it_refuses(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +106,7 @@ def test_a_product_that_it_refuses(installed: None, monkeypatch: pytest.MonkeyPa
         raise RuntimeError("Assertion error: n % 8 == 0")
 
     monkeypatch.setattr(sys.modules["deep_gemm"], "fp8_gemm_nt", refuses)
-    assert product().other_peers() == {}
+    assert product().other_peers() == ({}, {"DeepGEMM": "Assertion error: n % 8 == 0"})
 
 
 def groups(form: str, split: str, m: int = 384) -> grouped_blockwise.GroupedBlockwiseOperands:

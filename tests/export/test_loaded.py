@@ -6,6 +6,7 @@ import ctypes
 import math
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -178,6 +179,14 @@ def test_launches_on_tensors_that_are_alike_are_checked_once(
     assert len(checked) == 5
     launch(0x3000, 0x7000, gap=3)
     assert len(checked) == 5
+    x, out = OfTorch(0x1000, (9, 64)), OfTorch(0x9000, (9, 64))
+    kernel.launch(x=x, out=out, stream=7)
+    kernel.launch(out=out, x=x, stream=7)
+    assert len(checked) == 6
+    gone = weakref.ref(x)
+    checked.clear()
+    del x
+    assert gone() is None, "a launcher keeps the array that it was made for"
     with pytest.raises(tp.BindError, match="is exported for float32, got float16"):
         kernel.launch(x=OfTorch(0x1000, (41, 64), "<f2"), out=OfTorch(0x9000, (41, 64)))
 

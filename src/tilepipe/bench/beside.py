@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tilepipe.bench import timing
-from tilepipe.bench.report import Check, Table, geometric_mean, worse
+from tilepipe.bench.report import Check, Table, absences, geometric_mean, worse
 from tilepipe.bench.timing import Step
 
 OURS = "tilepipe"
@@ -164,7 +164,7 @@ def _notes(lines: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
                 f"{peer} / ours: geometric mean {geometric_mean(met.values()):.3f}, worst"
                 f" {met[worst]:.3f} at {worst}"
             )
-    yield from _absences(lines)
+    yield from absences([(line.contest.problem, line.missing) for line in lines])
     if lines:
         spread = max(max(line.spreads.values()) for line in lines)
         yield f"spread (half the interquartile range): at most {spread:.1%}"
@@ -173,20 +173,6 @@ def _notes(lines: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
             if not check.right:
                 text = f"relative error {check.rel_error:.1e}, largest {check.max_error:.1e}"
                 yield f"WRONG: {name} at {line.contest.problem}: {text}"
-
-
-def _absences(lines: Sequence[Line]) -> Iterator[str]:
-    """A sentence for each reason why peers are missing, with the problems unless those are all."""
-    where: dict[tuple[str, str], list[str]] = {}
-    for line in lines:
-        for peer, reason in line.missing.items():
-            where.setdefault((peer, reason), []).append(line.contest.problem)
-    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (peer, reason), problems in where.items():
-        alike.setdefault((reason, tuple(problems)), []).append(peer)
-    for (reason, there), names in alike.items():
-        at = "" if len(there) == len(lines) else f" at {'; '.join(there)}"
-        yield f"no {', '.join(names)}{at}: {reason}"
 
 
 def as_json(line: Line) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from tilepipe.bench import timing
 
 NAME = "DeepGEMM"
+WRITES = "it writes bfloat16"
 ROWS = 128  # what a group's rows must be a multiple of where groups follow each other
 
 

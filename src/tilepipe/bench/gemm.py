@@ -140,7 +140,7 @@ def measure(
 ) -> list[Line]:
     """One line for each regime. What the timed launches wrote is what is verified."""
     made = operands(problem, seed)
-    others = made.other_peers()
+    others, missing = made.other_peers()
     results = {"peer": made.peer_c, "ours": made.c} | {name: c for name, (_, c) in others.items()}
 
     def wipe() -> None:
@@ -155,7 +155,7 @@ def measure(
         | {name: launch for name, (launch, _) in others.items()},
         wipe,
         lambda side, i: made.check(results[side], i),
-        {},
+        missing,
     )
     name = f"{problem.m}×{problem.n}×{problem.k}"
     contest = beside.Contest(name, problem_json(problem), flop(problem), lambda: sides)
@@ -172,6 +172,7 @@ def measure(
             line.checks["peer"],
             line.checks["ours"],
             {name: Side(line.us[name], line.spreads[name], line.checks[name]) for name in others},
+            line.missing,
         )
         for line in beside.measure(contest, regimes, repeats, step)
     ]

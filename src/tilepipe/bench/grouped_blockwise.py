@@ -126,7 +126,7 @@ class GroupedBlockwiseOperands(Fp8GroupOperands[GroupedBlockwiseProblem]):
 
     def _deep_gemm(self) -> timing.Launch | str:
         if self.problem.out_dtype is not tp.bfloat16:
-            return "it writes bfloat16"
+            return deep_gemm.WRITES
         operands = self.a, self.a_scales, self.b, self.b_scales, self.c[deep_gemm.NAME]
         try:
             if self.batch:

@@ -112,11 +112,11 @@ class Operands:
             else:
                 torch.addmm(self.source[i], a, b, beta=BETA, **options, out=c)
 
-    def other_peers(self) -> dict[str, tuple[timing.Launch, list[Any]]]:
-        """Further peers that are installed and can solve the problem: a launch, and the results of
-        all sets.
+    def other_peers(self) -> tuple[dict[str, tuple[timing.Launch, list[Any]]], dict[str, str]]:
+        """Further peers: of those that can solve the problem a launch and the results of all sets,
+        and of the others the reason.
         """
-        return {}
+        return {}, {}
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
@@ -196,18 +196,18 @@ class BlockwiseOperands(Operands):
             output_dtype=self.c[i].dtype,
         )
 
-    def other_peers(self) -> dict[str, tuple[timing.Launch, list[Any]]]:
-        """DeepGEMM, which writes bfloat16."""
+    def other_peers(self) -> tuple[dict[str, tuple[timing.Launch, list[Any]]], dict[str, str]]:
+        """DeepGEMM."""
         m, n, out = self.problem.m, self.problem.n, self.problem.out_dtype
         if out is not tp.bfloat16:
-            return {}
+            return {}, {deep_gemm.NAME: deep_gemm.WRITES}
         results = allocated((m, n), "row", out, self.sets, math.nan)
         try:
             launch = deep_gemm.product(self.a, self.a_scale, self.b, self.b_scale, results)
             launch(0)
-        except (ImportError, RuntimeError):  # not there, or not for the problem
-            return {}
-        return {deep_gemm.NAME: (launch, results)}
+        except (ImportError, RuntimeError) as error:  # not there, or not for the problem
+            return {}, {deep_gemm.NAME: str(error).splitlines()[0]}
+        return {deep_gemm.NAME: (launch, results)}, {}
 
     def _added(self) -> int:
         """Each block's sum is added in float32."""

@@ -5,7 +5,7 @@ figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -51,7 +51,7 @@ class Side:
 @dataclass(frozen=True)
 class Line:
     """One problem in one regime: medians in microseconds, the spreads beside them relative.
-    `others`: further peers, by name.
+    `others`: further peers, by name. `missing`: those that could not solve the problem, and why.
     """
 
     problem: Problem
@@ -65,6 +65,7 @@ class Line:
     peer_check: Check
     ours_check: Check
     others: Mapping[str, Side] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -182,6 +183,7 @@ def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) ->
     notes = [
         *verdicts(mine, suite.target),
         *(_against(mine, name) for name in others),
+        *absences([(shape_text(line.problem), line.missing) for line in mine]),
         *wrong(mine, peer),
     ]
     title, groups = f"{suite.title}, {regime}", (2, 2, 1, *(2 for _ in others), 1)
@@ -220,6 +222,23 @@ def _against(lines: Sequence[Line], other: str) -> str:
         f"{other} / ours: geometric mean {mean:.3f}; worst {worst.ratio_to(other):.3f} at"
         f" {shape_text(worst.problem)}"
     )
+
+
+def absences(missing: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """A sentence for each reason why peers are missing, with the problems unless those are all.
+
+    `missing`: of each problem, the peers and why.
+    """
+    where: dict[tuple[str, str], list[str]] = {}
+    for problem, peers in missing:
+        for peer, reason in peers.items():
+            where.setdefault((peer, reason), []).append(problem)
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (peer, reason), problems in where.items():
+        alike.setdefault((reason, tuple(problems)), []).append(peer)
+    for (reason, there), names in alike.items():
+        at = "" if len(there) == len(missing) else f" at {'; '.join(there)}"
+        yield f"no {', '.join(names)}{at}: {reason}"
 
 
 def _verdict(value: float, wanted: float | None) -> str:
@@ -271,6 +290,7 @@ def as_json(line: Line) -> dict[str, Any]:
         "peer_error": asdict(line.peer_check),
         "ours_error": asdict(line.ours_check),
         "others": {name: asdict(side) for name, side in line.others.items()},
+        "missing": dict(line.missing),
     }
 
 

@@ -1,7 +1,7 @@
 """Tables of a benchmark on a terminal: as wide as it is, with every cell whole.
 
 A table that is too wide is changed step by step until it fits. Headers break into lines; words that
-all rows begin a problem with move into the title; long texts, such as configurations, move below
+the problems of all rows have move into the title; long texts, such as configurations, move below
 and leave a letter behind; and at last the table becomes several, each with the first column.
 """
 

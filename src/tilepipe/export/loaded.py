@@ -95,7 +95,7 @@ class ExportedKernel:
                 driver, or no GPU.
         """
         key = _known_by(arguments)
-        launcher = self._checked.get(key) if key is not None else None
+        launcher = self._kept(self._checked, key) if key is not None else None
         if launcher is None:
             launch = self._launch(arguments)
             ordinal = interop.device_of(
@@ -171,12 +171,18 @@ class ExportedKernel:
                 key.append((arg.shape, strides[name]))
             else:
                 key.append(repr(arg))  # 0.0 and -0.0 are equal
-        found = self._launchers.get(tuple(key))
+        found = self._kept(self._launchers, tuple(key))
         if found is None:
             function = self._function(ordinal)
             found = Launcher(launch, self._compiled, function, strides, self._passed)
             self._keep(self._launchers, tuple(key), found)
         return found
+
+    def _kept(self, known: OrderedDict[object, Launcher], key: object) -> Launcher | None:
+        with self._lock:
+            if key in known:
+                known.move_to_end(key)  # the least recently used one is dropped
+            return known.get(key)
 
     def _keep(self, known: OrderedDict[object, Launcher], key: object, launcher: Launcher) -> None:
         with self._lock:
@@ -235,7 +241,7 @@ def _known_by(arguments: Mapping[str, Any]) -> tuple[object, ...] | None:
     None where an array is not a PyTorch tensor on a GPU; such launches are checked each time.
     """
     found: list[object] = []
-    for name, x in arguments.items():
+    for name, x in sorted(arguments.items()):
         if isinstance(x, int | float):
             found += name, repr(x)  # 1, True and 1.0 are equal, 0.0 and -0.0 are
         elif interop.is_torch(x) and x.is_cuda:

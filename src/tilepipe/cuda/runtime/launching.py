@@ -138,7 +138,10 @@ class Launcher:
         self._grid = launch.grid
         self._cooperative = launch.kernel.cooperative
         self._configs: dict[int, Any] = {}  # by stream
-        self._args = launch.args
+        # Not the arguments themselves: a launcher is kept, and would keep arrays alive.
+        args = launch.args
+        self._shapes = {n: arg.shape for n, arg in args.items() if isinstance(arg, TensorArg)}
+        self._numbers = {n: arg for n, arg in args.items() if not isinstance(arg, TensorArg)}
         self._strides = strides
         self._arguments = arguments(launch.kernel) if passed is None else passed
         self._packed: OrderedDict[tuple[int, ...], Packed] = OrderedDict()
@@ -241,14 +244,13 @@ class Launcher:
     def _form(self, argument: Argument) -> TiledMap:
         param = argument.param
         assert isinstance(param, TensorParam)
-        arg = self._args[param.name]
-        assert isinstance(arg, TensorArg)
         strides = self._strides[param.name]
-        return tiled_map(param, arg.shape, [s * 8 // param.dtype.bits for s in strides])
+        return tiled_map(
+            param, self._shapes[param.name], [s * 8 // param.dtype.bits for s in strides]
+        )
 
     def _value(self, argument: Argument, addresses: dict[str, int]) -> Any:
         name, dtype = argument.param.name, argument.param.dtype
-        arg = self._args[name]
         if argument.kind == "data":
             if (
                 isinstance(argument.param, TensorParam)
@@ -263,11 +265,11 @@ class Launcher:
         if argument.kind == "stride":
             return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)
         if argument.kind == "shape":
-            assert isinstance(arg, TensorArg)
-            return ctypes.c_int32(arg.shape[argument.axis])
-        if isinstance(arg, TensorArg):
+            return ctypes.c_int32(self._shapes[name][argument.axis])
+        if name in self._shapes:
             raise BindError(f"parameter '{name}' is a {dtype}, got an array")
         c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # small floats are held as float32
+        arg = self._numbers[name]
         return c_type(float(np.float32(arg)) if dtype.is_float else int(arg))
 
 
