@@ -19,7 +19,8 @@ import numpy as np
 from gemm_model import REGIMES, Ints, Measured, judge_all, read
 from gemm_shapes import judged
 from tilepipe.kernels.gemm import times_data
-from tilepipe.kernels.gemm.times import H200, PRODUCT_TRAITS, Constants, Floats
+from tilepipe.kernels.gemm.times import PRODUCT_TRAITS, Floats
+from tilepipe.kernels.gemm.times_constants import H200, Constants
 
 SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the model counts
 NEAR = 6.0  # how much more the times of fast configurations count than those of slow ones

@@ -24,7 +24,8 @@ from gemm_configs import config, text
 from gemm_shapes import Shape, judged
 from tilepipe.kernels.gemm.heuristics import ranked
 from tilepipe.kernels.gemm.model import Problem
-from tilepipe.kernels.gemm.times import H200, Constants, Facts, Floats, Settings, Table
+from tilepipe.kernels.gemm.times import Facts, Floats, Settings, Table
+from tilepipe.kernels.gemm.times_constants import H200, Constants
 
 REGIMES = "burst", "steady"
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -17,7 +17,8 @@ import numpy as np
 from gemm_model import REGIMES, Measured, Times, read
 from gemm_shapes import judged
 from tilepipe.description import svg
-from tilepipe.kernels.gemm.times import H200, Floats
+from tilepipe.kernels.gemm.times import Floats
+from tilepipe.kernels.gemm.times_constants import H200
 
 WIDTH, LEFT, RIGHT, TOP, HIGH, GAP, BOTTOM = 760, 52, 16, 44, 230, 34, 44
 FLOP = 1e6, 1e13

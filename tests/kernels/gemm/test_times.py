@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+import re
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.gemm import heuristics
+from tilepipe.kernels.common.tiling import slices_of_slot, store_width
+from tilepipe.kernels.gemm import heuristics, times_constants
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm.model import off_line, predicted_us
-from tilepipe.kernels.gemm.times import H200, Constants, Facts, Floats, Settings, Table
+from tilepipe.kernels.gemm.model import L2_BYTES, off_line, predicted_us
+from tilepipe.kernels.gemm.times import Facts, Floats, Settings, Table
+from tilepipe.kernels.gemm.times_constants import H200, Constants
 
 SHAPES = ((64, 64, 64), (2304, 2304, 2304), (16, 5120, 2880), (7000, 5000, 3000), (100, 8, 8))
 
@@ -109,6 +113,73 @@ def test_odd_extents_take_what_their_padded_copies_take(
         for extent in (odd, 3008)
     )
     assert fp8 == pytest.approx(padded_fp8, rel=0.01)
+
+
+def by_the_equation(cfg: GemmConfig, problem: Problem, c: Constants) -> tuple[float, float]:
+    """What stands at the head of `times_constants`, without corrections, for operands on lines."""
+    m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
+    rows, cols = m / (cfg.bm * cfg.cluster), n / (cfg.bn * cfg.cluster_n)
+    size, k_bytes = cfg.cluster_size, cfg.bk * 2
+    tiles = math.ceil(rows) * math.ceil(cols)
+    waves = math.ceil(tiles / tp.H200.resident_clusters(size))
+    ctas = tiles / waves * size
+    steps = math.ceil(problem.k / (cfg.bk * cfg.split_k))
+    a, b = k_bytes * cfg.bm / cfg.cluster_n, k_bytes * cfg.bn / cfg.cluster
+    inputs, results = 2 * problem.k * (m + n), 2 * m * n
+    new = inputs / (tiles * steps * size * (a + b))
+
+    pingpong = cfg.schedule == "pingpong"
+    cycles = k_bytes / 32 * cfg.bm / 64 * cfg.bn / 2
+    mma = cycles / c.tensor_mhz * (c.pingpong if pingpong else 1)
+    loaded = a * (1 + c.outside * (1 - rows / math.ceil(rows)))
+    loaded += b * (1 + c.outside * (1 - cols / math.ceil(cols)))
+    load = loaded * (1 / c.sm_loads + ctas / c.chip_loads + new * c.missed / c.sm_loads)
+    later = 1.0 if size == 1 or cfg.split_k > 1 else c.later[size > 2]
+    wait = (c.latency + c.far * new) * later / (cfg.stages - 1)
+    step = (mma**8 + load**8 + wait**8) ** (1 / 8)
+    step *= {1: 1.0, 2: c.pair}.get(size, c.quad)
+
+    width = store_width(tp.bfloat16, cfg)
+    boxes = cfg.rows / 64 * cfg.bn / cfg.split_k / width
+    filled = math.ceil(boxes / slices_of_slot(tp.bfloat16, cfg))
+    store = c.store * cfg.bm * cfg.bn / (128 * 256) + c.slice * filled + c.box * boxes
+    hidden = c.hidden if pingpong else 0.0
+    once = 0.0 if size == 1 else c.join[size > 2]
+    if cfg.split_k > 1:
+        once = c.split[cfg.split_k.bit_length() - 2]
+    body = waves * (steps * step + store * (1 - hidden) + c.wave) + store * hidden + c.start + once
+
+    again = sum(
+        x * min(1, x / L2_BYTES)
+        for x, readers in ((2 * m * problem.k, n), (2 * n * problem.k, m))
+        if readers > 256
+    )
+    memory = (inputs + c.written * results) / c.dram + again / c.again
+    memory *= 1 + c.idle * (1 - ctas / tp.H200.sms)
+    stored = k_bytes * (cfg.bm + cfg.bn)
+    power = cycles / c.mma_power + stored / c.fill_power + (a + b) / c.load_power
+    power = tiles * steps * size * power + (inputs + results) / c.dram_power
+    pause = (body**4 + memory**4) ** (1 / 4)
+    return pause, (pause**4 + power**4) ** (1 / 4)
+
+
+@pytest.mark.parametrize("shape", [(2048, 4096, 4096), (100, 2944, 8192), (8192, 256, 640)])
+def test_times_are_those_of_the_equation_in_the_docstring(
+    shape: tuple[int, int, int], configs: list[GemmConfig]
+) -> None:
+    some, problem, constants = configs[::7], Problem(*shape), replace(H200, corrections={})
+    assert {1, 2, 4} <= {cfg.cluster_size for cfg in some}
+    assert {1, 2, 4} <= {cfg.split_k for cfg in some}
+    found = times(some, problem, constants)
+    expected = np.array([by_the_equation(cfg, problem, constants) for cfg in some]).T
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_each_constant_has_its_place_in_the_equation_and_a_meaning() -> None:
+    equation, meanings = times_constants.__doc__ or "", Constants.__doc__ or ""
+    for field in fields(Constants):
+        assert re.search(rf"\b{field.name}\b", equation), field.name
+        assert re.search(rf"^ {{8}}{field.name}: \S.*", meanings, re.M), field.name
 
 
 def test_rows_outside_of_the_operand_take_time() -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilepipe as tp
-from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, store_width
 from tilepipe.kernels.gemm import model_data
 from tilepipe.kernels.gemm.config import GemmConfig
 
 SLOT_BYTES = BLOCK_ROWS * 128
 MMA_K_BYTES = 32  # of K in one wgmma
+TMA_PITCH = 16  # bytes of which the distance of rows is a multiple
 BARRIERS = 1024  # bytes left for mbarriers and alignment
 
 
@@ -52,23 +52,32 @@ def smem_bytes(cfg: Sm90Tiling, dtype: tp.DType) -> int:
 
 @dataclass(frozen=True)
 class Model:
-    """Constants of the model of a GEMM's time on a chip. Microseconds, and bytes a microsecond.
+    """Constants of the older model, for one chip. Times are microseconds; rates are for each
+    microsecond; factors multiply a time and have no unit. The equation is `predicted_us`.
 
     Attributes:
-        start: of a launch. wave: of each tile that a CTA works on, beside the rest.
-        tensor_mhz: clock of the tensor cores. one, three, pingpong: how much longer their work
-            takes with 1 and 3 consumers, or ping-pong.
-        fill: into one SM's shared memory. chip_loads: from L2, to all SMs. pair, quad: how much
-            longer a K tile takes in clusters of 2 and 4.
-        skew: how much longer loads take of rows that are 16, 32 or 64 bytes off a 128-byte line.
-        latency: of a load, divided by the stages in flight.
-        dram: A, B and C once, and A and B a second time where several CTAs read them and L2 does
-            not hold them. idle: how much longer with no SM at work.
-        store: of an epilogue of 128 × 256. slice: of 64 rows of it. skewed_store: how much longer,
-            where rows of C are 16 or 32 bytes off a line. hidden: part of it that ping-pong hides.
-            extras: how much longer with scales, bias, ...
-        single, triple: factors for 1 and 3 consumers. join: more, of a cluster of 2. split: more,
-            of exchanging sums between 2 and 4 CTAs.
+        start: µs that each launch takes besides the rest.
+        wave: µs that each wave of tiles takes besides the rest.
+        tensor_mhz: cycles of the tensor cores in a microsecond.
+        one, three: factors of the wgmmas' time with 1 consumer, and with 3; with 2 it is 1.
+        pingpong: factor of the wgmmas' time with schedule "pingpong".
+        fill: bytes that are written to the shared memory of one SM.
+        chip_loads: bytes that all SMs together load from L2.
+        pair, quad: factors of a step along K in clusters of 2 CTAs, and of 4.
+        skew: factors of the loads where rows of A and B start 16, 32 or 64 bytes off a line of 128
+            bytes; where they start on one, it is 1.
+        latency: µs of a load, which the stages in flight share.
+        dram: bytes that memory delivers or takes: of A, B and C once, and of A and B a second time
+            where several CTAs read them and L2 does not hold them.
+        idle: how many times its own time is added to that of memory if no SM were at work.
+        store: µs of an epilogue of 128 × 256 elements.
+        slice: µs of each store of a warpgroup, of 64 rows.
+        skewed_store: factor of the epilogue where rows of C start 16 or 32 bytes off a line.
+        hidden: part of each epilogue but the last that runs beside the next tile with ping-pong.
+        extras: factor of the epilogue with scales, a bias, a source or an activation.
+        single, triple: factors of all steps and epilogues with 1 consumer, and with 3.
+        join: µs that a launch takes longer in clusters of 2 CTAs.
+        split: µs that a launch takes longer because 2, or 4, CTAs exchange their sums.
     """
 
     start: float
@@ -114,7 +123,7 @@ def off_line(row_bytes: int) -> int:
     TMA wants a pitch of whole 16 bytes, so operations copy other operands to rows that are padded
     to that, and write other results to such rows: the pitch is that of the padded rows.
     """
-    pitch = -(-row_bytes // ALIGNMENT) * ALIGNMENT
+    pitch = -(-row_bytes // TMA_PITCH) * TMA_PITCH
     return min((pitch & -pitch).bit_length() - 5, 3)
 
 

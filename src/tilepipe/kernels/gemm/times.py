@@ -1,6 +1,6 @@
-"""What the GEMM takes on Hopper, by a model that is fitted to measurements: waves of tiles, each as
-long as the slowest of the tensor cores and the ways to them, and its epilogue; and what the power
-limit allows.
+"""How long the GEMM takes on Hopper, by a model that is fitted to measurements. Its equation stands
+in `times_constants`: waves of tiles, each with steps that take as long as the slowest of the tensor
+cores and the loads, and with an epilogue; memory; and what the power limit allows.
 
 All of it is arithmetic on arrays of one element for each configuration: choosing from hundreds of
 them takes some forty operations of NumPy. `model` is the older and coarser one, of one
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,78 +18,13 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.kernels.common.tiling import BLOCK_ROWS, Sm90Tiling, slices_of_slot, store_width
-from tilepipe.kernels.gemm import times_data
 from tilepipe.kernels.gemm.model import L2_BYTES, MMA_K_BYTES, Problem, off_line
+from tilepipe.kernels.gemm.times_constants import H200, Constants
 
 PRODUCT_TRAITS = 6
 NARROW = 256  # rows or columns of C that one row of tiles has
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Constants:
-    """Constants of the model of a GEMM's time on a chip. Microseconds, and bytes a microsecond.
-
-    Attributes:
-        start: of a launch. wave: of each tile that a CTA works on, beside the rest.
-        tensor_mhz: clock of the tensor cores. pingpong: how much longer their work takes with
-            ping-pong. pair, quad: how much longer a K tile takes in clusters of 2 and of 4 or 8.
-        sm_loads, chip_loads: into the shared memory of one SM, of all. missed: how much longer
-            loads take that L2 does not hold. outside: how much longer, of rows that lie outside of
-            the operand. skew: how much longer, of rows that are 16, 32 or 64 bytes off a 128-byte
-            line.
-        latency: of a load, divided by the stages in flight. far: more, of one that L2 does not
-            hold. later: how much longer, in clusters of 2 and of 4, whose CTAs wait for each other.
-        dram: of A and B, from memory. written: how much longer C takes. again: of what several CTAs
-            read and L2 may have lost. idle: how much longer with no SM at work.
-        store: of an epilogue of 128 × 256. slice: of 64 rows of it. box:
-            of each TMA store. skewed_store: how much longer,
-            where rows of C are 16 or 32 bytes off a line. hidden: part of it that ping-pong hides,
-            together with the ends of tiles. extras: how much longer with scales, bias, ...
-        join: more, of clusters of 2, and of 4. split: more, of exchanging sums between 2, 4 and 8
-            CTAs.
-        mma_power, fill_power, load_power, dram_power: what the power limit lets through where
-            nothing else takes power: cycles of the tensor cores; bytes that are written to shared
-            memory; bytes from L2; bytes from and to memory.
-        corrections: what part the times differ from all this: for each trait of a configuration
-            (`traits`) its weights for `Facts.traits`.
-    """
-
-    start: float
-    wave: float
-    tensor_mhz: float
-    pingpong: float
-    pair: float
-    quad: float
-    sm_loads: float
-    chip_loads: float
-    missed: float
-    outside: float
-    skew: tuple[float, float, float]
-    latency: float
-    far: float
-    later: tuple[float, float]
-    dram: float
-    written: float
-    again: float
-    idle: float
-    store: float
-    slice: float
-    box: float
-    skewed_store: float
-    hidden: float
-    extras: float
-    join: tuple[float, float]
-    split: tuple[float, float, float]
-    mma_power: float
-    fill_power: float
-    load_power: float
-    dram_power: float
-    corrections: dict[str, tuple[float, ...]]
-
-
-H200 = Constants(**times_data.H200)  # type: ignore[arg-type]  # a dict of several kinds
 
 
 def traits(cfg: Sm90Tiling) -> dict[str, float]:
@@ -112,14 +46,19 @@ def traits(cfg: Sm90Tiling) -> dict[str, float]:
 
 
 class Facts(NamedTuple):
-    """What the model asks of a product: numbers, or, of several, arrays.
+    """What the model needs to know of a product: numbers, or, of several products, arrays.
 
     Attributes:
-        extents: rows and columns of C, one above the other. loads_off: how far rows of A and B are
-            from 128-byte lines: 0 for 16 bytes, 1 for 32, 2 for 64, 3 where they are not.
-            stores_off: True if rows of C are 16 or 32 bytes off. inputs, results: bytes of A and B,
-            and of C. again: bytes that several CTAs read and L2 may have lost. traits: what the
-            corrections know of the product, an element each.
+        extents: rows and columns of C, one above the other.
+        k: elements that are multiplied for each element of C.
+        batch: how many such products the launch computes.
+        loads_off: how far rows of A and B start from lines of 128 bytes: `model.off_line`.
+        stores_off: True if rows of C start 16 or 32 bytes off a line of 128 bytes.
+        inputs: bytes of A and B.
+        results: bytes of C.
+        again: bytes of A and B that are loaded from memory a second time: of an operand that
+            several rows or columns of tiles read, the more, the larger it is than `L2_BYTES`.
+        traits: what the corrections depend on, an element for each trait of the product.
     """
 
     extents: Floats
@@ -161,13 +100,24 @@ def _scaled(extent: int) -> float:
 
 
 class Settings:
-    """What the model asks of configurations: arrays with an element for each.
+    """What the model needs to know of configurations: arrays with an element for each.
 
     Attributes:
-        extents: rows and columns of C that a cluster works on at a time. parts: bytes of A and of B
-            that each CTA loads in a step. k: elements of K of a step of all its CTAs. size: CTAs of
-            a cluster. resident: clusters that run at once. mma: cycles of the tensor cores in a
-            step.
+        extents: rows and columns of C that a cluster works on at a time.
+        parts: bytes of A and of B that each CTA loads in a step; others of its cluster load the
+            rest of its tiles, by multicast.
+        k: elements of K that a cluster multiplies in a step.
+        size: CTAs of a cluster.
+        resident: clusters that run at once.
+        mma: cycles of the tensor cores in a step.
+        filled: bytes of A and B that a step writes to the shared memory of a CTA.
+        stages: of the ring of loads.
+        pingpong: True with schedule "pingpong".
+        area: elements of C that a CTA works on at a time.
+        boxes: TMA stores of a warpgroup in an epilogue.
+        slices: store slots that a warpgroup fills in an epilogue.
+        splits: the binary logarithm of split_k.
+        traits: what the corrections depend on: `traits` of each.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The constants of `times.Constants` for each chip, fitted to measurements on it.
+"""The constants of `times_constants.Constants` for each chip, fitted to measurements on it.
 
-Written by `python benchmarks/gemm_model.py fit benchmarks/gemm_times.jsonl --write CHIP`: change
-them there. They explain times, and are no properties of the chip.
+Written by `python benchmarks/gemm_fit.py benchmarks/gemm_times.jsonl --write CHIP`: change them
+there. They explain times, and are no properties of the chip.
 """
 
 from __future__ import annotations
