@@ -100,7 +100,7 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     """Marks the cases of a test. Of what is `sampled(n, suite=m)`, all but an n-th of the cases is
-    slow, and all but an m-th is for `make test-all`; with `classes=`, a function from the
+    slow, and all but an m-th is for `make test-all`; a slow test is `sampled(suite=m)`. With `classes=`, a function from the
     parameters of a case to its classes, `make test` keeps one case of each class. Of any other test
     with more than a few cases, all but a sixteenth is slow. `ranked` says which.
 
@@ -120,7 +120,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     order, classes = ranked(
         cases, lambda case: classes_of(**case.params), lambda case: f"{test.nodeid}[{case.id}]"
     )
-    quick = sampled.args[0] if sampled else EVERY if len(cases) > FEW else 1
+    count = sampled.args[0] if sampled and sampled.args else None
+    if count is not None and test.get_closest_marker("slow"):
+        raise pytest.UsageError(
+            f"{test.nodeid} is slow, so no case of it is quick: sampled(suite=m), without {count}"
+        )
+    quick = count or (EVERY if len(cases) > FEW else 1)
     for case in order[ceil(len(cases) / quick) :]:
         case.marks.append(pytest.mark.slow.mark)
     for case in order[max(ceil(len(cases) / options.get("suite", 1)), classes) :]:

@@ -72,6 +72,13 @@ def test_a_sample_is_made_and_the_rest_is_not() -> None:
     assert [n for n, _ in made("not slow and not thorough", 20, sampled)] == quick
 
 
+def test_a_slow_test_is_sampled_for_the_suite_alone() -> None:
+    found = made("not thorough", 20, pytest.mark.slow, pytest.mark.sampled(suite=4))
+    assert len(found) == 5
+    with pytest.raises(pytest.UsageError, match=r"test.py::test is slow.*without 10"):
+        made("not thorough", 20, pytest.mark.slow, pytest.mark.sampled(10, suite=4))
+
+
 def test_of_an_unmarked_test_a_sixteenth_is_quick_and_two_cases_are_few() -> None:
     assert len(made("not slow", 33)) == 3
     assert len(made("not slow", 2)) == 2

@@ -148,7 +148,6 @@ def measured(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "problem",
     [

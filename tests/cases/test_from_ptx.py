@@ -35,7 +35,7 @@ def classes(key: str, case: Any, arch: str, seed: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(600, suite=60, classes=classes)
+@pytest.mark.sampled(suite=60, classes=classes)
 @pytest.mark.parametrize("seed", [0, 2])
 @pytest.mark.parametrize(
     ("key", "case", "arch"), CASES, ids=[f"{key} {arch}" for key, _, arch in CASES]

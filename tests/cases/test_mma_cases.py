@@ -24,7 +24,7 @@ def test_the_simulator_multiplies_like_numpy(case: Case) -> None:
     assert np.abs(reference).max() > 1
 
 
-@pytest.mark.sampled(13, suite=13, classes=by_name)
+@pytest.mark.sampled(suite=13, classes=by_name)
 @pytest.mark.slow
 @EVERY
 def test_the_printed_code_compiles_to_the_instruction(case: Case) -> None:

@@ -75,7 +75,7 @@ def asks(kernel: Kernel) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(43, suite=1000, classes=by_words)
+@pytest.mark.sampled(suite=1000, classes=by_words)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_of_every_op(case: Any) -> None:
     """`make test-all` adds other values of the same settings, and each shape with each dtype."""
@@ -92,7 +92,6 @@ def test_a_kernel_of_every_op(case: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example(name: str) -> None:
     verdict = load(EXAMPLES / f"{name}.py")(0).check(bounds=BOUNDS)

@@ -40,7 +40,7 @@ def block(number: int) -> range:
     return range(BLOCK * number, BLOCK * (number + 1))
 
 
-@pytest.mark.sampled(24, suite=24)
+@pytest.mark.sampled(suite=24)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(48))
 def test_the_three_ways_agree(number: int) -> None:
@@ -59,7 +59,7 @@ def test_the_three_ways_agree_on_what_shrinks(program: Program) -> None:
     assert not disagreement(program)
 
 
-@pytest.mark.sampled(24, suite=24)
+@pytest.mark.sampled(suite=24)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
@@ -74,7 +74,7 @@ def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
         )
 
 
-@pytest.mark.sampled(12, suite=12)
+@pytest.mark.sampled(suite=12)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
@@ -108,7 +108,7 @@ def test_what_a_simulated_run_ends_in_is_among_what_the_model_finds(number: int)
             )
 
 
-@pytest.mark.sampled(12, suite=12)
+@pytest.mark.sampled(suite=12)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(12))
 def test_no_seed_fails_what_is_verified(number: int) -> None:
@@ -127,7 +127,7 @@ def test_the_same_program_has_the_same_verdict_and_counterexample() -> None:
         assert [timeless(v) for v in first] == [timeless(v) for v in again], program
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_each_family_has_right_programs_and_wrong_ones(family: object) -> None:

@@ -47,7 +47,7 @@ SETS = [
 ]
 
 
-@pytest.mark.sampled(12, suite=12)
+@pytest.mark.sampled(suite=12)
 @pytest.mark.parametrize("number", range(12))
 def test_no_verdict_is_wrong(number: int) -> None:
     """Five kernels in `make test`; `make test-all` adds 55."""
@@ -57,7 +57,7 @@ def test_no_verdict_is_wrong(number: int) -> None:
         assert not outcome.violation, f"{outcome.mistake}: {outcome.violation}\n{kernel.script()}"
 
 
-@pytest.mark.sampled(6, suite=6)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("number", range(6))
 def test_reductions_change_no_verdict(number: int) -> None:
     """One kernel in `make test`; `make test-all` adds five."""

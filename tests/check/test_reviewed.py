@@ -239,7 +239,6 @@ CASES = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_way_finds_it(case: Case) -> None:
     for (explore, reductions), verdict in zip(WAYS, every_way(case.wrong()), strict=True):

@@ -356,7 +356,6 @@ def test_an_argument_without_a_type_is_guessed(file: Path, tilepipe: Call) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("args", "words"),
     [

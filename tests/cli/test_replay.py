@@ -337,7 +337,6 @@ def without(name: str) -> Callable[[str], str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("change", "words"),
     [

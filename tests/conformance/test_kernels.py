@@ -30,7 +30,6 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_is_verified(case: Case) -> None:
     """Over all interleavings: the flat forms, the tries and the copies that no shipped kernel uses,
@@ -53,7 +52,6 @@ def test_compiles(case: Case, arch: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_uses_the_members_that_name_it(case: Case) -> None:
     named = {

@@ -25,7 +25,6 @@ def test_there_are_sixteen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", EXAMPLES, ids=lambda case: case.name)
 def test_gives_what_numpy_gives(case: Case) -> None:
     for seed in range(4):
@@ -43,7 +42,6 @@ def test_is_verified(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS]
 )

@@ -81,7 +81,6 @@ def test_tests_that_fail_while_copies_are_on_their_way_are_no_endless_loop(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_without_a_loss(name: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")

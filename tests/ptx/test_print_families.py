@@ -94,7 +94,7 @@ def exact(family: Family) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1000, suite=1000, classes=classes)
+@pytest.mark.sampled(suite=1000, classes=classes)
 @pytest.mark.parametrize("seed", [0, 3, 7])
 @pytest.mark.parametrize("family", FAMILY_LIST, ids=lambda f: f"{f.key} {f.name}")
 def test_the_print_of_a_family_computes_what_numpy_computes(
@@ -109,7 +109,7 @@ def test_the_print_of_a_family_computes_what_numpy_computes(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1000, suite=1000, classes=lambda family: [exact(family)])
+@pytest.mark.sampled(suite=1000, classes=lambda family: [exact(family)])
 @pytest.mark.parametrize("family", FAMILY_LIST, ids=lambda f: f"{f.key} {f.name}")
 def test_fractions_are_within_the_bounds(family: Family) -> None:
     case = family.case()
@@ -119,7 +119,7 @@ def test_fractions_are_within_the_bounds(family: Family) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_print_of_an_example_computes_what_the_simulator_computes(path: Path) -> None:
     """The example itself compares the simulator's result with NumPy's."""

@@ -178,7 +178,6 @@ def test_ctas_that_compete_for_a_tile_are_explored(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kernel", "given", "ring", "phases"),
     [

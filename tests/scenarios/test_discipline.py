@@ -64,7 +64,6 @@ def test_j1_ring_with_produced_and_consumed_barriers(slots: int, n: int) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("slots", "n"), [(2, 3), (2, 9), (4, 5), (8, 17), (16, 40)])
 def test_j1_the_producer_does_not_wait_for_consumed(slots: int, n: int) -> None:
     program = explicit_ring.bind(np.zeros((n, 32), np.int32), n, slots=slots, consumed=False)
@@ -141,7 +140,6 @@ def test_j2_a_wait_left_over_at_the_end() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arrivers", range(1, 8))
 @pytest.mark.parametrize("observers", range(1, 8))
 def test_j2_any_number_of_arrivers_and_observers(arrivers: int, observers: int) -> None:

@@ -104,7 +104,6 @@ def bind(
 @pytest.mark.parametrize("room", [0, 200])
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.sampled(3)
 def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, room: int) -> None:
     for seed in range(12):
         program, out = bind("", 7, size, stages, room)
@@ -122,7 +121,6 @@ def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize(("size", "clusters"), [(1, 5), (2, 4)])
 def test_c6_in_every_order(size: int, clusters: int, stages: int) -> None:

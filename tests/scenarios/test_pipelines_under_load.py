@@ -54,7 +54,7 @@ def two_producer_warps(
                 stage.mbar().arrive()
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "n", "cluster"),

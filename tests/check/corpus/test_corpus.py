@@ -29,7 +29,7 @@ def _classes(bug: Bug, **_: Any) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=3, classes=_classes)
+@pytest.mark.sampled(suite=3, classes=_classes)
 @pytest.mark.parametrize("bug", BUGS, ids=_name)
 def test_the_bug_is_found_and_its_fix_is_verified(bug: Bug) -> None:
     launch = bug.launch(True)

@@ -424,7 +424,7 @@ def test_bounds_are_those_of_the_whole_check() -> None:
 # -- beside full exploration -----------------------------------------------------------
 
 
-@pytest.mark.sampled(8, suite=8)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(24))
 def test_exploring_every_test_says_the_same(block: int) -> None:

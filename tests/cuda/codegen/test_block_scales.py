@@ -171,7 +171,7 @@ def test_each_step_reads_its_scale_factors(
         assert evaluate(call[3], {**names, "k": step}) == 2000 + block // 4 * stride + first // 32
 
 
-@pytest.mark.sampled(11, suite=11)
+@pytest.mark.sampled(suite=11)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:

@@ -291,7 +291,6 @@ KERNELS: list[Callable[[], Kernel]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("make", KERNELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lineinfo", [False, True], ids=["plain", "lineinfo"])
 def test_compiles(make: Callable[[], Kernel], lineinfo: bool) -> None:

@@ -105,7 +105,6 @@ def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> Smem
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
@@ -128,7 +127,6 @@ def test_stmatrix(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
 def test_ldmatrix(
@@ -210,7 +208,7 @@ SINGLES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])

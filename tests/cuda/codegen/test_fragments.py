@@ -20,7 +20,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(28, suite=7)
+@pytest.mark.sampled(suite=7)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles_without_spills(case: Case) -> None:
     compiled = case.make(np.random.default_rng(0))[0].compile()
@@ -29,7 +29,6 @@ def test_compiles_without_spills(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     ["odd_pairs_bfloat16", "columns_apart", "push_float32_swizzled", "fetch_bfloat16", "gelu"],

@@ -24,7 +24,7 @@ def problem(kind: str, size: int = 2) -> tp.Program:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(25, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 @pytest.mark.parametrize(
     ("kind", "arch"), [("clc", "sm_100a"), ("atomic", "sm_90a"), ("atomic", "sm_100a")]

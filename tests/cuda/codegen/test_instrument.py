@@ -123,7 +123,7 @@ def roles_of(code: str) -> str:
     return code[code.index("// ---- roles") :]
 
 
-@pytest.mark.sampled(7, suite=7)
+@pytest.mark.sampled(suite=7)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 @pytest.mark.parametrize("name", KERNELS)

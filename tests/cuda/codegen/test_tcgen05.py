@@ -185,7 +185,7 @@ def test_instruction_descriptors(
     assert bits == 0
 
 
-@pytest.mark.sampled(2, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "opcode", "load"),

@@ -23,7 +23,7 @@ def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:
     return [op for role in kernel.roles for op in walk(role.body) if isinstance(op, kind)]
 
 
-@pytest.mark.sampled(17, suite=17, classes=by_name)
+@pytest.mark.sampled(suite=17, classes=by_name)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles(case: Case) -> None:
@@ -50,7 +50,7 @@ def test_compiles(case: Case) -> None:
         assert counts[opcode] == sum(t.rows // 64 * (t.cols // 8).bit_count() for t in matrices)
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[::8], ids=lambda case: case.name)
 def test_instrumented_builds_compile(case: Case) -> None:

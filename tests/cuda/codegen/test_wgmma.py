@@ -233,7 +233,7 @@ def test_the_text_of_an_instruction(instruction: Instruction, name: str, lines: 
     ], code
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "k", "dtype", "scale_d", "predicates"),

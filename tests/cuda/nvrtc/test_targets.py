@@ -52,7 +52,6 @@ def test_what_is_no_target(arch: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", FAMILY)
 def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
     with pytest.raises(
@@ -69,7 +68,7 @@ def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
     assert f".target {arch}" in ptx
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", FAMILY)
 @pytest.mark.parametrize("kind", ["mxfp8", "mxfp4", "nvfp4"])
@@ -86,14 +85,13 @@ def test_scale_factors_compile_for_the_family(kind: str, arch: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", FAMILY)
-@pytest.mark.sampled(2)
 def test_every_op_on_tensor_memory_compiles_for_the_family(arch: str) -> None:
     for group in (1, 2):
         code = cuda.compile(tensor_memory(group), arch)
         assert "warning" not in code.log
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arch"), [case for case in SHIPPED if case[1] != BLACKWELL], ids=str

@@ -367,7 +367,6 @@ def _scale_copies_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("plant", "check"),
     [

@@ -170,7 +170,6 @@ def parts(rows: int, cols: int, swizzle: int, dtype: DType, order: str) -> list[
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["row", "col"])
 @pytest.mark.parametrize(("rows", "cols", "swizzle", "dtype"), BUFFERS)
 def test_tma_takes_the_parts_that_it_copies_right(

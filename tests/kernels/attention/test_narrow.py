@@ -64,7 +64,7 @@ CONFIGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
 def test_right_in_every_configuration(cfg: AttentionConfig, causal: bool) -> None:
@@ -146,7 +146,7 @@ def test_turned_values_have_the_keys_of_each_16_in_the_order_of_operands() -> No
     assert found.tolist()[16:] == [0, 1, 0, 0, 2, 3, 0, 0, *[0] * 8]
 
 
-@pytest.mark.sampled(4, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(

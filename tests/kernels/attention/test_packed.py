@@ -72,7 +72,7 @@ class Problem:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=3, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
+@pytest.mark.sampled(suite=3, classes=lambda lengths, cfg, causal: [tuple(lengths), cfg, causal])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("cfg", [None, *SMALL.values()], ids=["chosen", "1", "2", "3"])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -225,7 +225,7 @@ def test_verified(given: dict[str, Any]) -> None:
         assert instance.make().check().verdict == "verified"
 
 
-@pytest.mark.sampled(4, suite=4)
+@pytest.mark.sampled(suite=4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"causal": True}, OPTIONS["all"]], ids=["full", "causal", "all"]

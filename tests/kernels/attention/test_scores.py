@@ -197,7 +197,7 @@ def test_parts_and_stores_of_heads() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(8, suite=8, classes=lambda d, d_v, options: [d, *options])
+@pytest.mark.sampled(suite=8, classes=lambda d, d_v, options: [d, *options])
 @pytest.mark.parametrize(("d", "d_v"), [(64, 64), (128, 128), (192, 128), (256, 256)])
 @pytest.mark.parametrize(
     "options",

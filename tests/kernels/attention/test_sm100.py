@@ -41,7 +41,7 @@ SHAPES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(25, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -50,7 +50,7 @@ def test_shapes(shape: tuple[int, int], d: int, causal: bool) -> None:
         simulate(*shape, d, seed=seed, causal=causal)
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("s_kv", [1, 31, 32, 33, 95, 96, 128, 160, 192, 193, 256, 300])
 def test_trip_counts(s_kv: int) -> None:
@@ -80,7 +80,7 @@ def test_trip_counts(s_kv: int) -> None:
         assert (completed["factors0.full"], completed["q1_full"]) == (steps + ctas, ctas)
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
@@ -103,7 +103,6 @@ def test_every_setting(settings: dict[str, int], d: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (6, 2), (4, 1)])
 def test_heads_that_share_keys(heads: int, kv_heads: int) -> None:
     simulate(140, 200, 64, batch=2, heads=heads, kv_heads=kv_heads, causal=True, seed=3)
@@ -199,7 +198,7 @@ def test_strides(memory: str) -> None:
     problem.right()
 
 
-@pytest.mark.sampled(7, suite=7)
+@pytest.mark.sampled(suite=7)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -210,7 +209,6 @@ def test_interleavings(d: int, causal: bool, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)

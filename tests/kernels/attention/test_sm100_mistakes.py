@@ -193,7 +193,6 @@ MISTAKES = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str, tmp_path: Path) -> None:
     """Each is found with every seed, in the run in which it is made; none by a wrong result."""
@@ -224,7 +223,6 @@ def test_the_kernel_that_mistakes_are_planted_in_is_right(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("above", "growth", "rescales"),
     [(1, 0.5, False), (1, 3, True), (8, 7, False), (8, 9, True), (15, 14, False)],

@@ -63,7 +63,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -72,7 +72,6 @@ def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 @pytest.mark.parametrize("qk_stages", [1, 2])
@@ -135,7 +134,7 @@ def test_a_row_without_keys_is_zero() -> None:
     assert np.isfinite(lse[..., 170:]).all()
 
 
-@pytest.mark.sampled(8, suite=8)
+@pytest.mark.sampled(suite=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [64, 128])

@@ -33,7 +33,7 @@ def made(family: str, seed: int = 0, sms: int = SMS, **given: Any) -> Case:
     return SPEC.make(settings, seed, small_chip(tp.H200, sms))
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -45,7 +45,7 @@ def test_every_family_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=6)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_printed_kernel_is_right(family: str) -> None:
     case = made(family, s=280, lengths="270,130,0")
@@ -55,7 +55,7 @@ def test_the_printed_kernel_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3, suite=2, classes=lambda lengths, sms: [tuple(lengths), sms])
+@pytest.mark.sampled(suite=2, classes=lambda lengths, sms: [tuple(lengths), sms])
 @pytest.mark.parametrize("sms", [1, 3, 8])
 @pytest.mark.parametrize(
     "lengths",
@@ -151,7 +151,7 @@ def test_only_parts_of_sequences_that_are_cut_go_to_memory(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4, suite=4)
+@pytest.mark.sampled(suite=4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:
     """No spills, and wgmma not serialised."""
@@ -178,7 +178,7 @@ def test_the_size_of_a_share(total: int, ctas: int, size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=6)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_verified(family: str) -> None:
     """In every order of tickets; no line is left out."""

@@ -29,7 +29,7 @@ SHAPE = 200, 392, 136
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_bits_as_after_the_wait(family: str) -> None:
     plain, want = bound(SHAPE, **FAMILIES[family])
@@ -41,7 +41,7 @@ def test_the_same_bits_as_after_the_wait(family: str) -> None:
         assert np.array_equal(c, want)
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:
@@ -78,7 +78,7 @@ SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consume
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("given", [{"cluster": 2}, {}, {"swap": "ab", "split_k": 2}], ids=str)
 def test_mistakes_about_the_stages_that_are_filled_twice(given: dict[str, Setting]) -> None:
     _, instances = find("gemm").instances({**SMALL, "early": "b", **given})

@@ -44,14 +44,13 @@ CONFIGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(9, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting(config: dict[str, Any]) -> None:
     simulate(264, 296, 200, clusters=2, seed=1, **config)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
@@ -64,7 +63,7 @@ def cluster_and_scheduler(**parameters: Any) -> list[tuple[Any, ...]]:
     return [(parameters["cluster"], parameters["scheduler"])]
 
 
-@pytest.mark.sampled(28, suite=6, classes=cluster_and_scheduler)
+@pytest.mark.sampled(suite=6, classes=cluster_and_scheduler)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("scheduler", ["clc", "static"])

@@ -44,7 +44,7 @@ MORE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
@@ -86,14 +86,14 @@ def test_machine_code(settings: dict[str, Any]) -> None:
     assert ("UGETNEXTWORKID" in found) == (cfg.scheduler == "clc")
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting_compiles_without_spills(config: dict[str, Any]) -> None:
     clean(compiled(**config))
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "scheduler"), list(itertools.product(CLUSTERS, ("clc", "static"))), ids=str
@@ -104,7 +104,7 @@ def test_every_cluster_compiles_without_spills(
     clean(compiled(scheduler=scheduler, **shape_of(cluster)))
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])

@@ -107,7 +107,6 @@ def test_arrivals(cluster: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
     """One cluster that takes over the work of the others. Only CTA 0 asks, and everybody tells it
@@ -134,7 +133,6 @@ def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_arrival_belongs_to_a_complete_phase(cluster: tuple[int, int, int]) -> None:
     problem = Problem(

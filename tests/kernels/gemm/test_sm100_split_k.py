@@ -48,7 +48,7 @@ def shape_of(cluster: tuple[int, int, int, int]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_clusters(cluster: tuple[int, int, int, int], scheduler: str) -> None:
@@ -68,7 +68,7 @@ SHAPES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("parts", [2, 4, 8])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape: tuple[int, int, int], parts: int) -> None:
@@ -94,7 +94,6 @@ def test_parts_of_k(steps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", [(1, 1, 1, 2), (1, 1, 1, 4), (2, 1, 2, 2)], ids=str)
 def test_the_bits_do_not_depend_on_the_order_of_events(
     cluster: tuple[int, int, int, int],
@@ -120,7 +119,6 @@ def test_every_owner_adds_the_parts_in_the_same_order() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -191,7 +189,7 @@ def test_arrivals_of_the_exchange(cluster: tuple[int, int, int, int]) -> None:
 # -- decided, compiled, read back ------------------------------------------------------
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int, int]) -> None:
@@ -200,7 +198,7 @@ def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int, int
     assert "C75" not in code.log  # MMAs that the assembler has serialised
 
 
-@pytest.mark.sampled(2, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cluster", [(1, 1, 1, 2), (1, 1, 1, 8), (2, 1, 2, 2), (2, 2, 1, 2)], ids=str
@@ -410,7 +408,6 @@ def test_k_is_not_split_where_a_batch_fills_the_chip(batch: int, split_k: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 def test_what_is_chosen_fits(out: Any) -> None:
     """Beside the tiles of the exchange there is room for the default stages and store slots."""

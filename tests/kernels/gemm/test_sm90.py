@@ -260,7 +260,7 @@ def program(orders: str = "CC", **settings: Any) -> tp.Program:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize(
     "config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str
 )
@@ -288,7 +288,7 @@ TILES = [
 ]
 
 
-@pytest.mark.sampled(9, suite=9)
+@pytest.mark.sampled(suite=9)
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("config", [c for c in TILES if legal(**c)], ids=str)

@@ -28,7 +28,7 @@ BF16 = ml_dtypes.bfloat16
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5, suite=3, classes=lambda family, out, slots: [family, out, slots])
+@pytest.mark.sampled(suite=3, classes=lambda family, out, slots: [family, out, slots])
 @pytest.mark.parametrize("slots", [1, 2, 3])
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("family", SOURCES)
@@ -53,7 +53,7 @@ def test_a_batch_and_float16() -> None:
     assert np.array_equal(c, want)
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", SOURCES)
 def test_compiles_without_spills_and_its_ptx_computes_the_same(family: str) -> None:
@@ -162,7 +162,7 @@ CHECKED: dict[str, dict[str, Setting]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("family", CHECKED)
 def test_every_mistake_in_the_ring_is_caught_or_explained(family: str) -> None:
     """A missing release, wait or arming of a stage is a fault."""

@@ -164,7 +164,7 @@ def test_the_workspace_is_the_callers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("settings", [{"bn": 256}, {}, {"bm": 256, "stages": 3}], ids=str)
 def test_it_compiles_without_spills(settings: dict[str, Any]) -> None:
     program = bound(256, 256, 512, 4, **settings).program

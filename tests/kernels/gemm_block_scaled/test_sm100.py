@@ -41,7 +41,7 @@ CONFIGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(9, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_every_setting(config: dict[str, Any], kind: str) -> None:
@@ -52,7 +52,7 @@ def test_nvfp4_with_a_tile_of_one_instruction() -> None:
     simulate(136, 136, 208, kind="nvfp4", bk=64)
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
@@ -75,7 +75,7 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
         )
 
 
-@pytest.mark.sampled(13, suite=13)
+@pytest.mark.sampled(suite=13)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
@@ -105,7 +105,6 @@ SHAPES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape: tuple[int, int, int], group: int) -> None:
@@ -141,7 +140,6 @@ def test_trip_counts(steps: int, group: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", [BF16, np.float16, np.float32], ids=str)
 @pytest.mark.parametrize(
     "dtypes",

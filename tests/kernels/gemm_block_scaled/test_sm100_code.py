@@ -36,7 +36,7 @@ def compiled(**settings: Any) -> Any:
     return cuda.compile(Problem(512, 512, 512, **settings).program.kernel, arch="sm_100a")
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
@@ -68,7 +68,7 @@ def test_machine_code(settings: dict[str, Any]) -> None:
     assert not {"LDL", "STL"} & {i.base for i in instructions}
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -76,7 +76,7 @@ def test_every_setting_compiles_without_spills(config: dict[str, Any], kind: str
     clean(compiled(kind=kind, **config))
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int]) -> None:

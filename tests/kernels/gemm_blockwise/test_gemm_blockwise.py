@@ -35,7 +35,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -55,7 +55,7 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
     p.verify()
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family", ["default", "cluster", "cluster along n", "tall", "tall halves", "three of three"]
@@ -213,7 +213,7 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
 ROLLED = [family for family, settings in FAMILIES.items() if "unroll" not in settings]
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ROLLED)
 def test_machine_code(family: str) -> None:

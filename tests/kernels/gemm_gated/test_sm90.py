@@ -31,7 +31,7 @@ def made(family: str, seed: int = 0, **given: Any) -> Case:
     return SPEC.make(settings, seed)
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -43,7 +43,7 @@ def test_every_family_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6, suite=6)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_printed_kernel_is_right(family: str) -> None:
     case = made(family, m=136, n=72, k=72)
@@ -74,7 +74,7 @@ def test_the_reference_notices_a_wrong_element() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4, suite=4)
+@pytest.mark.sampled(suite=4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:
     """No spills, wgmma not serialised, and one wgmma for gate and up."""
@@ -201,7 +201,7 @@ def test_what_was_fastest_on_an_h200_is_chosen(
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3, suite=6)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_verified(family: str) -> None:
     """By one execution: nothing in it depends on who comes first."""

@@ -24,7 +24,7 @@ from tilepipe.kernels.gemm_grouped.sm90 import bind
 from tilepipe.registry.catalog import find
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -36,7 +36,7 @@ def test_every_family_is_right(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(9, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("family", ["one consumer", "cluster", "ping-pong"])
 def test_offsets(offsets: str, family: str) -> None:
@@ -58,7 +58,6 @@ def test_padded_groups(offsets: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "family",
     ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster", "four along m"],
@@ -124,7 +123,6 @@ def grouped_product(sizes: list[int], more: int, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("order", ["row", "col"])
 def test_output_dtypes_and_orders(out: str, order: str) -> None:
@@ -302,7 +300,7 @@ def test_settings_that_no_kernel_can_have(given: dict[str, Any], rule: str) -> N
     assert "(GroupedGemmConfig(" in str(caught.value)
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

@@ -23,7 +23,7 @@ from tilepipe.kernels.gemm_k_grouped.heuristics import KGroupedProblem
 from tilepipe.kernels.gemm_k_grouped.sm90 import bind
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -45,7 +45,6 @@ def test_offsets(offsets: str, family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", ["default", "cluster", "cluster along n"])
 def test_one_cluster_that_goes_through_all_groups(family: str) -> None:
     p = product("few rows each", 200, 136, seed=2, **FAMILIES[family])
@@ -133,7 +132,7 @@ def test_settings_that_it_does_not_have() -> None:
         KGroupedGemmConfig(schedule="pingpong")  # type: ignore[call-arg]
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

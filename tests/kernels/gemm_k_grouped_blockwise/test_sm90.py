@@ -23,7 +23,7 @@ from tilepipe.kernels.gemm_k_grouped_blockwise.reference import ends_of
 from tilepipe.kernels.gemm_k_grouped_blockwise.sm90 import bind
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_right(family: str) -> None:
@@ -45,7 +45,6 @@ def test_offsets(offsets: str, family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", ["default", "cluster", "cluster along n"])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_one_cluster_that_goes_through_all_groups(family: str, seed: int) -> None:
@@ -155,7 +154,7 @@ def test_settings_that_no_kernel_can_have(given: dict[str, Any], rule: str) -> N
         KGroupedBlockwiseGemmConfig(**given)
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code(family: str) -> None:

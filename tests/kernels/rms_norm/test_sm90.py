@@ -76,7 +76,7 @@ def test_settings(name: str, settings: dict[str, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(24, suite=12)
+@pytest.mark.sampled(suite=12)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_print_compiles_and_is_right(name: str, arch: str) -> None:

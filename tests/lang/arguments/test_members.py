@@ -103,7 +103,7 @@ def parameters(member: str) -> list[str]:
 TRIED = sorted(member for member in MEMBERS if parameters(member) and member not in OF_THE_LIBRARY)
 
 
-@pytest.mark.sampled(72, suite=72)
+@pytest.mark.sampled(suite=72)
 @pytest.mark.slow
 @pytest.mark.parametrize("member", TRIED)
 def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:

@@ -114,7 +114,7 @@ WAYS = ("reduced box", "reduced fragment", "box", "fragment", "atomic")
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(10, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.parametrize("first", WAYS[:2])
 @pytest.mark.parametrize("second", WAYS)
 def test_reductions_race_with_ordinary_writes_alone(first: str, second: str) -> None:

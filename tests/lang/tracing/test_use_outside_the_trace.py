@@ -283,7 +283,6 @@ def problem(thing: object, name: str, kept: dict[type, Any]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__qualname__)
 def test_every_member_refuses_outside_its_trace(cls: type, kept: dict[type, Any]) -> None:
     thing = object_of(cls, kept)

@@ -16,7 +16,6 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_simulator_computes_like_numpy(case: Case) -> None:
     for seed in (0, 1, 2):

@@ -53,7 +53,6 @@ def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize("dtype", [BF16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
@@ -251,7 +250,7 @@ def test_the_operator_needs_its_logarithms_for_gradients(gpu: Emulator) -> None:
         torch_attention.operator(q, k, v, softcap=3.0, return_lse=True)
 
 
-@pytest.mark.sampled(2, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
@@ -271,7 +270,7 @@ def test_opcheck(gpu: Emulator, options: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.sampled(2, suite=2)
+@pytest.mark.sampled(suite=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])

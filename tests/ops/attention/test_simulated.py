@@ -33,7 +33,7 @@ def operands(
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize(

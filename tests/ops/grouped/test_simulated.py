@@ -20,7 +20,6 @@ def right(c: Any, before: Any, a: Any, b: Any, offsets: Any) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out_dtype", [None, "bfloat16", "float32"])
 @pytest.mark.parametrize(
     "settings",

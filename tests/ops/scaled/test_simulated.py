@@ -188,7 +188,6 @@ def check_kind(c: Array, given: tuple[Any, ...], scale: Any = 1.0) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 32), (70, 40, 96), (129, 136, 352), (8, 300, 1024)], ids=str
 )

@@ -185,7 +185,7 @@ COMPILED = {
 }
 
 
-@pytest.mark.sampled(3, suite=3)
+@pytest.mark.sampled(suite=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", COMPILED)
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -292,7 +292,7 @@ def test_the_operator_checks_shapes(
         gpu_side.operator(a, b)
 
 
-@pytest.mark.sampled(5, suite=5)
+@pytest.mark.sampled(suite=5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",

@@ -141,7 +141,6 @@ TAKES: dict[str, Any] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize(
     ("fill", "take"), [*((f, "view") for f in FILLS), *(("view", t) for t in TAKES if t != "view")]

@@ -74,7 +74,6 @@ def added_up(p: Parts) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("group", [1, 2])

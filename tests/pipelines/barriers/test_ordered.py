@@ -23,7 +23,6 @@ def ran(program: tp.Program, seed: int) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("groups", [2, 3, 4, 5])

@@ -39,7 +39,7 @@ GIVE_BACK = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(9, suite=9, classes=lambda way, grid, block: [way, grid])
+@pytest.mark.sampled(suite=9, classes=lambda way, grid, block: [way, grid])
 @pytest.mark.parametrize("way", GIVE_BACK)
 @pytest.mark.parametrize(("grid", "block"), [(1, 40), (1, 12), (3, 4)])
 def test_threads_of_a_warp_take_a_lock_in_turn(way: str, grid: int, block: int) -> None:

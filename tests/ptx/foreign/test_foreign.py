@@ -27,7 +27,7 @@ def modes(name: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(16, suite=16)
+@pytest.mark.sampled(suite=16)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> None:
     record = records()[name]
@@ -41,7 +41,7 @@ def test_a_record_says_what_compiled_it_and_how_it_is_launched(name: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(16, suite=1000, classes=modes)
+@pytest.mark.sampled(suite=1000, classes=modes)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_computes_what_numpy_does(name: str) -> None:
     given = problem(name)

@@ -56,7 +56,7 @@ def wrong(case: Case, seed: int = 0) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(16, suite=6)
+@pytest.mark.sampled(suite=6)
 @pytest.mark.parametrize("name", CHUNKS)
 def test_every_form_of_an_instruction(name: str) -> None:
     chosen = [_known_forms()[key] for key in CHUNKS[name]]
@@ -67,7 +67,7 @@ def test_every_form_of_an_instruction(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(60, suite=40, classes=lambda name: [name.split("/")[0]])
+@pytest.mark.sampled(suite=40, classes=lambda name: [name.split("/")[0]])
 @pytest.mark.parametrize("name", [*STRUCTURED, "copies/cp.async"])
 def test_memory_matrices_and_copies(name: str) -> None:
     make = memory.cases if name == "copies/cp.async" else GROUPS[name.split("/")[0]]
@@ -80,7 +80,7 @@ OPTIMISED = 142
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(200, suite=130)
+@pytest.mark.sampled(suite=130)
 @pytest.mark.parametrize(
     "seed",
     [
