@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tilepipe.kernels.attention.scores import Window
+from tilepipe.kernels.attention_decode.validation import NAME
 from tilepipe.ops.attention_decode.call import DecodeCall
 from tilepipe.ops.torch.attentions import descale_tensors
 from tilepipe.ops.torch.dispatcher import settings_of, settings_text
@@ -21,9 +22,9 @@ SCHEMA = (
 
 
 class Inputs(NamedTuple):
-    """The arguments that `SCHEMA` names. `left`: of the window. `k_factor`, `v_factor`: descales
-    that are numbers. `settings`: the items of the configuration's fields as a Python literal.
-    Others: as of `DecodeCall`.
+    """The arguments that `SCHEMA` names. `causal`, `left`: of the window that causal= and window=
+    of a call state together. `k_factor`, `v_factor`: descales that are numbers. `settings`: the
+    items of the configuration's fields as a Python literal. Others: as of `DecodeCall`.
     """
 
     q: torch.Tensor
@@ -64,14 +65,15 @@ class Inputs(NamedTuple):
 def inputs_of(call: Call) -> Inputs:
     """The arguments that state a call, which has been checked; `out` is left out."""
     k_descale, v_descale = descale_tensors(call.k_descale, call.v_descale)
+    seen = Window.of(call.causal, call.window, kernel=NAME)
     return Inputs(
         q=call.q,
         k_cache=call.k_cache,
         v_cache=call.v_cache,
         cache_seqlens=call.cache_seqlens,
         block_table=call.block_table,
-        causal=call.causal,
-        left=Window.of(call.causal, call.window).left,
+        causal=seen.right == 0,
+        left=seen.left,
         scale=None if call.scale is None else float(call.scale),
         k_descale=k_descale,
         v_descale=v_descale,

@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import plain
 from tilepipe.ops.calls import Settings
 
 # A plain Library costs half of torch.library.custom_op for each call: no checks of aliasing, no
@@ -44,8 +45,8 @@ def register(
 
 
 def settings_text(settings: Settings) -> str:
-    """Settings as an argument of an operator."""
-    return repr(settings)
+    """Settings as an argument of an operator: a Python literal, which scalars of NumPy are not."""
+    return repr(tuple((name, plain(value)) for name, value in settings))
 
 
 @functools.lru_cache(maxsize=256)

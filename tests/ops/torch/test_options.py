@@ -1,0 +1,69 @@
+"""Options of a call reach the kernel alike, with and without the dispatcher of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilepipe import ops
+
+torch = pytest.importorskip("torch")
+
+from torch.overrides import BaseTorchFunctionMode  # noqa: E402
+
+attention: Any = ops.attention
+WINDOWS = [(2, 0), (None, 0), (-1, 0), (2, None), (np.int64(2), np.int64(0)), [2, -1]]
+OF_ATTENTION: list[dict[str, Any]] = [
+    {"window": (2, 1)},
+    {"window": (-1, 1), "causal": False, "softcap": np.float32(2)},
+    {"window": (np.int64(3), None), "align": "first"},
+    {"causal": True, "align": "first", "scale": np.float32(0.3)},
+    {"stages": np.int64(2)},
+]
+
+
+def operands() -> tuple[Any, Any, Any]:
+    """q of 4 tokens, and keys and values of 24."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, n, 1, 64).half() for n in (4, 24, 24))
+    return q, k, v
+
+
+def both(op: Any, *given: Any, **options: Any) -> tuple[Any, Any]:
+    """The results of a call, and of the same under a mode, for which it is an operator."""
+    alone = op(*given, **options)
+    with BaseTorchFunctionMode():
+        return alone, op(*given, **options)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows_of_attention_decode(window: Any, causal: bool) -> None:
+    q, k, v = operands()
+    alone, observed = both(ops.attention_decode, q, k, v, window=window, causal=causal)
+    assert torch.equal(alone, observed)
+    if tuple(window)[1] == 0 or causal:
+        seen = ops.attention_decode(q, k, v, window=(window[0], None), causal=True)
+        assert torch.equal(observed, seen)
+
+
+def test_attention_decode_takes_settings_of_numpy() -> None:
+    alone, observed = both(ops.attention_decode, *operands(), stages=np.int64(2))
+    assert torch.equal(alone, observed)
+
+
+@pytest.mark.parametrize("options", OF_ATTENTION)
+def test_attention(options: dict[str, Any]) -> None:
+    alone, observed = both(attention, *operands(), **options)
+    assert torch.equal(alone, observed)
+
+
+@pytest.mark.parametrize("options", [{"align": "first"}, {"align": "last", "deterministic": True}])
+def test_attention_backward(options: dict[str, Any]) -> None:
+    q, k, v = operands()
+    masked = {"causal": True, "scale": np.float32(0.3)}
+    out, lse = attention(q, k, v, return_lse=True, align=options["align"], **masked)
+    alone, observed = both(ops.attention_backward, out, q, k, v, out, lse, **masked, **options)
+    assert all(torch.equal(x, y) for x, y in zip(alone, observed, strict=True))
