@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilepipe as tp
 from tilepipe import ops
 
 torch = pytest.importorskip("torch")
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 from torch.overrides import BaseTorchFunctionMode  # noqa: E402
 
 attention: Any = ops.attention
+attention_decode: Any = ops.attention_decode
 WINDOWS = [(2, 0), (None, 0), (-1, 0), (2, None), (np.int64(2), np.int64(0)), [2, -1]]
 OF_ATTENTION: list[dict[str, Any]] = [
     {"window": (2, 1)},
@@ -42,15 +44,15 @@ def both(op: Any, *given: Any, **options: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_windows_of_attention_decode(window: Any, causal: bool) -> None:
     q, k, v = operands()
-    alone, observed = both(ops.attention_decode, q, k, v, window=window, causal=causal)
+    alone, observed = both(attention_decode, q, k, v, window=window, causal=causal)
     assert torch.equal(alone, observed)
     if tuple(window)[1] == 0 or causal:
-        seen = ops.attention_decode(q, k, v, window=(window[0], None), causal=True)
+        seen = attention_decode(q, k, v, window=(window[0], None), causal=True)
         assert torch.equal(observed, seen)
 
 
 def test_attention_decode_takes_settings_of_numpy() -> None:
-    alone, observed = both(ops.attention_decode, *operands(), stages=np.int64(2))
+    alone, observed = both(attention_decode, *operands(), stages=np.int64(2))
     assert torch.equal(alone, observed)
 
 
@@ -67,3 +69,32 @@ def test_attention_backward(options: dict[str, Any]) -> None:
     out, lse = attention(q, k, v, return_lse=True, align=options["align"], **masked)
     alone, observed = both(ops.attention_backward, out, q, k, v, out, lse, **masked, **options)
     assert all(torch.equal(x, y) for x, y in zip(alone, observed, strict=True))
+
+
+def negative(x: Any) -> Any:
+    """The same numbers, of which memory has the other sign: the dispatcher writes them down."""
+    return torch._neg_view(-x)
+
+
+@pytest.mark.parametrize("name", ["slopes", "sinks"])
+def test_negative_views_beside_the_operands_of_attention(name: str) -> None:
+    x = torch.tensor([0.25])
+    want = attention(*operands(), **{name: x})
+    assert torch.equal(attention(*operands(), **{name: negative(x)}), want)
+
+
+@pytest.mark.parametrize("name", ["k_descale", "v_descale"])
+def test_descales_of_attention_decode(name: str) -> None:
+    """They are seen as the other operands are: as negative views, and where they require a
+    gradient.
+    """
+    q, k, v = operands()
+    narrow = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)
+    scale = torch.tensor([[0.5]])
+    want = attention_decode(q, *narrow, **{name: scale})
+    assert torch.equal(attention_decode(q, *narrow, **{name: negative(scale)}), want)
+    scale.requires_grad_()
+    with pytest.raises(tp.BindError, match="attention_decode has no gradient, and an operand"):
+        attention_decode(q, *narrow, **{name: scale})
+    with torch.no_grad():
+        assert torch.equal(attention_decode(q, *narrow, **{name: scale}), want)

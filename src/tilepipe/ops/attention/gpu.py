@@ -146,16 +146,15 @@ class Lists(NamedTuple):
 def attention(call: Call) -> torch.Tensor | Results:
     """`ops.attention` of PyTorch tensors, with all its options."""
     call = spread(call, _tensor_of_heads(call.q))
-    descales = _descales(call)
-    others = call.slopes, call.sinks, call.out
-    differentiate = wants_gradient(call.q, call.k, call.v, *others, *descales)
+    others = call.slopes, call.sinks, call.out, *_descales(call)
+    differentiate = wants_gradient(call.q, call.k, call.v, *others)
     if differentiate:
         _cast(call)
         _checked_tensors(call)
         if call.score is not None or call.out is not None:
             raise _no_gradient("out=" if call.score is None else "a score function")
         _require_gradient(inputs_of(call, keeps_lse=True))
-    if is_tracing() or observed(call.q, call.k, call.v, call.out, *descales):
+    if is_tracing() or observed(call.q, call.k, call.v, *others):
         result, lse = _dispatched(call, keeps_lse=call.return_lse or differentiate)
     elif differentiate:
         result, lse = Recorded.apply(call.q, call.k, call.v, call)

@@ -19,7 +19,7 @@ from tilepipe.ops.attention_decode.call import DecodeCall, checked, config
 from tilepipe.ops.attention_decode.inputs import SCHEMA, Inputs, inputs_of
 from tilepipe.ops.in_place import check_in_place
 from tilepipe.ops.torch import counters, device
-from tilepipe.ops.torch.attentions import NO_LSE, Results, simulation_of_both
+from tilepipe.ops.torch.attentions import NO_LSE, Results, descale_tensors, simulation_of_both
 from tilepipe.ops.torch.dispatcher import (
     is_tracing,
     library,
@@ -71,8 +71,9 @@ class Plan(NamedTuple):
 
 def attention_decode(call: Call) -> torch.Tensor | Results:
     """`ops.attention_decode` of PyTorch tensors, with all its options."""
-    refuse_gradient(NAME, call.q, call.k_cache, call.v_cache, call.out)
-    if not is_tracing() and not observed(call.q, call.k_cache, call.v_cache, call.out):
+    others = call.v_cache, call.out, *descale_tensors(call.k_descale, call.v_descale)
+    refuse_gradient(NAME, call.q, call.k_cache, *others)
+    if not is_tracing() and not observed(call.q, call.k_cache, *others):
         result, lse = plans.run(call)
     else:
         _checked_tensors(call)
