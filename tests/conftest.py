@@ -100,9 +100,10 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     """Marks the cases of a test. Of what is `sampled(n, suite=m)`, all but an n-th of the cases is
-    slow, and all but an m-th is for `make test-all`; a slow test is `sampled(suite=m)`. With `classes=`, a function from the
-    parameters of a case to its classes, `make test` keeps one case of each class. Of any other test
-    with more than a few cases, all but a sixteenth is slow. `ranked` says which.
+    slow, and all but an m-th is for `make test-all`; a slow test is `sampled(suite=m)`. With
+    `classes=`, a function from the parameters of a case to its classes, `make test` keeps one case
+    of each class. Of any other test with more than a few cases, all but a sixteenth is slow.
+    `ranked` says which.
 
     Cases that `-m` leaves out are not made: pytest would take seconds to make and deselect them.
     Where all are left out, the first remains, for pytest to deselect; of a test for a GPU where
