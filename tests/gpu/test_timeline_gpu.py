@@ -71,6 +71,15 @@ def test_it_has_the_copies_and_mmas_of_the_simulator(kernel: str) -> None:
             assert (by.role, by.op) == ("load", "tma_load")
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_what_a_kernel_adds_up_is_added_once(deterministic: bool) -> None:
+    spec = find("attention_backward")
+    config, _ = spec.configure(spec.parse([f"deterministic={deterministic}"]), None)
+    case = spec.make(config, 0)
+    case.program.record(launches=3)
+    assert case.verify().ok
+
+
 def test_what_has_no_room_is_counted() -> None:
     found = case_of("gemm").program.record(ctas=1, room=16)
     assert found.measured is not None

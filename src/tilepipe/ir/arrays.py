@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,16 @@ def byte_strides(array: Any) -> tuple[int, ...]:
     for extent in array.shape[:0:-1]:
         strides.append(strides[-1] * extent)
     return tuple(reversed(strides[: len(array.shape)]))
+
+
+def span(shape: Sequence[int], strides: Sequence[int], size: int) -> tuple[int, int]:
+    """How many bytes of an array lie before its element 0, and how many from the start of its
+    lowest element to the end of its highest. `strides`: in bytes. `size`: of an element.
+    """
+    steps = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    if 0 in shape:
+        return 0, 0
+    return -sum(min(x, 0) for x in steps), sum(map(abs, steps)) + size
 
 
 def array_order(array: Any, by_tma: bool = True) -> str:

@@ -258,10 +258,14 @@ class Program:
             ctas: of how many CTAs, from the first on; of whole clusters.
             room: notes that each of their warps has memory for, of 8 bytes; `Timeline.measured`
                 says how many more there were.
-            launches: the last of so many launches is recorded. The first finds cold caches.
+            launches: the last of so many launches is recorded. The first finds cold caches. Each
+                finds tensors that the kernel both reads and writes (counters, sums) as they are
+                now, and they are left as after one launch: they are copied on the device
+                meanwhile, where there are several launches.
 
         Raises:
-            What `launch` does. LimitError: there is more to note than a build can name.
+            What `launch` does; LaunchError also where there is no memory for these copies.
+            LimitError: there is more to note than a build can name.
         """
         from tilepipe.cuda.runtime import driver
         from tilepipe.cuda.runtime.loading import BoundLaunch

@@ -16,7 +16,6 @@ import numpy as np
 
 from tilepipe.cuda.codegen.parameters import Argument, arguments
 from tilepipe.cuda.debug.hang import RECORD_BYTES, TIMEOUT_MS, decode, fresh_record, hang_error
-from tilepipe.cuda.debug.stamps import decode as decode_stamps, stamp_bytes
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.tensormap import EncodedMap, TiledMap, tiled_map
@@ -24,7 +23,6 @@ from tilepipe.errors import BindError, LaunchError
 from tilepipe.ir.hardware.tma import ALIGNMENT
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, Launch, TensorArg
-from tilepipe.ir.stamps import WarpStamps
 
 # Sets of addresses that one launcher keeps. A tensor map takes 128 bytes, an entry about 1 KB.
 _REMEMBERED = 256
@@ -315,40 +313,3 @@ def launch_instrumented(
             driver.api().cuMemFree(memory)
     if (report := decode(record.raw, kernel)) is not None:
         raise hang_error(report, kernel)
-
-
-def launch_timed(
-    launcher: Launcher,
-    kernel: Kernel,
-    addresses: tuple[int, ...],
-    stream: int,
-    *,
-    ctas: int,
-    room: int,
-    launches: int,
-) -> tuple[WarpStamps, ...]:
-    """Launches a timed build of `kernel` on a CUstream so many times, waits for its end, and
-    returns what the warps of the first `ctas` CTAs have noted of the last launch. `room`: stamps of
-    each of these warps that are kept.
-
-    Raises:
-        BindError, LaunchError: as `Launcher.__call__` raises them, or the kernel failed.
-    """
-    size = stamp_bytes(kernel, ctas, room)
-    found = np.zeros(size, np.uint8)
-    with driver.current(launcher.ordinal):
-        memory = driver.call("cuMemAlloc", size)
-        try:
-            given = (
-                ctypes.c_uint64(int(memory)), ctypes.c_uint32(ctas), ctypes.c_uint32(room),
-            )  # fmt: skip
-            packed = launcher.pack(addresses, given)
-            driver.call("cuMemsetD8Async", memory, 0, size, stream)
-            for _ in range(launches):
-                launcher.launch_packed(packed, stream)
-            wait_for(kernel.name, stream)
-            driver.call("cuMemcpyDtoH", found.ctypes.data, memory, size)
-        finally:
-            # After a failed launch this fails too, and would hide the first error.
-            driver.api().cuMemFree(memory)
-    return decode_stamps(found, kernel, ctas, room)

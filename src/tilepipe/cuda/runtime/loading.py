@@ -15,8 +15,9 @@ import numpy as np
 from tilepipe.cuda.debug.hang import TIMEOUT_MS
 from tilepipe.cuda.nvrtc.compiler import Compiled, compile as compile_kernel, refuse_late
 from tilepipe.cuda.runtime import driver, interop
-from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented, launch_timed
+from tilepipe.cuda.runtime.launching import Launcher, launch_instrumented
 from tilepipe.cuda.runtime.staging import staged
+from tilepipe.cuda.runtime.timed import launch_timed
 from tilepipe.errors import BindError
 from tilepipe.ir.program import Kernel, Launch, TensorArg
 from tilepipe.ir.stamps import WarpStamps
@@ -146,8 +147,7 @@ class BoundLaunch:
     ) -> tuple[WarpStamps, ...]:
         """Launches a timed build: see `launch_timed`."""
         run = partial(
-            launch_timed, self.launcher, self._launch.kernel, ctas=ctas, room=room,
-            launches=launches,
+            launch_timed, self.launcher, self._launch, ctas=ctas, room=room, launches=launches
         )  # fmt: skip
         if self.on_device:
             addresses = tuple(address() for address in self._addresses)

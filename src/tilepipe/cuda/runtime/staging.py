@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.launching import wait_for
 from tilepipe.errors import BindError
+from tilepipe.ir.arrays import span
 from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.program import Launch, TensorArg
 
@@ -59,11 +60,9 @@ def _bounds(name: str, array: object) -> tuple[int, int]:
         raise BindError(
             f"argument '{name}': expected a NumPy array like the others, got {type(array).__name__}"
         )
-    low = high = array.ctypes.data
-    for extent, stride in zip(array.shape, array.strides, strict=True):
-        step = (extent - 1) * stride
-        low, high = (low + step, high) if step < 0 else (low, high + step)
-    return low, high + array.itemsize
+    before, nbytes = span(array.shape, array.strides, array.itemsize)
+    low = array.ctypes.data - before
+    return low, low + nbytes
 
 
 def _copy_back(array: npt.NDArray[np.generic], memory: int, start: int) -> None:
