@@ -40,6 +40,10 @@ def test_plain_scalars() -> None:
         (lambda: require_int(9, "n", 1, 8), "n is an integer in 1..8; got 9"),
         (lambda: require_int(2**34, "n"), "n is an integer of 32 bits; got 17179869184"),
         (lambda: require_int(0, "n", 1), "n is an integer of at least 1; got 0"),
+        (
+            lambda: require_int(1 << 31, "n", 1),
+            "n is an integer in 1..2147483647; got 2147483648",
+        ),
         (lambda: require_int(1.5, "n", 1, 8), "n is an integer in 1..8; got 1.5"),
         (lambda: require_int("3", "n"), "n is an integer of 32 bits; got '3'"),
         (lambda: require_bool(1, "b"), "b is True or False; got 1"),

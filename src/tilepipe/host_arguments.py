@@ -57,14 +57,15 @@ def require_int(x: Any, what: str, low: int = INT32_MIN, high: int = INT32_MAX) 
     """
     found = plain_int(x)
     if found is None or not low <= found <= high:
-        raise BindError(f"{what} is an integer{_range(low, high)}; got {shown(x)}")
+        raise BindError(f"{what} is an integer{_range(low, high, found)}; got {shown(x)}")
     return found
 
 
-def _range(low: int, high: int) -> str:
+def _range(low: int, high: int, got: int | None) -> str:
     if (low, high) == (INT32_MIN, INT32_MAX):
         return " of 32 bits"
-    return f" of at least {low}" if high >= INT32_MAX else f" in {low}..{high}"
+    too_large = got is not None and got > high
+    return f" of at least {low}" if high >= INT32_MAX and not too_large else f" in {low}..{high}"
 
 
 def require_number(x: Any, what: str) -> float:

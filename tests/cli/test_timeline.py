@@ -103,6 +103,14 @@ def test_ptx_is_simulated(file: Path, tilepipe: Call) -> None:
     assert "--from ptx simulates: it goes with --device sim" in " ".join(err.split())
 
 
+def test_more_room_than_there_can_be(file: Path, tilepipe: Call) -> None:
+    asked = ["--device", "cuda", "--room", "4294967296"]
+    code, _, err = tilepipe("timeline", f"{file}:small", *asked, "-o", "t.html")
+    assert code == 2
+    assert re.search(r"room=4,294,967,296 for each of \d warps of 2 CTAs .* bytes of GPU memory",
+                     " ".join(err.split()))  # fmt: skip
+
+
 def test_one_stage_more(file: Path, tilepipe: Call) -> None:
     def args(stages: int) -> list[str]:
         return [

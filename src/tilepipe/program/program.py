@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -257,26 +258,30 @@ class Program:
             stream: as for `launch`.
             ctas: of how many CTAs, from the first on; of whole clusters.
             room: notes that each of their warps has memory for, of 8 bytes; `Timeline.measured`
-                says how many more there were.
+                says how many more there were. All of them together have at most 16 GiB.
             launches: the last of so many launches is recorded. The first finds cold caches. Each
                 finds tensors that the kernel both reads and writes (counters, sums) as they are
                 now, and they are left as after one launch: they are copied on the device
                 meanwhile, where there are several launches.
 
         Raises:
-            What `launch` does; LaunchError also where there is no memory for these copies.
+            What `launch` does. BindError: there is room for more notes than a build counts.
+            LaunchError: also where there is no memory for these copies.
             LimitError: there is more to note than a build can name.
         """
+        from tilepipe.cuda.debug.stamps import check_room
         from tilepipe.cuda.runtime import driver
         from tilepipe.cuda.runtime.loading import BoundLaunch
         from tilepipe.timeline.measured import measured
 
         ctas = require_int(ctas, "ctas=", 1)
-        room, launches = require_int(room, "room=", 1), require_int(launches, "launches=", 1)
+        room = require_int(room, "room=", 1, sys.maxsize)  # `check_room` has the limit
+        launches = require_int(launches, "launches=", 1)
         if self.kernel.requirements:
             check_zeros(self.launch_args)
         size = self.kernel.cluster_size
         ctas = min(-(-ctas // size) * size, self.launch_args.grid)
+        check_room(self.kernel, ctas, room)
         bound = BoundLaunch(self.launch_args, timed=True)
         stamps = bound.stamps(stream, ctas=ctas, room=room, launches=launches)
         return measured(self.kernel, self.launch_args.grid, driver.chip(bound.ordinal), stamps)

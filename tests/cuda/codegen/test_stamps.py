@@ -12,6 +12,7 @@ import pytest
 import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.codegen.stamps import ENDED_BIT, POINT_BIT
+from tilepipe.cuda.debug.stamps import check_room
 from tilepipe.errors import LimitError
 from tilepipe.ir.stamps import points, waits
 from tilepipe.registry.catalog import find
@@ -96,7 +97,6 @@ def test_the_clock_is_read_again_only_where_time_has_passed() -> None:
     mma = text[text.index("void mma(") : text.index("void load(")]
     loop = mma[mma.index("for (i32 i = ") : mma.index("inputs_held = 1")]
     reads = [x for x in re.findall(r"stamp_\w+", loop) if not x.endswith("_again")]
-    # whether the wait for the stage blocks, and its end if it does; the wait for the MMAs before
     # whether the wait for the stage blocks, its end if it does; both ends of the wait for MMAs
     assert reads == ["stamp_blocks", "stamp_warp", "stamp_warp", "stamp_warp"]
     assert re.search(r"stamps_read\(stamps\);\n\s*for \(i32 i = ", mma)
@@ -116,3 +116,26 @@ def test_too_much_to_note() -> None:
     kernel = many.bind(np.zeros(1, np.float32)).kernel
     with pytest.raises(LimitError, match=r"has 4,200 waits.* names at most 4,096"):
         cuda.source(kernel, timed=True)
+
+
+def test_more_room_than_a_build_counts() -> None:
+    @tp.kernel(grid=64)
+    def small(ctx: Any, out: Any) -> None:
+        bar = tp.SharedMemBarrier.allocate(ctx, count=1, name="bar")
+
+        @ctx.role("all", warps=4)  # type: ignore[untyped-decorator]
+        def everything() -> None:
+            with ctx.elect_one():
+                bar.arrive()
+
+    program = small.bind(np.zeros(1, np.float32))
+    kernel = program.kernel
+    with pytest.raises(
+        tp.BindError,
+        match=r"room=33,554,433 for each of 4 warps of 16 CTAs is 2,147,483,712 notes,"
+        r" 17,179,869,696 bytes of GPU memory; .* Record fewer CTAs, or room up to 33,554,432$",
+    ):
+        program.record(ctas=16, room=(1 << 25) + 1)
+    check_room(kernel, 16, 1 << 25)
+    with pytest.raises(tp.BindError, match=r"34,359,738,368 bytes"):
+        program.record(ctas=64, room=1 << 24)

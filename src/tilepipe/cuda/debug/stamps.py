@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.cuda.codegen.stamps import ENDED_BIT, PARITY_BIT, POINT_BIT, RANK_BIT
+from tilepipe.errors import BindError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel
 from tilepipe.ir.stamps import Stamp, WarpStamps, points
@@ -26,12 +27,31 @@ _HEAD = np.dtype(
     ]
 )
 _STAMP = np.dtype([("clock", np.uint32), ("about", np.uint32)])
+# `stamps.cuh` has the number of a stamp among those of all warps in 32 bits, and goes on counting
+# where a warp has no room left: half of them are for that.
+_COUNTED = 1 << 31
 _CLOCK = 1 << 32  # a stamp has the low bits of the clock
 
 
 def stamp_bytes(kernel: Kernel, ctas: int, room: int) -> int:
     """The bytes of memory for `room` stamps of each warp of the first `ctas` CTAs."""
     return ctas * kernel.warps * (_HEAD.itemsize + room * _STAMP.itemsize)
+
+
+def check_room(kernel: Kernel, ctas: int, room: int) -> None:
+    """Asserts that a build can count the stamps of all these warps.
+
+    Raises:
+        BindError: there is room for more.
+    """
+    count = ctas * kernel.warps * room
+    if count > _COUNTED:
+        raise BindError(
+            f"room={room:,} for each of {kernel.warps} warps of {ctas:,} CTAs is {count:,} notes,"
+            f" {count * _STAMP.itemsize:,} bytes of GPU memory; a build counts {_COUNTED:,} notes,"
+            f" {_COUNTED * _STAMP.itemsize:,} bytes. Record fewer CTAs, or room up to"
+            f" {_COUNTED // (ctas * kernel.warps):,}"
+        )
 
 
 def decode(

@@ -7,7 +7,8 @@ struct StampHead { u64 began_ns, began, ended_ns, ended; u32 count, sm; };
 // `slots`: all stamps; `at`: the next one of this warp; `end`: its first that has no room; `clock`: when it was last read;
 // `first`: this is lane 0.
 struct Stamps { u8* slots; u32 at, end, clock; bool first; };
-// The warp that executes it begins its role.
+// The warp that executes it begins its role. `check_room` of `tilepipe.cuda.debug.stamps` sees to it that no count of
+// stamps exceeds 32 bits.
 __device__ __forceinline__ Stamps stamps_begin(u8* memory, u32 ctas, u32 room) {
     const u32 warps = blockDim.x / 32, warp = blockIdx.x * warps + threadIdx.x / 32;
     const bool noted = blockIdx.x < ctas;
