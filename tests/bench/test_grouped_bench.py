@@ -69,7 +69,7 @@ def test_contests() -> None:
 
 
 def test_a_contest_that_there_cannot_be() -> None:
-    with pytest.raises(tp.BindError, match="bm must be 64, 128 or 192 rows"):
+    with pytest.raises(tp.BindError, match="bm must be 64 or 128 rows"):
         grouped.contests({"bm": 96}, [], tp.H200, 0)
 
 

@@ -11,6 +11,13 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.kernels.common.settings import Settings
+from tilepipe.kernels.common.tiling import Sm90Tiling
+from tilepipe.kernels.gemm.config import GemmConfig, StreamKConfig
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_gated.config import GatedGemmConfig
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+from tilepipe.kernels.gemm_k_grouped.config import KGroupedGemmConfig
+from tilepipe.kernels.gemm_quantised.config import QuantisedGemmConfig
 
 
 @dataclass(frozen=True)
@@ -46,3 +53,22 @@ def test_settings_that_are_taken() -> None:
     assert type(made.rows) is int
     assert made.as_dict() == {"rows": 4, "stages": 2, "order": "row"}
     assert made.changed(order="col") == Pair(4, order="col")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BlockwiseGemmConfig,
+        GatedGemmConfig,
+        GroupedGemmConfig,
+        KGroupedGemmConfig,
+        QuantisedGemmConfig,
+        StreamKConfig,
+    ],
+)
+def test_only_the_gemm_takes_192_rows_for_each_warpgroup(config: type[Sm90Tiling]) -> None:
+    assert GemmConfig(bm=384, bn=64).rows == 192
+    expected = "bm must be 64 or 128 rows for each"
+    with pytest.raises(tp.BindError) as caught:
+        config(bm=384, bn=64, consumers=2)
+    assert str(caught.value).startswith(expected)

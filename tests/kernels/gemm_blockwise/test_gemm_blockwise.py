@@ -174,7 +174,7 @@ def test_rows_that_tma_cannot_take() -> None:
         ),
         ({"bm": 192, "consumers": 3, "bn": 144}, "= 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
-        ({"bm": 100}, "bm must be 64, 128 or 192 rows"),
+        ({"bm": 100}, "bm must be 64 or 128 rows"),
         ({"unroll": 9}, "unroll must be at most 8"),
         ({"unroll": 0}, "unroll must be at least 1"),
         ({"bn": "64"}, "bn must be an integer, got '64'"),

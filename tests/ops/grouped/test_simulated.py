@@ -404,7 +404,7 @@ def test_the_gradient_of_a_transposed_weight_is_laid_out_as_it() -> None:
         ),
         ({"out_dtype": "int32"}, "grouped_matmul returns bfloat16, float16, float32, not int32"),
         ({"split_k": 2}, "does not know the setting split_k; it has bm, bn"),
-        ({"bm": 100}, "bm must be 64, 128 or 192 rows"),
+        ({"bm": 100}, "bm must be 64 or 128 rows"),
         ({"a": [[1.0]]}, "a must be a NumPy array or a tensor of PyTorch, got list"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

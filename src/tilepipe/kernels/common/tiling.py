@@ -35,8 +35,8 @@ class Sm90Tiling(Settings):
     given (`init=False`).
 
     Attributes:
-        bm, bn, bk: the tile, elements: bm of 64, 128 or 192 rows for each warpgroup that works on
-            it, bn a multiple of 16 up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes'
+        bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it,
+            bn a multiple of 16 up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes'
             worth fills a swizzle span.
         stages: pairs of barriers, each for k_group_size K tiles.
         k_group_size: K tiles that share a barrier pair.
@@ -62,6 +62,7 @@ class Sm90Tiling(Settings):
     # True: a store slot has room for a line of 128 bytes, and slices that are shorter share one.
     fills_slots: ClassVar[bool] = False
     bn_unit: ClassVar[int] = 16  # what bn is a multiple of
+    row_choices: ClassVar[tuple[int, ...]] = (64, 128)  # of the output tile of one warpgroup
     max_accumulator: ClassVar[Mapping[int, int]] = MAX_ACCUMULATOR
 
     bm: int = 128
@@ -99,6 +100,7 @@ class Sm90Tiling(Settings):
         limit, unit = self.max_accumulator[self.consumers], self.bn_unit
         names = [name for name in ("cluster", "cluster_n", "split_k") if name in self.names()]
         listed = " and ".join((", ".join(names[:-1]), *names[-1:]))
+        rows = ", ".join(map(str, self.row_choices[:-1]))
         shared = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         each = (
             "for a tile of 1 warpgroup"
@@ -112,8 +114,8 @@ class Sm90Tiling(Settings):
             "split_k above 1 takes schedule cooperative": (
                 self.split_k == 1 or self.schedule != "pingpong"
             ),
-            f"bm must be 64, 128 or 192 rows {each}": (
-                self.rows in (64, 128, 192) and self.bm % self.sharers == 0
+            f"bm must be {rows} or {self.row_choices[-1]} rows {each}": (
+                self.rows in self.row_choices and self.bm % self.sharers == 0
             ),
             f"bn must be a multiple of {unit} in {unit}..256, or of 32 in 256..512": (
                 self.bn % (unit if self.bn <= 256 else 32) == 0 and self.bn <= 512

@@ -14,7 +14,7 @@ EARLY = ("none", "b")
 @dataclass(frozen=True)
 class GemmConfig(Sm90Tiling):
     """Static settings of the GEMM on Hopper: those of `Sm90Tiling`, of which bn may be any multiple
-    of 8, and two more.
+    of 8 and bm 192 rows for each warpgroup, and two more.
 
     Tiles for what waves cost: of any bn up to 192 with bm 256, a tile that divides the extents into
     just so many as the chip has SMs, or twice as many, leaves none of them idle. Three warpgroups
@@ -31,6 +31,7 @@ class GemmConfig(Sm90Tiling):
 
     fills_slots: ClassVar[bool] = True
     bn_unit: ClassVar[int] = 8
+    row_choices: ClassVar[tuple[int, ...]] = (64, 128, 192)
     max_accumulator: ClassVar[Mapping[int, int]] = MAX_ACCUMULATOR | {3: 128}
 
     source_slots: int = 0
