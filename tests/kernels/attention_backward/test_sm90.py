@@ -4,6 +4,7 @@ compiled without spills, in a fixed order where that is asked for, mistakes caug
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.support.cuda.banks import stores, wavefronts
 from tilepipe.kernels.attention.reference import attention
 from tilepipe.kernels.attention_backward import reference, sm90_bind as kernel
 from tilepipe.kernels.attention_backward.config import QUERIES, BackwardConfig
-from tilepipe.kernels.attention_backward.heuristics import choose_sm90
+from tilepipe.kernels.attention_backward.heuristics import TOGETHER, choose_sm90
 from tilepipe.kernels.attention_backward.validation import check_backward
 
 Array = npt.NDArray[Any]
@@ -179,8 +180,20 @@ def test_no_two_lanes_of_a_store_of_dq_meet_in_a_bank(d: int) -> None:
 def test_which_heads_are_dealt_out_together() -> None:
     assert choose_sm90(True, False, 4096, tp.H200) == BackwardConfig(group=4)
     assert choose_sm90(False, False, 4096, tp.H200) == BackwardConfig(group=1)
-    for s_kv, together in ((1, 132 * 128), (4096, 4), (8192, 2), (16384, 1), (100_000, 1)):
+    for s_kv, together in ((0, 64), (1, 64), (300, 64), (4096, 4), (8192, 2), (16384, 1)):
         assert choose_sm90(False, True, s_kv, tp.H200) == BackwardConfig(group=together)
+    assert choose_sm90(True, True, 4096, replace(tp.H200, sms=66)) == BackwardConfig(group=2)
+    found = {choose_sm90(True, True, s_kv, tp.H200).group for s_kv in range(0, 20_000, 50)}
+    assert found == set(TOGETHER)
+
+
+def test_lengths_of_keys_share_what_is_compiled_in_the_fixed_order() -> None:
+    """For each other source NVRTC takes a second, and TILEPIPE_JIT=error refuses it."""
+    sources = {
+        Problem((1, 8, s_kv, 1, 1, 64), deterministic=True).program.source()
+        for s_kv in (1000, 1024, 1100, 1200, 1300)
+    }
+    assert len(sources) == 1
 
 
 def test_mistakes() -> None:
